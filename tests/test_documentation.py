@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from dqlab.errors import UsageError
 from dqlab.jupyter.grammar import COMMANDS
 from dqlab.runs.where import compile_where
 from tests.examples import PAGES, ROOT, Block, blocks, examples
+from tests.pdfs import make_pdf
 
 _WHERE = re.compile(r"""where=(["'])(.+?)\1[,)`]|--where "(.+?)"[`\n ]""")
 CLASSES = {"lab": dq.Lab, "run": dq.Run, "pool": dq.QueuePool, "queue": dq.QueuePool}
@@ -105,6 +107,18 @@ def test_examples_in_docstrings_are_true(lab: dq.Lab) -> None:
             assert runner.run(test).failed == 0
 
 
+def test_every_method_of_a_document_and_a_listing_has_an_example_and_those_that_can_run_are_true() -> None:
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    for owner in (dq.Documents, dq.Document):
+        for name, method in vars(owner).items():
+            documented = getattr(method, "__func__", method)
+            if name.startswith("_") or not inspect.isfunction(documented):
+                continue
+            tests = [test for test in finder.find(documented, globs={"dq": dq}) if test.examples]
+            assert tests, f"{owner.__name__}.{name} has no example"
+            assert all(runner.run(test).failed == 0 for test in tests)
+
+
 def test_every_page_is_listed_in_the_index() -> None:
     """A decision that nobody finds is made a second time."""
     index = (ROOT / "docs/index.md").read_text()
@@ -141,6 +155,38 @@ def test_every_recipe_runs(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.Monk
     assert names["answers"] == [2 * n for n in range(100)]
     assert names["fetched"] == list(range(200))
     assert sorted(pd.read_parquet("labels.parquet")["id"]) == list(range(7))
+
+
+def test_the_examples_of_documents_run(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over archives and PDFs that a reader might have."""
+    pages = {f"p/{at}.html": f"<p>page {at}</p><script>x</script>" for at in range(5)}
+    (tmp_path / "dumps").mkdir()
+    (tmp_path / "papers").mkdir()
+    for path in ("dump.zip", "dumps/2024.zip", "dumps/2025.zip"):
+        with zipfile.ZipFile(tmp_path / path, "w") as archive:
+            for name, text in pages.items():
+                archive.writestr(name, text)
+    with tarfile.open(tmp_path / "notes.tar.gz", "w:gz") as tar:
+        tar.add(tmp_path / "dump.zip", "a/dump.zip")
+    for at, count in enumerate((3, 90, 41)):
+        (tmp_path / f"papers/{at}.pdf").write_bytes(make_pdf(*(f"paper {at} {n}" for n in range(count))))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"lab": lab, "__name__": "__main__"}
+
+    for block in examples("documents.md"):
+        block.run(names)
+
+    assert dict(names["words"].items()) == dict.fromkeys(pages, 2)
+    assert dict(names["of_papers"].items()) == {"0.pdf": 9, "1.pdf": 270, "2.pdf": 123}
+    assert names["titles"] == ["paper 0 0", "paper 0 1", "paper 0 2"]
+    assert [document.key for document in names["both"]] == [f"{year}.zip/{key}" for year in (2024, 2025) for key in pages]
+    assert list(names["sizes"]) == [(tmp_path / "dump.zip").stat().st_size]
+    assert [document.key for document in names["parts"]] == [
+        *("0.pdf", "1.pdf#p1-40", "1.pdf#p41-80", "1.pdf#p81-90", "2.pdf#p1-40", "2.pdf#p41-41")
+    ]
+    assert {key: len(lengths) for key, lengths in names["whole"].items()} == {"0.pdf": 3, "1.pdf": 90, "2.pdf": 41}
+    assert len(names["small"]) == len(names["some"]) == len(names["long"]) == 3
+    assert names["long"][0].key == "1.pdf"
 
 
 def test_the_examples_of_the_checkup_run(lab: dq.Lab, capsys: pytest.CaptureFixture[str]) -> None:

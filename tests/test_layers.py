@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dqlab"
+FORMATS = {"PIL", "charset_normalizer", "fsspec", "lxml", "pyarrow", "pypdfium2", "selectolax"}
+"""What opens documents of one kind or another."""
 DISPLAY = {"IPython", "anywidget", "bokeh", "ipywidgets", "jupyterlab", "matplotlib", "pandas"}
 
 
@@ -81,3 +83,19 @@ def test_import_on_a_worker_loads_no_display_library(name: str) -> None:
     ).stdout.split()
 
     assert loaded == []
+
+
+def test_libraries_of_formats_are_loaded_with_the_first_document_that_needs_them() -> None:
+    """A run over numbers pays for no PDF; one over text files for nothing but the standard library."""
+    script = f"""
+import sys, tempfile, pathlib
+import dqlab, dqlab.documents, dqlab.documents.summary
+folder = pathlib.Path(tempfile.mkdtemp())
+(folder / "a.txt").write_text("text")
+docs = dqlab.Documents.from_glob(folder / "*").where("size > 0").sample(5, by="pages").longest_first().split(pages=3)
+assert [doc.text() for doc in docs] == ["text"]
+print(*sorted({FORMATS!r} & set(sys.modules)))
+"""
+    loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert loaded.stdout.split() == []
