@@ -73,6 +73,11 @@ class Documents:
         ------
         FolderNotFound
             This Python came without its sources.
+
+        Examples
+        --------
+        >>> "json/decoder.py" in [document.key for document in dq.Documents.stdlib()]
+        True
         """
         return cls._of(stdlib())
 
@@ -99,8 +104,14 @@ class Documents:
             That folder does not exist.
         BadOption
             It is not a path; it names a folder, or has ".." after a wildcard; or its file system cannot be listed.
+        FolderUnreadable
+            While iterating: there is no permission to list a folder below it.
         ImportError
             The file system behind a URL is not installed.
+
+        Examples
+        --------
+        >>> papers = dq.Documents.from_glob("papers/**/*.pdf")  # doctest: +SKIP
         """
         if not isinstance(pattern, str | os.PathLike):
             raise BadOption(option="pattern", value=pattern, problem=_NOT_A_PATTERN)
