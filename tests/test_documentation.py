@@ -179,7 +179,9 @@ def test_the_examples_of_documents_run(lab: dq.Lab, tmp_path: Path, monkeypatch:
     assert dict(names["words"].items()) == dict.fromkeys(pages, 2)
     assert dict(names["of_papers"].items()) == {"0.pdf": 9, "1.pdf": 270, "2.pdf": 123}
     assert names["titles"] == ["paper 0 0", "paper 0 1", "paper 0 2"]
-    assert [document.key for document in names["both"]] == [f"{year}.zip/{key}" for year in (2024, 2025) for key in pages]
+    assert [document.key for document in names["both"]] == [
+        f"{year}.zip/{key}" for year in (2024, 2025) for key in pages
+    ]
     assert list(names["sizes"]) == [(tmp_path / "dump.zip").stat().st_size]
     assert [document.key for document in names["parts"]] == [
         *("0.pdf", "1.pdf#p1-40", "1.pdf#p41-80", "1.pdf#p81-90", "2.pdf#p1-40", "2.pdf#p41-41")

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Literal, TextIO, overload
 from dqlab.documents import hypertext, pdf
 from dqlab.documents.archives import find_member
 from dqlab.documents.encodings import decoded, marked, source_encoding
-from dqlab.documents.opening import decompressing, open_raw, read_remote
+from dqlab.documents.opening import decompressing, open_raw, read_raw, read_remote
 from dqlab.documents.parts import PARTS, Member, PageRange, Part
 from dqlab.documents.places import stamp_of
 from dqlab.documents.reference import compression_of, file_name, is_pdf
@@ -287,11 +287,10 @@ class Document:
         --------
         >>> hashlib.sha256(document.bytes()).hexdigest()  # doctest: +SKIP
         """
-        with open_raw(self) as stored:
-            if not (decompress and compression_of(self)):
-                return stored.read()
-            with decompressing(self, stored) as stream:
-                return stream.read()
+        if not (decompress and compression_of(self)):
+            return read_raw(self)
+        with open_raw(self) as stored, decompressing(self, stored) as stream:
+            return stream.read()
 
     async def abytes(self, *, decompress: bool = False) -> builtins.bytes:
         """Return the contents while other coroutines go on; parameters and errors as for `bytes`.

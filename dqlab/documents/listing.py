@@ -135,8 +135,8 @@ class Documents:
         Returns
         -------
         Documents
-            Keys are names in the archive, with "/" between their parts. Where `archive` has wildcards, its path relative
-            to the folder before them stands in front. Members of one name are documents of one key.
+            Keys are names in the archive, with "/" between their parts. Where `archive` has wildcards, its path
+            relative to the folder before them stands in front. Members of one name are documents of one key.
             `size` is that of the member, unpacked; versions are its checksum in a zip, the archive's own in a tar.
             Folders, symbolic links and devices are left out. So are members whose name is absolute or has ".." in it,
             with a warning. Encrypted ones are listed, and fail when they are opened.

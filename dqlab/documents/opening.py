@@ -9,14 +9,14 @@ import io
 import os
 from typing import BinaryIO, cast
 
-from dqlab.documents.archives import open_member
+from dqlab.documents.archives import open_member, read_member
 from dqlab.documents.compressed import decompressor
 from dqlab.documents.damage import Guarded
 from dqlab.documents.parts import Member, PageRange
 from dqlab.documents.places import local_path, local_stamp, open_binary, remote
 from dqlab.documents.reference import Reference, check_stamp, compression_of, is_whole_file
 
-__all__ = ["decompressing", "open_raw", "read_remote"]
+__all__ = ["decompressing", "open_raw", "read_raw", "read_remote"]
 
 
 def open_raw(reference: Reference) -> BinaryIO:
@@ -29,9 +29,9 @@ def open_raw(reference: Reference) -> BinaryIO:
     DocumentError
         It has changed since it was listed, or is damaged or encrypted in its archive.
     """
-    part = reference.part.within if isinstance(reference.part, PageRange) else reference.part
-    if isinstance(part, Member):
-        return open_member(reference, part)
+    member = _member(reference)
+    if member is not None:
+        return open_member(reference, member)
     stream = open_binary(reference.where)
     if local_path(reference.where) is not None:
         try:
@@ -40,6 +40,20 @@ def open_raw(reference: Reference) -> BinaryIO:
             stream.close()
             raise
     return stream
+
+
+def read_raw(reference: Reference) -> bytes:
+    """Return what is stored, unchanged; raises as `open_raw` does."""
+    member = _member(reference)
+    if member is not None:
+        return read_member(reference, member)
+    with open_raw(reference) as stream:
+        return stream.read()
+
+
+def _member(reference: Reference) -> Member | None:
+    part = reference.part.within if isinstance(reference.part, PageRange) else reference.part
+    return part if isinstance(part, Member) else None
 
 
 def decompressing(reference: Reference, stream: BinaryIO) -> BinaryIO:

@@ -1,4 +1,4 @@
-"""Runs over archives, PDFs, parts of PDFs, pages and chosen files: each is attached to, resumed, retried, sent again."""
+"""Runs over archives, PDFs, parts of them and chosen files: each is attached to, resumed, retried and sent again."""
 
 from __future__ import annotations
 
@@ -80,10 +80,9 @@ KINDS: dict[str, Callable[[Path], dq.Documents]] = {
     "compressed texts": lambda folder: dq.Documents.from_glob(folder / "texts/*.bz2"),
     "pdfs": lambda folder: dq.Documents.from_glob(folder / "papers/*.pdf"),
     "parts of pdfs": lambda folder: dq.Documents.from_glob(folder / "papers/*.pdf").split(pages=2),
-    "chosen": lambda folder: dq.Documents.from_archive(folder / "dump.zip")
-    .where("size > 200")
-    .sample(100, by="size")
-    .longest_first(),
+    "chosen": lambda folder: (
+        dq.Documents.from_archive(folder / "dump.zip").where("size > 200").sample(100, by="size").longest_first()
+    ),
 }
 
 
