@@ -22,6 +22,10 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _COMMONEST = "cp1252"
+_OF_MAINFRAMES = ["cp037", "cp1026", "cp1140", "cp273", "cp424", "cp500", "cp875"]
+"""Encodings in which a short text of any kind is another short text."""
+_RATIO = 4
+"""Characters in UTF-8 for each that is not, from which on a text counts as UTF-8 with damage."""
 _ADVICE = "Pass encoding=, or errors='replace', or read document.bytes()"
 
 
@@ -42,6 +46,8 @@ def decoded(data: bytes) -> tuple[str, str]:
     try:
         return data.decode(encoding), encoding
     except UnicodeDecodeError as error:
+        if encoding != "utf-8" or _is_damaged(data):
+            raise _with(error, f"The rest is {encoding}. {_ADVICE}") from None
         try:
             found = detected(data)
         except ExtraMissing as missing:
@@ -50,6 +56,14 @@ def decoded(data: bytes) -> tuple[str, str]:
         if found is None:
             raise _with(error, f"No other encoding is likely either. {_ADVICE}") from None
         return data.decode(found), found
+
+
+def _is_damaged(data: bytes) -> bool:
+    """Return whether it is UTF-8 but for some bytes; in another encoding all of it would be garbled, in silence."""
+    text = data.decode("utf-8", "replace")
+    bad = text.count("\ufffd")
+    good = len(text) - len(text.encode("ascii", "ignore")) - bad
+    return good >= _RATIO * bad
 
 
 def _with(error: UnicodeDecodeError, advice: str) -> UnicodeDecodeError:
@@ -75,7 +89,7 @@ def detected(data: bytes) -> str | None:
         ) from error
     if b"\0" in data[:4096]:  # texts of UTF-16 without a mark are few, pictures and programs are many
         return None
-    likely = from_bytes(data)
+    likely = from_bytes(data, cp_exclusion=_OF_MAINFRAMES)
     best = likely.best()
     if best is None:
         return None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import bz2
 import gc
+import gzip
 import io
 import os
 import pickle
 import random
 import tarfile
+import threading
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -578,3 +580,93 @@ def test_text_and_pages_of_members_are_those_of_files(tmp_path: Path) -> None:
     assert parsed_natively([documents["paper.PDF"]])
     assert parsed_natively(Documents.from_archive(tmp_path / "a.zip", "*.PDF"))
     assert not parsed_natively(Documents.from_archive(tmp_path / "a.zip", "*.py"))
+
+
+def test_links_to_links_lead_to_the_file_and_others_are_one_failure(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "links.tar", "w") as tar:
+        info = tarfile.TarInfo("a")
+        info.size = 1
+        tar.addfile(info, io.BytesIO(b"A"))
+        for name, target in (("b", "a"), ("c", "b"), ("d", "nowhere")):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = tarfile.LNKTYPE, target
+            tar.addfile(link)
+    *whole, broken = Documents.from_archive(tmp_path / "links.tar")
+
+    assert [(document.key, document.text(), document.size) for document in whole] == [
+        ("a", "A", 1),
+        ("b", "A", None),
+        ("c", "A", None),
+    ]
+    with pytest.raises(DocumentDamaged, match="'d' is damaged: it is a link to 'nowhere'"):
+        broken.text()
+
+
+def test_names_of_any_kind_are_keys_and_open(tmp_path: Path) -> None:
+    """Hidden ones match where the pattern has the dot, as on disk."""
+    odd = ["line\nbreak.txt", "back\\slash.txt", "tr ail ", "\U0001f600.txt", "l" * 4_000, "C:/x.txt", "%2e%2e/x"]
+    path = pack(tmp_path / "odd.zip", [*odd, ".hidden", "a/./b//c.txt"], lambda name: name.encode())
+
+    assert {document.key: document.bytes().decode() for document in Documents.from_archive(path)} == {
+        **{name: name for name in odd},
+        "a/b/c.txt": "a/./b//c.txt",
+    }
+    assert [document.key for document in Documents.from_archive(path, "**/.*")] == [".hidden"]
+
+
+def test_forms_of_zip_and_tar_that_other_programs_write_are_read(tmp_path: Path) -> None:
+    """Self-extracting, streamed, by other methods; several parts of gzip, headers without a magic number."""
+    inside = pack(tmp_path / "plain.zip", ["x.txt"]).read_bytes()
+    (tmp_path / "program.exe").write_bytes(b"MZ" + bytes(500) + inside)
+    for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        with zipfile.ZipFile(tmp_path / f"{method}.zip", "w", method) as made:
+            made.writestr("x.txt", contents("x.txt"))
+    tar = pack(tmp_path / "plain.tar", ["x.txt"]).read_bytes()
+    (tmp_path / "parts.tgz").write_bytes(gzip.compress(tar[:700]) + gzip.compress(tar[700:]) + bytes(64))
+    old = bytearray(tar)
+    old[257:265], old[148:156] = bytes(8), b" " * 8
+    old[148:156] = b"%06o\0 " % sum(old[:512])
+    (tmp_path / "old.tar").write_bytes(bytes(old))
+
+    for name in ("program.exe", "12.zip", "14.zip", "parts.tgz", "old.tar"):
+        found = [(document.key, document.bytes()) for document in Documents.from_archive(tmp_path / name)]
+        assert found == [("x.txt", contents("x.txt"))]
+
+
+def test_archive_that_is_replaced_while_threads_read_gives_the_listed_bytes_or_an_error(tmp_path: Path) -> None:
+    """Never those of another version."""
+
+    def make(version: int) -> Path:
+        names = [str(at) for at in range(50)]
+        return pack(tmp_path / f"{version}.stored.zip", names, lambda name: f"{version}:{name}".encode() * 50)
+
+    make(0).rename(tmp_path / "dump.zip")
+    documents = list(Documents.from_archive(tmp_path / "dump.zip"))
+    stop, wrong, read = threading.Event(), list[bytes](), [0, 0]
+
+    def reader(seed: int) -> None:
+        draw = random.Random(seed)
+        while not stop.is_set():
+            document = draw.choice(documents)
+            try:
+                data = document.bytes()
+            except DocumentChanged:
+                read[1] += 1
+            else:
+                read[0] += 1
+                wrong.extend([data] if data != f"0:{document.key}".encode() * 50 else [])
+
+    threads = [threading.Thread(target=reader, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for version in range(1, 21):
+        before = sum(read)
+        make(version % 2).replace(tmp_path / "dump.zip")
+        while sum(read) < before + 20:
+            assert all(thread.is_alive() for thread in threads)
+    stop.set()
+    for thread in threads:
+        thread.join()
+
+    assert not wrong
+    assert min(read) > 0

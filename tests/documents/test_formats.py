@@ -221,6 +221,23 @@ def test_texts_of_other_languages_are_read_right(tmp_path: Path, text: str, enco
     assert written(tmp_path / "a.txt", (text * 8).encode(encoding)).text() == text * 8
 
 
+@pytest.mark.parametrize(
+    "data",
+    ["Größe, déjà vu, naïve: «ça»".encode() + b" caf\xe9", b"\xff\xfea", "日本語の本文です".encode() + b"\xe6\x97"],
+)
+def test_utf_with_a_damaged_place_is_not_guessed_to_be_something_else(tmp_path: Path, data: bytes) -> None:
+    """All of it would be garbled, in silence."""
+    document = written(tmp_path / "a.txt", data)
+
+    with pytest.raises(UnicodeDecodeError, match=r"The rest is utf-(8|16)\. Pass encoding="):
+        document.text()
+    assert document.text(errors="replace").endswith("\ufffd")
+
+
+def test_short_text_is_not_taken_for_one_of_a_mainframe(tmp_path: Path) -> None:
+    assert written(tmp_path / "a.txt", b"caf\xe9 noir\n").text() == "café noir\n"
+
+
 def test_big_endian_marks_are_known(tmp_path: Path) -> None:
     import codecs
 
