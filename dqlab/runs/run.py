@@ -495,8 +495,7 @@ class Run(HasWidget, StaysHere):
             alone_since = self._watch_consumers(progress, alone_since)
 
     def _out_of_time(self, progress: Progress, limit: float | None) -> WaitTimeout:
-        why = self._what_pauses(progress)
-        why += f" What holds it up: {progress.blocked}" if progress.blocked else ""
+        why = self._what_pauses(progress) + _what_blocks(progress)
         return WaitTimeout(run=self.name, seconds=limit, left=progress.counts.left, why=why)
 
     def _what_pauses(self, progress: Progress) -> str:
@@ -506,10 +505,10 @@ class Run(HasWidget, StaysHere):
         return reads + name_pause(self.name, self.queue, **paused)
 
     def _note_pause(self, progress: Progress, standstill: Standstill) -> None:
-        """Warn when a run has been held up by a pause for a while."""
+        """Warn when a run has been held up for a while, by a pause or by a disk."""
         counts = progress.counts
         rests = progress.paused and counts.left and not counts.leased
-        standstill.look(self._what_pauses(progress) if rests else "")
+        standstill.look((self._what_pauses(progress) if rests else "") + _what_blocks(progress))
 
     def _standstill(self, limit: float | None) -> Standstill:
         return Standstill(f"run {self.name!r}", limit)
@@ -932,6 +931,11 @@ class Run(HasWidget, StaysHere):
     def state(self) -> RunState:
         """What the run is doing, in one word."""
         return self.stats().state
+
+
+def _what_blocks(progress: Progress) -> str:
+    """Return why nothing can be confirmed, as the sentence that follows others; "" when it can."""
+    return f" What holds it up: {progress.blocked}" if progress.blocked else ""
 
 
 def _parts(counts: Counts, *, so_far: bool) -> str:
