@@ -35,7 +35,7 @@ def cells_by_file() -> Mapping[str, int]:
 
 @contextmanager
 def named_after_running_cell(ipython: Any) -> Iterator[None]:
-    """Give code that is compiled inside the number of the running cell; IPython 9 has counted on to the next by then."""
+    """Give code compiled inside the number of the running cell; IPython 9 has counted on to the next by then."""
     number, compiler = running_cell(), ipython.compile
     cache = compiler.cache
 

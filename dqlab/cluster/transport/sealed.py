@@ -81,8 +81,19 @@ class SealError(Exception):
         self.reason = reason
 
 
+def _code_with_its_file(code: CodeType) -> tuple[Any, ...]:
+    return _code_again, (cloudpickle.Pickler.dispatch_table[CodeType](code), code.co_filename)
+
+
+def _code_again(reduced: tuple[Callable[..., CodeType], tuple[Any, ...]], file: str) -> CodeType:
+    make, arguments = reduced
+    return make(*arguments).replace(co_filename=file)
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """As cloudpickle's, for what it cannot do: cached functions, files of code, and modules by value for one pickle alone.
+    """As cloudpickle's, for what it cannot do: cached functions, and modules by value for one pickle alone.
+
+    Code keeps the name of its file or cell, by which tracebacks find its lines; cloudpickle 3.1.3 leaves it out.
 
     Parameters
     ----------
@@ -94,6 +105,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     elsewhere : dict of int to (str, str)
         Objects, by identity, that only the module itself can make: (module, name).
     """
+
+    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child({CodeType: _code_with_its_file})
 
     def __init__(
         self,
@@ -113,8 +126,6 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
         """Say how a value is pickled, where it is not done as usual."""
         kind = type(value)
-        if kind is CodeType:
-            return _code_again, (self.dispatch_table[kind](value), value.co_filename)
         if kind is _Cached and not self._stays(value):
             key = self._version(value) if self._version is not None else None
             names = {name: getattr(value, name, None) for name in ("__module__", "__name__", "__qualname__", "__doc__")}
@@ -227,12 +238,6 @@ def _fill(module: ModuleType, state: dict[str, Any]) -> None:
 
 def _from_module(module: str, name: str) -> Any:
     return getattr(import_module(module), name)
-
-
-def _code_again(reduced: tuple[Callable[..., CodeType], tuple[Any, ...]], file: str) -> CodeType:
-    """Return code that names the file or cell it came from: cloudpickle 3.1.3 leaves that out, and tracebacks need it."""
-    make, arguments = reduced
-    return make(*arguments).replace(co_filename=file)
 
 
 def _property_again(func: Callable[[Any], Any], name: str | None) -> cached_property[Any]:
