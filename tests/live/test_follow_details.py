@@ -406,6 +406,8 @@ def test_a_view_of_a_run_that_rests_draws_a_retry_from_elsewhere_when_it_is_aske
     """The button of the choice sent documents again, and "done, 76 dead" stayed where nobody had asked for seconds."""
     canvas.keeps, detailed.answer = True, replace(done, at=done.at + 3600)
     live.tick()
+    clock.now += 1.0
+    live.tick()
     detailed.answer = running
     clock.now += 1.0
     live.tick()
