@@ -50,7 +50,10 @@ class Failures:
         failures = scene.snapshot.failures
         classes = failures.classes
         full = self._draw_bars(scene, classes)
-        left = [(Cell(each.error, Ink.STRONG), Cell(each.message, Ink.QUIET)) for each in classes]
+        left = [
+            (Cell(each.error, Ink.STRONG), Cell(" · ".join([*each.versions, each.message]), Ink.QUIET))
+            for each in classes
+        ]
         right = [(Cell(count(each.dead), Ink.STRONG), Cell(count(each.retrying))) for each in classes]
         note = ""
         if failures.other_classes:
