@@ -69,6 +69,11 @@ def connect(line: Line, options: Namespace) -> Lab:
 def submit(line: Line, options: Namespace) -> Run:
     """Map a function over documents."""
     function = line.function(options.function)
+    if options.out is not None and options.out == options.function.partition(".")[0]:
+        raise UsageError(
+            reason=f"-o {options.out} would replace the function {options.function} by its run, and no line could "
+            f"retry with it. Nothing was submitted. Store the run under another name: -o {options.out}_run"
+        )
     documents = line.evaluate(options.over, "--over")
     retry = Retry(options.retries) if options.retries is not None else None
     pool = line.lab.queue(options.queue or line.queue)
@@ -125,6 +130,8 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
         line.desk.submitted(lab, run)
         for sentence in choices(run, error, options.function, defined=options.defined):
             line.say(sentence)
+        if options.out is not None:
+            line.store(options.out, run)  # the view names it
         offer(run, function, start_over)
         if options.watch:
             line.desk.show(run)

@@ -49,6 +49,8 @@ class ClassStats:
     """One of the documents that failed so."""
     failed: int = 0
     """Deliveries that ended so, since the run began."""
+    versions: tuple[str, ...] = ()
+    """Which code failed so: "parse v1". Empty where the function never answered."""
 
 
 @dataclass(frozen=True, slots=True)

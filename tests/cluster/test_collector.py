@@ -94,6 +94,22 @@ def test_a_snapshot_of_a_queue_has_its_consumers_leases_and_failures_alone(hall:
     assert hall.see().unacked.total == 6
 
 
+def test_failure_classes_name_the_versions_that_made_them(hall: Hall) -> None:
+    """Of a run that has v2 by now, at work or at rest, as its own class and as one of its queue."""
+    dead = [failure_class("old", dead=1), failure_class("both", dead=2, codes=["a41f9c", "b00000"])]
+    codes = [["parse", "a41f9c"], ["parse", "b00000"]]
+    for ended in (None, 5.0):
+        lane = lane_report("r", counts=counts(dead=3), classes=dead, codes=codes, ended=ended)
+        hall.shard("a", lane)
+
+        shown = hall.see("a", "r")
+        for classes in (shown.runs[0].classes, shown.failures.classes, hall.see("a").failures.classes):
+            assert {each.fingerprint: each.versions for each in classes} == {
+                "old": ("parse v1",),
+                "both": ("parse v1", "parse v2"),
+            }
+
+
 def test_failure_classes_are_listed_for_the_run_that_was_asked_for(hall: Hall) -> None:
     """Those of twenty runs would make the Snapshot large, and nobody reads them there."""
     hall.shard("a", lane_report("r", counts=counts(dead=1), classes=[failure_class(dead=1, failed=4)]))

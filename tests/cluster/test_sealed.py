@@ -246,3 +246,13 @@ def test_global_names_hold_no_attributes() -> None:
         return x.LOCK, [Path(part) for part in x]
 
     assert global_names(reads.__code__) == ("Path",)
+
+
+def test_function_keeps_the_file_or_cell_it_was_written_in() -> None:
+    """Tracebacks and views find its lines and its cell by that name; cloudpickle 3.1.3 writes "<dynamic-code>"."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile("def outer(x):\n    def inner(y): return 1 / y\n    return inner", "<cell 5>", "exec"), made)
+
+    for outer in (open_value(seal_function(made["outer"])), open_value(seal_value(made["outer"]))):
+        assert outer.__code__.co_filename == "<cell 5>"
+        assert outer(1).__code__.co_filename == "<cell 5>"

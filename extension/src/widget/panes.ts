@@ -111,6 +111,7 @@ export function failuresPane(context: Context): Pane {
       },
       word('dq-wide', 'dq-mono', 'message', 'message'),
       word('dq-wide', 'dq-mono', 'at', 'at', 'dq-c3'),
+      word('dq-wide', 'dq-mono', 'code', 'code'),
       word('dq-num', 'dq-bad', 'dead', 'dead'),
       word('dq-num', '', 'retrying', 'retrying'),
       word('dq-wide', 'dq-mono', 'one document', 'document')
