@@ -532,13 +532,16 @@ class Lab(HasWidget, StaysHere):
 
     def history(self, span: float | str = "30m") -> Timeline:
         """Return the history of all queues together; see `QueuePool.history`."""
-        return Timeline(self.past(seconds(span, name="span")))
+        return Timeline(self.past(seconds(span, name="span"), whole=True))
 
-    def past(self, span: float, *, timeout: float | None = None) -> History:
-        """Return the series that charts are drawn from, over the last `span` seconds."""
+    def past(self, span: float, *, timeout: float | None = None, whole: bool = False) -> History:
+        """Return the series that charts are drawn from, over the last `span` seconds.
+
+        With `whole` the last point includes what came since the one before, and no time before the cluster.
+        """
         self._check_open()
         link = self.session.link
-        return History.from_dict(link.sync(link.scheduler("dq_history", span=span), timeout=timeout))
+        return History.from_dict(link.sync(link.scheduler("dq_history", span=span, whole=whole), timeout=timeout))
 
     def wait_for_change(self, since: int, timeout: float = 1.0) -> Snapshot:
         """Return the next snapshot after number `since`, or the present one after `timeout` seconds."""
