@@ -146,6 +146,15 @@ class Run(HasWidget, StaysHere):
         """Continue after `pause`."""
         return self._order(Resume(self.id))
 
+    def left(self, *, timeout: float) -> str:
+        """Return how many of its documents have no outcome, in words; "" when it is done or was cancelled."""
+        progress = self._progress(timeout=timeout)
+        counts, reads = progress.counts, self.submitter is not None and self.submitter.sending
+        if progress.cancelled or not (counts.left or reads):
+            return ""
+        so_far = " so far" if reads else ""
+        return f"{counts.left:,} of {many(counts.all, 'document')}{so_far}"
+
     def cancel(self) -> int:
         """Give up every document that has no result yet; return how many. Results that exist stay.
 

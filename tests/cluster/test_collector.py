@@ -515,7 +515,7 @@ def test_figures_beside_a_history_are_those_of_now_and_the_largest_whatever_its_
 
 
 def test_the_largest_of_a_long_span_is_known_by_the_second(hall: Hall) -> None:
-    """A minute has the last of its values and its mean rate: a burst was 7 messages a second after a quarter of an hour."""
+    """A minute has the last of its values and its mean rate: a burst was 7 messages a second later on."""
     hall.shard("a", lane_report("r"))
     hall.after(90)
     burst(hall)
