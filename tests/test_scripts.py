@@ -149,8 +149,10 @@ import sys, time
 from pathlib import Path
 import dqlab as dq
 
+GO = sys.argv[2]
+
 def f(x):
-    while x >= 3 and not Path(sys.argv[2]).exists():
+    while x >= 3 and not Path(GO).exists():
         time.sleep(0.05)
     return x
 
@@ -167,7 +169,7 @@ ENDS = {
     "twice": "lab.close(); lab.close()",
     "cancelled": "run.cancel(); lab.close()",
     "cancelled at exit": "run.cancel()",
-    "done": "Path(sys.argv[2]).touch(); run.wait()",
+    "done": "Path(GO).touch(); run.wait()",
 }
 
 

@@ -51,13 +51,14 @@ class _Highs:
     def __init__(self) -> None:
         self.ring = Ring(5, bands=((60.0, 1440),))
         self._minute = self._second = -1
-        self._most = self._before = (0.0,) * 5
-        self._amounts = (0.0, 0.0, 0.0)
+        self._most: tuple[float, ...] = (0.0,) * 5
+        self._before: tuple[float, ...] = self._most
+        self._amounts: tuple[float, ...] = (0.0, 0.0, 0.0)
 
     def note(self, wall: float, waiting: float, unacked: float, grown: tuple[float, ...]) -> None:
         if math.floor(wall) != self._second:
             self._second, self._amounts = math.floor(wall), (0.0, 0.0, 0.0)
-        self._amounts = tuple(map(add, self._amounts, grown))  # type: ignore[assignment]
+        self._amounts = tuple(map(add, self._amounts, grown))
         if wall // 60 != self._minute:
             self._minute, self._most = int(wall // 60), self._before
         present = (waiting, unacked, *self._amounts)
