@@ -146,7 +146,8 @@ def connect(
     Raises
     ------
     ConnectFailed
-        No scheduler answers there. `NoLocalCluster`: no cluster of `dqlab up` runs.
+        No scheduler answers there. `NothingListens`: the connection was refused; found at once, unless `timeout` is
+        given. `NoAddress`: neither protocol nor port. `NoLocalCluster`: no cluster of `dqlab up` runs.
     SeveralLocalClusters
         "local", and more than one runs.
     VersionMismatch

@@ -468,8 +468,9 @@ class Lab(HasWidget, StaysHere):
         if self.closed or not self.session.link.here:
             return
         self._closes = True
-        unfinished = self._unfinished()
+        unfinished = ""
         try:
+            unfinished = self._unfinished()
             if self._own_client:
                 self.session.link.leave()
             self._withdraw()
@@ -496,7 +497,7 @@ class Lab(HasWidget, StaysHere):
         self._told = True
         said, until = [], time.monotonic() + LOOK_TIMEOUT
         for run in list(self.session.runs)[: -LOOKED_AT - 1 : -1]:
-            with suppress(DqlabError, TimeoutError):  # who cannot be asked now is not worth a wait at the end
+            with suppress(Exception):  # what cannot be asked now must not keep the cluster from ending
                 left = run.left(timeout=max(0.05, until - time.monotonic()))
                 if left:
                     what = f"{left} of run {run.name!r} were not done when the cluster ended"

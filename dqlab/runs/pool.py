@@ -277,7 +277,8 @@ class QueuePool(HasWidget, StaysHere):
         BadName
             `name` is not a valid name.
         BadOption
-            An option is invalid; or a limit was given for a thread or a coroutine function.
+            An option is invalid; or a limit was given for a thread or a coroutine function; or `fn` cannot be called
+            with one document, or the labels of `documents` repeat. Nothing was submitted.
 
         Examples
         --------
