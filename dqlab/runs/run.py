@@ -152,6 +152,8 @@ class Run(HasWidget, StaysHere):
         counts, reads = progress.counts, self.submitter is not None and self.submitter.sending
         if progress.cancelled or not (counts.left or reads):
             return ""
+        if not counts.left:
+            return "the documents that were not submitted yet"
         so_far = " so far" if reads else ""
         return f"{counts.left:,} of {many(counts.all, 'document')}{so_far}"
 
