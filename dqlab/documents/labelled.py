@@ -25,6 +25,9 @@ class Labelled(NamedTuple):
     value: Any
 
 
+NAMED = 3
+"""Labels that are named one by one."""
+
 _CLASS = [Labelled.__module__, Labelled.__qualname__]
 _LOOKUPS = ("BINGET", "LONG_BINGET")
 """Opcodes whose argument is a place in the memo, not a number of the user's."""
@@ -36,7 +39,7 @@ def labelled(documents: Any) -> Any:
     Raises
     ------
     BadOption
-        A label is neither text nor a whole number.
+        A label is neither text nor a whole number, or stands for several elements.
     """
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(documents, pandas.Series):
@@ -45,7 +48,10 @@ def labelled(documents: Any) -> Any:
     index = documents.index
     if isinstance(index, pandas.RangeIndex) and (index.start, index.step) == (0, 1):
         return documents  # its labels are the ordinals
-    return _Rows(documents)
+    rows = _Rows(documents)
+    if index.has_duplicates:
+        raise BadOption(option="documents", value=f"a Series of {len(index):,}", problem=_repeated(index))
+    return rows
 
 
 def key_text(label: str | int) -> str:
@@ -87,6 +93,17 @@ class _Rows:
 
     def __iter__(self) -> Iterator[Labelled]:
         return map(Labelled, self._labels, self._values)
+
+
+def _repeated(index: Any) -> str:
+    labels = index[index.duplicated()].unique()
+    named = ", ".join(repr(_label(label, 0))[:60] for label in labels[:NAMED])
+    more = f" and {len(labels) - NAMED:,} more" if len(labels) > NAMED else ""
+    return (
+        f"its index repeats {named}{more}: the index becomes the keys of the results, and one key would stand for "
+        "several rows. Nothing was submitted. Pass series.reset_index(drop=True), whose keys are positions, or the "
+        "values alone, list(series)."
+    )
 
 
 def _label(label: Any, at: int) -> str | int:

@@ -539,15 +539,26 @@ class RunExists(RunError):
         super().__init__(run=run, difference=difference, steps=steps)
 
 
+OF_DOCUMENTS = frozenset({"FileNotFoundError", "PermissionError"})
+"""Failures that another version of the function would meet too."""
+
+
 class RunFailed(RunError):
     """Some documents of the run are dead; the others have their results."""
 
     text = (
-        "{dead:,} of {total:document} of run {run!r} failed, the first with {first}. {others}"
-        "See run.failures(); fix the function, then run.retry(fn=...)."
+        "{dead:,} of {total:document} of run {run!r} failed, the first with {first}. {others}See run.failures(); {fix}."
     )
+    FIX = "fix the function, then run.retry(fn=...)"
+    FIX_DOCUMENTS = "make the documents readable where the consumers run, then run.retry()"
+    """The same when the first failure is of a file rather than of the function."""
     OTHERS = "What succeeded: run.results(errors='skip'). "
     """Hint about the other documents, if there are any."""
+
+    @classmethod
+    def fix_of(cls, error: str) -> str:
+        """Return what to do about a failure of this class, by its name."""
+        return cls.FIX_DOCUMENTS if error in OF_DOCUMENTS else cls.FIX
 
 
 class CallsFailed(RunFailed):
@@ -655,10 +666,16 @@ class AllFailed(RunError):
     """The first documents of the run all failed; it paused itself."""
 
     text = (
-        "run {run!r} paused itself: {why}. Nothing is lost: {now}. See run.failures(); fix the function, then "
-        "run.retry(fn=..., rest=True), in a notebook %dq retry {run} --rest. Or go on regardless with "
+        "run {run!r} paused itself: {why}. Nothing is lost: {now}. See run.failures(); {fix}. Or go on regardless with "
         "run.resume(); map with stop_if=None never pauses."
     )
+
+    @staticmethod
+    def fix_of(run: str, error: str) -> str:
+        """Return what to do about a failure of this class, by its name."""
+        if error in OF_DOCUMENTS:
+            return f"{RunFailed.FIX_DOCUMENTS}, in a notebook %dq retry {run}"
+        return f"fix the function, then run.retry(fn=..., rest=True), in a notebook %dq retry {run} --rest"
 
 
 class WaitTimeout(RunError):

@@ -33,7 +33,8 @@ from dqlab.jupyter.sayings import (
 from dqlab.lab import Lab
 from dqlab.live.display import conclude, ended_in_view, is_watched
 from dqlab.live.run_table import SortBy, sorted_by
-from dqlab.numbers import many
+from dqlab.log import LogOptions
+from dqlab.numbers import many, size
 from dqlab.rules.retry import Retry
 from dqlab.runs.code.explanation import Explanation, explain
 from dqlab.runs.failures import DeadLetter, Failures
@@ -148,7 +149,7 @@ def status(line: Line, options: Namespace) -> Snapshot | None:
     """Show all queues and runs, except those that are gone with their workers."""
     snapshot = line.lab.stats()
     if held := line.lab.held_elsewhere:
-        line.say(f"queues of the store are open elsewhere: {held}")
+        line.say(f"queues of the store are open elsewhere: {line.lab.told_once(held)}")
         if not snapshot.queues:
             return None
     if snapshot.workers:
@@ -342,10 +343,13 @@ def compact(line: Line, options: Namespace) -> Compacted:
 
 
 def gc(line: Line, _: Namespace) -> None:
-    """Compact every queue of the store."""
+    """Compact every queue of the store, and say what stays on the disk whatever it holds."""
     compacted = line.lab.gc()
     for name, gave in compacted.items():
         line.say(f"{name}: {gave}")
+    if compacted:
+        reserve = size(LogOptions().reserve_bytes)
+        line.say(f"besides, each shard keeps {reserve} in reserve for a full disk, until its store is removed")
     if not compacted:
         line.say("no queue is durable here; %dq connect --store runs/ makes queues that are")
 
