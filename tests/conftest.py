@@ -51,7 +51,8 @@ pytest_plugins = ["dqlab.testing"]
 
 starts.watch()
 
-CLUSTERS = {"cluster", "dq_lab", "town"}
+STARTING = {"cluster", "dq_lab", "jupyter", "pbs_jobs", "stranger", "town"}
+"""Fixtures that start processes."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -64,7 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow, own = set(), set()
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if CLUSTERS & fixtures:
+        if STARTING & fixtures:
             item.add_marker(pytest.mark.cluster)
         if any(item.iter_markers("cluster")):
             slow.add(item.path)

@@ -166,6 +166,7 @@ def test_the_example_of_crashes_runs(lab: dq.Lab, queue_name: str) -> None:
     pool.close(force=True)
 
 
+@pytest.mark.cluster
 def test_the_examples_of_queues_on_disk_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In two processes' places: the second lab finds what the first one has left."""
     monkeypatch.chdir(tmp_path)
@@ -199,6 +200,7 @@ def test_the_example_of_a_history_runs(lab: dq.Lab) -> None:
     pool.close(force=True)
 
 
+@pytest.mark.cluster
 def test_the_script_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
     """It is what people copy first; the standard library's sources are on every machine."""
     (block,) = examples("README.md")

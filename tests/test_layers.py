@@ -25,6 +25,7 @@ def imports(module: Path) -> set[str]:
     return found
 
 
+@pytest.mark.cluster
 def test_every_import_keeps_the_order_of_the_rooms() -> None:
     """A room that imports upwards can no longer be understood, tested or replaced by itself."""
     pytest.importorskip("importlinter", reason="import-linter is in the extra dev")
@@ -71,6 +72,7 @@ def test_lowest_rooms_need_only_the_standard_library(room: str) -> None:
     assert not foreign
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("name", ["dqlab", "dqlab.cluster", "dqlab.runs", "dqlab.documents", "dqlab.rules"])
 def test_import_on_a_worker_loads_no_display_library(name: str) -> None:
     """A worker starts in a moment and needs no notebook: what draws is loaded where something is drawn."""

@@ -105,6 +105,7 @@ def test_each_lowest_version_that_is_promised_is_the_one_that_is_tried() -> None
     assert f"dask>={OLDEST_DASK}" in promised
 
 
+@pytest.mark.cluster
 def test_files_that_make_runs_with_the_lowest_versions_exist() -> None:
     """That is run by hand, and a test that moves would leave it without a word until then."""
     command = ["make", "--dry-run", "--always-make", "test-lowest"]

@@ -75,6 +75,7 @@ def blame(value: object) -> str:
     return caught.value.reason
 
 
+@pytest.mark.long
 @given(PLAIN)
 def test_plain_values_come_back_equal(value: object) -> None:
     """Sealing changes nothing."""
@@ -89,6 +90,7 @@ def test_plain_values_are_plain_pickles() -> None:
     assert seal_value(value) == pickle.dumps(value, 5)
 
 
+@pytest.mark.cluster
 def test_values_from_main_open_in_another_process(tmp_path: Path) -> None:
     """Pickle would refer to a notebook's class by name, and every message would fail on the worker."""
     script, sealed = tmp_path / "notebook.py", tmp_path / "sealed"

@@ -39,6 +39,7 @@ def answers(page: Any) -> dict[str, str]:
     return {panel.name: page.doc.get_model_by_name(f"{panel.name}-answer").text for panel in page.panels}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("names", [tuple(PANELS), *((name,) for name in PANELS)])
 def test_each_page_has_all_the_roots_its_template_places(open_page: Open, names: tuple[str, ...]) -> None:
     """A page whose template and models disagree is a white one."""

@@ -62,6 +62,7 @@ def dask_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(dashboard.applications, url, raising=False)
 
 
+@pytest.mark.cluster
 def test_pages_come_to_a_scheduler_that_runs_and_go_again(feed: Any) -> None:
     """Who connects to a cluster that somebody else started has panels too; who leaves takes them along."""
 
@@ -92,6 +93,7 @@ def test_pages_come_to_a_scheduler_that_runs_and_go_again(feed: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.cluster
 def test_a_scheduler_that_has_the_pages_already_does_not_get_them_twice(feed: Any) -> None:
     """Preloaded, then connected to: one entry each in the navigation."""
 
@@ -114,6 +116,7 @@ def test_a_scheduler_that_has_the_pages_already_does_not_get_them_twice(feed: An
     asyncio.run(main())
 
 
+@pytest.mark.cluster
 def test_pages_obey_the_prefix_of_the_dashboard(feed: Any) -> None:
     """Behind a proxy all addresses begin with the same words."""
 
@@ -127,6 +130,7 @@ def test_pages_obey_the_prefix_of_the_dashboard(feed: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.cluster
 def test_a_dashboard_that_is_built_otherwise_gets_no_pages(feed: Any) -> None:
     """A new Bokeh may move what we use; queues work nevertheless, and one line says what is missing."""
 
@@ -175,6 +179,7 @@ def test_sessions_leave_nothing_behind(feed: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.cluster
 def test_each_scheduler_of_a_process_shows_its_own_metrics(feed: Any, crowd: Any) -> None:
     """Prometheus asks the notebook's scheduler; another one in the same process must not answer for it."""
 
@@ -216,6 +221,7 @@ def test_a_preloaded_scheduler_has_dqlab_before_anybody_connects() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.cluster
 def test_importing_dqlab_leaves_the_import_system_as_it_was() -> None:
     """A finder of ours would be in every traceback of a failed import, in processes that show no panel."""
     script = "import sys; before = list(sys.meta_path); import dqlab; sys.exit(sys.meta_path != before)"
@@ -239,6 +245,7 @@ def test_only_the_command_that_starts_a_scheduler_loads_what_draws(command: list
     assert _starts_a_scheduler(command) is draws
 
 
+@pytest.mark.cluster
 def test_importing_panels_loads_no_bokeh() -> None:
     """The registry names them in its configuration; a scheduler without Bokeh works as well."""
     script = "import sys, dqlab.live.panels, dqlab.preload; sys.exit('bokeh' in sys.modules)"
