@@ -45,7 +45,9 @@ def environ() -> dict[str, str]:
     return {**os.environ, "PYTHONWARNINGS": "error::UserWarning"}
 
 
-@pytest.mark.parametrize("how", ["file", "-c", "stdin"])
+@pytest.mark.parametrize(
+    "how", ["file", pytest.param("-c", marks=pytest.mark.slow), pytest.param("stdin", marks=pytest.mark.slow)]
+)
 def test_script_needs_no_guard(tmp_path: Path, how: str) -> None:
     """A page of tracebacks that end in "Nanny failed to start" is no beginning; workers do not import the script."""
     path = tmp_path / "script.py"

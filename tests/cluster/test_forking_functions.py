@@ -76,6 +76,12 @@ def by_prepared_popen(x: int) -> int:
 
 
 BY = [by_fork, by_process, by_pool, by_executor, by_popen, by_prepared_popen]
+CASES = [
+    pytest.param(by, executor, marks=[] if (at % 2 == 0) == (executor == "thread") else pytest.mark.slow)
+    for at, by in enumerate(BY)
+    for executor in ("thread", "process")
+]
+"""Each way to fork, in a thread or in a process; the other half of them is slow."""
 
 
 def processes(lab: dq.Lab) -> list[int]:
@@ -90,15 +96,14 @@ def terminate(pid: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 on: fork beside threads
-@pytest.mark.parametrize("executor", ["thread", "process"])
-@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize(("by", "executor"), CASES)
 def test_child_of_a_function_that_is_terminated_ends_alone(
     lab: dq.Lab, by: Callable[[int], int], executor: str, queue_name: str
 ) -> None:
     before = processes(lab)
-    run = lab.queue(queue_name).map(by, range(20), executor=executor)  # type: ignore[arg-type]
+    run = lab.queue(queue_name).map(by, range(8), executor=executor)  # type: ignore[arg-type]
 
-    assert list(run.results(timeout=30)) == [-15] * 20
+    assert list(run.results(timeout=30)) == [-15] * 8
     assert processes(lab) == before
 
 
@@ -190,7 +195,7 @@ def test_worker_that_terminates_comes_back_whatever_functions_have_left_in_it(
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:this cluster has too few workers")
-@pytest.mark.parametrize("nanny", ["--nanny", "--no-nanny"])
+@pytest.mark.parametrize("nanny", [pytest.param("--nanny", marks=pytest.mark.slow), "--no-nanny"])
 def test_child_is_terminated_under_the_command_dask_worker_too(nanny: str, queue_name: str) -> None:
     """Without a nanny the worker's process has handlers of Dask's own."""
     command = "from distributed.cli.dask_worker import main; main()"

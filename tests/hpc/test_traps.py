@@ -149,6 +149,7 @@ def test_give_up_that_was_interrupted_can_be_repeated(idle_cluster: dq.hpc.Recip
     assert dq.hpc.give_up() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.slurm
 def test_jobs_that_wait_are_given_up_by_asking_for_others_or_by_a_word(slurm: Slurm, tmp_path: Path) -> None:
     """A smaller number replaces the one asked for before."""
@@ -166,6 +167,7 @@ def test_jobs_that_wait_are_given_up_by_asking_for_others_or_by_a_word(slurm: Sl
     assert dq.hpc.give_up() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.slurm
 def test_jobs_that_were_cancelled_while_they_waited_stay_cancelled(slurm: Slurm, tmp_path: Path) -> None:
     """By a user who has looked at `squeue`."""

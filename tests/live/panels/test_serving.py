@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -328,19 +328,20 @@ def test_a_frame_is_one_message(feed: Any) -> None:
             socket, connection = await browse(started, "/dq")
             storage = connection.session.document.get_model_by_name("storage-answer").id
             frames: list[list[Any]] = [[]]
-            async with asyncio.timeout(60):
-                while len(frames) < 4:
-                    failures = replace(feed.now.failures, per_minute=feed.seq)
-                    # Seen in the figure each time, whatever it is rounded to.
-                    stored = replace(feed.now.storage, live=feed.now.storage.live + 1_000_000_000)
-                    feed.change(at=feed.now.at + 1, failures=failures, storage=stored)
-                    frames[-1].append(await socket.read_message())
-                    if isinstance(frames[-1][-1], str) and storage in frames[-1][-1]:
-                        frames.append([])
+            with closing(socket):
+                async with asyncio.timeout(60):
+                    while len(frames) < 4:
+                        failures = replace(feed.now.failures, per_minute=feed.seq)
+                        # Another percentage each time, however many messages the first picture takes.
+                        part = feed.seq % 97
+                        stored = replace(feed.now.storage, live=part * 10_000_000, garbage=(97 - part) * 10_000_000)
+                        feed.change(at=feed.now.at + 1, failures=failures, storage=stored)
+                        frames[-1].append(await socket.read_message())
+                        if isinstance(frames[-1][-1], str) and storage in frames[-1][-1]:
+                            frames.append([])
             last = frames[-2]
             assert len(last) == 3
             assert all(isinstance(fragment, str) for fragment in last)  # arrays are in the text, not beside it
             assert connection.session.document.get_model_by_name("failures-answer").id in last[-1]
-            socket.close()
 
     asyncio.run(main())
