@@ -51,8 +51,8 @@ pytest_plugins = ["dqlab.testing"]
 
 starts.watch()
 
-STARTING = {"cluster", "dq_lab", "jupyter", "pbs_jobs", "stranger", "town"}
-"""Fixtures that start processes."""
+STARTING = {"cluster", "dq_lab", "jupyter", "launched", "pbs_jobs", "stranger", "town"}
+"""Fixtures that start processes; `launched` imports JupyterLab, which starts one."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -41,6 +41,7 @@ def test_every_import_keeps_the_order_of_the_rooms() -> None:
     assert linted.returncode == 0, linted.stdout + linted.stderr
 
 
+@pytest.mark.long
 def test_rooms_ask_the_package_for_its_version_alone() -> None:
     """`from dqlab import X` inside the package reaches every room at once, past the order they stand in."""
     asked = {

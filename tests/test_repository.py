@@ -242,9 +242,13 @@ def test_contributing_names_functions_that_exist() -> None:
     assert {name for _, name in bare} <= {name for place, name in bare if _defines(place, name)}
 
 
+@cache
+def _body(place: str) -> list[ast.stmt]:
+    return ast.parse((ROOT / "dqlab" / place).read_text(encoding="utf-8")).body
+
+
 def _defines(place: str, name: str) -> bool:
-    module = ast.parse((ROOT / "dqlab" / place).read_text(encoding="utf-8"))
-    body: list[ast.stmt] = module.body
+    body = _body(place)
     for part in name.split("."):
         found = [node for node in body if getattr(node, "name", None) == part]
         if not found:

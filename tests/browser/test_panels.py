@@ -146,6 +146,7 @@ def test_a_page_in_a_hidden_frame_tells_that_nobody_sees_it(show: Any, address: 
         frame.wait_for_function(f"({eyes})() !== {hidden}", timeout=60_000, polling=100)
 
 
+@pytest.mark.slow
 def test_each_panel_draws_in_a_small_frame(show: Any, address: str) -> None:
     """A tab of JupyterLab beside a notebook has 400 by 300 pixels."""
     page = show("/individual-dq-depth?queue=pages", 1240, 640, charts=4)

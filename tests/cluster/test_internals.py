@@ -209,6 +209,7 @@ def test_workers_say_how_late_their_loop_is_and_what_they_may_take(lab: dq.Lab) 
     assert all(lag and limit and actors >= 0 for lag, limit, actors in lab.client.run(look).values())
 
 
+@pytest.mark.cluster
 def test_workers_are_retired_through_a_handler_that_can_be_taken_over() -> None:
     """Clients, clusters and workers ask by this name; `retire_workers` itself stays what it was."""
     scheduler = inspect.signature(Scheduler.retire_workers).parameters

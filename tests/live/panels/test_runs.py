@@ -43,6 +43,7 @@ def names(page: Any, expected: list[str]) -> list[str]:
     return sorted(expected, key=lambda name: left.index(f"<b>{name}</b>"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wall", [False, True])
 def test_a_run_with_dead_documents_is_never_green(open_page: Open, ended: list[RunStats], *, wall: bool) -> None:
     """From afar the wall showed a green tick for 10,000 dead of 10,000, and "3 done"."""

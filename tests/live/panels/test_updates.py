@@ -42,6 +42,7 @@ def size(event: Any) -> int:
     return len(message.content_json) + sum(len(buffer.to_bytes()) for buffer in message.buffers)
 
 
+@pytest.mark.long
 def test_nothing_is_sent_when_nothing_has_changed(open_page: Open, clock: Any) -> None:
     """A page that somebody forgot in a tab costs nothing."""
     assert sum(live(open_page(queue="pages"), clock, 10)) == 0
