@@ -284,6 +284,7 @@ def test_log_that_failed_ends_every_call(
     """Disks fail under people who wait: each call ends, and none of them costs what is on the disk."""
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.FAILING_AFTER", 0.5)
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.RESOLVE_WAIT", 0.5)
+    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.LONGEST_PAUSE", 0.5)
     kept = {"durability": dq.Durability.DURABLE, "dirpath": tmp_path}
     pool = dq.QueuePool(lab.client, name=queue_name, served=True, **kept)  # type: ignore[arg-type]
     scene = Scene.on(lab, pool)
@@ -312,6 +313,7 @@ def test_closing_ends_though_a_log_has_failed(
     """A user whose disk fails closes everything first."""
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.FAILING_AFTER", 0.5)
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.RESOLVE_WAIT", 0.5)
+    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.LONGEST_PAUSE", 0.5)
     other = dq.connect(lab.session.link.address, name=f"closes-{queue_name}", store=tmp_path)
     pool = other.queue(queue_name)
     run = pool.map(abs, range(10), consumers=None)
