@@ -172,14 +172,14 @@ def _facts(unacked: Unacked) -> str:
 def _table(snapshot: Snapshot) -> str:
     rows = tuple(
         (
-            Cell(held.document),
+            Cell(held.document, Ink.PLAIN if lease.document else Ink.QUIET),
             Cell(held.consumer),
             Cell(held.held, Ink.WARN if held.late else Ink.PLAIN),
             Cell(held.ends_in),
             Cell(held.renewals),
             Cell(held.delivery),
         )
-        for held in held_rows(snapshot)[:LISTED]
+        for held, lease in zip(held_rows(snapshot)[:LISTED], snapshot.unacked.oldest, strict=False)
     )
     heads = (Column("longest held", mono=True), *columns("by", "held", "lease ends in", "renewals", "delivery"))
     return cells("oldest", Table(heads, rows)) if rows else ""

@@ -1,0 +1,77 @@
+"""Where the parts of the widgets stand, at each width and size: inside of the window, beside each other, not cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dqlab.live.lab_picture import Place, lab_view, queue_view
+from dqlab.live.run_picture import Focus, run_view
+from dqlab.live.run_view import RunView
+from dqlab.stats import History, RunStats, Snapshot
+from tests.chromium import needs_chromium
+from tests.live.conftest import CODE
+from tests.live.pages import Show
+from tests.live.scenes import lab_history, many_queues
+from tests.structure import SIZES, flaws
+
+pytestmark = [pytest.mark.browser, needs_chromium]
+
+CARD = ".dq-card"
+
+
+@pytest.fixture
+def full(running: RunStats, snapshot: Snapshot, past: History) -> RunView:
+    """The run with all that is known of it."""
+    return run_view(running, Focus(snapshot, past, CODE))
+
+
+def test_the_widget_of_a_run_stands_in_a_narrow_notebook(show: Show, full: RunView) -> None:
+    """Beside a sidebar and a panel a notebook has 420 pixels."""
+    assert flaws(show(full, width=420), CARD, CARD) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_the_widget_of_a_run_stands_at_each_size(show: Show, full: RunView, size: str, dark: bool) -> None:
+    """With each of its tables open, one after the other."""
+    width, scale = SIZES[size]
+    page = show(full, width=width, dark=dark, scale=scale)
+    assert flaws(page, CARD, CARD) == {}
+    for name in ("Consumers", "Failures", "Unacked", "Code"):
+        page.get_by_role("button", name=name).click()
+        assert flaws(page, CARD, CARD) == {}, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_an_ended_run_stands_at_each_size(show: Show, done: RunStats, size: str, dark: bool) -> None:
+    """The header with its actions stays above the figures."""
+    width, scale = SIZES[size]
+    long = replace(done, name="run-of-a-long-name-that-says-all-of-it")
+
+    assert flaws(show(run_view(long), width=width, dark=dark, scale=scale), CARD, CARD) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_widgets_of_labs_and_queues_stand_at_each_size(
+    show: Show, snapshot: Snapshot, past: History, size: str, dark: bool
+) -> None:
+    """Names had a tenth of the width, and heads were cut, where there was most room."""
+    width, scale = SIZES[size]
+    scene, place = many_queues(), Place("papers", "http://127.0.0.1:8787/status")
+    found: dict[str, Any] = {}
+    for name, view in (
+        ("lab", lab_view(snapshot, lab_history(snapshot), place=place)),
+        ("hundred queues", lab_view(scene, lab_history(scene), place=place)),
+        ("queue", queue_view(snapshot, past, place=Place("pages"))),
+    ):
+        found[name] = flaws(show(view, width=width, dark=dark, scale=scale), CARD, CARD)
+
+    assert {name: each for name, each in found.items() if each} == {}
