@@ -31,6 +31,11 @@ const isForEars = (each) => above(each).some((at) => {
   return style.clip === "rect(0px, 0px, 0px, 0px)" || /inset\\(/.test(style.clipPath) || at.clientWidth === 1
 })
 const wordsOf = (each) => [...each.childNodes].filter((node) => node.nodeType === 3 && node.textContent.trim())
+const textBoxes = (root) => [root, ...root.querySelectorAll("*")].flatMap(wordsOf).flatMap((node) => {
+  const range = document.createRange()
+  range.selectNodeContents(node)
+  return [...range.getClientRects()]
+})
 const nameOf = (each) => `${each.tagName.toLowerCase()}.${[...each.classList].join(".")} "${
   each.textContent.trim().replace(/\\s+/g, " ").slice(0, 50)}"`
 const isScrolled = (each) => above(each).slice(1).some((at) =>
@@ -106,7 +111,10 @@ _CUT = f"""(selector) => {{
     if (each.clientWidth < 2 || each.scrollWidth <= each.clientWidth + 1) return
     if (!["hidden", "clip"].includes(style.overflowX)) return
     const told = above(each).some((at) => at.title?.trim()) || [...each.querySelectorAll("[title]")].length
-    if (!(style.textOverflow === "ellipsis" && told)) cut.push(nameOf(each))
+    const frame = each.getBoundingClientRect()
+    const isHalf = textBoxes(each).some((box) => box.left < frame.right - 1 && box.right > frame.right + 1
+      && box.top < frame.bottom - 2 && box.bottom > frame.top + 2)
+    if (!told || (isHalf && style.textOverflow !== "ellipsis")) cut.push(nameOf(each))
   }})
   return cut
 }}"""
@@ -125,7 +133,7 @@ def overlaps(page: Any, cards: str, texts: str) -> list[str]:
 
 
 def cut_texts(page: Any, selector: str) -> list[str]:
-    """Return which texts are cut; with an ellipsis, and in full under the pointer, they may be."""
+    """Return which texts are cut; with an ellipsis, and in full under the pointer, they may be, or be left out."""
     found: list[str] = page.evaluate(_CUT, selector)
     return found
 

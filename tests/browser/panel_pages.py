@@ -153,5 +153,6 @@ def crowded(feed: Feed) -> None:
         ),
         queues_total=130,
     )
-    feed.past = replace(past, marks=tuple(Mark(at - 60.0 * n, "retry, parse v12", 100 + n) for n in range(12)))
+    marks = tuple(Mark(at - 60.0 * n, "retry, parse v12", 100 + n) for n in range(12))
+    feed.past = replace(past, marks=marks, classes={f"f{n}": (10**n,) * 30 for n in range(8)})
     feed.seq += 1

@@ -31,7 +31,7 @@ _SHAPES = {
 }
 
 
-SHORT = 6
+SHORT = 4
 """Characters that each cell has room for."""
 
 

@@ -135,7 +135,7 @@ class Runs:
             (Cell("", glyph=_glyph(run)), Cell(row.name, Ink.STRONG), Cell(row.state, row.ink), Cell(row.share))
             for row, run in zip(rows, runs, strict=True)
         )
-        right = [_figures(row, run) for row, run in zip(rows, runs, strict=True)]
+        right = [_figures(row, run.owner) for row, run in zip(rows, runs, strict=True)]
         notes = []
         beyond = len(stats) - len(rows) + (scene.unlisted_runs or 0)
         if beyond > 0:
@@ -146,6 +146,7 @@ class Runs:
             notes = ["Nothing has been mapped here yet"]
         elif notes:
             right.append((Cell(""),) * len(RIGHT_COLUMNS))
+        self._write_heads(owned=any(run.owner for run in runs))
         over = strip(_places(start, end, now), start, end) if runs else ""
         self._chart.draw(
             Table(columns("", "", "", ""), left, notes=tuple(notes)),
@@ -189,7 +190,7 @@ class Runs:
         self._write_heads()
         self._stage.again()
 
-    def _write_heads(self) -> None:
+    def _write_heads(self, *, owned: bool = False) -> None:
         order, pressed = self._order, not self._stage.wall
 
         def head(named: tuple[tuple[SortBy, str], ...]) -> list[tuple[str, str, str]]:
@@ -202,7 +203,9 @@ class Runs:
         show(self._left_head, text=heads("jobs", "runs-order", [("", "", ""), *head(LEFT)], pressed=pressed))
         show(
             self._right_head,
-            text=heads("jobs", "runs-order", [*head(RIGHT), ("code", "", ""), ("by", "", "")], pressed=pressed),
+            text=heads(
+                "jobs", "runs-order", [*head(RIGHT), ("code", "", ""), ("by" if owned else "", "", "")], pressed=pressed
+            ),
         )
 
     def _draw_bars(self, scene: Scene, runs: list[RunStats], end: float) -> None:
@@ -270,14 +273,14 @@ def _glyph(run: RunStats) -> str:
     return GLYPHS.get(run.state, "running")
 
 
-def _figures(row: RunRow, run: RunStats) -> tuple[Cell, ...]:
+def _figures(row: RunRow, owner: str) -> tuple[Cell, ...]:
     return (
         Cell(row.end, Ink.PLAIN if row.over else Ink.STRONG),
         Cell(count(row.dead + row.lost), Ink.BAD if row.dead or row.lost else Ink.QUIET),
         Cell(f"{rate(row.rate)} {row.unit}/s" if row.rate is not None else UNKNOWN),
         Cell(row.took),
         Cell(row.code or row.why, Ink.QUIET),
-        Cell(run.owner or UNKNOWN, Ink.QUIET),
+        Cell(owner, Ink.QUIET),
     )
 
 
