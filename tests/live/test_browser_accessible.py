@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -80,27 +81,23 @@ def test_widgets_of_labs_and_queues_break_no_rule(
     ):
         page = show(view, width=width, dark=dark)
         assert violations(page, WIDGET) == []
-        page.get_by_role("button", name="More").first.click()
-        assert violations(page, WIDGET) == []
+        more = page.get_by_role("button", name="More").first
+        if more.is_visible():  # a row in a narrow place has none
+            more.click()
+            assert violations(page, WIDGET) == []
 
 
 @pytest.mark.slow
-def test_a_screen_reader_reads_a_sentence_for_each_picture_of_a_run(show: Show, full: RunView) -> None:
-    """The bar and the chart; glyphs beside their words are silent."""
-    said = read_out(show(full))
-    pictures = [name for role, name in said if role in ("image", "img")]
+def test_a_screen_reader_reads_a_sentence_for_each_picture(
+    show: Show, full: RunView, snapshot: Snapshot, past: History
+) -> None:
+    """Of a run its bar and its chart, of a queue its chart; glyphs beside their words are silent."""
 
-    assert pictures
-    assert all(len(name.split()) > 3 for name in pictures)
-    assert "Pages left over time: 315,894 now, zero expected at 14:34" in pictures
+    def pictures(page: Any) -> list[str]:
+        return [name for role, name in read_out(page) if role in ("image", "img")]
 
-
-@pytest.mark.slow
-def test_a_screen_reader_reads_a_sentence_for_each_picture_of_a_lab(show: Show, snapshot: Snapshot) -> None:
-    """A line per queue, each with its own words."""
-    said = read_out(show(lab_view(snapshot, lab_history(snapshot), place=Place("papers"))))
-    pictures = [name for role, name in said if role in ("image", "img")]
-
-    assert pictures
-    assert all(len(name.split()) > 2 for name in pictures)
-    assert len(set(pictures)) == len(pictures)
+    bar, chart = pictures(show(full))
+    assert bar == "65.4 percent of pages settled"
+    assert chart.startswith("Pages left over time: 315,894 now, zero expected at 14:34")
+    queue = queue_view(snapshot, past, place=Place("pages"))
+    assert pictures(show(queue)) == ["Messages waiting, last 30 min: 16,057 now"]
