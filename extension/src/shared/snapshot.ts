@@ -78,6 +78,7 @@ const run = record({
   consumers: number(),
   classes: list(failureClass),
   classes_total: number(),
+  owner: text(),
   eta: optional(record({ p10: number(), p50: number(), p90: number() }))
 });
 const consumer = record({
