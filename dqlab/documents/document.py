@@ -19,6 +19,7 @@ from operator import index
 from tokenize import detect_encoding
 from typing import Any, BinaryIO, Literal, TextIO, overload
 
+from dqlab.documents.parts import PARTS, Part
 from dqlab.documents.places import open_binary
 from dqlab.errors import BadOption
 
@@ -50,6 +51,8 @@ class Document:
         Bytes; None when unknown.
     n_pages : int or None
         Pages, if its listing knows them; read them as `page_count`. At most 4,294,967,295.
+    part : Row, Line, Member, Inline, PageRange or None
+        Where the document lies inside the file at `where`; None for the whole file.
 
     Raises
     ------
@@ -67,6 +70,7 @@ class Document:
     where: str
     size: int | None = None
     n_pages: int | None = None
+    part: Part | None = None
 
     def __post_init__(self) -> None:
         # Checked here, where the traceback has the caller's line: further on they are columns of numbers without names.
@@ -208,12 +212,19 @@ class Document:
     def __reduce__(self) -> tuple[Any, ...]:
         # Keys are mostly the end of `where`: sending their length saves a third of the reference.
         cut = len(self.key) if self.where.endswith(self.key) else self.key
-        return _revive, (self.where, cut, self.version, self.size, self.n_pages)
+        state = self.where, cut, self.version, self.size, self.n_pages
+        return _revive, state if self.part is None else (*state, self.part)
 
 
-def _revive(where: str, cut: int | str, version: str, size: int | None, n_pages: int | None) -> Document:
+def _revive(
+    where: str, cut: int | str, version: str, size: int | None, n_pages: int | None, part: Part | None = None
+) -> Document:
     key = where[len(where) - cut :] if isinstance(cut, int) else cut
-    return Document(key, version, where, size, n_pages)
+    return Document(key, version, where, size, n_pages, part)
+
+
+_OPENED = {(each.__module__, each.__qualname__): each for each in PARTS} | {(__name__, _revive.__name__): _revive}
+"""What a pickled reference may name."""
 
 
 def sealed_key(payload: builtins.bytes | memoryview) -> str | None:
@@ -226,11 +237,11 @@ def sealed_key(payload: builtins.bytes | memoryview) -> str | None:
 
 
 class _DocumentOnly(pickle.Unpickler):
-    """Opens pickles that name `Document` and nothing else."""
+    """Opens pickles that name `Document`, its parts and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if module == __name__ and name == _revive.__name__:
-            return _revive
+        if (module, name) in _OPENED:
+            return _OPENED[module, name]
         raise pickle.UnpicklingError(f"{module}.{name}")
 
 
