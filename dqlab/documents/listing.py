@@ -14,7 +14,10 @@ from operator import index as as_index
 from typing import Any, overload
 
 from dqlab.documents.document import Document
+from dqlab.documents.frames import FrameRows
+from dqlab.documents.parquet import ParquetRows
 from dqlab.documents.pattern import parse
+from dqlab.documents.records import Records, csv_form
 from dqlab.documents.sources import Given, Glob, Source, Window, stdlib
 from dqlab.errors import BadOption, DqlabError, LengthUnknown, in_words
 
@@ -110,6 +113,22 @@ class Documents:
         except Exception as error:
             problem = f"cannot be listed: {in_words(error)}. Check its scheme, host and path. Nothing was listed."
             raise BadOption(option="pattern", value=text, problem=problem) from error
+
+    @classmethod
+    def from_parquet(cls, files: Any, key: str | None = None, columns: Iterable[str] | None = None) -> Documents:
+        return cls._of(ParquetRows(files, key, columns))
+
+    @classmethod
+    def from_frame(cls, frame: Any, key: Any = None, columns: Iterable[Any] | None = None) -> Documents:
+        return cls._of(FrameRows(frame, key, columns))
+
+    @classmethod
+    def from_jsonl(cls, files: Any, key: str | None = None) -> Documents:
+        return cls._of(Records(files, key, "", "from_jsonl"))
+
+    @classmethod
+    def from_csv(cls, files: Any, key: str | None = None, *, delimiter: str = ",", encoding: str = "utf-8") -> Documents:
+        return cls._of(Records(files, key, csv_form(delimiter, encoding), "from_csv"))
 
     @classmethod
     def _of(cls, source: Source) -> Documents:

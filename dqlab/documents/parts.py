@@ -20,13 +20,13 @@ class Row(NamedTuple):
         The row group, from 0.
     index : int
         The row's place in its group, from 0.
-    columns : tuple of str
-        The columns to read; empty for all.
+    columns : int
+        The chosen columns, bit n for column n of the file; 0 for all. Ten thousand names would make a message of a row.
     """
 
     group: int
     index: int
-    columns: tuple[str, ...] = ()
+    columns: int = 0
 
 
 class Line(NamedTuple):
@@ -36,16 +36,13 @@ class Line(NamedTuple):
     ----------
     offset, length : int
         Bytes in the decompressed file.
-    names : tuple of str
-        The columns of a CSV file; empty for JSON, whose records name their own.
-    dialect : str
-        Delimiter of a CSV file; empty for JSON.
+    form : str
+        Empty for JSON; for CSV the delimiter and, behind it, the encoding. The file's first record has the names.
     """
 
     offset: int
     length: int
-    names: tuple[str, ...] = ()
-    dialect: str = ""
+    form: str = ""
 
 
 class Member(NamedTuple):
@@ -68,12 +65,15 @@ class Inline(NamedTuple):
 
     Attributes
     ----------
-    names : tuple of str
-    values : tuple
+    names : tuple
+        Labels of the columns; texts, mostly.
+    values : tuple or int
+        One for each name. An int in their place: the bytes of a row that is too large for a message, which is sent
+        without them and fails when it is opened.
     """
 
-    names: tuple[str, ...]
-    values: tuple[Any, ...]
+    names: tuple[Any, ...]
+    values: tuple[Any, ...] | int
 
 
 class PageRange(NamedTuple):
