@@ -40,8 +40,8 @@ def _quick(types: Any, kind: Any, array: Any) -> bool:
     """Whether numpy makes the same of it: it has no null for numbers, and an int with nulls becomes a float."""
     if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
         return True
-    numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-    return numeric and array.null_count == 0
+    numeric: bool = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    return numeric and not array.null_count
 
 
 def _to_microseconds(pa: Any, kind: Any) -> Any:

@@ -6,7 +6,7 @@ Owns the check for keys that repeat, in 16 to 32 bytes a key however long it is.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dqlab.errors import KeyMissing, KeysRepeat, KeyUnusable
@@ -63,6 +63,13 @@ class Keys:
         if not self._codes.add(code) and code not in self._shared:
             self._look(code)
 
+    def add_all(self, keys: Sequence[str | int]) -> None:
+        """Note several keys at once, in half the time; errors as `add`."""
+        codes = [hash(key) & _ALL or 1 for key in keys]
+        for code in self._codes.add_all(codes):
+            if code not in self._shared:
+                self._look(code)
+
     def _look(self, code: int) -> None:
         """Read all keys again, twice and without keeping them; raise if there are two alike."""
         codes = _Codes()
@@ -106,6 +113,23 @@ class _Codes:
         if 2 * self._count > last:
             self._grow()
         return True
+
+    def add_all(self, codes: Sequence[int]) -> list[int]:
+        """Note some codes; return those that are not new."""
+        while 2 * (self._count + len(codes)) >= 1 << self._bits:
+            self._grow()
+        table, last, shift, known = self._table, (1 << self._bits) - 1, 64 - self._bits, []
+        for code in codes:
+            at = (code * _GOLDEN & _ALL) >> shift
+            while there := table[at]:
+                if there == code:
+                    known.append(code)
+                    break
+                at = (at + 1) & last
+            else:
+                table[at] = code
+        self._count += len(codes) - len(known)
+        return known
 
     def _grow(self) -> None:
         old, self._bits = self._table, self._bits + 1

@@ -256,7 +256,7 @@ def open_lines(where: str, form: str) -> BinaryIO:
         stream.seek(0)
         for magic, kind in _COMPRESSED.items():
             if head.startswith(magic):
-                opened: Any = kind(fileobj=stream, mode="rb") if kind is gzip.GzipFile else kind(stream)  # type: ignore[operator]
+                opened: Any = kind(fileobj=stream, mode="rb") if kind is gzip.GzipFile else kind(stream)
                 return cast(BinaryIO, _Decompressed(opened, stream))
         for magic, said in _OTHERS.items():
             if head.startswith(magic):

@@ -138,6 +138,8 @@ class Documents:
 
     def __iter__(self) -> Iterator[Document]:
         """List the documents; those deleted before they are examined are left out."""
+        if isinstance(self._source, ParquetRows):
+            return self._source.documents()
         return (document for look in self._source.looks() if (document := look()) is not None)
 
     @property

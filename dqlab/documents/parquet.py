@@ -13,7 +13,7 @@ from typing import Any
 
 from dqlab.documents.arrow_values import plain
 from dqlab.documents.columns import check_columns, chosen
-from dqlab.documents.document import Document
+from dqlab.documents.document import Document, made
 from dqlab.documents.files import Files, ListedFile
 from dqlab.documents.keys import Keys, key_of_row
 from dqlab.documents.parts import Row
@@ -25,6 +25,7 @@ __all__ = ["ParquetRows"]
 
 KEYS_AT_ONCE = 4096
 """Keys that are read in one go."""
+_tuple = tuple.__new__
 
 
 class ParquetRows:
@@ -74,6 +75,29 @@ class ParquetRows:
         finally:
             table.close()
 
+    def documents(self) -> Iterator[Document]:
+        """List the rows; the same as all looks at a third of their cost, for nothing is skipped."""
+        keys = Keys(self._keys) if self._key is not None else None
+        for file in self._files:
+            table = self._open(file)
+            name, where, version = file
+            try:
+                mask, before = self._mask(table), 0
+                for group, rows in enumerate(table.group_rows):
+                    if keys is None:
+                        for at in range(rows):
+                            yield made(f"{name}:{before + at}", where, version, None, _tuple(Row, (group, at, mask)))
+                    else:
+                        at = 0
+                        for found in _KeyColumn(file, table, group, self._key, before).blocks():
+                            keys.add_all(found)
+                            for key in found:
+                                yield made(key, where, version, None, _tuple(Row, (group, at, mask)))
+                                at += 1
+                    before += rows
+            finally:
+                table.close()
+
     def _open(self, file: ListedFile) -> ParquetTable:
         """Open a file, and check that it has what was asked for."""
         table = ParquetTable(file.where)
@@ -106,13 +130,13 @@ class ParquetRows:
 
 
 def _by_position(file: ListedFile, position: int, part: Row) -> Document:
-    return Document(f"{file.name}:{position}", file.version, file.where, None, None, part)
+    return made(f"{file.name}:{position}", file.where, file.version, None, part)
 
 
 def _by_key(file: ListedFile, column: _KeyColumn, keys: Keys, part: Row) -> Document:
-    key = column.at(part.index)
+    key = column.at(part.at)
     keys.add(key)
-    return Document(key, file.version, file.where, None, None, part)
+    return made(key, file.where, file.version, None, part)
 
 
 class _KeyColumn:
@@ -120,31 +144,39 @@ class _KeyColumn:
 
     def __init__(self, file: ListedFile, table: ParquetTable, group: int, column: str, before: int) -> None:
         self._file, self._table, self._group, self._column, self._before = file, table, group, column, before
-        self._batches: Iterator[Any] | None = None
-        self._values: list[Any] = []
+        self._arrays = self._read()
+        self._keys: list[Any] = []
         self._start = self._stop = 0
+
+    def blocks(self) -> Iterator[list[Any]]:
+        """Yield all keys, block by block."""
+        for start, array in self._read():
+            yield self._checked(start, array)
 
     def at(self, index: int) -> str | int:
         """Return the key of a row, by its place in the group."""
-        if index >= self._stop or index < self._start:
-            self._read(index)
-        value = self._values[index - self._start]
-        kind = type(value)
-        if kind is str or kind is int:
-            return value  # type: ignore[no-any-return]
-        return key_of_row(value, self._column, self._file.where, self._before + index)
-
-    def _read(self, index: int) -> None:
-        if self._batches is None or index < self._start:
-            self._batches, self._stop = self._table.batches(self._group, [self._column], KEYS_AT_ONCE), 0
-        for batch in self._batches:
-            self._start, self._stop = self._stop, self._stop + batch.num_rows
+        while index >= self._stop:
+            self._start, array = next(self._arrays)
+            self._stop = self._start + len(array)
             if index < self._stop:
-                self._values = plain(batch.column(batch.schema.names.index(self._column)))
-                if version_of(self._file.where) != self._file.version:
-                    raise DocumentChanged(key=f"{self._file.name}:{self._before + index}", where=self._file.where)
-                return
-        raise DocumentChanged(key=f"{self._file.name}:{self._before + index}", where=self._file.where)
+                self._keys = self._checked(self._start, array)
+        return self._keys[index - self._start]  # type: ignore[no-any-return]
+
+    def _read(self) -> Iterator[tuple[int, Any]]:
+        start = 0
+        for batch in self._table.batches(self._group, [self._column], KEYS_AT_ONCE):
+            if version_of(self._file.where) != self._file.version:
+                place = f"{self._file.name}:{self._before + start}"
+                raise DocumentChanged(key=place, where=self._file.where)
+            yield start, batch.column(batch.schema.names.index(self._column))
+            start += batch.num_rows
+
+    def _checked(self, start: int, array: Any) -> list[Any]:
+        keys = plain(array)
+        if array.null_count:
+            position = self._before + start + keys.index(None)
+            key_of_row(None, self._column, self._file.where, position)
+        return keys
 
 
 def _check_type(column: str, kind: Any, where: str) -> None:

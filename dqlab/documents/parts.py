@@ -18,14 +18,14 @@ class Row(NamedTuple):
     ----------
     group : int
         The row group, from 0.
-    index : int
+    at : int
         The row's place in its group, from 0.
     columns : int
         The chosen columns, bit n for column n of the file; 0 for all. Ten thousand names would make a message of a row.
     """
 
     group: int
-    index: int
+    at: int
     columns: int = 0
 
 

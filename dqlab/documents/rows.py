@@ -1,12 +1,13 @@
 """Rows of documents: a dict, or one value of it, whatever the document is a part of.
 
-Owns which reader serves which part, and imports it when the first document needs it.
+Owns which reader serves which part. The readers import what they need when the first document needs it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from dqlab.documents import lines, tables
 from dqlab.documents.columns import check_column
 from dqlab.documents.parts import Inline, Line, Part, Row
 from dqlab.errors import RowTooLarge, WrongKind
@@ -18,12 +19,8 @@ def row(key: Any, version: str, where: str, part: Part | None) -> dict[Any, Any]
     """Return the values of a document that is a row, by column."""
     kind = type(part)
     if kind is Row:
-        from dqlab.documents import tables
-
         return tables.row(where, version, key, part)  # type: ignore[arg-type]
     if kind is Line:
-        from dqlab.documents import lines
-
         return lines.row(where, version, key, part)  # type: ignore[arg-type]
     if kind is Inline:
         names, values = part  # type: ignore[misc]
@@ -35,12 +32,8 @@ def cell(key: Any, version: str, where: str, part: Part | None, column: Any) -> 
     """Return one value of a document that is a row."""
     kind = type(part)
     if kind is Row:
-        from dqlab.documents import tables
-
         return tables.cell(where, version, key, part, column)  # type: ignore[arg-type]
     if kind is Line:
-        from dqlab.documents import lines
-
         return lines.cell(where, version, key, part, column)  # type: ignore[arg-type]
     if kind is Inline:
         names, values = part  # type: ignore[misc]
@@ -60,8 +53,6 @@ def line(key: Any, version: str, where: str, part: Part, asked: str) -> bytes:
         It is a row, which has values and no bytes of its own.
     """
     if type(part) is Line:
-        from dqlab.documents import lines
-
         return lines.raw(where, version, key, part)
     raise WrongKind(key=key, kind=kind_of(part), asked=asked, instead="doc.row or doc['column']")
 

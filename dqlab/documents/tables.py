@@ -46,11 +46,19 @@ def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
     FileUnreadable, OSError
         It cannot be read.
     """
+    global _last
+    group, at, columns = part
+    last = _last
+    # Nearly every document lies in the row group of the one before.
+    if last.group == group and last.version == version and last.where == where and last.columns == columns:
+        if column in last.names:
+            return last.value(at, column)
     table = _table(where, version, key)
-    chosen = table.chosen(part.columns)
+    chosen = table.chosen(columns)
     if column not in chosen:
         check_column(column, tuple(chosen), where, "read")
-    return _batches(table, version, key, part, (column,)).value(part.index, column)
+    _last = last = _batches(table, version, key, part, (column,))
+    return last.value(at, column)
 
 
 def row(where: str, version: str, key: Any, part: Row) -> dict[str, Any]:
@@ -58,7 +66,7 @@ def row(where: str, version: str, key: Any, part: Row) -> dict[str, Any]:
     table = _table(where, version, key)
     chosen = tuple(table.chosen(part.columns))
     batches = _batches(table, version, key, part, chosen)
-    return {name: batches.value(part.index, name) for name in chosen}
+    return {name: batches.value(part.at, name) for name in chosen}
 
 
 class ParquetTable:
@@ -134,7 +142,8 @@ class ParquetTable:
             for column in map(described.column, range(described.num_columns))
             if column.path_in_schema in names or column.path_in_schema.partition(".")[0] in names
         )
-        return max(1, min(BATCH_ROWS, BATCH_BYTES * self.group_rows[group] // max(1, size)))
+        rows: int = max(1, min(BATCH_ROWS, BATCH_BYTES * self.group_rows[group] // max(1, size)))
+        return rows
 
     def close(self) -> None:
         """Close the file."""
@@ -177,42 +186,55 @@ def _batches(table: ParquetTable, version: str, key: Any, part: Row, asked: tupl
     """
     place = (table.where, version, part.group, part.columns)
     names = tuple(table.chosen(part.columns)) if part.columns else asked
-    batches = _GROUPS.get(place, lambda: _Batches(table, version, key, part.group, names))
+    batches = _GROUPS.get(place, lambda: _Batches(table, version, key, part, names))
     while not batches.names.issuperset(asked):
         _GROUPS.forget(place)
         names = tuple(dict.fromkeys((*batches.order, *asked)))
-        batches = _GROUPS.get(place, lambda names=names: _Batches(table, version, key, part.group, names))  # type: ignore[misc]
+        batches = _GROUPS.get(place, lambda names=names: _Batches(table, version, key, part, names))  # type: ignore[misc]
     return batches
 
 
 class _Batches:
     """Some columns of one row group, as far as they are decoded."""
 
-    def __init__(self, table: ParquetTable, version: str, key: Any, group: int, names: Sequence[str]) -> None:
-        self._table, self._version, self._key, self._group = table, version, key, group
+    def __init__(
+        self, table: ParquetTable | None, version: str, key: Any, part: Row, names: Sequence[str] = ()
+    ) -> None:
+        self._table, self._key = table, key
+        self.where, self.version = "" if table is None else table.where, version
+        self.group, _, self.columns = part
         self.names = frozenset(names)
         self.order = list(names)
         self._forward: Forward[_Batch] = Forward(self._decode, GROUP_BYTES)
+        self._piece: Piece[_Batch] | None = None
 
     def value(self, index: int, name: str) -> Any:
         """Return the value of a row, by its place in the group."""
-        piece = self._forward.at(index)
+        piece = self._piece
+        if piece is None or not piece.start <= index < piece.stop:
+            self._piece = piece = self._forward.at(index)
         return piece.held.value(index - piece.start, name)
 
     def _decode(self) -> Iterator[Piece[_Batch]]:
+        assert self._table is not None
         at = 0
         try:
-            for batch in self._table.batches(self._group, self.order):
-                _check(self._table.where, self._version, self._key)
+            for batch in self._table.batches(self.group, self.order):
+                _check(self.where, self.version, self._key)
                 yield Piece(at, at + batch.num_rows, _Batch(batch), batch.nbytes)
                 at += batch.num_rows
         except FileUnreadable:
-            _check(self._table.where, self._version, self._key)
+            _check(self.where, self.version, self._key)
             raise
 
     def close(self) -> None:
         """Let go of what was decoded."""
         self._forward.close()
+        self._piece = None
+
+
+_last = _Batches(None, "", None, Row(-1, 0))
+"""What the last document was read from."""
 
 
 class _Batch:
