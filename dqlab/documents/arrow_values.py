@@ -32,6 +32,10 @@ def plain(array: Any) -> list[Any]:
     coarse = _to_microseconds(pa, kind)
     if coarse is not kind:
         # Of nanoseconds pyarrow makes objects of pandas, if pandas can be imported; elsewhere an error.
+        if types.is_timestamp(kind):  # a cast rounds towards 1970, which is up for what came before
+            import pyarrow.compute
+
+            array = pyarrow.compute.floor_temporal(array, unit="microsecond")
         array = array.cast(coarse, safe=False)
     return array.to_pylist()  # type: ignore[no-any-return]
 

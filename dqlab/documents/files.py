@@ -70,10 +70,8 @@ class Files:
                 raise
             except ImportError as error:
                 what = f"files of {text.partition('://')[0]}://"
-                missing = error.name or in_words(error)
-                raise ExtraMissing(
-                    what=what, missing=missing, python=sys.executable, install=_package_in(str(error))
-                ) from error
+                package = _package_in(error)
+                raise ExtraMissing(what=what, missing=package, python=sys.executable, install=package) from error
             except PermissionError as error:
                 hint = "Change its permissions, or leave it out of the pattern"
                 where = str(error.filename or text)
@@ -118,8 +116,8 @@ def _text(each: Any) -> str:
     return os.fspath(each)
 
 
-def _package_in(sentence: str) -> str:
-    """Return the package that fsspec's "Install s3fs to access S3" names."""
-    words = sentence.split()
-    at = next((at for at, word in enumerate(words) if word.lower() == "install"), None)
-    return words[at + 1].strip("'\"`.,") if at is not None and at + 1 < len(words) else "the package it names"
+def _package_in(error: ImportError) -> str:
+    """Return the package that is missing: fsspec's sentence is "Install s3fs to access S3"."""
+    words = str(error).split()
+    at = next((at for at, word in enumerate(words[:-1]) if word.lower() == "install"), None)
+    return error.name or (words[at + 1].strip("'\"`.,") if at is not None else in_words(error))

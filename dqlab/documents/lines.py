@@ -7,19 +7,19 @@ the versions of what it had.
 
 from __future__ import annotations
 
-import bz2
 import csv
 import gzip
 import io
 import json
-import lzma
 import os
 import threading
+import weakref
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from functools import partial
 from hashlib import blake2b
+from importlib import import_module
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from dqlab.documents.columns import check_column
@@ -27,7 +27,7 @@ from dqlab.documents.forward import Forward, Piece
 from dqlab.documents.kept_open import KeptOpen
 from dqlab.documents.parts import Line
 from dqlab.documents.places import local_path, open_binary
-from dqlab.errors import ColumnRepeated, DocumentChanged, FileUnreadable, RecordInvalid, in_words
+from dqlab.errors import ColumnRepeated, DocumentChanged, FileUnreadable, DqlabError, RecordInvalid, in_words
 
 __all__ = ["Header", "Record", "cell", "header_of", "open_lines", "raw", "records", "row", "values_of", "version_of"]
 
@@ -38,7 +38,8 @@ BLOCKS_KEPT = 16
 LONGEST_CELL = 256 << 20
 """Characters of a cell of a CSV file. A quote without an end would make one cell of the rest of the file."""
 
-_COMPRESSED = {b"\x1f\x8b": gzip.GzipFile, b"BZh": bz2.BZ2File, b"\xfd7zXZ\0": lzma.LZMAFile}
+_COMPRESSED = {b"\x1f\x8b": ("gzip", "GzipFile"), b"BZh": ("bz2", "BZ2File"), b"\xfd7zXZ\0": ("lzma", "LZMAFile")}
+"""Imported when such a file is opened: some builds of Python lack bz2 and lzma."""
 _OTHERS = {
     b"(\xb5/\xfd": "compressed with Zstandard",
     b"PAR1": "a Parquet file",
@@ -48,7 +49,6 @@ _OTHERS = {
     b"\xff\xfe": "text in UTF-16",
     b"\xfe\xff": "text in UTF-16",
 }
-_BROKEN = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
 class Header(NamedTuple):
@@ -193,12 +193,10 @@ def records(stream: BinaryIO, form: str, at: int, where: str) -> Iterator[Record
     """Yield the records of a stream that stands at byte `at`; blank lines are none."""
     try:
         yield from _json_records(stream, at) if not form else _csv_records(stream, form, at)
-    except _BROKEN as error:
+    except Exception as error:
+        if not _is_broken(error):
+            raise
         raise _damaged(where, form, error) from error
-    except OSError as error:
-        if error.errno is None:  # bz2 has no class of its own
-            raise _damaged(where, form, error) from error
-        raise
 
 
 def _json_records(stream: BinaryIO, at: int) -> Iterator[Record]:
@@ -254,9 +252,10 @@ def open_lines(where: str, form: str) -> BinaryIO:
     try:
         head = stream.read(8)
         stream.seek(0)
-        for magic, kind in _COMPRESSED.items():
+        for magic, (module, name) in _COMPRESSED.items():
             if head.startswith(magic):
-                opened: Any = kind(fileobj=stream, mode="rb") if kind is gzip.GzipFile else kind(stream)
+                kind = getattr(import_module(module), name)
+                opened = kind(fileobj=stream, mode="rb") if module == "gzip" else kind(stream)
                 return cast(BinaryIO, _Decompressed(opened, stream))
         for magic, said in _OTHERS.items():
             if head.startswith(magic):
@@ -301,6 +300,7 @@ class _LinesFile:
             self._forward = Forward(self._blocks, BLOCK * BLOCKS_KEPT)
         else:
             self._stream, self._local = stream, local_path(where) is not None
+            weakref.finalize(self, stream.close)
 
     def _blocks(self) -> Iterator[Piece[bytes]]:
         at = 0
@@ -309,7 +309,9 @@ class _LinesFile:
                 while block := stream.read(BLOCK):
                     yield Piece(at, at + len(block), block, len(block))
                     at += len(block)
-            except (*_BROKEN, OSError) as error:
+            except Exception as error:
+                if not _is_broken(error):
+                    raise
                 raise _damaged(self._where, self._form, error) from error
 
     def read(self, offset: int, length: int) -> bytes:
@@ -343,6 +345,12 @@ class _LinesFile:
 
 
 _FILES: KeptOpen[_LinesFile] = KeptOpen(16)
+
+
+def _is_broken(error: Exception) -> bool:
+    """Whether it is about what a compressed file holds; bz2 has no class for that, and no number."""
+    cut_off = isinstance(error, EOFError | zlib.error | gzip.BadGzipFile) or type(error).__name__ == "LZMAError"
+    return cut_off or (isinstance(error, OSError) and error.errno is None and not isinstance(error, DqlabError))
 
 
 def _called(form: str) -> str:

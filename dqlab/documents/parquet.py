@@ -187,5 +187,5 @@ def _check_type(column: str, kind: Any, where: str) -> None:
         inner = inner.value_type
     view = getattr(types, "is_string_view", None)
     text = types.is_string(inner) or types.is_large_string(inner) or (view is not None and view(inner))
-    if not (text or types.is_integer(inner)):
+    if not (text or types.is_integer(inner) or types.is_null(inner)):  # pandas has no other type for no rows
         raise KeyUnusable(where=where, column=column, type=str(kind))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -91,6 +92,8 @@ class ParquetTable:
         parquet = _pyarrow_parquet()
         self.where = where
         self._stream = None if local_path(where) is not None else open_binary(where)
+        if self._stream is not None:
+            weakref.finalize(self, self._stream.close)
         try:
             self._file: Any = parquet.ParquetFile(self._stream or local_path(where), pre_buffer=self._stream is not None)
         except OSError as error:

@@ -1,0 +1,317 @@
+"""Rows of frames in memory: what becomes of every value, which key and version a row has, what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import pickle
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dqlab as dq
+from dqlab.documents.document import sealed_key
+from dqlab.documents.labelled import label_of, sealed_label
+from dqlab.errors import (
+    BadOption,
+    ColumnNotFound,
+    ColumnRepeated,
+    KeyMissing,
+    KeysRepeat,
+    KeyUnusable,
+    RowTooLarge,
+    WrongKind,
+)
+
+ROOT = Path(__file__).parents[2]
+FRAME = pd.DataFrame({"id": ["a", "b", "c"], "n": [1, 2, 3]})
+BERLIN = pd.Timestamp("2024-07-01 12:00:00.5", tz="Europe/Berlin")
+
+
+def rows(frame: Any, **options: Any) -> list[dict[Any, Any]]:
+    """Send the rows of a frame through a message each."""
+    return [pickle.loads(pickle.dumps(each, 5)).row for each in dq.Documents.from_frame(frame, **options)]
+
+
+def versions(frame: Any, **options: Any) -> list[str]:
+    return [each.version for each in dq.Documents.from_frame(frame, **options)]
+
+
+def test_a_row_travels_in_its_message_with_the_chosen_columns_alone() -> None:
+    documents = list(dq.Documents.from_frame(FRAME, key="id", columns=["n"]))
+
+    assert [(each.key, each.row, each["n"]) for each in documents] == [
+        ("a", {"n": 1}, 1),
+        ("b", {"n": 2}, 2),
+        ("c", {"n": 3}, 3),
+    ]
+    with pytest.raises(ColumnNotFound, match="'id'"):
+        documents[0]["id"]
+    with pytest.raises(WrongKind, match="a row of a frame.*Nothing was read. Use doc.row"):
+        documents[0].text()
+
+
+@pytest.mark.parametrize(
+    ("frame", "key", "keys"),
+    [
+        (FRAME, "id", ["a", "b", "c"]),
+        (FRAME, "n", [1, 2, 3]),
+        (FRAME, None, [0, 1, 2]),
+        (FRAME[1:], None, [1, 2]),
+        (FRAME.set_index("id"), None, ["a", "b", "c"]),
+        (FRAME.set_index("id"), "n", [1, 2, 3]),
+        (FRAME.set_index(pd.Index([7, 5, 6])), None, [7, 5, 6]),
+        (FRAME.astype({"id": "category"}), "id", ["a", "b", "c"]),
+        (FRAME.astype({"n": "Int64"}), "n", [1, 2, 3]),
+        (pa.Table.from_pandas(FRAME), "id", ["a", "b", "c"]),
+        (pa.Table.from_pandas(FRAME), None, [0, 1, 2]),
+        (pa.RecordBatch.from_pandas(FRAME), "n", [1, 2, 3]),
+    ],
+)
+def test_keys_are_those_of_a_column_or_of_the_index_or_positions(frame: Any, key: Any, keys: list[Any]) -> None:
+    """Results join with the frame they came from."""
+    found = [each.key for each in dq.Documents.from_frame(frame, key=key)]
+
+    assert found == keys
+    assert [type(each) for each in found] == [type(each) for each in keys]
+
+
+COLUMNS: dict[str, tuple[Any, list[Any]]] = {
+    "int": (pd.Series([1, 2], dtype="int32"), [1, 2]),
+    "float": (pd.Series([1.5, np.nan]), [1.5, None]),
+    "single": (pd.Series([0.5, np.nan], dtype="float32"), [0.5, None]),
+    "whole": (pd.Series([1, None], dtype="Int64"), [1, None]),
+    "nullable": (pd.Series([1.5, None], dtype="Float64"), [1.5, None]),
+    "bool": (pd.Series([True, False]), [True, False]),
+    "boolean": (pd.Series([True, None], dtype="boolean"), [True, None]),
+    "text": (pd.Series(["ä", None], dtype="string"), ["ä", None]),
+    "object": (pd.Series(["", np.nan], dtype=object), ["", None]),
+    "instant": (
+        pd.Series(pd.to_datetime(["2024-01-01 00:00:00.123456789", None])),
+        [datetime.datetime(2024, 1, 1, 0, 0, 0, 123456), None],
+    ),
+    "zoned": (pd.Series([BERLIN, pd.NaT]), [BERLIN.to_pydatetime(), None]),
+    "span": (pd.Series(pd.to_timedelta(["1s", None])), [datetime.timedelta(seconds=1), None]),
+    "category": (pd.Series(["x", None], dtype="category"), ["x", None]),
+    "numbers": (pd.Series([1, None], dtype="category"), [1, None]),
+    "days": (pd.Series([datetime.date(2024, 1, 1), None], dtype=object), [datetime.date(2024, 1, 1), None]),
+    "decimal": (pd.Series([Decimal("1.10"), None], dtype=object), [Decimal("1.10"), None]),
+    "list": (pd.Series([[1, np.nan, np.int64(2)], None], dtype=object), [[1, None, 2], None]),
+    "array": (pd.Series([np.array([1.0, np.nan]), np.array([], dtype=int)], dtype=object), [[1.0, None], []]),
+    "dict": (pd.Series([{"a": np.float32(0.5), "b": {"c": pd.NA}}, {}], dtype=object), [{"a": 0.5, "b": {"c": None}}, {}]),
+    "mixed": (pd.Series([np.int64(3), "3"], dtype=object), [3, "3"]),
+    "moment": (
+        pd.Series([np.datetime64("2024-01-01T00:00:00.5"), np.datetime64("NaT")], dtype=object),
+        [datetime.datetime(2024, 1, 1, 0, 0, 0, 500000), None],
+    ),
+    "arrow": (pd.Series([1, None], dtype=pd.ArrowDtype(pa.int64())), [1, None]),
+    "bytes": (pd.Series([b"\0", None], dtype=object), [b"\0", None]),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_values_of_pandas_become_plain_python_and_what_is_missing_becomes_none(name: str) -> None:
+    """None, NaN, NaT and NA mean one thing in pandas, and nan is true and has no length."""
+    series, expected = COLUMNS[name]
+    found = [row["x"] for row in rows(pd.DataFrame({"x": series}))]
+
+    assert found == expected
+    assert [type(each) for each in found] == [type(each) for each in expected]
+
+
+def test_a_frame_and_the_parquet_file_of_it_have_the_same_rows(tmp_path: Path) -> None:
+    """A function that was tried on a frame runs over the files."""
+    names = ["int", "float", "whole", "bool", "boolean", "text", "object", "instant", "zoned", "category", "days", "arrow"]
+    frame = pd.DataFrame({name: COLUMNS[name][0] for name in names})
+    frame.to_parquet(tmp_path / "a.parquet")
+
+    assert rows(frame) == [each.row for each in dq.Documents.from_parquet(tmp_path / "a.parquet")]
+
+
+def test_arrow_tells_null_from_nan() -> None:
+    found = [row["x"] for row in rows(pa.table({"x": [1.0, None, math.nan]}))]
+
+    assert found[:2] == [1.0, None]
+    assert math.isnan(found[2])
+
+
+def test_rows_of_polars_are_those_polars_gives() -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(
+        {
+            "id": ["a", "b"],
+            "x": [1.0, None],
+            "t": [datetime.datetime(2024, 1, 1), None],
+            "l": [[1, 2], None],
+            "d": [{"a": 1}, {"a": None}],
+        }
+    )
+
+    assert rows(frame) == frame.rows(named=True)
+    assert [each.key for each in dq.Documents.from_frame(frame, key="id")] == ["a", "b"]
+    with pytest.raises(BadOption, match="collect"):
+        dq.Documents.from_frame(frame.lazy())
+
+
+def test_odd_labels_of_columns_are_kept() -> None:
+    frame = pd.DataFrame([[1, 2, 3, 4]], columns=["", 0, ("a", 1), "日本\n"])
+
+    assert rows(frame) == [{"": 1, 0: 2, ("a", 1): 3, "日本\n": 4}]
+    assert dq.Documents.from_frame(frame)[0][0] == 2
+    assert rows(pd.DataFrame(np.eye(2)), columns=[1]) == [{1: 0.0}, {1: 1.0}]
+
+
+def test_ten_thousand_columns_are_sent() -> None:
+    frame = pd.DataFrame(np.arange(20_000).reshape(2, 10_000))
+
+    assert rows(frame) == frame.to_dict("records")
+
+
+def test_frames_without_rows_have_no_documents() -> None:
+    assert list(dq.Documents.from_frame(FRAME[:0])) == []
+    assert list(dq.Documents.from_frame(FRAME[:0].set_index("id"))) == []
+    assert rows(pd.DataFrame(index=[1, 2])) == [{}, {}]
+
+
+# --- versions -------------------------------------------------------------------------------
+
+
+def test_an_edited_frame_is_another_input_and_an_equal_one_the_same() -> None:
+    """A run that is mapped again knows which rows it had."""
+    frame = pd.DataFrame({"x": ["a", "b"], "t": [BERLIN, pd.NaT], "d": [{"k": Decimal(1)}, [1]]})
+    before = versions(frame)
+    other = pd.DataFrame({"x": ["".join(["a"]), "b"], "t": [BERLIN, pd.NaT], "d": [{"k": Decimal(1)}, [1]]})
+    assert versions(other) == before == versions(frame[0:])
+
+    other.loc[1, "x"] = "B"
+    assert versions(other)[0] == before[0]
+    assert versions(other)[1] != before[1]
+    assert versions(frame.rename(columns={"x": "y"}))[0] != before[0]
+    assert len(set(versions(pd.DataFrame({"x": [1, 1.0, True, "1", b"1", None]}, dtype=object)))) == 6
+
+
+def test_versions_are_the_same_in_every_process() -> None:
+    """The submission of a process that was killed goes on in another."""
+    script = (
+        "import datetime, decimal, pandas as pd, dqlab as dq;"
+        "frame = pd.DataFrame({'x': [{'b', 'a', 'c'}, ('t', 1)], 't': [datetime.datetime(2024, 1, 1)] * 2,"
+        " 'd': [decimal.Decimal('1.0'), {'k': [None]}]});"
+        "print([each.version for each in dq.Documents.from_frame(frame)])"
+    )
+    said = {
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+        for _ in range(2)
+    }
+
+    assert len(said) == 1
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.binary() | st.dates() | st.decimals(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=50)
+@given(st.lists(VALUES, min_size=1, max_size=5), st.data())
+def test_any_value_arrives_and_has_one_version(values: list[Any], data: st.DataObject) -> None:
+    column = pd.Series(values, dtype=object)
+    frame = pd.DataFrame({"x": column})
+
+    assert [row["x"] for row in rows(frame)] == values
+    assert versions(frame) == versions(pd.DataFrame({"x": pickle.loads(pickle.dumps(column))}))
+
+
+# --- keys in messages -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["a", "", "\0i7", "7", 7, -1, 0, 1 << 70])
+def test_key_of_a_row_is_read_from_its_message_without_opening_it(key: Any) -> None:
+    """A row whose process died before it was opened is named all the same."""
+    (document,) = dq.Documents.from_frame(pd.DataFrame({"x": [BERLIN]}, index=pd.Index([key], dtype=object)))
+    sealed = pickle.dumps(document, 5)
+
+    assert document.key == key
+    assert sealed_label(sealed) == key
+    plain = pickle.dumps(dq.Documents.from_frame(pd.DataFrame({"x": ["a"], "k": [key]}, dtype=object), key="k")[0], 5)
+    assert label_of(str(sealed_key(plain))) == key or isinstance(key, str)
+
+
+# --- refused --------------------------------------------------------------------------------
+
+
+def test_a_row_above_the_limit_of_messages_fails_by_name_and_the_others_go_on() -> None:
+    frame = pd.DataFrame({"id": ["small", "large"], "text": ["a", "a" * (2 << 20)]})
+    small, large = dq.Documents.from_frame(frame, key="id")
+
+    assert small["text"] == "a"
+    assert len(pickle.dumps(large, 5)) < 300
+    for asked in (lambda: large.row, lambda: large["text"]):
+        with pytest.raises(RowTooLarge, match=r"row 'large' takes 2,097,\d+ bytes.*were not sent.*from_parquet"):
+            asked()
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "error", "said"),
+    [
+        (FRAME, {"key": "idd"}, ColumnNotFound, "Did you mean 'id'"),
+        (FRAME, {"columns": ["m"]}, ColumnNotFound, "Nothing was submitted"),
+        (FRAME, {"columns": "n"}, BadOption, r"columns=\['n'\]"),
+        (FRAME["n"], {}, BadOption, "A Series is mapped as it is"),
+        ([{"a": 1}], {}, BadOption, "pass the iterable itself"),
+        (pd.concat([FRAME, FRAME], axis=1), {}, ColumnRepeated, "'id'"),
+    ],
+)
+def test_what_cannot_be_listed_is_refused_at_once(
+    frame: Any, options: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        dq.Documents.from_frame(frame, **options)
+
+
+@pytest.mark.parametrize(
+    ("frame", "key", "error", "said"),
+    [
+        (pd.DataFrame({"id": ["a", None]}), "id", KeyMissing, "row 1 .*'id' is null"),
+        (pd.DataFrame({"id": [1.0, np.nan]}), "id", KeyUnusable, "type float.*Convert the column"),
+        (pd.DataFrame({"id": [True]}), "id", KeyUnusable, "type bool"),
+        (FRAME.set_index(pd.to_datetime(["2024"] * 3)), None, KeyUnusable, "column 'index'.*type datetime"),
+        (FRAME.set_index(["id", "n"]), None, BadOption, r"several levels.*frame.reset_index\(\)"),
+        (pd.DataFrame({"id": ["b", "a", "a", "b", "a"]}), "id", KeysRepeat, "'b' in row 0 and row 3; 'a' in row 1 and row 2"),
+        (pd.concat([FRAME, FRAME]), None, KeysRepeat, "0 in row 0 and row 3"),
+    ],
+)
+def test_keys_that_name_no_row_are_refused(frame: Any, key: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        list(dq.Documents.from_frame(frame, key=key))
+
+
+def test_a_frame_that_is_changed_after_it_was_mapped_keeps_its_rows() -> None:
+    """The input is read while the run is submitted."""
+    frame = FRAME.copy()
+    documents = dq.Documents.from_frame(frame, key="id")
+    frame["n"] = 0
+    frame.loc[0, "n"] = 9
+
+    assert [each["n"] for each in documents] == [1, 2, 3]
+
+
+def test_frames_are_recognised_without_importing_their_libraries() -> None:
+    script = (
+        "import sys, dqlab as dq\n"
+        "try: dq.Documents.from_frame([1])\n"
+        "except dq.errors.BadOption: print(sorted({'pandas', 'polars', 'pyarrow', 'numpy'} & set(sys.modules)))"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+    assert said == "[]\n"
