@@ -33,7 +33,9 @@ def chosen(columns: Any) -> list[Any] | None:
         raise BadOption(option="columns", value=columns, problem=problem)
     names = list(columns)
     if not names:
-        raise BadOption(option="columns", value=columns, problem="names none. Leave it out for all. Nothing was listed.")
+        raise BadOption(
+            option="columns", value=columns, problem="names none. Leave it out for all. Nothing was listed."
+        )
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         problem = f"has {twice[0]!r} twice. Nothing was listed. Name each column once."

@@ -308,9 +308,7 @@ def _inline(key: str | int, where: str, version: str, *part: Any) -> Document:
     return made(key, where, version, None, _tuple(Inline, part))
 
 
-def _numbered(
-    key: int, where: str, version: str, size: int | None, n_pages: int | None, part: Part | None
-) -> Document:
+def _numbered(key: int, where: str, version: str, size: int | None, n_pages: int | None, part: Part | None) -> Document:
     return Document(key, version, where, size, n_pages, part)
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from dqlab.documents.pattern import MAGIC, parse
 from dqlab.documents.places import local_path, stamp_of
-from dqlab.errors import BadOption, DqlabError, ExtraMissing, FileUnreadable, NoFiles, in_words
+from dqlab.errors import BadOption, DqlabError, ExtraMissing, FolderUnreadable, NoFiles, in_words
 
 __all__ = ["Files", "ListedFile"]
 
@@ -41,7 +41,7 @@ class Files:
     ------
     BadOption
         It is none of these, or names a folder.
-    FileUnreadable
+    FolderUnreadable
         A folder cannot be listed by this user.
     NoFiles
         Nothing matches.
@@ -73,9 +73,7 @@ class Files:
                 package = _package_in(error)
                 raise ExtraMissing(what=what, missing=package, python=sys.executable, install=package) from error
             except PermissionError as error:
-                hint = "Change its permissions, or leave it out of the pattern"
-                where = str(error.filename or text)
-                raise FileUnreadable(where=where, form=self._form, reason=in_words(error), hint=hint) from error
+                raise FolderUnreadable(folder=str(error.filename or text), reason=in_words(error)) from error
             except Exception as error:
                 problem = f"cannot be listed: {in_words(error)}. Check its scheme, host and path. Nothing was listed."
                 raise BadOption(option="files", value=text, problem=problem) from error

@@ -18,7 +18,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 from dqlab.config import nbytes, option
@@ -28,9 +28,9 @@ from dqlab.documents.document import Document
 from dqlab.documents.keys import Keys, key_of_row
 from dqlab.documents.parts import Inline
 from dqlab.documents.sources import Look
-from dqlab.errors import BadOption, KeyUnusable, in_words
+from dqlab.errors import BadOption, in_words
 
-__all__ = ["FrameRows", "Table", "largest_row", "table_of"]
+__all__ = ["FrameRows", "Table", "largest_row", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
 
 ROWS_AT_ONCE = 1000
 """Rows that become Python objects in one go."""
@@ -64,38 +64,36 @@ class Table:
 
 
 class FrameRows:
-    """All rows of a frame.
+    """All rows of a frame, or of several that come one after another.
 
     Parameters
     ----------
-    frame : DataFrame, Table or RecordBatch
+    tables : callable
+        Returns the frames, in order, each time.
     key : object
         Label of the column with the keys; None: the index of pandas, else positions.
     columns : iterable or None
         Labels of the columns that rows have; None for all.
-    tables : callable, optional
-        In place of a frame: returns its parts, one after another.
-    name : str
-        How the frame is called in keys and errors.
+    kind : str
+        The type of what was given.
+    label : str
+        The name of the constructor.
     """
 
     repeats = True
 
-    def __init__(
-        self, frame: Any, key: Any, columns: Any, *, label: str = "Documents.from_frame", parts: Any = None
-    ) -> None:
-        self._key, self._columns = key, chosen(columns)
-        self._parts: Callable[[], Iterable[Table]]
-        if parts is None:
-            table = table_of(frame)
-            self._check(table)
-            self._parts = lambda: (table,)
-        else:
-            self._parts = parts
-        kind = type(frame).__name__
+    def __init__(self, tables: Callable[[], Iterable[Table]], key: Any, columns: Any, kind: str, label: str) -> None:
+        self._tables_again, self._key, self._columns = tables, key, chosen(columns)
         words = [f"<{kind}>", *([] if key is None else [f"key={key!r}"])]
         words += [] if self._columns is None else [f"columns={self._columns!r}"]
-        self.label, self._where = f"{label}({', '.join(words)})", f"<{kind}>"
+        self.label, self._where = f"Documents.{label}({', '.join(words)})", f"<{kind}>"
+
+    @classmethod
+    def of(cls, table: Table, key: Any, columns: Any, kind: str, label: str) -> FrameRows:
+        """Return the rows of one frame; checks its names."""
+        rows = cls(lambda: (table,), key, columns, kind, label)
+        rows._check(table)
+        return rows
 
     def looks(self) -> Iterator[Look]:
         """Name the rows; they become Python objects a thousand at a time."""
@@ -104,7 +102,7 @@ class FrameRows:
 
     def _tables(self) -> Iterator[tuple[Table, int]]:
         before = 0
-        for table in self._parts():
+        for table in self._tables_again():
             yield table, before
             before += table.count
 
@@ -222,6 +220,79 @@ def _spelled(value: Any) -> Any:
 # --- frames ---------------------------------------------------------------------------------
 
 
+def rows_of_frame(frame: Any, key: Any, columns: Any) -> FrameRows:
+    """Return the rows of a frame in memory."""
+    return FrameRows.of(table_of(frame), key, columns, type(frame).__name__, "from_frame")
+
+
+def rows_of_dask(collection: Any, key: Any, columns: Any) -> FrameRows:
+    """Return the rows of a Dask DataFrame, or of a bag of dicts, computed partition by partition.
+
+    Raises
+    ------
+    BadOption
+        It is neither.
+    """
+    kind = type(collection).__name__
+    if not hasattr(collection, "__dask_graph__") or not hasattr(collection, "to_delayed"):
+        problem = "is not a DataFrame or bag of Dask. Nothing was listed. For a frame in memory: dq.Documents.from_frame."
+        raise BadOption(option="collection", value=kind, problem=problem)
+
+    def tables() -> Iterator[Table]:
+        for delayed in collection.to_delayed():
+            part = delayed.compute()
+            yield _of_records(list(part)) if isinstance(part, Iterable) and not hasattr(part, "iloc") else table_of(part)
+
+    names = getattr(collection, "columns", None)
+    if names is not None:
+        wanted = [*(chosen(columns) or ()), *([] if key is None else [key])]
+        check_columns(wanted, list(names), "dask DataFrame")
+    return FrameRows(tables, key, columns, kind, "from_dask")
+
+
+def rows_of_hf(dataset: Any, key: Any, columns: Any) -> FrameRows:
+    """Return the rows of a dataset of Hugging Face, which reads slices of its Arrow files.
+
+    Raises
+    ------
+    BadOption
+        It has no rows by position: it is streamed, or several splits.
+    """
+    kind, names = type(dataset).__name__, getattr(dataset, "column_names", None)
+    if not isinstance(names, list) or not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        problem = (
+            "has no rows by position. Nothing was listed. Choose a split: dataset['train']; a dataset that is streamed "
+            "is mapped as it is: lab.map(function, dataset)."
+        )
+        raise BadOption(option="dataset", value=kind, problem=problem)
+
+    def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
+        wanted = [names[at] for at in columns]
+        # Others are left alone: pictures and sounds would be decoded.
+        narrow = dataset.select_columns(wanted) if hasattr(dataset, "select_columns") else dataset
+        part = narrow[start:stop]
+        return [list(part[name]) for name in wanted]
+
+    return FrameRows.of(Table(kind, list(names), read, None, len(dataset)), key, columns, kind, "from_hf")
+
+
+def _of_records(records: list[Any]) -> Table:
+    """Return dicts as a table; what one of them lacks is None."""
+    for record in records:
+        if not isinstance(record, dict):
+            problem = (
+                "are not dicts, so they have no columns. Nothing more was listed. Make them dicts with bag.map(lambda x: "
+                "{'text': x}), or map the values themselves: lab.map(function, values)."
+            )
+            raise BadOption(option="elements of the bag", value=record, problem=problem)
+    names = list(dict.fromkeys(name for record in records for name in record))
+
+    def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
+        return [[record.get(names[at]) for record in records[start:stop]] for at in columns]
+
+    return Table("bag", names, read, None, len(records))
+
+
 def table_of(frame: Any) -> Table:
     """Return how a frame is read.
 
@@ -268,14 +339,6 @@ def _of_polars(frame: Any) -> Table:
 def _of_pandas(pandas: Any, frame: Any) -> Table:
     frame = frame.copy(deep=False)  # rows may be dropped from the user's while it is read, not from this one
     index = frame.index
-    if isinstance(index, pandas.MultiIndex):
-        problem = (
-            "has an index of several levels; keys of documents are texts or whole numbers. Nothing was listed. Name a "
-            "column with key=, or pass frame.reset_index()."
-        )
-        raise_later = BadOption(option="frame", value=type(frame).__name__, problem=problem)
-    else:
-        raise_later = None
     by_position = isinstance(index, pandas.RangeIndex) and (index.start, index.step) == (0, 1)
     clean = _Cleaner(pandas)
 
@@ -284,8 +347,12 @@ def _of_pandas(pandas: Any, frame: Any) -> Table:
         return [clean.values(part.iloc[:, at]) for at in columns]
 
     def labels(start: int, stop: int) -> list[Any]:
-        if raise_later is not None:
-            raise raise_later
+        if isinstance(index, pandas.MultiIndex):
+            problem = (
+                "has an index of several levels; keys of documents are texts or whole numbers. Nothing was listed. Name "
+                "a column with key=, or pass frame.reset_index()."
+            )
+            raise BadOption(option="frame", value=type(frame).__name__, problem=problem)
         return clean.values(index[start:stop].to_series())
 
     names = [clean.value(name) for name in frame.columns]

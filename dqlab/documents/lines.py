@@ -104,6 +104,7 @@ _last = threading.local()
 
 def raw(where: str, version: str, key: Any, part: Line) -> bytes:
     """Return a record's bytes, without the line end; errors as `row`, but for `RecordInvalid`."""
+    now = "unknown"
     for again in (False, True):
         file = _FILES.get((where, part.form), partial(_LinesFile, where, part.form))
         try:
@@ -112,11 +113,12 @@ def raw(where: str, version: str, key: Any, part: Line) -> bytes:
             if again:
                 raise
         else:
-            if len(found) == part.length and (not version or version_of(found, file.header) == version):
+            now = version_of(found, file.header)
+            if len(found) == part.length and (not version or now == version):
                 return found
         # It may have been replaced, or have grown, since it was opened here.
         _FILES.forget((where, part.form))
-    raise DocumentChanged(key=key, where=where)
+    raise DocumentChanged(document=key, was=version, now=now)
 
 
 def _parsed(where: str, version: str, key: Any, part: Line) -> dict[str, Any]:
@@ -183,7 +185,9 @@ def header_of(stream: BinaryIO, form: str, where: str) -> Header:
         if twice is not None:
             raise ColumnRepeated(where=where, column=twice)
         return Header(tuple(cells), record.stop, blake2b(record.raw, digest_size=8))
-    raise FileUnreadable(where=where, form="CSV", reason="it is empty, and has no first line with names", hint=_WITH_NAMES)
+    raise FileUnreadable(
+        where=where, form="CSV", reason="it is empty, and has no first line with names", hint=_WITH_NAMES
+    )
 
 
 _WITH_NAMES = "Give it a first line with the names of its columns, or leave it out of the pattern"

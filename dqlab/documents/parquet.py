@@ -51,7 +51,9 @@ class ParquetRows:
         words += [f"columns={self._columns!r}"] if self._columns is not None else []
         self.label = f"Documents.from_parquet({', '.join(words)})"
         assert self._files.first is not None, "or it had raised NoFiles"
-        self._open(self._files.first).close()  # a wrong name is found here, and not when half of the rows are on their way
+        self._open(
+            self._files.first
+        ).close()  # a wrong name is found here, and not when half of the rows are on their way
 
     def looks(self) -> Iterator[Look]:
         """Name the rows from the files' footers, and open one file at a time."""
@@ -165,9 +167,11 @@ class _KeyColumn:
     def _read(self) -> Iterator[tuple[int, Any]]:
         start = 0
         for batch in self._table.batches(self._group, [self._column], KEYS_AT_ONCE):
-            if version_of(self._file.where) != self._file.version:
-                place = f"{self._file.name}:{self._before + start}"
-                raise DocumentChanged(key=place, where=self._file.where)
+            now = version_of(self._file.where)
+            if now != self._file.version:
+                raise DocumentChanged(
+                    document=f"{self._file.name}:{self._before + start}", was=self._file.version, now=now
+                )
             yield start, batch.column(batch.schema.names.index(self._column))
             start += batch.num_rows
 

@@ -95,7 +95,9 @@ class ParquetTable:
         if self._stream is not None:
             weakref.finalize(self, self._stream.close)
         try:
-            self._file: Any = parquet.ParquetFile(self._stream or local_path(where), pre_buffer=self._stream is not None)
+            self._file: Any = parquet.ParquetFile(
+                self._stream or local_path(where), pre_buffer=self._stream is not None
+            )
         except OSError as error:
             self.close()
             if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
@@ -178,8 +180,9 @@ def _table(where: str, version: str, key: Any) -> ParquetTable:
 
 def _check(where: str, version: str, key: Any) -> None:
     """Raise if a file is not the one that was listed. After it was read: what was read before that is of that file."""
-    if version_of(where) != version:
-        raise DocumentChanged(key=key, where=where)
+    now = version_of(where)
+    if now != version:
+        raise DocumentChanged(document=key, was=version, now=now)
 
 
 def _batches(table: ParquetTable, version: str, key: Any, part: Row, asked: tuple[str, ...]) -> _Batches:

@@ -25,7 +25,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                                    ColumnNotFound · ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat
     │                                    NoFiles
     └── UsageError ── BadName · BadOption · UnknownOption · RunsInFlight · QueueNotFound · QueueInUse · QueueClosed
-                    FolderNotFound · NotADocument · DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
+                    FolderNotFound · FolderUnreadable · NotADocument · DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
                     ExtraMissing · NoBatchSystem · ClusterClosed
 """
 
@@ -59,6 +59,7 @@ __all__ = [
     "ExtraMissing",
     "FileUnreadable",
     "FolderNotFound",
+    "FolderUnreadable",
     "FrameCorrupt",
     "FunctionTooLarge",
     "InputChanged",
@@ -498,6 +499,15 @@ class FolderNotFound(UsageError):
     )
 
 
+class FolderUnreadable(UsageError):
+    """A folder below the one where a listing starts cannot be listed."""
+
+    text = (
+        "folder {folder!r} cannot be listed: {reason}. The listing ends there, and no document in that folder was "
+        "listed. Get the permission to read it, or leave it out with a narrower pattern; then run this again."
+    )
+
+
 class NotADocument(UsageError):
     """An element of a listing of documents is neither path, URL nor document."""
 
@@ -535,11 +545,12 @@ class DocumentError(MessageError):
 
 
 class DocumentChanged(DocumentError):
-    """A file was replaced or edited after its documents were listed."""
+    """A document is another one than when it was listed."""
 
     text = (
-        "{where!r} has changed since document {key!r} was listed. The document was not processed; others that were "
-        "read before keep their results. Map the documents again under another name to process what is there now."
+        "document {document!r} has changed since it was listed: its version was {was}, now it is {now}. Nothing of it "
+        "was read, and it has no result. To read it as it is now, have the function read document.refreshed() and "
+        "retry; or list it again, by mapping the documents under another name or with on_existing='new'."
     )
 
 
@@ -871,8 +882,8 @@ class ExtraMissing(UsageError, ImportError):
     """A package is not installed that only some of dqlab's features need."""
 
     text = (
-        "{what} need {missing}, which is not installed in {python}. Nothing was submitted. Install it there, and in the "
-        "Python of jobs and workers: pip install {install}"
+        "{what} need {missing}, which is not installed in {python}. Nothing was read or submitted. Install it there, and "
+        "in the Python of jobs and workers: pip install {install}"
     )
 
 

@@ -107,7 +107,10 @@ COLUMNS: dict[str, tuple[Any, list[Any]]] = {
     "decimal": (pd.Series([Decimal("1.10"), None], dtype=object), [Decimal("1.10"), None]),
     "list": (pd.Series([[1, np.nan, np.int64(2)], None], dtype=object), [[1, None, 2], None]),
     "array": (pd.Series([np.array([1.0, np.nan]), np.array([], dtype=int)], dtype=object), [[1.0, None], []]),
-    "dict": (pd.Series([{"a": np.float32(0.5), "b": {"c": pd.NA}}, {}], dtype=object), [{"a": 0.5, "b": {"c": None}}, {}]),
+    "dict": (
+        pd.Series([{"a": np.float32(0.5), "b": {"c": pd.NA}}, {}], dtype=object),
+        [{"a": 0.5, "b": {"c": None}}, {}],
+    ),
     "mixed": (pd.Series([np.int64(3), "3"], dtype=object), [3, "3"]),
     "moment": (
         pd.Series([np.datetime64("2024-01-01T00:00:00.5"), np.datetime64("NaT")], dtype=object),
@@ -130,7 +133,20 @@ def test_values_of_pandas_become_plain_python_and_what_is_missing_becomes_none(n
 
 def test_a_frame_and_the_parquet_file_of_it_have_the_same_rows(tmp_path: Path) -> None:
     """A function that was tried on a frame runs over the files."""
-    names = ["int", "float", "whole", "bool", "boolean", "text", "object", "instant", "zoned", "category", "days", "arrow"]
+    names = [
+        "int",
+        "float",
+        "whole",
+        "bool",
+        "boolean",
+        "text",
+        "object",
+        "instant",
+        "zoned",
+        "category",
+        "days",
+        "arrow",
+    ]
     frame = pd.DataFrame({name: COLUMNS[name][0] for name in names})
     frame.to_parquet(tmp_path / "a.parquet")
 
@@ -287,7 +303,12 @@ def test_what_cannot_be_listed_is_refused_at_once(
         (pd.DataFrame({"id": [True]}), "id", KeyUnusable, "type bool"),
         (FRAME.set_index(pd.to_datetime(["2024"] * 3)), None, KeyUnusable, "column 'index'.*type datetime"),
         (FRAME.set_index(["id", "n"]), None, BadOption, r"several levels.*frame.reset_index\(\)"),
-        (pd.DataFrame({"id": ["b", "a", "a", "b", "a"]}), "id", KeysRepeat, "'b' in row 0 and row 3; 'a' in row 1 and row 2"),
+        (
+            pd.DataFrame({"id": ["b", "a", "a", "b", "a"]}),
+            "id",
+            KeysRepeat,
+            "'b' in row 0 and row 3; 'a' in row 1 and row 2",
+        ),
         (pd.concat([FRAME, FRAME]), None, KeysRepeat, "0 in row 0 and row 3"),
     ],
 )
@@ -315,3 +336,83 @@ def test_frames_are_recognised_without_importing_their_libraries() -> None:
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
     assert said == "[]\n"
+
+
+# --- frames that are not in memory ------------------------------------------------------------
+
+
+def test_partitions_of_dask_are_computed_one_at_a_time() -> None:
+    """A frame that does not fit into memory is a frame all the same."""
+    import dask.bag
+    from dask import delayed
+
+    made: list[int] = []
+
+    def part(at: int) -> list[dict[str, Any]]:
+        made.append(at)
+        return [{"id": f"{at}-{row}", "n": row, "even": row} if row % 2 == 0 else {"id": f"{at}-{row}", "n": row} for row in range(3)]
+
+    bag = dask.bag.from_delayed([delayed(part)(at) for at in range(3)])
+    documents = iter(dq.Documents.from_dask(bag, key="id"))
+    with dask.config.set(scheduler="synchronous"):
+        first = next(documents)
+        assert (first.key, first.row, made) == ("0-0", {"id": "0-0", "n": 0, "even": 0}, [0])
+        assert [each.key for each in documents] == [f"{at}-{row}" for at in range(3) for row in range(3)][1:]
+        assert [each.key for each in dq.Documents.from_dask(bag)] == list(range(9))
+        assert dq.Documents.from_dask(bag)[1]["even"] is None
+        with pytest.raises(BadOption, match=r"not dicts.*bag.map"):
+            list(dq.Documents.from_dask(dask.bag.from_sequence(["a"])))
+    with pytest.raises(BadOption, match="from_frame"):
+        dq.Documents.from_dask(FRAME)
+
+
+class FramesOfDask:
+    """As a Dask DataFrame, which takes another package: what `from_dask` uses of one."""
+
+    columns = FRAME.columns
+    __dask_graph__ = None
+
+    def to_delayed(self) -> list[Any]:
+        from dask import delayed
+
+        return [delayed(FRAME), delayed(FRAME.assign(id=["d", "e", "f"]))]
+
+
+def test_a_dask_dataframe_has_rows_that_are_numbered_through() -> None:
+    assert [each.key for each in dq.Documents.from_dask(FramesOfDask())] == list(range(6))
+    assert [each.key for each in dq.Documents.from_dask(FramesOfDask(), key="id", columns=["n"])] == list("abcdef")
+    with pytest.raises(ColumnNotFound, match="Did you mean 'id'"):
+        dq.Documents.from_dask(FramesOfDask(), key="idd")
+
+
+class Dataset:
+    """As `datasets.Dataset`, which is not installed here: names, a length, slices as dicts of lists."""
+
+    def __init__(self, columns: dict[str, list[Any]]) -> None:
+        self._columns, self.read = columns, []
+        self.column_names = list(columns)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def select_columns(self, names: list[str]) -> Dataset:
+        chosen = Dataset({name: self._columns[name] for name in names})
+        chosen.read = self.read
+        return chosen
+
+    def __getitem__(self, rows: slice) -> dict[str, list[Any]]:
+        self.read.append((rows.start, rows.stop, tuple(self.column_names)))
+        return {name: values[rows] for name, values in self._columns.items()}
+
+
+def test_datasets_are_read_slice_by_slice_and_only_the_chosen_columns() -> None:
+    dataset = Dataset({"text": [f"t{at}" for at in range(2_500)], "image": [object()] * 2_500})
+    documents = dq.Documents.from_hf(dataset, columns=["text"])
+
+    assert next(iter(documents)).row == {"text": "t0"}
+    assert dataset.read == [(0, 1_000, ("text",))]
+    assert [(each.key, each["text"]) for each in documents] == [(at, f"t{at}") for at in range(2_500)]
+    assert [each.key for each in dq.Documents.from_hf(dataset, key="text", columns=["text"])[:2]] == ["t0", "t1"]
+    for other in ({"train": dataset}, iter([{"text": "a"}])):
+        with pytest.raises(BadOption, match=r"Choose a split: dataset\['train'\].*lab.map"):
+            dq.Documents.from_hf(other)
