@@ -77,7 +77,7 @@ class Document:
 
     def __post_init__(self) -> None:
         # Checked here, where the traceback has the caller's line: further on they are columns of numbers without names.
-        if not type(self.key) is type(self.version) is type(self.where) is str and type(self.key) is not int:
+        if not type(self.key) is type(self.version) is type(self.where) is str:
             self._check_texts()
         size, n_pages = self.size, self.n_pages
         if size is not None and not (type(size) is int and 0 <= size <= _MOST_BYTES):
@@ -88,7 +88,8 @@ class Document:
     def _check_texts(self) -> None:
         for part in ("key", "version", "where"):
             value = getattr(self, part)
-            if not isinstance(value, str):
+            whole = part == "key" and type(value) is int and self.part is not None
+            if not (isinstance(value, str) or whole):
                 raise BadOption(option=f"{part} of a document", value=value, problem="is not a string.")
 
     def _whole(self, part: str, most: int) -> int:

@@ -102,7 +102,7 @@ class Files:
                 continue  # gone since its folder was listed
 
     def _name(self, text: str) -> str:
-        """Return what a path that was given is called: one by its name, as a pattern does; several as they were given."""
+        """Return what a path is called: one by its name, as a pattern does; several as they were given."""
         text = text.replace(os.sep, "/")
         return text.rpartition("/")[2] if self._one else text
 

@@ -235,13 +235,15 @@ def rows_of_dask(collection: Any, key: Any, columns: Any) -> FrameRows:
     """
     kind = type(collection).__name__
     if not hasattr(collection, "__dask_graph__") or not hasattr(collection, "to_delayed"):
-        problem = "is not a DataFrame or bag of Dask. Nothing was listed. For a frame in memory: dq.Documents.from_frame."
+        problem = "is not a DataFrame or bag of Dask. Nothing was listed. A frame in memory: dq.Documents.from_frame."
         raise BadOption(option="collection", value=kind, problem=problem)
 
     def tables() -> Iterator[Table]:
         for delayed in collection.to_delayed():
             part = delayed.compute()
-            yield _of_records(list(part)) if isinstance(part, Iterable) and not hasattr(part, "iloc") else table_of(part)
+            yield (
+                _of_records(list(part)) if isinstance(part, Iterable) and not hasattr(part, "iloc") else table_of(part)
+            )
 
     names = getattr(collection, "columns", None)
     if names is not None:
@@ -281,8 +283,8 @@ def _of_records(records: list[Any]) -> Table:
     for record in records:
         if not isinstance(record, dict):
             problem = (
-                "are not dicts, so they have no columns. Nothing more was listed. Make them dicts with bag.map(lambda x: "
-                "{'text': x}), or map the values themselves: lab.map(function, values)."
+                "are not dicts, so they have no columns. Nothing more was listed. Make them dicts with "
+                "bag.map(lambda x: {'text': x}), or map the values themselves: lab.map(function, values)."
             )
             raise BadOption(option="elements of the bag", value=record, problem=problem)
     names = list(dict.fromkeys(name for record in records for name in record))
@@ -349,8 +351,8 @@ def _of_pandas(pandas: Any, frame: Any) -> Table:
     def labels(start: int, stop: int) -> list[Any]:
         if isinstance(index, pandas.MultiIndex):
             problem = (
-                "has an index of several levels; keys of documents are texts or whole numbers. Nothing was listed. Name "
-                "a column with key=, or pass frame.reset_index()."
+                "has an index of several levels; keys of documents are texts or whole numbers. Nothing was listed. "
+                "Name a column with key=, or pass frame.reset_index()."
             )
             raise BadOption(option="frame", value=type(frame).__name__, problem=problem)
         return clean.values(index[start:stop].to_series())

@@ -27,7 +27,7 @@ from dqlab.documents.forward import Forward, Piece
 from dqlab.documents.kept_open import KeptOpen
 from dqlab.documents.parts import Line
 from dqlab.documents.places import local_path, open_binary
-from dqlab.errors import ColumnRepeated, DocumentChanged, FileUnreadable, DqlabError, RecordInvalid, in_words
+from dqlab.errors import ColumnRepeated, DocumentChanged, DqlabError, FileUnreadable, RecordInvalid, in_words
 
 __all__ = ["Header", "Record", "cell", "header_of", "open_lines", "raw", "records", "row", "values_of", "version_of"]
 

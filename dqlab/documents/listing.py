@@ -268,7 +268,7 @@ class Documents:
 
     @classmethod
     def from_jsonl(cls, files: Any, key: str | None = None) -> Documents:
-        """List the lines of files with one JSON object a line, each a document.
+        r"""List the lines of files with one JSON object a line, each a document.
 
         Files are read to their end here, while the listing is iterated; compressed ones (gzip, bzip2, xz, by their
         bytes and not by their names) are decompressed as they are read.
@@ -300,7 +300,7 @@ class Documents:
         Examples
         --------
         >>> from pathlib import Path
-        >>> _ = Path("notes.jsonl").write_text('{"id": "a", "n": 1}\\n{"id": "b", "n": 2}\\n')
+        >>> _ = Path("notes.jsonl").write_text('{"id": "a", "n": 1}\n{"id": "b", "n": 2}\n')
         >>> notes = dq.Documents.from_jsonl("notes.jsonl", key="id")
         >>> [(note.key, note["n"], note.text()) for note in notes[1:]]
         [('b', 2, '{"id": "b", "n": 2}')]
@@ -309,8 +309,10 @@ class Documents:
         return cls._of(Records(files, key, "", "from_jsonl"))
 
     @classmethod
-    def from_csv(cls, files: Any, key: str | None = None, *, delimiter: str = ",", encoding: str = "utf-8") -> Documents:
-        """List the rows of CSV files whose first line has the names of the columns, each a document.
+    def from_csv(
+        cls, files: Any, key: str | None = None, *, delimiter: str = ",", encoding: str = "utf-8"
+    ) -> Documents:
+        r"""List the rows of CSV files whose first line has the names of the columns, each a document.
 
         Parameters
         ----------
@@ -335,9 +337,9 @@ class Documents:
         Examples
         --------
         >>> from pathlib import Path
-        >>> _ = Path("papers.csv").write_text('id,title\\na,"On ""trees"",\\nabridged"\\n')
+        >>> _ = Path("papers.csv").write_text('id,title\na,"On ""trees"",\nabridged"\n')
         >>> dq.Documents.from_csv("papers.csv", key="id")[0].row
-        {'id': 'a', 'title': 'On "trees",\\nabridged'}
+        {'id': 'a', 'title': 'On "trees",\nabridged'}
         >>> Path("papers.csv").unlink()
         """
         return cls._of(Records(files, key, csv_form(delimiter, encoding), "from_csv"))

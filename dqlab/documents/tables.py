@@ -51,9 +51,8 @@ def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
     group, at, columns = part
     last = _last
     # Nearly every document lies in the row group of the one before.
-    if last.group == group and last.version == version and last.where == where and last.columns == columns:
-        if column in last.names:
-            return last.value(at, column)
+    if last.is_of(where, version, group, columns) and column in last.names:
+        return last.value(at, column)
     table = _table(where, version, key)
     chosen = table.chosen(columns)
     if column not in chosen:
@@ -213,6 +212,10 @@ class _Batches:
         self.order = list(names)
         self._forward: Forward[_Batch] = Forward(self._decode, GROUP_BYTES)
         self._piece: Piece[_Batch] | None = None
+
+    def is_of(self, where: str, version: str, group: int, columns: int) -> bool:
+        """Return whether a row with these columns is one of these."""
+        return self.group == group and self.version == version and self.where == where and self.columns == columns
 
     def value(self, index: int, name: str) -> Any:
         """Return the value of a row, by its place in the group."""

@@ -21,11 +21,12 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │               JoinStalled · InputChanged · NotSentAgain
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · ResultUnreadable
     │                   MessageNotFound
-    │                   DocumentError ── DocumentChanged · FileUnreadable · RecordInvalid · RowTooLarge · WrongKind
-    │                                    ColumnNotFound · ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat
-    │                                    NoFiles
+    │                   DocumentError ── DocumentChanged · FileUnreadable · RecordInvalid · RowTooLarge
+    │                                    WrongKind · ColumnNotFound · ColumnRepeated · KeyMissing · KeyUnusable
+    │                                    KeysRepeat · NoFiles
     └── UsageError ── BadName · BadOption · UnknownOption · RunsInFlight · QueueNotFound · QueueInUse · QueueClosed
-                    FolderNotFound · FolderUnreadable · NotADocument · DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
+                    FolderNotFound · FolderUnreadable · NotADocument
+                    DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
                     ExtraMissing · NoBatchSystem · ClusterClosed
 """
 
@@ -568,7 +569,7 @@ class RecordInvalid(DocumentError):
 
     text = (
         "document {key!r}, {length:byte} from byte {offset:,} of {where!r}, {problem}. It has no values; the other "
-        "records of the file are not touched by this. Its text is there as doc.text(). Correct the file and map it again."
+        "records of the file are not touched by this. Its text is there as doc.text(). Correct the file, map it again."
     )
 
 
@@ -598,8 +599,8 @@ class ColumnRepeated(DocumentError):
     """A table has two columns of one name, so the name says nothing."""
 
     text = (
-        "{where!r} has more than one column {column!r}, so a row cannot have both. Nothing was submitted. Rename one of "
-        "them, or choose other columns with columns=[...]."
+        "{where!r} has more than one column {column!r}, so a row cannot have both. Nothing was submitted. Rename one "
+        "of them, or choose other columns with columns=[...]."
     )
 
 
@@ -607,8 +608,9 @@ class KeyMissing(DocumentError):
     """A row has no key."""
 
     text = (
-        "row {position:,} of {where!r} has no key: its {column!r} is {value}. The rows before it were listed, and those "
-        "that were submitted go on. Give it a value, or leave out key=: rows are then called by file and position."
+        "row {position:,} of {where!r} has no key: its {column!r} is {value}. The rows before it were listed, and "
+        "those that were submitted go on. Give it a value, or leave out key=: rows are then called by file "
+        "and position."
     )
 
 
@@ -616,9 +618,9 @@ class KeyUnusable(DocumentError):
     """A column holds values that cannot be keys."""
 
     text = (
-        "column {column!r} of {where!r} holds values of type {type}, which cannot be keys of documents: these are texts "
-        "or whole numbers. Nothing of it was submitted. Convert the column, name another one, or leave out key=: rows "
-        "are then called by file and position."
+        "column {column!r} of {where!r} holds values of type {type}, which cannot be keys of documents: these are "
+        "texts or whole numbers. Nothing of it was submitted. Convert the column, name another one, or leave out key=: "
+        "rows are then called by file and position."
     )
 
 
@@ -627,8 +629,8 @@ class KeysRepeat(DocumentError):
 
     text = (
         "keys repeat, so results could not be joined with their rows: {shown}. The rows before the first of these were "
-        "listed, and those that were submitted go on. Name a column with unique values, or leave out key=: rows are then "
-        "called by file and position."
+        "listed, and those that were submitted go on. Name a column with unique values, or leave out key=: rows are "
+        "then called by file and position."
     )
 
 
@@ -882,8 +884,8 @@ class ExtraMissing(UsageError, ImportError):
     """A package is not installed that only some of dqlab's features need."""
 
     text = (
-        "{what} need {missing}, which is not installed in {python}. Nothing was read or submitted. Install it there, and "
-        "in the Python of jobs and workers: pip install {install}"
+        "{what} need {missing}, which is not installed in {python}. Nothing was read or submitted. Install it there, "
+        "and in the Python of jobs and workers: pip install {install}"
     )
 
 

@@ -56,7 +56,7 @@ def test_a_row_travels_in_its_message_with_the_chosen_columns_alone() -> None:
     ]
     with pytest.raises(ColumnNotFound, match="'id'"):
         documents[0]["id"]
-    with pytest.raises(WrongKind, match="a row of a frame.*Nothing was read. Use doc.row"):
+    with pytest.raises(WrongKind, match=r"a row of a frame.*Nothing was read. Use doc.row"):
         documents[0].text()
 
 
@@ -97,7 +97,7 @@ COLUMNS: dict[str, tuple[Any, list[Any]]] = {
     "object": (pd.Series(["", np.nan], dtype=object), ["", None]),
     "instant": (
         pd.Series(pd.to_datetime(["2024-01-01 00:00:00.123456789", None])),
-        [datetime.datetime(2024, 1, 1, 0, 0, 0, 123456), None],
+        [datetime.datetime(2024, 1, 1, 0, 0, 0, 123456), None],  # noqa: DTZ001 - as it is stored
     ),
     "zoned": (pd.Series([BERLIN, pd.NaT]), [BERLIN.to_pydatetime(), None]),
     "span": (pd.Series(pd.to_timedelta(["1s", None])), [datetime.timedelta(seconds=1), None]),
@@ -114,7 +114,7 @@ COLUMNS: dict[str, tuple[Any, list[Any]]] = {
     "mixed": (pd.Series([np.int64(3), "3"], dtype=object), [3, "3"]),
     "moment": (
         pd.Series([np.datetime64("2024-01-01T00:00:00.5"), np.datetime64("NaT")], dtype=object),
-        [datetime.datetime(2024, 1, 1, 0, 0, 0, 500000), None],
+        [datetime.datetime(2024, 1, 1, 0, 0, 0, 500000), None],  # noqa: DTZ001 - as it is stored
     ),
     "arrow": (pd.Series([1, None], dtype=pd.ArrowDtype(pa.int64())), [1, None]),
     "bytes": (pd.Series([b"\0", None], dtype=object), [b"\0", None]),
@@ -166,7 +166,7 @@ def test_rows_of_polars_are_those_polars_gives() -> None:
         {
             "id": ["a", "b"],
             "x": [1.0, None],
-            "t": [datetime.datetime(2024, 1, 1), None],
+            "t": [datetime.datetime(2024, 1, 1), None],  # noqa: DTZ001 - as it is stored
             "l": [[1, 2], None],
             "d": [{"a": 1}, {"a": None}],
         }
@@ -350,7 +350,10 @@ def test_partitions_of_dask_are_computed_one_at_a_time() -> None:
 
     def part(at: int) -> list[dict[str, Any]]:
         made.append(at)
-        return [{"id": f"{at}-{row}", "n": row, "even": row} if row % 2 == 0 else {"id": f"{at}-{row}", "n": row} for row in range(3)]
+        return [
+            {"id": f"{at}-{row}", "n": row, "even": row} if row % 2 == 0 else {"id": f"{at}-{row}", "n": row}
+            for row in range(3)
+        ]
 
     bag = dask.bag.from_delayed([delayed(part)(at) for at in range(3)])
     documents = iter(dq.Documents.from_dask(bag, key="id"))

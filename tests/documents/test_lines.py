@@ -281,7 +281,7 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ColumnNotFound, match="Did you mean 'text'"):
         dq.Documents.from_jsonl(tmp_path / "a.jsonl")[0]["txt"]
-    with pytest.raises(ColumnNotFound, match="Did you mean 'title'.*Nothing was submitted. Columns: 'title', 'n'"):
+    with pytest.raises(ColumnNotFound, match=r"Did you mean 'title'.*Nothing was submitted. Columns: 'title', 'n'"):
         dq.Documents.from_csv(tmp_path / "a.csv", key="titel")
 
 
@@ -311,8 +311,7 @@ def test_a_compressed_file_that_was_cut_off_ends_the_listing_by_name(tmp_path: P
     with pytest.raises(
         FileUnreadable, match=rf"a.jsonl{suffix}' cannot be read as JSON lines: .*those before.*cut off"
     ):
-        for document in dq.Documents.from_jsonl(path):
-            documents.append(document)
+        documents.extend(dq.Documents.from_jsonl(path))
     assert [each.row for each in documents[:3]] == [json.loads(line) for line in text.splitlines()[:3]]
 
 
@@ -325,7 +324,7 @@ def test_a_compressed_file_that_was_damaged_later_has_changed_or_is_unreadable(t
     path.write_bytes(damaged)
 
     with pytest.raises((FileUnreadable, DocumentChanged), match=r"a.jsonl.gz"):
-        documents[-1].row
+        _ = documents[-1].row
     assert documents[0]["at"] == 0
 
 

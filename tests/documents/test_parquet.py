@@ -155,7 +155,7 @@ def test_a_column_that_is_there_twice_is_refused_unless_it_is_left_out(tmp_path:
     table = pa.Table.from_arrays([pa.array(["a"]), pa.array([1]), pa.array([2])], names=["id", "x", "x"])
     written(tmp_path / "a.parquet", table)
 
-    with pytest.raises(ColumnRepeated, match="more than one column 'x'.*Nothing was submitted. Rename"):
+    with pytest.raises(ColumnRepeated, match=r"more than one column 'x'.*Nothing was submitted. Rename"):
         dq.Documents.from_parquet(tmp_path / "a.parquet", key="id")
     assert dq.Documents.from_parquet(tmp_path / "a.parquet", columns=["id"])[0].row == {"id": "a"}
 
@@ -173,9 +173,9 @@ KINDS: dict[str, tuple[pa.Array, list[Any]]] = {
     "instants": (
         pa.array([1_700_000_000_123_456_789, None, -1], pa.timestamp("ns")),
         [
-            datetime.datetime(2023, 11, 14, 22, 13, 20, 123456),
+            datetime.datetime(2023, 11, 14, 22, 13, 20, 123456),  # noqa: DTZ001 - as it is stored
             None,
-            datetime.datetime(1969, 12, 31, 23, 59, 59, 999999),
+            datetime.datetime(1969, 12, 31, 23, 59, 59, 999999),  # noqa: DTZ001 - as it is stored
         ],
     ),
     "spans": (pa.array([1_000, None, 2_500], pa.duration("ns")),) * 2,
@@ -196,7 +196,7 @@ def test_values_become_plain_python_with_none_for_null(tmp_path: Path) -> None:
     expected["days"] = KINDS["days"][0].to_pylist()
     expected["spans"] = [datetime.timedelta(microseconds=1), None, datetime.timedelta(microseconds=2)]
     expected["dicts"] = KINDS["dicts"][0].to_pylist()
-    expected["inner"] = [[datetime.datetime(1970, 1, 1, 0, 0, 0, 1)], None, []]
+    expected["inner"] = [[datetime.datetime(1970, 1, 1, 0, 0, 0, 1)], None, []]  # noqa: DTZ001 - as it is stored
     for name, want in expected.items():
         found = [row[name] for row in rows]
         assert found == want, name
@@ -289,8 +289,7 @@ def test_keys_that_repeat_are_named_the_first_ten_and_across_files(tmp_path: Pat
     listed = []
 
     with pytest.raises(KeysRepeat, match=r"'p5' in a.parquet:5 and b.parquet:0; 'p6'.*and more") as raised:
-        for document in documents:
-            listed.append(document.key)
+        listed.extend(document.key for document in documents)
     assert listed == [f"p{at}" for at in range(10)]
     assert len(raised.value.keys) == 10
     with pytest.raises(KeysRepeat):
@@ -311,7 +310,7 @@ def test_a_null_among_the_keys_is_named_by_its_row(tmp_path: Path) -> None:
 def test_columns_that_cannot_be_keys_are_refused_at_once(tmp_path: Path, array: pa.Array) -> None:
     written(tmp_path / "a.parquet", {"id": array})
 
-    with pytest.raises(KeyUnusable, match="cannot be keys.*Nothing of it was submitted. Convert"):
+    with pytest.raises(KeyUnusable, match=r"cannot be keys.*Nothing of it was submitted. Convert"):
         dq.Documents.from_parquet(tmp_path / "a.parquet", key="id")
 
 
@@ -336,7 +335,7 @@ def test_a_pattern_that_matches_nothing_is_refused(
     """There is nothing to read columns from, and a run of no documents is mostly a wrong path."""
     monkeypatch.chdir(tmp_path)
 
-    with pytest.raises(NoFiles, match="no file matches .*Nothing was listed. Check the path"):
+    with pytest.raises(NoFiles, match=r"no file matches .*Nothing was listed. Check the path"):
         dq.Documents.from_parquet(pattern)
     with pytest.raises(NoFiles):
         dq.Documents.from_parquet([])
@@ -359,7 +358,7 @@ def test_a_url_without_its_package_says_what_to_install() -> None:
 
 
 def test_a_url_of_an_unknown_scheme_is_refused() -> None:
-    with pytest.raises(BadOption, match="cannot be listed.*Nothing was listed"):
+    with pytest.raises(BadOption, match=r"cannot be listed.*Nothing was listed"):
         dq.Documents.from_parquet("nosuch://bucket/*.parquet")
 
 
@@ -408,7 +407,7 @@ def test_rows_have_no_text_and_files_have_no_rows(tmp_path: Path) -> None:
     row, file = dq.Documents.from_parquet(path)[0], Document("a", "", str(path))
 
     for asked in (row.text, row.bytes, row.open, lambda: list(row.pages())):
-        with pytest.raises(WrongKind, match="is a row of a Parquet file.*Nothing was read. Use doc.row or doc"):
+        with pytest.raises(WrongKind, match=r"is a row of a Parquet file.*Nothing was read. Use doc.row or doc"):
             asked()
     with pytest.raises(WrongKind, match=r"document 'a' is a file.*doc.row is not there.*doc.text\(\)"):
         _ = file.row
