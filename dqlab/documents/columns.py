@@ -69,4 +69,6 @@ def check_column(name: Any, known: Sequence[Any], where: str, done: str) -> None
     if len(known) > _SHOWN:
         shown += f" and {len(known) - _SHOWN:,} more"
     hint = f" Did you mean {near[0]!r}?" if near else ""
+    if len(texts) == len(known) == 1 and (other := next((each for each in ";\t|" if each in texts[0]), None)):
+        hint = f" Its columns seem to be separated by {other!r}: pass delimiter={other!r}."
     raise ColumnNotFound(where=where, column=name, hint=hint, done=done, known=shown)

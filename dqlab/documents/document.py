@@ -235,6 +235,10 @@ class Document:
         """
         return rows.cell(self.key, self.version, self.where, self.part, column)
 
+    # Without these Python takes what has values by name for a sequence, and asks for number 0, 1, 2.
+    __iter__ = None
+    __contains__ = None
+
     def _stream(self, asked: str) -> BinaryIO:
         if self.part is None:
             return open_binary(self.where)

@@ -94,7 +94,7 @@ def cell(where: str, version: str, key: Any, part: Line, column: Any) -> Any:
         _last.values, _last.place = _parsed(where, version, key, part), place
     values: dict[str, Any] = _last.values
     if column not in values:
-        check_column(column, tuple(values), f"{where}, document {key}", "read")
+        check_column(column, tuple(values), where, "read")
     return values[column]
 
 

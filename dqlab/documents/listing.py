@@ -371,6 +371,8 @@ class Documents:
         """
         if not self.repeats:
             raise LengthUnknown()
+        if isinstance(self._source, ParquetRows):
+            return self._source.count()
         return sum(1 for _ in self._source.looks())
 
     @overload

@@ -6,6 +6,7 @@ Owns the small tuples that travel in a `Document`. Knows nothing of how they are
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any, NamedTuple, TypeAlias
 
 __all__ = ["PARTS", "Inline", "Line", "Member", "PageRange", "Part", "Row"]
@@ -74,6 +75,9 @@ class Inline(NamedTuple):
 
     names: tuple[Any, ...]
     values: tuple[Any, ...] | int
+
+    def __repr__(self) -> str:
+        return f"Inline(names={reprlib.repr(self.names)}, values={reprlib.repr(self.values)})"
 
 
 class PageRange(NamedTuple):

@@ -419,3 +419,13 @@ def test_datasets_are_read_slice_by_slice_and_only_the_chosen_columns() -> None:
     for other in ({"train": dataset}, iter([{"text": "a"}])):
         with pytest.raises(BadOption, match=r"Choose a split: dataset\['train'\].*lab.map"):
             dq.Documents.from_hf(other)
+
+
+def test_a_row_is_no_sequence_and_is_shown_briefly() -> None:
+    """What has values by name would otherwise be asked for number 0, 1, 2, in a loop by mistake."""
+    (row,) = dq.Documents.from_frame(pd.DataFrame({0: ["a"], 1: ["b" * 10_000]}))
+
+    for mistake in (lambda: list(row), lambda: "a" in row, lambda: [*dq.Document("a", "", "/a")]):
+        with pytest.raises(TypeError, match=r"iterable|container"):
+            mistake()
+    assert len(repr(row)) < 400

@@ -311,7 +311,7 @@ def test_a_compressed_file_that_was_cut_off_ends_the_listing_by_name(tmp_path: P
     with pytest.raises(
         FileUnreadable, match=rf"a.jsonl{suffix}' cannot be read as JSON lines: .*those before.*cut off"
     ):
-        documents.extend(dq.Documents.from_jsonl(path))
+        documents.extend(iter(dq.Documents.from_jsonl(path)))
     assert [each.row for each in documents[:3]] == [json.loads(line) for line in text.splitlines()[:3]]
 
 
@@ -422,3 +422,22 @@ def test_values_of_one_record_are_parsed_once(tmp_path: Path, monkeypatch: pytes
     changed = document.row
     changed["at"] = 7
     assert document["at"] == 1
+
+
+def test_another_delimiter_is_noticed(tmp_path: Path) -> None:
+    """Programs in half of Europe write semicolons."""
+    (tmp_path / "a.csv").write_text("id;n\n1;2\n")
+
+    with pytest.raises(ColumnNotFound, match=r"separated by ';': pass delimiter=';'"):
+        dq.Documents.from_csv(tmp_path / "a.csv", key="id")
+
+
+def test_odd_files_are_read_as_they_are(tmp_path: Path) -> None:
+    """Several streams in one gzip file, a name that lies about compression, nothing at all."""
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"a": 1}\n') + gzip.compress(b'{"a": 2}\n'))
+    (tmp_path / "b.jsonl.gz").write_bytes(b'{"a": 3}\n')
+    (tmp_path / "c.jsonl.gz").write_bytes(b"")
+    (tmp_path / "[d].jsonl").write_bytes(b'{"a": 4}\n')
+
+    assert [each["a"] for each in dq.Documents.from_jsonl(tmp_path / "*.gz")] == [1, 2, 3]
+    assert [each["a"] for each in dq.Documents.from_jsonl(tmp_path / "[d].jsonl")] == [4]

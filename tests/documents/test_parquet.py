@@ -353,7 +353,9 @@ def test_a_folder_is_refused_with_the_pattern_for_it(tmp_path: Path) -> None:
 
 
 def test_a_url_without_its_package_says_what_to_install() -> None:
-    with pytest.raises(ExtraMissing, match=r"files of s3:// need s3fs.*Nothing was submitted.*pip install s3fs"):
+    with pytest.raises(
+        ExtraMissing, match=r"files of s3:// need s3fs.*Nothing was read or submitted.*pip install s3fs"
+    ):
         dq.Documents.from_parquet("s3://bucket/*.parquet")
 
 
