@@ -18,13 +18,12 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from hashlib import blake2b
-from itertools import chain
 from typing import Any
 
 from dqlab.config import nbytes, option
 from dqlab.documents.arrow_values import plain
 from dqlab.documents.columns import check_columns, chosen
-from dqlab.documents.document import Document
+from dqlab.documents.document import Document, made
 from dqlab.documents.keys import Keys, key_of_row
 from dqlab.documents.parts import Inline
 from dqlab.documents.sources import Look
@@ -33,9 +32,11 @@ from dqlab.errors import BadOption, in_words
 __all__ = ["FrameRows", "Table", "largest_row", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
 
 ROWS_AT_ONCE = 1000
-"""Rows that become Python objects in one go."""
+"""Rows that become Python objects in one go; and at most so many values:"""
+VALUES_AT_ONCE = 200_000
 _ROOM = 1 << 10
 """Bytes of a message besides the values of its row."""
+_tuple = tuple.__new__
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,26 @@ class FrameRows:
     def looks(self) -> Iterator[Look]:
         """Name the rows; they become Python objects a thousand at a time."""
         keys = Keys(self._keys)
-        return chain.from_iterable(self._of_table(table, before, keys) for table, before in self._tables())
+        for table, before in self._tables():
+            for block in self._blocks(table, before):
+                for at in range(block.count):
+                    yield partial(self._look, block, at, keys)
+
+    def _look(self, block: _Block, at: int, keys: Keys) -> Document:
+        key = self._key_at(block, at)
+        if block.named:
+            keys.add(key)
+        return block.layout.document(key, block.rows()[at])
+
+    def documents(self) -> Iterator[Document]:
+        """List the rows; the same as all looks at half of their cost, for nothing is skipped."""
+        keys = Keys(self._keys)
+        for table, before in self._tables():
+            for block in self._blocks(table, before):
+                labels = [self._key_at(block, at) for at in range(block.count)]
+                if block.named:
+                    keys.add_all(labels)
+                yield from map(block.layout.document, labels, block.rows())
 
     def _tables(self) -> Iterator[tuple[Table, int]]:
         before = 0
@@ -106,34 +126,21 @@ class FrameRows:
             yield table, before
             before += table.count
 
-    def _of_table(self, table: Table, before: int, keys: Keys) -> Iterator[Look]:
+    def _blocks(self, table: Table, before: int) -> Iterator[_Block]:
         names, positions = self._check(table)
-        seed = blake2b(marshal.dumps(tuple(map(_spelled, names)), 2), digest_size=16)
-        limit = largest_row() - len(marshal.dumps(tuple(map(_spelled, names)), 2))
-        named = self._key is not None or table.index is not None
-        for start in range(0, table.count, ROWS_AT_ONCE):
-            block = _Block(table, start, min(start + ROWS_AT_ONCE, table.count), positions, self._key)
-            for at in range(start, block.stop):
-                yield partial(self._look, block, at, before, names, seed, limit, keys if named else None)
+        layout = _Layout(names)
+        step = max(1, min(ROWS_AT_ONCE, VALUES_AT_ONCE // max(1, len(names))))
+        for start in range(0, table.count, step):
+            yield _Block(table, start, min(start + step, table.count), before, positions, self._key, layout)
 
-    def _look(
-        self, block: _Block, at: int, before: int, names: tuple[Any, ...], seed: Any, limit: int, keys: Keys | None
-    ) -> Document:
-        key = self._key_at(block, at, before)
-        if keys is not None:
-            keys.add(key)
-        values = block.rows()[at - block.start]
-        content = _content(values)
-        hashed = seed.copy()
-        hashed.update(content)
-        part = Inline(names, values if len(content) <= limit else len(content))
-        return Document(key, hashed.hexdigest(), "", None, None, part)
-
-    def _key_at(self, block: _Block, at: int, before: int) -> str | int:
+    def _key_at(self, block: _Block, at: int) -> str | int:
         keys = block.keys()
         if keys is None:
-            return before + at
-        return key_of_row(keys[at - block.start], self._column, self._where, before + at)
+            return block.first + at
+        key = keys[at]
+        if type(key) is str or type(key) is int:
+            return key
+        return key_of_row(key, self._column, self._where, block.first + at)
 
     @property
     def _column(self) -> Any:
@@ -141,11 +148,9 @@ class FrameRows:
 
     def _keys(self) -> Iterator[tuple[str | int, str]]:
         for table, before in self._tables():
-            self._check(table)
-            for start in range(0, table.count, ROWS_AT_ONCE):
-                block = _Block(table, start, min(start + ROWS_AT_ONCE, table.count), (), self._key)
-                for at in range(start, block.stop):
-                    yield self._key_at(block, at, before), f"row {before + at}"
+            for block in self._blocks(table, before):
+                for at in range(block.count):
+                    yield self._key_at(block, at), f"row {block.first + at}"
 
     def _check(self, table: Table) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         """Return the names of what rows have, and their positions in the frame."""
@@ -154,27 +159,51 @@ class FrameRows:
         return tuple(names), tuple(map(table.names.index, names))
 
 
+class _Layout:
+    """What the rows of a table have in common: names, what their versions begin with, and how large they may be."""
+
+    def __init__(self, names: tuple[Any, ...]) -> None:
+        named = _content(names)
+        self._names, self._seed = names, blake2b(named, digest_size=16)
+        self._limit = largest_row() - len(named)
+
+    def document(self, key: str | int, values: tuple[Any, ...]) -> Document:
+        """Return a row as a document; without its values if they do not fit into a message."""
+        content = _content(values)
+        hashed = self._seed.copy()
+        hashed.update(content)
+        sent = values if len(content) <= self._limit else len(content)
+        return made(key, "", hashed.hexdigest(), None, _tuple(Inline, (self._names, sent)))
+
+
 class _Block:
     """Some rows of a table, made Python when the first of them is asked for."""
 
-    def __init__(self, table: Table, start: int, stop: int, positions: Sequence[int], key: Any) -> None:
-        self._table, self.start, self.stop, self._positions, self._key = table, start, stop, positions, key
+    def __init__(
+        self, table: Table, start: int, stop: int, before: int, positions: Sequence[int], key: Any, layout: _Layout
+    ) -> None:
+        self._table, self._start, self._stop, self._positions, self._key = table, start, stop, positions, key
+        self.layout, self.first, self.count = layout, before + start, stop - start
+        self.named = key is not None or table.index is not None
+        """Whether keys are those of a column or an index, and may repeat."""
         self._rows: list[tuple[Any, ...]] | None = None
         self._keys: list[Any] | None = None
 
     def rows(self) -> list[tuple[Any, ...]]:
+        """Return the values of all rows."""
         if self._rows is None:
-            columns = self._table.read(self.start, self.stop, self._positions)
-            self._rows = list(zip(*columns, strict=True)) if columns else [()] * (self.stop - self.start)
+            columns = self._table.read(self._start, self._stop, self._positions)
+            self._rows = list(zip(*columns, strict=True)) if columns else [()] * self.count
         return self._rows
 
     def keys(self) -> list[Any] | None:
-        if self._keys is None:
+        """Return the keys of all rows; None if they are positions."""
+        if self._keys is None and self.named:
             if self._key is not None:
                 at = self._table.names.index(self._key)
-                (self._keys,) = self._table.read(self.start, self.stop, (at,))
+                (self._keys,) = self._table.read(self._start, self._stop, (at,))
             elif self._table.index is not None:
-                self._keys = self._table.index(self.start, self.stop)
+                self._keys = self._table.index(self._start, self._stop)
         return self._keys
 
 

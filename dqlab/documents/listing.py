@@ -14,7 +14,7 @@ from operator import index as as_index
 from typing import Any, overload
 
 from dqlab.documents.document import Document
-from dqlab.documents.frames import rows_of_dask, rows_of_frame, rows_of_hf
+from dqlab.documents.frames import FrameRows, rows_of_dask, rows_of_frame, rows_of_hf
 from dqlab.documents.parquet import ParquetRows
 from dqlab.documents.pattern import parse
 from dqlab.documents.records import Records, csv_form
@@ -352,7 +352,7 @@ class Documents:
 
     def __iter__(self) -> Iterator[Document]:
         """List the documents; those deleted before they are examined are left out."""
-        if isinstance(self._source, ParquetRows):
+        if isinstance(self._source, ParquetRows | FrameRows | Records):
             return self._source.documents()
         return (document for look in self._source.looks() if (document := look()) is not None)
 

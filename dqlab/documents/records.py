@@ -10,11 +10,10 @@ import codecs
 import json
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from dqlab.documents.columns import check_columns
-from dqlab.documents.document import Document
+from dqlab.documents.document import Document, made
 from dqlab.documents.files import Files, ListedFile
 from dqlab.documents.keys import Keys, key_of_row
 from dqlab.documents.lines import Header, Record, header_of, open_lines, records, version_of
@@ -48,21 +47,30 @@ class Records:
         words = [self._files.label, *([] if key is None else [f"key={key!r}"])]
         self.label = f"Documents.{label}({', '.join(words)})"
         assert self._files.first is not None, "or it had raised NoFiles"
-        for _ in self._of_file(self._files.first, None):  # a wrong name is found here, not when others are on their way
+        for _ in self._of_file(self._files.first):  # a wrong name is found here, not when others are on their way
             break
 
     def looks(self) -> Iterator[Look]:
         """Name the records, reading one file at a time."""
         keys = Keys(self._keys) if self._key is not None else None
-        return chain.from_iterable(self._of_file(file, keys) for file in self._files)
+        for file in self._files:
+            for header, position, record in self._of_file(file):
+                yield partial(self._look, file, header, position, record, keys)
 
-    def _of_file(self, file: ListedFile, keys: Keys | None) -> Iterator[Look]:
+    def documents(self) -> Iterator[Document]:
+        """List the records; the same as all looks, for a little less."""
+        keys = Keys(self._keys) if self._key is not None else None
+        for file in self._files:
+            for header, position, record in self._of_file(file):
+                yield self._look(file, header, position, record, keys)
+
+    def _of_file(self, file: ListedFile) -> Iterator[tuple[Header, int, Record]]:
         with open_lines(file.where, self._form) as stream:
             header = header_of(stream, self._form, file.where)
             if self._form and self._key is not None:
                 check_columns([self._key], header.names, file.where)
             for position, record in enumerate(records(stream, self._form, header.size, file.where)):
-                yield partial(self._look, file, header, position, record, keys)
+                yield header, position, record
 
     def _look(self, file: ListedFile, header: Header, position: int, record: Record, keys: Keys | None) -> Document:
         key = self._key_of(file, header, position, record)
@@ -70,7 +78,7 @@ class Records:
             keys.add(key)
         size = len(record.raw)
         part = Line(record.offset, size, self._form)
-        return Document(key, version_of(record.raw, header), file.where, size, None, part)
+        return made(key, file.where, version_of(record.raw, header), size, part)
 
     def _key_of(self, file: ListedFile, header: Header, position: int, record: Record) -> str | int:
         """Return a record's key. One that cannot be read is called by its place: it fails by that name, alone."""
@@ -90,10 +98,8 @@ class Records:
 
     def _keys(self) -> Iterator[tuple[str | int, str]]:
         for file in self._files:
-            with open_lines(file.where, self._form) as stream:
-                header = header_of(stream, self._form, file.where)
-                for position, record in enumerate(records(stream, self._form, header.size, file.where)):
-                    yield self._key_of(file, header, position, record), f"{file.name}:{position}"
+            for header, position, record in self._of_file(file):
+                yield self._key_of(file, header, position, record), f"{file.name}:{position}"
 
 
 def csv_form(delimiter: Any, encoding: Any) -> str:
