@@ -28,7 +28,11 @@ class Labelled(NamedTuple):
 NAMED = 3
 """Labels that are named one by one."""
 
-_CLASS = [Labelled.__module__, Labelled.__qualname__]
+_KEY_FIRST = {
+    (Labelled.__module__, Labelled.__qualname__),
+    *(("dqlab.documents.document", name) for name in ("_row", "_line", "_inline", "_numbered")),
+}
+"""What pickles name that have the label, or the key of a row, right behind it."""
 _LOOKUPS = ("BINGET", "LONG_BINGET")
 """Opcodes whose argument is a place in the memo, not a number of the user's."""
 
@@ -69,14 +73,18 @@ def label_of(key: str) -> str | int:
 
 
 def sealed_label(payload: bytes | memoryview) -> str | int | None:
-    """Return the label of a pickled `Labelled`; None for anything else. Unpickles nothing, so no foreign code runs."""
+    """Return the label of a pickled `Labelled`, or the key of a row; None for anything else.
+
+    Unpickles nothing, so no foreign code runs.
+    """
     names: list[object] = []
     with suppress(Exception):  # whatever it is, it is not a value with a label
         for op, arg, _ in pickletools.genops(bytes(payload)):
-            if op.name in ("PROTO", "FRAME", "MEMOIZE"):
+            if op.name in ("PROTO", "FRAME", "MEMOIZE", "MARK"):
                 continue
             if len(names) == 3:
-                return arg if names == [*_CLASS, None] and type(arg) in (str, int) and op.name not in _LOOKUPS else None
+                known = names[2] is None and (names[0], names[1]) in _KEY_FIRST
+                return arg if known and type(arg) in (str, int) and op.name not in _LOOKUPS else None
             names.append(arg)
     return None
 

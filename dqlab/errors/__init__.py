@@ -21,8 +21,12 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │               JoinStalled · InputChanged · NotSentAgain
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · ResultUnreadable
     │                   MessageNotFound
+    │                   DocumentError ── DocumentChanged · FileUnreadable · RecordInvalid · RowTooLarge
+    │                                    WrongKind · ColumnNotFound · ColumnRepeated · KeyMissing · KeyUnusable
+    │                                    KeysRepeat · NoFiles
     └── UsageError ── BadName · BadOption · UnknownOption · RunsInFlight · QueueNotFound · QueueInUse · QueueClosed
-                    FolderNotFound · NotADocument · DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
+                    FolderNotFound · FolderUnreadable · NotADocument
+                    DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
                     ExtraMissing · NoBatchSystem · ClusterClosed
 """
 
@@ -42,15 +46,21 @@ __all__ = [
     "CallsFailed",
     "ClusterClosed",
     "CodeGone",
+    "ColumnNotFound",
+    "ColumnRepeated",
     "ConnectFailed",
     "DaskTooOld",
+    "DocumentChanged",
+    "DocumentError",
     "DocumentsLost",
     "DocumentsNotPut",
     "DocumentsUsedUp",
     "DqlabError",
     "DqlabWarning",
     "ExtraMissing",
+    "FileUnreadable",
     "FolderNotFound",
+    "FolderUnreadable",
     "FrameCorrupt",
     "FunctionTooLarge",
     "InputChanged",
@@ -60,6 +70,9 @@ __all__ = [
     "JobsDied",
     "JobsPending",
     "JoinStalled",
+    "KeyMissing",
+    "KeyUnusable",
+    "KeysRepeat",
     "LabClosed",
     "LengthUnknown",
     "MemoryLimit",
@@ -70,6 +83,7 @@ __all__ = [
     "MessagesLost",
     "NoAnswer",
     "NoBatchSystem",
+    "NoFiles",
     "NotACall",
     "NotADocument",
     "NotPicklable",
@@ -83,6 +97,7 @@ __all__ = [
     "QueueFull",
     "QueueInUse",
     "QueueNotFound",
+    "RecordInvalid",
     "Reject",
     "ResultNotPicklable",
     "ResultTooLarge",
@@ -90,6 +105,7 @@ __all__ = [
     "ResultsForgotten",
     "ResultsFull",
     "ResultsMissing",
+    "RowTooLarge",
     "RunCancelled",
     "RunError",
     "RunExists",
@@ -109,6 +125,7 @@ __all__ = [
     "WaitTimeout",
     "WidgetNotBuilt",
     "WorkersGone",
+    "WrongKind",
     "in_words",
 ]
 
@@ -483,6 +500,15 @@ class FolderNotFound(UsageError):
     )
 
 
+class FolderUnreadable(UsageError):
+    """A folder below the one where a listing starts cannot be listed."""
+
+    text = (
+        "folder {folder!r} cannot be listed: {reason}. The listing ends there, and no document in that folder was "
+        "listed. Get the permission to read it, or leave it out with a narrower pattern; then run this again."
+    )
+
+
 class NotADocument(UsageError):
     """An element of a listing of documents is neither path, URL nor document."""
 
@@ -508,6 +534,110 @@ class LengthUnknown(UsageError, TypeError):
         "documents from an iterator have no length: counting would use them up. Pass a list, or a callable that "
         "returns a new iterator each time."
     )
+
+
+# --- Documents that are rows of tables or records of files, and the files they are part of.
+
+
+class DocumentError(MessageError):
+    """A document, or the file that it is part of, is not what was expected; trying again would end the same way."""
+
+    text = "{reason}"
+
+
+class DocumentChanged(DocumentError):
+    """A document is another one than when it was listed."""
+
+    text = (
+        "document {document!r} has changed since it was listed: its version was {was}, now it is {now}. Nothing of it "
+        "was read, and it has no result. To read it as it is now, have the function read document.refreshed() and "
+        "retry; or list it again, by mapping the documents under another name or with on_existing='new'."
+    )
+
+
+class FileUnreadable(DocumentError):
+    """A file is damaged, not whole, of another format, or cannot be read by this user."""
+
+    text = (
+        "{where!r} cannot be read as {form}: {reason}. None of its documents from there on was processed; those before "
+        "it keep their results. {hint}."
+    )
+
+
+class RecordInvalid(DocumentError):
+    """A line of a file is not a record."""
+
+    text = (
+        "document {key!r}, {length:byte} from byte {offset:,} of {where!r}, {problem}. It has no values; the other "
+        "records of the file are not touched by this. Its text is there as doc.text(). Correct the file, map it again."
+    )
+
+
+class RowTooLarge(DocumentError):
+    """A row of a frame does not fit into a message."""
+
+    text = (
+        "row {key!r} takes {size:byte}, and a message has at most {limit:,}. Its values were not sent; the other rows "
+        "were. Choose fewer columns with columns=[...], or write the frame to a Parquet file and use "
+        "dq.Documents.from_parquet, whose rows are read where they are needed."
+    )
+
+
+class WrongKind(DocumentError):
+    """A document was asked for what only documents of another kind have."""
+
+    text = "document {key!r} is {kind}, and {asked} is not there for it. Nothing was read. Use {instead}."
+
+
+class ColumnNotFound(DocumentError, KeyError):
+    """A table has no column of that name; a KeyError as well."""
+
+    text = "{where!r} has no column {column!r}.{hint} Nothing was {done}. Columns: {known}."
+
+
+class ColumnRepeated(DocumentError):
+    """A table has two columns of one name, so the name says nothing."""
+
+    text = (
+        "{where!r} has more than one column {column!r}, so a row cannot have both. Nothing was submitted. Rename one "
+        "of them, or choose other columns with columns=[...]."
+    )
+
+
+class KeyMissing(DocumentError):
+    """A row has no key."""
+
+    text = (
+        "row {position:,} of {where!r} has no key: its {column!r} is {value}. The rows before it were listed, and "
+        "those that were submitted go on. Give it a value, or leave out key=: rows are then called by file "
+        "and position."
+    )
+
+
+class KeyUnusable(DocumentError):
+    """A column holds values that cannot be keys."""
+
+    text = (
+        "column {column!r} of {where!r} holds values of type {type}, which cannot be keys of documents: these are "
+        "texts or whole numbers. Nothing of it was submitted. Convert the column, name another one, or leave out key=: "
+        "rows are then called by file and position."
+    )
+
+
+class KeysRepeat(DocumentError):
+    """Several documents have one key."""
+
+    text = (
+        "keys repeat, so results could not be joined with their rows: {shown}. The rows before the first of these were "
+        "listed, and those that were submitted go on. Name a column with unique values, or leave out key=: rows are "
+        "then called by file and position."
+    )
+
+
+class NoFiles(DocumentError):
+    """No file matches, so there is nothing to read columns from."""
+
+    text = "no file matches {pattern!r}. Nothing was listed. Check the path: {hint}."
 
 
 # --- A run as a whole.
@@ -750,12 +880,12 @@ class NoAnswer(WaitTimeout):
 # --- Batch systems and their jobs.
 
 
-class ExtraMissing(UsageError):
-    """dask-jobqueue is not installed here."""
+class ExtraMissing(UsageError, ImportError):
+    """A package is not installed that only some of dqlab's features need."""
 
     text = (
-        "clusters on a batch system need dask-jobqueue, and {missing} is not installed in {python}. Nothing was "
-        "submitted. Install it there, and in the Python of the jobs: pip install 'dqlab[hpc]'"
+        "{what} need {missing}, which is not installed in {python}. Nothing was read or submitted. Install it there, "
+        "and in the Python of jobs and workers: pip install {install}"
     )
 
 

@@ -247,7 +247,10 @@ def jobqueue(system: System) -> Any:
         with _sigint_as_it_is():
             import dask_jobqueue
     except ImportError as error:
-        raise ExtraMissing(missing=error.name or "dask_jobqueue", python=sys.executable) from error
+        missing = error.name or "dask_jobqueue"
+        raise ExtraMissing(
+            what="clusters on a batch system", missing=missing, python=sys.executable, install="'dqlab[hpc]'"
+        ) from error
     return getattr(dask_jobqueue, system.cluster)
 
 

@@ -1,0 +1,100 @@
+"""Where a document lies inside its file, for documents that are less than a whole file.
+
+Owns the small tuples that travel in a `Document`. Knows nothing of how they are read: each kind has its reader, which
+`readers` finds by the tuple's type, so that a process imports a library when it opens the first document that needs it.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any, NamedTuple, TypeAlias
+
+__all__ = ["PARTS", "Inline", "Line", "Member", "PageRange", "Part", "Row"]
+
+
+class Row(NamedTuple):
+    """A row of a Parquet file.
+
+    Attributes
+    ----------
+    group : int
+        The row group, from 0.
+    at : int
+        The row's place in its group, from 0.
+    columns : int
+        The chosen columns, bit n for column n of the file; 0 for all. Ten thousand names would make a message of a row.
+    """
+
+    group: int
+    at: int
+    columns: int = 0
+
+
+class Line(NamedTuple):
+    """A record in a file of lines, compressed or not.
+
+    Attributes
+    ----------
+    offset, length : int
+        Bytes in the decompressed file.
+    form : str
+        Empty for JSON; for CSV the delimiter and, behind it, the encoding. The file's first record has the names.
+    """
+
+    offset: int
+    length: int
+    form: str = ""
+
+
+class Member(NamedTuple):
+    """A file in an archive.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the archive.
+    offset : int
+        Where its data begin in the uncompressed archive, for tar; -1 for zip, whose directory has it.
+    """
+
+    name: str
+    offset: int = -1
+
+
+class Inline(NamedTuple):
+    """A row that exists nowhere but in its message.
+
+    Attributes
+    ----------
+    names : tuple
+        Labels of the columns; texts, mostly.
+    values : tuple or int
+        One for each name. An int in their place: the bytes of a row that is too large for a message, which is sent
+        without them and fails when it is opened.
+    """
+
+    names: tuple[Any, ...]
+    values: tuple[Any, ...] | int
+
+    def __repr__(self) -> str:
+        return f"Inline(names={reprlib.repr(self.names)}, values={reprlib.repr(self.values)})"
+
+
+class PageRange(NamedTuple):
+    """Some pages of a document, from `first` up to `stop`, counted from 0; `within` is where the document lies.
+
+    Attributes
+    ----------
+    first, stop : int
+    within : Member or None
+    """
+
+    first: int
+    stop: int
+    within: Member | None = None
+
+
+Part: TypeAlias = Row | Line | Member | Inline | PageRange
+
+PARTS = (Row, Line, Member, Inline, PageRange)
+"""All kinds; `sealed_key` opens references that hold these, and nothing else."""
