@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 ARGS   ?=
-TESTERS ?= 0
+TESTERS ?= 2
 
 BIN       := $(VENV)/bin
 STAMP     := $(VENV)/.installed
@@ -34,9 +34,13 @@ ON_LOWEST := $(addprefix tests/,test_connecting.py test_lab.py test_lab_closed.p
 	$(addprefix runs/,test_code.py test_consumer_pool.py test_run_attach.py test_run_control.py test_run_failures.py \
 		test_run_flow.py test_run_results.py test_run_tables.py))
 
-# TESTERS=3 runs three testers at a time. On two cores they starve the processes that tests start: workers are taken for
-# hung, so it is not the default. A file stays with one tester: its fixtures, clusters among them, are made once.
+# A file stays with one tester: its fixtures, clusters among them, are made once. One tester begins with the files that
+# start clusters, the others with those that need none (tests/conftest.py). More testers than processors starve the
+# processes that tests start, and workers are taken for hung. TESTERS=0 runs all in one process, for a debugger.
 SIDE_BY_SIDE = -n $(TESTERS) --dist loadfile --no-loadscope-reorder
+
+# What test-fast runs: what starts nothing, and computes for less than half a second.
+FAST := not slow and not bench and not long and not cluster and not browser and not slurm
 
 .DEFAULT_GOAL := help
 .PHONY: help venv extension lab demo notebooks slurm-notebook test test-fast test-slow check format test-lowest bench bench-quick constraints constraints-lowest screenshots clean
@@ -46,7 +50,7 @@ help: ## List the targets.
 	@echo "  bench-ROOM     Measure one room of the benchmarks, for example bench-latency."
 	@echo
 	@echo "  Variables: PYTHON=python3.12 (to make .venv with), ARGS='...' (passed on by lab, demo, test, bench)"
-	@echo "             TESTERS=2 (run the tests in so many processes)"
+	@echo "             TESTERS=2 (how many processes run the tests; 0 for a debugger)"
 
 venv: $(STAMP) ## Make .venv with everything, at the versions in constraints.txt.
 
@@ -105,8 +109,8 @@ test: $(STAMP) $(BUILT) $(MODULES) ## Run every test but the slow ones, and the 
 	$(call play,$(NOTEBOOKS))
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m 'not slow and not bench' tests $(NBVAL) $(PLAYED) $(ARGS)
 
-test-fast: $(STAMP) $(BUILT) ## Run the tests that need neither a cluster nor a browser: for every save.
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not bench and not cluster and not browser and not slurm' tests $(ARGS)
+test-fast: $(STAMP) $(BUILT) ## Run the tests that start no process and compute little: for every save.
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m '$(FAST)' tests $(ARGS)
 
 test-slow: $(STAMP) $(BUILT) ## Run the slow tests.
 	$(BIN)/python -m pytest -m slow --timeout=600 tests $(ARGS)

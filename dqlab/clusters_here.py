@@ -56,6 +56,7 @@ __all__ = [
     "unregister",
     "way_to",
     "withdraw",
+    "without_way",
 ]
 
 logger = logging.getLogger("dqlab.clusters_here")
@@ -332,12 +333,20 @@ def keeper_of(store: Path) -> Announcement | None:
     return max(found, key=lambda one: one.started, default=None)
 
 
+_WAY = "; to work with those, connect to its cluster"
+
+
 def way_to(keeper: Announcement) -> str:
     """Return a sentence on which process has a store open, and what to type to work with its queues."""
     return (
-        f"lab {keeper.name!r} of process {keeper.pid} on {keeper.host} keeps queues in {keeper.store}; to work with "
-        f"those, connect to its cluster: dq.connect({keeper.scheduler!r}), in a notebook %dq connect {keeper.scheduler}"
+        f"lab {keeper.name!r} of process {keeper.pid} on {keeper.host} keeps queues in {keeper.store}"
+        f"{_WAY}: dq.connect({keeper.scheduler!r}), in a notebook %dq connect {keeper.scheduler}"
     )
+
+
+def without_way(sentence: str) -> str:
+    """Return a sentence of `way_to` without what to type, for a person who has read that once."""
+    return sentence.partition(_WAY)[0]
 
 
 def seen(place: Path, id: str, at: float | None = None) -> float:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dqlab.errors import BadName, BadOption
+from dqlab.errors import BadName, BadOption, in_words
 from dqlab.texts import shown
 
 __all__ = ["MOST", "check_directory", "check_name", "nbytes", "nbytes_or_none", "option", "seconds", "seconds_or_none"]
@@ -129,9 +129,18 @@ def check_directory(path: str | os.PathLike[str]) -> Path:
     """
     if not isinstance(path, str | os.PathLike):
         raise BadOption(option="store", value=path, problem="is not a path. Name a directory; it is made if need be.")
-    resolved = Path(path).expanduser().resolve()
-    if resolved.exists() and not resolved.is_dir():
+    try:
+        resolved = Path(path).expanduser().resolve()
+        made = resolved.exists()
+    except (ValueError, OSError, RuntimeError) as error:  # a null character, half a surrogate pair, links in a circle
+        problem = f"cannot be a directory: {in_words(error)}. Nothing was made. Name another one."
+        raise BadOption(option="store", value=path, problem=problem) from error
+    if made and not resolved.is_dir():
         raise BadOption(option="store", value=str(resolved), problem="is a file. Name a directory, new or a store's.")
+    above = next(folder for folder in (resolved, *resolved.parents) if folder.exists())
+    if not above.is_dir():
+        problem = f"cannot be made, for {str(above)!r} is a file. Name a directory, new or a store's."
+        raise BadOption(option="store", value=str(resolved), problem=problem)
     if shown(str(resolved)) != str(resolved):
         problem = "is not valid Unicode (its name is in another encoding than UTF-8). Rename it, or take another."
         raise BadOption(option="store", value=str(resolved), problem=problem)

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
@@ -43,7 +44,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["RESERVED", "connect", "embedded_lab", "examine_at", "opened", "start_cluster"]
+__all__ = [
+    "RESERVED",
+    "NoAddress",
+    "NothingListens",
+    "connect",
+    "embedded_lab",
+    "examine_at",
+    "opened",
+    "start_cluster",
+]
 
 CONNECT_TIMEOUT = 5.0
 SHORTEST, LOOK_EVERY = 0.5, 0.1
@@ -65,6 +75,27 @@ NEEDED = (
 """Modules that every worker needs: imported once, before they are forked."""
 RESERVED = "0"
 """Name of the worker that only hosts queues, in a cluster that was started here."""
+
+
+class NothingListens(ConnectFailed):
+    """The machine answers, and refuses the connection: no process listens at that address."""
+
+    text = (
+        "nothing listens at {address!r}: the connection was refused ({reason}). Nothing was started. Check the port, "
+        "start a scheduler with `dask scheduler`, or call dq.connect() without an address for a cluster on this "
+        "machine. One that is about to start is waited for with timeout='30s'."
+    )
+
+
+class NoAddress(ConnectFailed):
+    """A text that cannot be the address of a scheduler."""
+
+    text = (
+        "{address!r} is not an address of a scheduler{hint}. Nothing was started. An address has the form "
+        "'tcp://HOST:PORT', 'tls://HOST:PORT' or 'HOST:PORT'; 'local' stands for a cluster of `dqlab up`, and "
+        "dq.connect() without one starts a cluster on this machine."
+    )
+
 
 _open: dict[Any, Lab] = {}
 _turns: WeakValueDictionary[Any, threading.RLock] = WeakValueDictionary()
@@ -115,7 +146,8 @@ def connect(
     Raises
     ------
     ConnectFailed
-        No scheduler answers there. `NoLocalCluster`: no cluster of `dqlab up` runs.
+        No scheduler answers there. `NothingListens`: the connection was refused; found at once, unless `timeout` is
+        given. `NoAddress`: neither protocol nor port. `NoLocalCluster`: no cluster of `dqlab up` runs.
     SeveralLocalClusters
         "local", and more than one runs.
     VersionMismatch
@@ -287,8 +319,13 @@ def _make(
     if isinstance(target, Registration):
         client = _reach(target.scheduler, None, timeout, f"which `dqlab up` has in process {target.pid}")
         return _lab_of(client, name=target.name, own_client=True, reserved=(target.reserved,))
+    if isinstance(target, str):
+        _check_form(target)
     if scheduler_file is not None or isinstance(target, str):
-        return _checked(_lab_of(_reach(target, scheduler_file, timeout), name=name, own_client=True), store)
+        return _checked(
+            _lab_of(_reach(target, scheduler_file, timeout, patient=limit is not None), name=name, own_client=True),
+            store,
+        )
     if target is not None:
         problem = "is not a Client, a Cluster, 'local' or an address such as 'tcp://10.0.0.1:8786'."
         raise BadOption(option="target", value=target, problem=problem)
@@ -354,7 +391,23 @@ def _lab_of_jobs(target: Any, name: str | None, store: Path | None, *, owned: bo
     return lab
 
 
-def _reach(address: str | None, scheduler_file: str | None, timeout: float, what: str = "") -> Client:
+def _check_form(address: str) -> None:
+    """Refuse what has neither a protocol nor a port.
+
+    Raises
+    ------
+    NoAddress
+        It cannot be an address.
+    """
+    if ":" not in address:
+        near = get_close_matches(address.strip().lower(), [LOCAL], n=1)
+        raise NoAddress(address=address, hint=f": did you mean {LOCAL!r}?" if near else "")
+
+
+def _reach(
+    address: str | None, scheduler_file: str | None, timeout: float, what: str = "", *, patient: bool = True
+) -> Client:
+    """Return a client of the scheduler at an address; where nothing listens, try on only if `patient`."""
     from dqlab.cluster.embedded.sockets import register
 
     register()
@@ -367,15 +420,55 @@ def _reach(address: str | None, scheduler_file: str | None, timeout: float, what
         what = f"as {scheduler_file} says; is it of an earlier one?"
     try:
         if address is not None:
-            _await_answer(address, max(SHORTEST, until - time.monotonic()))
+            _await_answer(address, max(SHORTEST, until - time.monotonic()), patient=patient)
         return _client(address, timeout=max(SHORTEST, until - time.monotonic()))
     except (OSError, TimeoutError, ValueError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         reason = ", ".join(filter(None, (said, what)))
+        if isinstance(error, ConnectionRefusedError):
+            raise NothingListens(address=address, seconds=timeout, reason=reason) from error
         raise ConnectFailed(address=address, seconds=timeout, reason=reason) from error
 
 
-def _await_answer(address: str, timeout: float) -> None:
+class _Listener:
+    """Whether a process listens at an address: Dask tries on until the time is over, and does not report a refusal."""
+
+    def __init__(self, host: str, port: int, *, patient: bool) -> None:
+        self._place, self._patient = (host, port), patient
+        self.refused: ConnectionRefusedError | None = None
+        """The last refusal, until a connection succeeds."""
+
+    @classmethod
+    def at(cls, address: str, *, patient: bool) -> _Listener | None:
+        """Return that of an address of TCP; None for others, whose listeners would report a broken handshake."""
+        from distributed.comm.addressing import parse_address, parse_host_port
+
+        try:
+            scheme, place = parse_address(address)
+            host, port = parse_host_port(place)
+        except ValueError:
+            return None
+        return cls(host, port, patient=patient) if scheme == "tcp" else None
+
+    async def wait(self) -> None:
+        """Return when a process listens, or when that cannot be found out; raise the refusal unless `patient`."""
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(*self._place)
+            except ConnectionRefusedError as error:
+                self.refused = error
+                if not self._patient:
+                    raise
+            except OSError:
+                return  # of several addresses of a host, or no route: Dask tries on
+            else:
+                self.refused = None
+                writer.close()
+                return
+            await asyncio.sleep(LOOK_EVERY)
+
+
+def _await_answer(address: str, timeout: float, *, patient: bool) -> None:
     """Wait until a scheduler has greeted: a Dask client waits for that without end, and Ctrl-C does not end it.
 
     Also get its version: a client of 2026 dies of a TypeError at a scheduler of 2025.1, and then keeps its
@@ -392,9 +485,13 @@ def _await_answer(address: str, timeout: float) -> None:
     from distributed.comm.core import connect as greet
     from distributed.security import Security
 
+    listens = _Listener.at(address, patient=patient)
+
     async def ask() -> None:
         try:
             async with asyncio.timeout(timeout):
+                if listens is not None:
+                    await listens.wait()
                 arguments = Security().get_connection_args("client")
                 comm = await greet(address, timeout=timeout, **arguments)
                 try:
@@ -402,6 +499,8 @@ def _await_answer(address: str, timeout: float) -> None:
                 finally:
                     comm.abort()
         except TimeoutError:
+            if listens is not None and listens.refused is not None:
+                raise listens.refused from None
             raise TimeoutError("somebody listens there, and does not answer: a scheduler that is stopped?") from None
         check_dask(f"the scheduler at {address}", found)
 

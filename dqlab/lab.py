@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import socket
+import sys
+import time
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -12,16 +15,18 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakSet
 
 from dqlab.cluster.consumer.running.isolation import Executor
 from dqlab.cluster.embedded.sockets import PREFIX
 from dqlab.cluster.scheduler.placement import NoWorkers
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.undisturbed import undisturbed
-from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw
+from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw, without_way
 from dqlab.config import option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
 from dqlab.log import OwnerStillAlive
+from dqlab.notebook import in_jupyter
 from dqlab.rules.retry import Retry
 from dqlab.runs.keywords import checks_keywords, documented_as
 from dqlab.runs.pool import OnExisting, QueuePool
@@ -32,6 +37,7 @@ from dqlab.runs.timeline import Timeline
 from dqlab.runs.widget import HasWidget
 from dqlab.stats import History, RunList, RunStats, Snapshot
 from dqlab.store.compaction import Compacted
+from dqlab.user_frames import level_of_user
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -46,6 +52,28 @@ PANELS = ("dq", "depth", "throughput", "failures", "unacked", "runs", "storage")
 """Pages of the dashboard that dqlab adds."""
 LOOK_TIMEOUT = 2.0
 """Seconds to wait for an answer when only the state of a lab is read."""
+
+
+LOOKED_AT = 20
+"""Runs, the newest, that are looked at when their cluster ends."""
+
+_here: WeakSet[Lab] = WeakSet()
+"""Labs whose clusters end with this process."""
+
+
+@atexit.register
+def _tell_at_exit() -> None:
+    """Report runs that the end of this process cuts short; before Dask, which registers earlier, ends the clusters.
+
+    A kernel is silent: it is restarted on purpose, and nobody reads what it writes by then.
+    """
+    if in_jupyter():
+        return
+    for lab in list(_here):
+        with suppress(Exception):  # nothing may keep the process from ending, or print a traceback there
+            if not lab.closed and lab.session.link.here and (said := lab._unfinished()):
+                sys.stderr.write(f"DqlabWarning: {said}\n")
+                sys.stderr.flush()
 
 
 class QueueHeld(OwnerStillAlive):
@@ -71,6 +99,8 @@ class Lab(HasWidget, StaysHere):
     _way_out = "return what is to be mapped next, and map that here"
 
     seen = Snapshot(at=0.0, seq=-1)
+    _told = False
+    """What the end of the cluster cuts short was reported."""
     _closes = False
     """A call of `close` has begun."""
 
@@ -93,6 +123,9 @@ class Lab(HasWidget, StaysHere):
         if own_client:
             self.session.link.lab, self.session.link.embedded = self.name, cluster is not None
         self.closed = False
+        self._told_of: set[str] = set()
+        if self.embedded:
+            _here.add(self)
         self.store: Path | None = None
         self._announced: Announcement | None = None
 
@@ -209,6 +242,15 @@ class Lab(HasWidget, StaysHere):
         """Which lab of another process keeps queues in this lab's store, and how to connect to it; "" for none."""
         keeper = keeper_of(self.store) if self.store is not None else None
         return "" if keeper is None or keeper.scheduler == self.session.link.address else f"{way_to(keeper)}."
+
+    def told_once(self, who: str) -> str:
+        """Return a sentence on who has queues open as it is, and without the line to type from the second time on."""
+        sentence = who.removesuffix(".")
+        place = sentence[sentence.find("lab ") :]
+        if place in self._told_of:
+            return without_way(sentence)
+        self._told_of.add(place)
+        return who
 
     @checks_keywords
     def queue(
@@ -417,11 +459,18 @@ class Lab(HasWidget, StaysHere):
 
         Each step is taken whatever the outcome of the one before: interrupted, or after an error, the cluster ends
         anyway, though a second interrupt ends the wait for that. A call that did not complete can be repeated.
+
+        Warns
+        -----
+        DqlabWarning
+            A run of this process was not done, and its cluster has ended with the lab.
         """
         if self.closed or not self.session.link.here:
             return
         self._closes = True
+        unfinished = ""
         try:
+            unfinished = self._unfinished()
             if self._own_client:
                 self.session.link.leave()
             self._withdraw()
@@ -438,6 +487,30 @@ class Lab(HasWidget, StaysHere):
                     self._cluster.close()
                 self._withdraw()  # when it was interrupted above
                 self.closed = True
+        if unfinished:
+            warnings.warn(unfinished, DqlabWarning, stacklevel=level_of_user())
+
+    def _unfinished(self) -> str:
+        """Return which runs of this process end with its cluster before they are done, once; "" for none."""
+        if not self.embedded or self._told or not self.session.link.connected:
+            return ""
+        self._told = True
+        said, until = [], time.monotonic() + LOOK_TIMEOUT
+        for run in list(self.session.runs)[: -LOOKED_AT - 1 : -1]:
+            with suppress(Exception):  # what cannot be asked now must not keep the cluster from ending
+                left = run.left(timeout=max(0.05, until - time.monotonic()))
+                if left:
+                    what = f"{left} of run {run.name!r} were not done when the cluster ended"
+                    said.append(f"{what}; {self._way_back(run)}")
+        more = f" So it is with {len(said) - 1} more of its runs." if len(said) > 1 else ""
+        return said[0] + more if said else ""
+
+    def _way_back(self, run: Run) -> str:
+        pool = self.session.pools.get(run.queue)
+        if pool is None or pool.durability is not Durability.DURABLE:
+            return "call run.wait() first."
+        store = str(stored_in(pool.options) or self.store)
+        return f"they go on when you connect to the store again: dq.connect(store={store!r}).attach({run.name!r})."
 
     def _withdraw(self) -> None:
         """Have Jupyter servers list the cluster no longer."""
@@ -493,7 +566,7 @@ class Lab(HasWidget, StaysHere):
             except OwnerStillAlive as error:
                 held[name] = error
         if held:
-            said = f"queues of the store were left out: {self._who_holds(held)}"
+            said = f"queues of the store were left out: {self.told_once(self._who_holds(held))}"
             warnings.warn(said, DqlabWarning, stacklevel=4)
         return held
 
@@ -532,13 +605,16 @@ class Lab(HasWidget, StaysHere):
 
     def history(self, span: float | str = "30m") -> Timeline:
         """Return the history of all queues together; see `QueuePool.history`."""
-        return Timeline(self.past(seconds(span, name="span")))
+        return Timeline(self.past(seconds(span, name="span"), whole=True))
 
-    def past(self, span: float, *, timeout: float | None = None) -> History:
-        """Return the series that charts are drawn from, over the last `span` seconds."""
+    def past(self, span: float, *, timeout: float | None = None, whole: bool = False) -> History:
+        """Return the series that charts are drawn from, over the last `span` seconds.
+
+        With `whole` the last point includes what came since the one before, and no time before the cluster.
+        """
         self._check_open()
         link = self.session.link
-        return History.from_dict(link.sync(link.scheduler("dq_history", span=span), timeout=timeout))
+        return History.from_dict(link.sync(link.scheduler("dq_history", span=span, whole=whole), timeout=timeout))
 
     def wait_for_change(self, since: int, timeout: float = 1.0) -> Snapshot:
         """Return the next snapshot after number `since`, or the present one after `timeout` seconds."""

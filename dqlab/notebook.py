@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["cells_by_file", "in_jupyter", "running_cell", "shell"]
+__all__ = ["cells_by_file", "in_jupyter", "named_after_running_cell", "running_cell", "shell"]
 
 
 def shell() -> Any:
@@ -30,3 +31,20 @@ def cells_by_file() -> Mapping[str, int]:
     """Return the numbers of the cells that ran here, by the names of the files that they were compiled as."""
     cells: Mapping[str, int] | None = getattr(getattr(shell(), "compile", None), "_filename_map", None)
     return {} if cells is None else cells
+
+
+@contextmanager
+def named_after_running_cell(ipython: Any) -> Iterator[None]:
+    """Give code compiled inside the number of the running cell; IPython 9 has counted on to the next by then."""
+    number, compiler = running_cell(), ipython.compile
+    cache = compiler.cache
+
+    def numbered(code: str, _: int = 0, **more: Any) -> str:
+        name: str = cache(code, number, **more)
+        return name
+
+    compiler.cache = numbered
+    try:
+        yield
+    finally:
+        del compiler.cache

@@ -11,6 +11,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dask
 import pytest
@@ -41,31 +42,70 @@ from distributed.utils import get_mp_context  # noqa: E402
 import dqlab as dq  # noqa: E402
 from dqlab.connecting import NEEDED  # noqa: E402
 from dqlab.testing import FakeClock  # noqa: E402
+from tests import starts  # noqa: E402
 
 # What workers are forked from has dqlab, too. Dask names its own modules at the first call, and never again.
 get_mp_context().set_forkserver_preload(["distributed", *NEEDED])
 
 pytest_plugins = ["dqlab.testing"]
 
+starts.watch()
 
-CLUSTERS = {"cluster", "dq_lab", "town"}
+STARTING = {"cluster", "dq_lab", "jupyter", "launched", "pbs_jobs", "stranger", "town"}
+"""Fixtures that start processes; `launched` imports JupyterLab, which starts one."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs a cluster, by its fixtures, and begin with the files that take longest.
 
-    `make test-fast` leaves out what is marked. Several testers share the files in this order: a long one that comes
-    last keeps one of them busy while the others have nothing left to do.
+    `make test-fast` leaves out what is marked. Notebooks and browsers come first, then files with clusters of their
+    own, then those that share one, and in the end those without: see `pytest_xdist_make_scheduler`.
     """
     slowest = {item.path for item in items if item.path.suffix == ".ipynb" or "browser" in item.path.parts}
-    slow = set()
+    slow, own = set(), set()
     for item in items:
-        if CLUSTERS & set(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if STARTING & fixtures:
             item.add_marker(pytest.mark.cluster)
+        if any(item.iter_markers("cluster")):
             slow.add(item.path)
-    items.sort(key=lambda item: (item.path not in slowest, item.path not in slow))
+            if "dq_lab" not in fixtures:
+                own.add(item.path)
+    items.sort(key=lambda item: (item.path not in slowest, item.path not in own, item.path not in slow))
     # Files of tests/hpc import dask-jobqueue, whose import has Ctrl-C end the process.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Have one tester begin with the files that start clusters, and the others with those that need none.
+
+    Two files that start clusters at the same time compete for the processors with up to ten processes. A file that
+    only computes needs one, and leaves the other to the cluster beside it.
+    """
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class FromBothEnds(LoadFileScheduling):
+        def _assign_work_unit(self, node: Any) -> None:
+            if node is not self.nodes[0]:
+                self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+            super()._assign_work_unit(node)
+
+    return FromBothEnds(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Fail a test whose fixtures start a process without a mark."""
+    return (yield from starts.marked(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that starts a process without a mark."""
+    return (yield from starts.marked(item))
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import subprocess
 import sys
 import textwrap
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.connecting import CONNECT_TIMEOUT
+from dqlab.connecting import CONNECT_TIMEOUT, NoAddress, NothingListens, _Listener
 from dqlab.errors import (
     BadName,
     ConnectFailed,
@@ -279,9 +281,17 @@ def test_result_whose_pickling_raises_an_odd_error_is_a_dead_letter(pool: dq.Que
     assert letter.error == "ResultNotPicklable"
 
 
+def of_none(*given: Any) -> int:
+    return _of_none(*given)  # its own signature takes anything
+
+
+def _of_none() -> int:
+    return 1
+
+
 def test_function_of_no_argument_fails_with_pythons_own_words(pool: dq.QueuePool) -> None:
     """A signature that does not fit is the user's most frequent slip."""
-    [letter] = pool.map(lambda: 1, [1], retry=ONCE).wait(timeout=20).failures()  # type: ignore[arg-type,misc]
+    [letter] = pool.map(of_none, [1], retry=ONCE).wait(timeout=20).failures()
 
     assert letter.error == "TypeError"
     assert "positional argument" in letter.message
@@ -368,6 +378,45 @@ def test_connecting_where_nothing_listens_fails_fast_and_says_what_to_do() -> No
 
     assert time.monotonic() - began < 2
     assert CONNECT_TIMEOUT <= 5
+
+
+def test_a_refused_connection_is_named_at_once() -> None:
+    """It was "somebody listens there, and does not answer", after five seconds."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(NothingListens, match=rf"nothing listens at '{address}'.*refused"):
+            dq.connect(address)
+        assert time.monotonic() - began < CONNECT_TIMEOUT - 1
+        with pytest.raises(NothingListens, match="refused"):
+            dq.connect(address, timeout=0.3)
+
+
+def test_a_scheduler_that_is_about_to_listen_is_waited_for_when_a_time_is_given(lab: dq.Lab) -> None:
+    """Jobs of a batch system start it beside the notebook."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        listener = _Listener("127.0.0.1", port, patient=True)
+
+        async def come() -> None:
+            waiting = asyncio.create_task(listener.wait())
+            while listener.refused is None:  # noqa: ASYNC110 - it has no event to wait for
+                await asyncio.sleep(0)
+            taken.listen()
+            await waiting
+
+        asyncio.run(asyncio.wait_for(come(), 20))
+    assert listener.refused is None
+
+
+@pytest.mark.parametrize(("target", "hint"), [("loacl", "did you mean 'local'"), ("my-cluster", "HOST:PORT")])
+def test_a_text_that_is_no_address_is_refused_with_the_forms_that_there_are(target: str, hint: str) -> None:
+    """ "No scheduler answered within 5 s (missing port number)" came after 0.2 s."""
+    with pytest.raises(NoAddress, match=hint) as caught:
+        dq.connect(target)
+    assert "tcp://HOST:PORT" in str(caught.value)
 
 
 def test_address_that_is_none_fails_at_once() -> None:

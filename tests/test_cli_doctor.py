@@ -96,6 +96,7 @@ def test_where_nothing_can_be_looked_at_the_status_is_2(
     assert main(["doctor", "--store", str(tmp_path), "--timeout", "soon"]) == 2
 
 
+@pytest.mark.cluster
 def test_store_alone_is_examined_and_needs_no_dask(tmp_path: Path) -> None:
     busy_queue(tmp_path, FakeClock(), seed=1, steps=20, name="pages")
 

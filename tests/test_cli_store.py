@@ -114,6 +114,7 @@ def test_export_writes_one_line_a_message_and_never_over_a_file(
     }
 
 
+@pytest.mark.cluster
 def test_a_store_is_read_without_dask_and_without_a_pickle(directory: Path) -> None:
     """On the node where a disk was rescued there may be nothing else."""
     done = subprocess.run(
@@ -127,6 +128,7 @@ def test_a_store_is_read_without_dask_and_without_a_pickle(directory: Path) -> N
     assert done.stdout.splitlines()[-1] == "[0, 0] []"
 
 
+@pytest.mark.cluster
 def test_a_reader_that_has_enough_gets_no_traceback(directory: Path) -> None:
     """`dqlab inspect runs/ | head -n 1`."""
     reading, writing = os.pipe()

@@ -135,6 +135,7 @@ def test_ids_are_safe_in_addresses(runtime: Path, name: str, id: str) -> None:
     assert ids(runtime) == {id}
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("how", ["returns", "fork"])
 def test_file_goes_with_its_process(runtime: Path, how: str) -> None:
     """A kernel that is shut down leaves nothing; a fork of it that ends takes nothing along."""
@@ -143,6 +144,7 @@ def test_file_goes_with_its_process(runtime: Path, how: str) -> None:
     assert how != "fork" or said.split()[-1] == "2"  # the file, and the lock
 
 
+@pytest.mark.cluster
 def test_id_of_a_killed_process_is_taken_over(runtime: Path) -> None:
     """A restarted kernel is the same service: panels that are open find it again."""
     elsewhere("killed", runtime)
@@ -233,6 +235,7 @@ def test_files_of_others_are_passed_over(runtime: Path) -> None:
     assert ids(runtime) == {"local"}
 
 
+@pytest.mark.cluster
 def test_what_is_over_is_swept_after_a_week(runtime: Path) -> None:
     """For a week it can be opened again."""
     elsewhere("killed", runtime, store="/data/runs")
@@ -252,6 +255,7 @@ def test_what_is_over_is_swept_after_a_week(runtime: Path) -> None:
     assert [path.name for path in runtime.glob(".dq-*.tmp")] == [".dq-y.1.tmp"]
 
 
+@pytest.mark.cluster
 def test_cluster_that_ended_without_a_store_is_listed_for_an_hour(runtime: Path) -> None:
     """Nothing of it can be opened again; a week of ended kernels hid the ones that run."""
     elsewhere("killed", runtime)

@@ -199,6 +199,13 @@ def test_store_that_cannot_be_told_to_others_is_refused_by_its_name(tmp_path: Pa
     assert check_directory(str(tmp_path / "café")) == (tmp_path / "café").resolve()
 
 
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b", "file/below"])
+def test_a_store_that_no_directory_can_be_is_refused_before_anything_starts(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadOption, match=r"(?s)^store=.*Name a"):
+        check_directory(tmp_path / name)
+
+
 @pytest.mark.parametrize("kind", ["a number", "a file"])
 def test_a_store_that_cannot_be_a_directory_is_refused_at_once(kind: str, tmp_path: Path) -> None:
     """The first map ended with an error of the disk, long after the line that was wrong."""

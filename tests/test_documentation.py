@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import gzip
 import inspect
 import json
 import os
@@ -191,6 +192,40 @@ def test_the_examples_of_documents_run(lab: dq.Lab, tmp_path: Path, monkeypatch:
     assert names["long"][0].key == "1.pdf"
 
 
+def test_the_examples_of_rows_run(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the page, in one notebook, over tables that a reader might have."""
+    frame = pd.DataFrame({"id": range(100, 140), "title": [f"title {n}" for n in range(40)]})
+    frame["abstract"] = ["word " * n for n in range(40)]
+    frame[:20].to_parquet(tmp_path / "papers-1.parquet")
+    frame[20:].to_parquet(tmp_path / "papers-2.parquet")
+    frame.assign(year=range(1980, 2020)).to_csv(tmp_path / "papers.csv", index=False)
+    notes = "".join(f'{{"id": "{n}", "text": "{"♥" * n}"}}\n' for n in range(12))
+    (tmp_path / "notes.jsonl.gz").write_bytes(gzip.compress(notes.encode()))
+    (tmp_path / "broken.jsonl").write_text('{"id": "a", "text": "x"}\n{"id": "b", \n')
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"lab": lab, "__name__": "__main__"}
+
+    for block in examples("map-over-rows.md"):
+        block.run(names)
+
+    assert names["joined"]["words"].tolist() == list(range(40))
+    assert names["joined"]["title_x"].tolist() == names["joined"]["title_y"].tolist() == frame["title"].tolist()
+    assert names["frame"]["short"].tolist() == [5 * n < 20 for n in range(40)]
+    assert dict(names["hearts"].items()) == {str(n): n for n in range(12)}
+    assert list(names["years"]) == list(range(1980, 2020))
+    assert (list(names["good"]), names["reasons"]) == (["x"], {"broken.jsonl:1": "RecordInvalid"})
+
+
+def test_examples_of_documents_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    constructors = ("from_parquet", "from_frame", "from_dask", "from_hf", "from_jsonl", "from_csv")
+    for documented in (*(getattr(dq.Documents, name) for name in constructors), dq.Document.row):
+        for test in finder.find(documented, documented.__doc__ and "example", globs={"dq": dq}):
+            assert test.examples
+            assert runner.run(test).failed == 0
+
+
 def test_the_examples_of_the_checkup_run(lab: dq.Lab, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {"lab": lab}
 
@@ -214,6 +249,7 @@ def test_the_example_of_crashes_runs(lab: dq.Lab, queue_name: str) -> None:
     pool.close(force=True)
 
 
+@pytest.mark.cluster
 def test_the_examples_of_queues_on_disk_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In two processes' places: the second lab finds what the first one has left."""
     monkeypatch.chdir(tmp_path)
@@ -247,6 +283,7 @@ def test_the_example_of_a_history_runs(lab: dq.Lab) -> None:
     pool.close(force=True)
 
 
+@pytest.mark.cluster
 def test_the_script_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
     """It is what people copy first; the standard library's sources are on every machine."""
     (block,) = examples("README.md")

@@ -34,7 +34,8 @@ def lab_of(taken: list[str], **failing: BaseException) -> Lab:
     lab = Lab.__new__(Lab)
     steps = {name: Step(taken, name, *([failing[name]] if name in failing else [])) for name in ("queue", "client")}
     cluster = Step(taken, "cluster", *([failing["cluster"]] if "cluster" in failing else []))
-    lab.session = SimpleNamespace(pools={"q": steps["queue"]}, link=SimpleNamespace(here=True, leave=lambda: None))  # type: ignore[assignment]
+    link = SimpleNamespace(here=True, connected=False, leave=lambda: None)
+    lab.session = SimpleNamespace(pools={"q": steps["queue"]}, link=link)  # type: ignore[assignment]
     lab.client = steps["client"]  # type: ignore[assignment]
     lab._cluster, lab._own_client, lab._announced, lab._batch, lab.closed = cluster, True, None, False, False
     return lab

@@ -115,6 +115,7 @@ def test_empty_frame_is_refused() -> None:
         Frame.encode([], kind=Kind.VALUE)
 
 
+@pytest.mark.long
 @given(frames(), st.data())
 @settings(max_examples=300)
 def test_flipped_byte_of_a_frame_raises_frame_corrupt_or_changes_a_value(
@@ -205,6 +206,7 @@ def test_cut_of_a_settlement_holds_one_piece(
         at += piece.n
 
 
+@pytest.mark.long
 @given(settlements(), st.data())
 @settings(max_examples=300)
 def test_flipped_byte_of_a_settlement_raises_frame_corrupt_or_changes_a_value(

@@ -27,6 +27,7 @@ def imports(module: Path) -> set[str]:
     return found
 
 
+@pytest.mark.cluster
 def test_every_import_keeps_the_order_of_the_rooms() -> None:
     """A room that imports upwards can no longer be understood, tested or replaced by itself."""
     pytest.importorskip("importlinter", reason="import-linter is in the extra dev")
@@ -42,6 +43,7 @@ def test_every_import_keeps_the_order_of_the_rooms() -> None:
     assert linted.returncode == 0, linted.stdout + linted.stderr
 
 
+@pytest.mark.long
 def test_rooms_ask_the_package_for_its_version_alone() -> None:
     """`from dqlab import X` inside the package reaches every room at once, past the order they stand in."""
     asked = {
@@ -73,6 +75,18 @@ def test_lowest_rooms_need_only_the_standard_library(room: str) -> None:
     assert not foreign
 
 
+@pytest.mark.cluster
+def test_import_on_a_worker_loads_nothing_that_reads_tables() -> None:
+    """Half a second and 60 MB for each process: that is the price of a document that is opened with them."""
+    names = "dqlab, dqlab.cluster.consumer.running.execution, dqlab.documents.rows, dqlab.documents.frames"
+    script = f"import sys, {names}; print(*sorted({{'numpy', 'pandas', 'polars', 'pyarrow'}} & set(sys.modules)))"
+
+    loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert loaded.split() == []
+
+
+@pytest.mark.cluster
 @pytest.mark.parametrize("name", ["dqlab", "dqlab.cluster", "dqlab.runs", "dqlab.documents", "dqlab.rules"])
 def test_import_on_a_worker_loads_no_display_library(name: str) -> None:
     """A worker starts in a moment and needs no notebook: what draws is loaded where something is drawn."""

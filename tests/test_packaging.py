@@ -10,6 +10,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path, PurePosixPath
 from types import ModuleType
@@ -39,6 +40,13 @@ def hatchling(target: str, into: Path) -> Path:
     return made
 
 
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
+    """What people install, built once."""
+    with zipfile.ZipFile(hatchling("wheel", tmp_path_factory.mktemp("wheel"))) as wheel:
+        yield wheel
+
+
 def shared(names: list[str]) -> set[PurePosixPath]:
     """Files that go into the environment's `share` and `etc`, without the wheel's own folders."""
     return {PurePosixPath(*PurePosixPath(name).parts[2:]) for name in names if ".data/data/" in name}
@@ -60,10 +68,9 @@ def copied_build(checkout: Path) -> ModuleType:
 
 
 @built
-def test_wheel_brings_the_extension_once(tmp_path: Path) -> None:
+def test_wheel_brings_the_extension_once(wheel: zipfile.ZipFile) -> None:
     """JupyterLab looks in one place; a second copy inside the package only weighs."""
-    with zipfile.ZipFile(hatchling("wheel", tmp_path)) as wheel:
-        names = wheel.namelist()
+    names = wheel.namelist()
 
     assert not [name for name in names if "labextension" in name.split("/")[1:2]]
     assert len([name for name in names if "/remoteEntry." in name]) == 1
@@ -74,18 +81,16 @@ def test_wheel_brings_the_extension_once(tmp_path: Path) -> None:
 
 
 @built
-def test_wheel_brings_the_live_widget_beside_the_code_that_sends_it(tmp_path: Path) -> None:
+def test_wheel_brings_the_live_widget_beside_the_code_that_sends_it(wheel: zipfile.ZipFile) -> None:
     """Git ignores what is built, and so would the wheel: a notebook would show an error in place of a run."""
-    with zipfile.ZipFile(hatchling("wheel", tmp_path)) as wheel:
-        assert set(wheel.namelist()) >= WIDGET
-        assert all(wheel.getinfo(name).file_size for name in WIDGET)
+    assert set(wheel.namelist()) >= WIDGET
+    assert all(wheel.getinfo(name).file_size for name in WIDGET)
 
 
 @built
-def test_extension_adds_little_to_the_wheel(tmp_path: Path) -> None:
+def test_extension_adds_little_to_the_wheel(wheel: zipfile.ZipFile) -> None:
     """A notebook is opened over slow lines too, and JupyterLab loads extensions before it shows anything."""
-    with zipfile.ZipFile(hatchling("wheel", tmp_path)) as wheel:
-        of_extension = sum(each.compress_size for each in wheel.infolist() if str(EXTENSION) in each.filename)
+    of_extension = sum(each.compress_size for each in wheel.infolist() if str(EXTENSION) in each.filename)
 
     assert of_extension <= LARGEST_EXTENSION
 

@@ -80,6 +80,7 @@ def test_calls_are_taken_from_processes_of_processes(tmp_path: Path) -> None:
     assert run(tmp_path, "-c", again).split() == ["False"] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_log_keeps_what_it_confirmed_without_linux(tmp_path: Path) -> None:
     """A store on a Mac is the same promise: written, synced, closed, read again, locked against a second owner."""

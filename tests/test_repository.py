@@ -105,6 +105,7 @@ def test_each_lowest_version_that_is_promised_is_the_one_that_is_tried() -> None
     assert f"dask>={OLDEST_DASK}" in promised
 
 
+@pytest.mark.cluster
 def test_files_that_make_runs_with_the_lowest_versions_exist() -> None:
     """That is run by hand, and a test that moves would leave it without a word until then."""
     command = ["make", "--dry-run", "--always-make", "test-lowest"]
@@ -241,9 +242,13 @@ def test_contributing_names_functions_that_exist() -> None:
     assert {name for _, name in bare} <= {name for place, name in bare if _defines(place, name)}
 
 
+@cache
+def _body(place: str) -> list[ast.stmt]:
+    return ast.parse((ROOT / "dqlab" / place).read_text(encoding="utf-8")).body
+
+
 def _defines(place: str, name: str) -> bool:
-    module = ast.parse((ROOT / "dqlab" / place).read_text(encoding="utf-8"))
-    body: list[ast.stmt] = module.body
+    body = _body(place)
     for part in name.split("."):
         found = [node for node in body if getattr(node, "name", None) == part]
         if not found:

@@ -45,7 +45,9 @@ def environ() -> dict[str, str]:
     return {**os.environ, "PYTHONWARNINGS": "error::UserWarning"}
 
 
-@pytest.mark.parametrize("how", ["file", "-c", "stdin"])
+@pytest.mark.parametrize(
+    "how", ["file", pytest.param("-c", marks=pytest.mark.slow), pytest.param("stdin", marks=pytest.mark.slow)]
+)
 def test_script_needs_no_guard(tmp_path: Path, how: str) -> None:
     """A page of tracebacks that end in "Nanny failed to start" is no beginning; workers do not import the script."""
     path = tmp_path / "script.py"
@@ -142,3 +144,55 @@ def test_nursery_that_dies_is_started_again(tmp_path: Path) -> None:
             assert time.monotonic() < deadline, "not replaced"
             time.sleep(0.05)
         assert list(lab.map(abs, [-1, -2], name="after").results(timeout=90)) == [1, 2]
+
+
+CUT_SHORT = """
+import sys, time
+from pathlib import Path
+import dqlab as dq
+
+GO = sys.argv[2]
+
+def f(x):
+    while x >= 3 and not Path(GO).exists():
+        time.sleep(0.05)
+    return x
+
+lab = dq.connect(n=2, store=sys.argv[3] or None)
+run = lab.map(f, range(20), name="f-1")
+while run.counts["acked"] < 3:
+    time.sleep(0.05)
+{end}
+"""
+ENDS = {
+    "nothing": "",
+    "close": "lab.close()",
+    "with": "with lab: pass",
+    "twice": "lab.close(); lab.close()",
+    "cancelled": "run.cancel(); lab.close()",
+    "cancelled at exit": "run.cancel()",
+    "done": "Path(GO).touch(); run.wait()",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("store", ["", "runs"])
+def test_a_script_that_ends_before_its_run_says_what_was_not_done(tmp_path: Path, end: str, store: str) -> None:
+    """Exit code 0, no output, and 7 of 20 documents done."""
+    place = str(tmp_path / store) if store else ""
+    script = CUT_SHORT.replace("{end}", ENDS[end])
+    said = subprocess.run(
+        [sys.executable, "-c", script, "", str(tmp_path / "go"), place],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=True,
+    ).stderr
+
+    quiet = end.startswith(("cancelled", "done"))
+    sentence = "17 of 20 documents of run 'f-1' were not done when the cluster ended"
+    next_step = (
+        "they go on when you connect to the store again: dq.connect(store=" if store else "call run.wait() first"
+    )
+    assert said.count(sentence) == said.count(next_step) == (0 if quiet else 1), said
+    assert "Traceback" not in said

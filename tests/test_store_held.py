@@ -134,9 +134,16 @@ def test_lists_of_a_store_that_is_held_name_its_holder_and_not_that_there_is_not
 
     assert found is None or found
     assert "%dq connect tcp://127.0.0.1:4711" in second.held_elsewhere
-    line.lab = SimpleNamespace(held_elsewhere=second.held_elsewhere, stats=lambda: other)
+    told = {"held_elsewhere": second.held_elsewhere, "stats": lambda: other, "told_once": second.told_once}
+    line.lab = SimpleNamespace(**told)
     assert commands.status(line, Namespace()) is None
-    assert "%dq connect tcp://127.0.0.1:4711" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "open elsewhere: lab" in said
+    assert "%dq connect" not in said, "the line to type is told once"
+    line.lab = second
+    with pytest.warns(DqlabWarning, match=rf"left out: '{queue_name}', open elsewhere: lab") as caught:
+        commands.runs(line, Namespace())
+    assert all("%dq connect" not in str(warning.message) for warning in caught)
 
 
 def test_a_lab_whose_scheduler_was_killed_is_not_said_to_be_left_as_it_is() -> None:

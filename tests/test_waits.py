@@ -249,8 +249,10 @@ def test_queue_closed_by_another_client_ends_every_call(lab: dq.Lab, pool: dq.Qu
     assert untyped(outcomes(scene, ACTS), must_raise=False) == {}
 
 
-def test_no_consumer_ends_every_wait(lab: dq.Lab, queue_name: str) -> None:
+def test_no_consumer_ends_every_wait(lab: dq.Lab, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing moves by itself then."""
+    for limit in ("run.STALLED_AFTER", "consumer_pool.STALLED_AFTER", "submit.sender.ROOM_WAIT"):
+        monkeypatch.setattr(f"dqlab.runs.{limit}", 1.0)
     pool = dq.QueuePool(lab.client, name=queue_name, maxsize=1)
     run, put = pool.map(abs, range(10), consumers=None), pool.submit(abs, 1)
     scene = Scene(lab, pool, run, put, Results("none", pool.handle, run.id, []), dq.ConsumerPool(lab.client, pool))
@@ -282,6 +284,7 @@ def test_log_that_failed_ends_every_call(
     """Disks fail under people who wait: each call ends, and none of them costs what is on the disk."""
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.FAILING_AFTER", 0.5)
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.RESOLVE_WAIT", 0.5)
+    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.LONGEST_PAUSE", 0.5)
     kept = {"durability": dq.Durability.DURABLE, "dirpath": tmp_path}
     pool = dq.QueuePool(lab.client, name=queue_name, served=True, **kept)  # type: ignore[arg-type]
     scene = Scene.on(lab, pool)
@@ -310,6 +313,7 @@ def test_closing_ends_though_a_log_has_failed(
     """A user whose disk fails closes everything first."""
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.FAILING_AFTER", 0.5)
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.RESOLVE_WAIT", 0.5)
+    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.LONGEST_PAUSE", 0.5)
     other = dq.connect(lab.session.link.address, name=f"closes-{queue_name}", store=tmp_path)
     pool = other.queue(queue_name)
     run = pool.map(abs, range(10), consumers=None)

@@ -29,7 +29,7 @@ __all__ = ["FIELDS", "LongestFirst", "Sample", "Split", "Where"]
 
 FIELDS = Fields(
     {
-        "key": Field(str, attrgetter("key")),
+        "key": Field(str, lambda document: str(document.key)),
         "size": Field(int, attrgetter("size")),
         "pages": Field(int, attrgetter("page_count")),
         "version": Field(str, attrgetter("version")),
@@ -291,7 +291,8 @@ class Split:
         if count <= self._pages:
             yield replace(document, n_pages=count)
             return
-        name = document.key.rpartition("#p")[0] if isinstance(whole, PageRange) else document.key
+        key = str(document.key)
+        name = key.rpartition("#p")[0] if isinstance(whole, PageRange) else key
         for lo in range(first, first + count, self._pages):
             hi = min(lo + self._pages, first + count)
             yield replace(document, key=f"{name}#p{lo + 1}-{hi}", n_pages=hi - lo, part=PageRange(lo, hi, within))

@@ -31,7 +31,7 @@ def is_damage(error: BaseException) -> bool:
 
 
 @contextmanager
-def damage(document: str) -> Iterator[None]:
+def damage(document: str | int) -> Iterator[None]:
     """Raise what means damage as `DocumentDamaged` of that document."""
     try:
         yield
@@ -56,7 +56,9 @@ class Guarded(io.RawIOBase):
         What the stream reads from, closed with it.
     """
 
-    def __init__(self, stream: BinaryIO, document: str, keeps: object = None, below: BinaryIO | None = None) -> None:
+    def __init__(
+        self, stream: BinaryIO, document: str | int, keeps: object = None, below: BinaryIO | None = None
+    ) -> None:
         super().__init__()
         self._stream, self._document, self._keeps, self._below = stream, document, keeps, below
 

@@ -25,7 +25,14 @@ class Labelled(NamedTuple):
     value: Any
 
 
-_CLASS = [Labelled.__module__, Labelled.__qualname__]
+NAMED = 3
+"""Labels that are named one by one."""
+
+_KEY_FIRST = {
+    (Labelled.__module__, Labelled.__qualname__),
+    *(("dqlab.documents.document", name) for name in ("_row", "_line", "_inline", "_numbered")),
+}
+"""What pickles name that have the label, or the key of a row, right behind it."""
 _LOOKUPS = ("BINGET", "LONG_BINGET")
 """Opcodes whose argument is a place in the memo, not a number of the user's."""
 
@@ -36,7 +43,7 @@ def labelled(documents: Any) -> Any:
     Raises
     ------
     BadOption
-        A label is neither text nor a whole number.
+        A label is neither text nor a whole number, or stands for several elements.
     """
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(documents, pandas.Series):
@@ -45,7 +52,10 @@ def labelled(documents: Any) -> Any:
     index = documents.index
     if isinstance(index, pandas.RangeIndex) and (index.start, index.step) == (0, 1):
         return documents  # its labels are the ordinals
-    return _Rows(documents)
+    rows = _Rows(documents)
+    if index.has_duplicates:
+        raise BadOption(option="documents", value=f"a Series of {len(index):,}", problem=_repeated(index))
+    return rows
 
 
 def key_text(label: str | int) -> str:
@@ -63,14 +73,18 @@ def label_of(key: str) -> str | int:
 
 
 def sealed_label(payload: bytes | memoryview) -> str | int | None:
-    """Return the label of a pickled `Labelled`; None for anything else. Unpickles nothing, so no foreign code runs."""
+    """Return the label of a pickled `Labelled`, or the key of a row; None for anything else.
+
+    Unpickles nothing, so no foreign code runs.
+    """
     names: list[object] = []
     with suppress(Exception):  # whatever it is, it is not a value with a label
         for op, arg, _ in pickletools.genops(bytes(payload)):
-            if op.name in ("PROTO", "FRAME", "MEMOIZE"):
+            if op.name in ("PROTO", "FRAME", "MEMOIZE", "MARK"):
                 continue
             if len(names) == 3:
-                return arg if names == [*_CLASS, None] and type(arg) in (str, int) and op.name not in _LOOKUPS else None
+                known = names[2] is None and (names[0], names[1]) in _KEY_FIRST
+                return arg if known and type(arg) in (str, int) and op.name not in _LOOKUPS else None
             names.append(arg)
     return None
 
@@ -87,6 +101,17 @@ class _Rows:
 
     def __iter__(self) -> Iterator[Labelled]:
         return map(Labelled, self._labels, self._values)
+
+
+def _repeated(index: Any) -> str:
+    labels = index[index.duplicated()].unique()
+    named = ", ".join(repr(_label(label, 0))[:60] for label in labels[:NAMED])
+    more = f" and {len(labels) - NAMED:,} more" if len(labels) > NAMED else ""
+    return (
+        f"its index repeats {named}{more}: the index becomes the keys of the results, and one key would stand for "
+        "several rows. Nothing was submitted. Pass series.reset_index(drop=True), whose keys are positions, or the "
+        "values alone, list(series)."
+    )
 
 
 def _label(label: Any, at: int) -> str | int:

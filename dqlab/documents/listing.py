@@ -15,7 +15,10 @@ from typing import Any, Literal, overload
 
 from dqlab.documents.choosing import LongestFirst, Sample, Split, Where
 from dqlab.documents.document import Document
+from dqlab.documents.frames import FrameRows, rows_of_dask, rows_of_frame, rows_of_hf
+from dqlab.documents.parquet import ParquetRows
 from dqlab.documents.pattern import parse
+from dqlab.documents.records import Records, csv_form
 from dqlab.documents.reference import is_pdf
 from dqlab.documents.sources import Given, Glob, Source, Window, stdlib
 from dqlab.documents.unpacked import Unpacked
@@ -270,6 +273,236 @@ class Documents:
         return self._of(Split(self._source, pages))
 
     @classmethod
+    def from_parquet(cls, files: Any, key: str | None = None, columns: Iterable[str] | None = None) -> Documents:
+        """List the rows of Parquet files, each a document.
+
+        Here only footers and the column with the keys are read, while the listing is iterated. Functions read values
+        with ``document["column"]`` or ``document.row``; a row group is decoded once for all rows that a process reads
+        of it one after another, and only the columns that are asked for.
+
+        Parameters
+        ----------
+        files : str, path, or iterable of them
+            Paths, fsspec URLs, and patterns as for `from_glob`.
+        key : str or None
+            The column with the keys, texts or whole numbers, none of them twice. None: keys are the file and the row's
+            position in it, from 0, such as "papers.parquet:17".
+        columns : iterable of str or None
+            The columns that rows have, in the file's order. None: all of them.
+
+        Returns
+        -------
+        Documents
+            Versions are the file's etag, or its size and modification time; `size` and `page_count` are unknown.
+
+        Raises
+        ------
+        ColumnNotFound, ColumnRepeated, KeyUnusable
+            The first file has no such column, or two, or its values cannot be keys. Later files are checked when they
+            are reached, which ends the listing there.
+        FileUnreadable
+            A file is not Parquet, or is still being written.
+        NoFiles
+            Nothing matches.
+        KeyMissing, KeysRepeat
+            While iterating: a key is null, or is there twice.
+        DocumentChanged
+            A file changes while it is listed; or, in the function, after that.
+        BadOption, FolderUnreadable
+            `files` or `columns` is not what it has to be; a folder cannot be listed.
+        ExtraMissing
+            pyarrow, or the file system behind a URL, is not installed.
+
+        Examples
+        --------
+        >>> import os, pandas as pd
+        >>> pd.DataFrame({"id": ["a", "b"], "text": ["one", "two words"]}).to_parquet("papers.parquet")
+        >>> papers = dq.Documents.from_parquet("papers.parquet", key="id")
+        >>> [(paper.key, len(paper["text"].split())) for paper in papers]
+        [('a', 1), ('b', 2)]
+        >>> os.remove("papers.parquet")
+        """
+        return cls._of(ParquetRows(files, key, columns))
+
+    @classmethod
+    def from_frame(cls, frame: Any, key: Any = None, columns: Iterable[Any] | None = None) -> Documents:
+        """List the rows of a frame in memory, each a document that travels with its values.
+
+        Parameters
+        ----------
+        frame : pandas.DataFrame, polars.DataFrame, pyarrow.Table or pyarrow.RecordBatch
+            What is done to it later does not change the documents, if it is one of pandas.
+        key : object
+            Label of the column with the keys, texts or whole numbers, none of them twice. None: the index of pandas,
+            unless it is the default one; else positions from 0.
+        columns : iterable or None
+            Labels of the columns that are sent; choose those that the function reads. None: all of them.
+
+        Returns
+        -------
+        Documents
+            Versions are hashes of the rows, so that an edited frame is another input.
+
+        Raises
+        ------
+        ColumnNotFound, ColumnRepeated, BadOption
+            There is no such column, or two; or it is not a frame.
+        KeyMissing, KeyUnusable, KeysRepeat
+            While iterating: a key is missing, neither text nor whole number, or is there twice.
+        RowTooLarge
+            In the function: the row is above the limit of a message, 1 MiB. Other rows are not touched by that.
+
+        Notes
+        -----
+        Values are plain Python: numpy's scalars and arrays become numbers and lists, times `datetime` to the
+        microsecond with their zone, categories their values. What pandas calls missing (None, NaN, NaT, NA) is None,
+        as in the Parquet file it would write; polars and Arrow tell null, which is None, from NaN, which stays.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"id": [7, 8], "text": ["one", None], "year": [1999.0, None]})
+        >>> [(row.key, row.row) for row in dq.Documents.from_frame(frame, key="id", columns=["text", "year"])]
+        [(7, {'text': 'one', 'year': 1999.0}), (8, {'text': None, 'year': None})]
+        """
+        return cls._of(rows_of_frame(frame, key, columns))
+
+    @classmethod
+    def from_dask(cls, collection: Any, key: Any = None, columns: Iterable[Any] | None = None) -> Documents:
+        """List the rows of a Dask DataFrame, or of a bag of dicts, computing one partition at a time.
+
+        Parameters
+        ----------
+        collection : dask DataFrame or Bag
+            Partitions are computed here, with Dask's default scheduler, each time the listing is iterated.
+        key, columns
+            As for `from_frame`. The default index of a partition counts as none: rows are numbered through.
+
+        Returns
+        -------
+        Documents
+            As for `from_frame`; of a bag, columns are the keys of all dicts of a partition.
+
+        Raises
+        ------
+        BadOption
+            It is neither; or, while iterating, elements of the bag are not dicts. Others as for `from_frame`.
+
+        Examples
+        --------
+        >>> import dask.bag
+        >>> bag = dask.bag.from_sequence([{"id": "a", "n": 1}, {"id": "b", "n": 2}], npartitions=2)
+        >>> [(row.key, row["n"]) for row in dq.Documents.from_dask(bag, key="id")]
+        [('a', 1), ('b', 2)]
+        """
+        return cls._of(rows_of_dask(collection, key, columns))
+
+    @classmethod
+    def from_hf(cls, dataset: Any, key: str | None = None, columns: Iterable[str] | None = None) -> Documents:
+        """List the rows of a dataset of Hugging Face, reading it a thousand rows at a time.
+
+        Parameters
+        ----------
+        dataset : datasets.Dataset
+            One split. Values are as its format gives them; pictures and sounds are decoded only if they are chosen.
+        key, columns
+            As for `from_frame`, without an index.
+
+        Returns
+        -------
+        Documents
+            As for `from_frame`.
+
+        Raises
+        ------
+        BadOption
+            It is streamed, or has several splits. Others as for `from_frame`.
+
+        Examples
+        --------
+        >>> rows = dq.Documents.from_hf(load_dataset("imdb", split="test"), columns=["text"])  # doctest: +SKIP
+        """
+        return cls._of(rows_of_hf(dataset, key, columns))
+
+    @classmethod
+    def from_jsonl(cls, files: Any, key: str | None = None) -> Documents:
+        r"""List the lines of files with one JSON object a line, each a document.
+
+        Files are read to their end here, while the listing is iterated; compressed ones (gzip, bzip2, xz, by their
+        bytes and not by their names) are decompressed as they are read.
+
+        Parameters
+        ----------
+        files : str, path, or iterable of them
+            Paths, fsspec URLs, and patterns as for `from_glob`.
+        key : str or None
+            The name whose values are the keys, texts or whole numbers, none of them twice. None: keys are the file and
+            the record's position in it, from 0, such as "notes.jsonl:17", and no line is parsed here.
+
+        Returns
+        -------
+        Documents
+            Versions are hashes of the lines: a log that grows keeps those of the lines it had. `size` is that of the
+            line, in bytes. Blank lines are left out. A line that is not a JSON object is called by its position, and
+            fails with `RecordInvalid` when its values are read; others go on.
+
+        Raises
+        ------
+        FileUnreadable
+            A file is of another format, or is cut off; documents before that were listed.
+        KeyMissing, KeyUnusable, KeysRepeat
+            While iterating: a record has no key, one that is neither text nor whole number, or one that was there.
+        NoFiles, BadOption, FolderUnreadable, ExtraMissing
+            As for `from_parquet`.
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> _ = Path("notes.jsonl").write_text('{"id": "a", "n": 1}\n{"id": "b", "n": 2}\n')
+        >>> notes = dq.Documents.from_jsonl("notes.jsonl", key="id")
+        >>> [(note.key, note["n"], note.text()) for note in notes[1:]]
+        [('b', 2, '{"id": "b", "n": 2}')]
+        >>> Path("notes.jsonl").unlink()
+        """
+        return cls._of(Records(files, key, "", "from_jsonl"))
+
+    @classmethod
+    def from_csv(
+        cls, files: Any, key: str | None = None, *, delimiter: str = ",", encoding: str = "utf-8"
+    ) -> Documents:
+        r"""List the rows of CSV files whose first line has the names of the columns, each a document.
+
+        Parameters
+        ----------
+        files, key
+            As for `from_jsonl`; CSV has no types, so that all values and keys are texts.
+        delimiter : str
+            What stands between cells, one character.
+        encoding : str
+            Any in which a line ends with the byte 10: not UTF-16 or UTF-32.
+
+        Returns
+        -------
+        Documents
+            As for `from_jsonl`. Cells in quotes may hold line ends. A row with more or fewer cells than the first line
+            fails with `RecordInvalid` when its values are read; others go on.
+
+        Raises
+        ------
+        ColumnNotFound, ColumnRepeated
+            The first line has no such column, or one name twice. Others as for `from_jsonl`.
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> _ = Path("papers.csv").write_text('id,title\na,"On ""trees"",\nabridged"\n')
+        >>> dq.Documents.from_csv("papers.csv", key="id")[0].row
+        {'id': 'a', 'title': 'On "trees",\nabridged'}
+        >>> Path("papers.csv").unlink()
+        """
+        return cls._of(Records(files, key, csv_form(delimiter, encoding), "from_csv"))
+
+    @classmethod
     def _of(cls, source: Source) -> Documents:
         listing = cls.__new__(cls)
         listing._source = source
@@ -277,6 +510,8 @@ class Documents:
 
     def __iter__(self) -> Iterator[Document]:
         """List the documents; those deleted before they are examined are left out."""
+        if isinstance(self._source, ParquetRows | FrameRows | Records):
+            return self._source.documents()
         return (document for look in self._source.looks() if (document := look()) is not None)
 
     @property
@@ -299,6 +534,8 @@ class Documents:
         """
         if not self.repeats:
             raise LengthUnknown()
+        if isinstance(self._source, ParquetRows):
+            return self._source.count()
         return sum(1 for _ in self._source.looks())
 
     @overload

@@ -6,6 +6,7 @@ Owns the small tuples that travel in a `Document`. Knows nothing of how they are
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any, NamedTuple, TypeAlias
 
 __all__ = ["PARTS", "Inline", "Line", "Member", "PageRange", "Part", "Row"]
@@ -18,15 +19,15 @@ class Row(NamedTuple):
     ----------
     group : int
         The row group, from 0.
-    index : int
+    at : int
         The row's place in its group, from 0.
-    columns : tuple of str
-        The columns to read; empty for all.
+    columns : int
+        The chosen columns, bit n for column n of the file; 0 for all. Ten thousand names would make a message of a row.
     """
 
     group: int
-    index: int  # type: ignore[assignment] # tuples have a method of that name
-    columns: tuple[str, ...] = ()
+    at: int
+    columns: int = 0
 
 
 class Line(NamedTuple):
@@ -36,16 +37,13 @@ class Line(NamedTuple):
     ----------
     offset, length : int
         Bytes in the decompressed file.
-    names : tuple of str
-        The columns of a CSV file; empty for JSON, whose records name their own.
-    dialect : str
-        Delimiter of a CSV file; empty for JSON.
+    form : str
+        Empty for JSON; for CSV the delimiter and, behind it, the encoding. The file's first record has the names.
     """
 
     offset: int
     length: int
-    names: tuple[str, ...] = ()
-    dialect: str = ""
+    form: str = ""
 
 
 class Member(NamedTuple):
@@ -69,12 +67,18 @@ class Inline(NamedTuple):
 
     Attributes
     ----------
-    names : tuple of str
-    values : tuple
+    names : tuple
+        Labels of the columns; texts, mostly.
+    values : tuple or int
+        One for each name. An int in their place: the bytes of a row that is too large for a message, which is sent
+        without them and fails when it is opened.
     """
 
-    names: tuple[str, ...]
-    values: tuple[Any, ...]
+    names: tuple[Any, ...]
+    values: tuple[Any, ...] | int
+
+    def __repr__(self) -> str:
+        return f"Inline(names={reprlib.repr(self.names)}, values={reprlib.repr(self.values)})"
 
 
 class PageRange(NamedTuple):

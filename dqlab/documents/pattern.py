@@ -20,9 +20,10 @@ from pathlib import Path
 from dqlab.documents.places import Folder, FolderEntry, LocalFolder, RemoteFolder, local_path
 from dqlab.errors import BadOption, FolderUnreadable, in_words
 
-__all__ = ["FoundFile", "Pattern", "parse"]
+__all__ = ["MAGIC", "FoundFile", "Pattern", "parse"]
 
-_MAGIC = re.compile(r"[*?\[]")
+MAGIC = re.compile(r"[*?\[]")
+"""What makes a path a pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ def parse(text: str) -> tuple[Folder, Pattern]:
         head, tail = _split(url[path_at:])
         folder = RemoteFolder(url[:path_at] + head, rest)
         whole = RemoteFolder(url, rest)
-    if _MAGIC.search(tail) is None and whole.exists():
+    if MAGIC.search(tail) is None and whole.exists():
         problem = f"that is a folder. Use {text.rstrip('/') + '/**'!r} for all files in it."
         raise BadOption(option="pattern", value=text, problem=problem)
     return folder, Pattern(tail)
@@ -145,7 +146,7 @@ def _local(text: str) -> str | None:
 
 
 def _split(path: str) -> tuple[str, str]:
-    magic = _MAGIC.search(path)
+    magic = MAGIC.search(path)
     cut = path.rfind("/", 0, magic.start() if magic else None) + 1
     return path[:cut], path[cut:]
 

@@ -9,7 +9,7 @@ import re
 from typing import Protocol
 
 from dqlab.documents.compressed import ENDINGS
-from dqlab.documents.parts import Line, Member, PageRange, Part
+from dqlab.documents.parts import Member, PageRange, Part
 from dqlab.errors import DocumentChanged
 
 __all__ = ["Reference", "check_stamp", "compression_of", "file_name", "is_pdf", "is_whole_file"]
@@ -19,7 +19,7 @@ class Reference(Protocol):
     """A `Document`, as its readers see it."""
 
     @property
-    def key(self) -> str: ...  # noqa: D102
+    def key(self) -> str | int: ...  # noqa: D102
 
     @property
     def version(self) -> str: ...  # noqa: D102
@@ -39,6 +39,8 @@ def file_name(reference: Reference) -> str:
     part = reference.part.within if isinstance(reference.part, PageRange) else reference.part
     if isinstance(part, Member):
         return part.name.lower()
+    if part is not None:
+        return ""  # a row, or a record: what its file is called says nothing of it
     # One URL may name a member of an archive: zip://package/module.py::https://host/package.zip
     return reference.where.partition("::")[0].lower()
 
@@ -51,9 +53,7 @@ def is_whole_file(reference: Reference) -> bool:
 
 def is_pdf(reference: Reference) -> bool:
     """Return whether a document is named as a PDF, or is some pages of one."""
-    return isinstance(reference.part, PageRange) or (
-        not isinstance(reference.part, Line) and file_name(reference).endswith(".pdf")
-    )
+    return isinstance(reference.part, PageRange) or file_name(reference).endswith(".pdf")
 
 
 def compression_of(reference: Reference) -> str | None:

@@ -11,14 +11,12 @@ from functools import partial
 
 from dqlab.documents.archives import FoundMember, members
 from dqlab.documents.document import Document
-from dqlab.documents.pattern import Pattern, parse
+from dqlab.documents.pattern import MAGIC, Pattern, parse
 from dqlab.documents.places import Folder
 from dqlab.documents.sources import Look
 from dqlab.errors import ArchiveNotFound, BadOption, FolderNotFound
 
 __all__ = ["Unpacked"]
-
-_MAGIC = frozenset("*?[")
 
 
 class Unpacked:
@@ -50,7 +48,7 @@ class Unpacked:
             raise BadOption(option="pattern", value=pattern, problem="is not a pattern of names, such as '**/*.html'.")
         self._archive, self._text = os.fspath(archive), pattern
         self._pattern = Pattern(pattern)
-        self._several = not _MAGIC.isdisjoint(self._archive)
+        self._several = MAGIC.search(self._archive) is not None
         self._folder, self._archives = _parsed(self._archive)
         self._check()
 

@@ -22,6 +22,8 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · ResultUnreadable
     │                   MessageNotFound
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
+    │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
+    │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
     └── UsageError ── BadName · BadOption · UnknownOption · RunsInFlight · QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
                     DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
@@ -46,6 +48,8 @@ __all__ = [
     "CallsFailed",
     "ClusterClosed",
     "CodeGone",
+    "ColumnNotFound",
+    "ColumnRepeated",
     "ConnectFailed",
     "DaskTooOld",
     "DocumentChanged",
@@ -58,6 +62,7 @@ __all__ = [
     "DqlabError",
     "DqlabWarning",
     "ExtraMissing",
+    "FileUnreadable",
     "FolderNotFound",
     "FolderUnreadable",
     "FrameCorrupt",
@@ -69,6 +74,9 @@ __all__ = [
     "JobsDied",
     "JobsPending",
     "JoinStalled",
+    "KeyMissing",
+    "KeyUnusable",
+    "KeysRepeat",
     "LabClosed",
     "LengthUnknown",
     "MemoryLimit",
@@ -79,6 +87,7 @@ __all__ = [
     "MessagesLost",
     "NoAnswer",
     "NoBatchSystem",
+    "NoFiles",
     "NoPages",
     "NotACall",
     "NotADocument",
@@ -94,6 +103,7 @@ __all__ = [
     "QueueFull",
     "QueueInUse",
     "QueueNotFound",
+    "RecordInvalid",
     "Reject",
     "ResultNotPicklable",
     "ResultTooLarge",
@@ -101,6 +111,7 @@ __all__ = [
     "ResultsForgotten",
     "ResultsFull",
     "ResultsMissing",
+    "RowTooLarge",
     "RunCancelled",
     "RunError",
     "RunExists",
@@ -120,6 +131,7 @@ __all__ = [
     "WaitTimeout",
     "WidgetNotBuilt",
     "WorkersGone",
+    "WrongKind",
     "in_words",
 ]
 
@@ -353,58 +365,6 @@ class NotACall(MessageError):
     )
 
 
-class DocumentError(MessageError):
-    """A document, or the file that it is part of, is not what was expected; trying again would end the same way."""
-
-    text = "{reason}"
-
-
-class DocumentChanged(DocumentError):
-    """A document is another one than when it was listed."""
-
-    text = (
-        "document {document!r} has changed since it was listed: its version was {was}, now it is {now}. Nothing of it "
-        "was read, and it has no result. To read it as it is now, have the function read document.refreshed() and "
-        "retry; or list it again, by mapping the documents under another name or with on_existing='new'."
-    )
-
-
-class DocumentDamaged(DocumentError):
-    """A document ends too early, or its bytes are not what its format asks for."""
-
-    text = (
-        "document {document!r} is damaged: {reason}. What was read of it counts nowhere. Copy it again from where it "
-        "came from; then have the function read document.refreshed() and retry, or map the documents again."
-    )
-
-
-class DocumentEncrypted(DocumentError):
-    """A document opens only with a password."""
-
-    text = (
-        "document {document!r} is encrypted, and no password is asked for. Nothing of it was read. Decrypt it first, "
-        "or have the function open {where!r} with a library that takes the password."
-    )
-
-
-class NoPages(DocumentError):
-    """A PDF has no pages."""
-
-    text = (
-        "document {document!r} is a PDF without pages, so there is nothing to read and it has no result. Make it again "
-        "with whatever wrote it, or leave it out: docs.where(lambda document: document.key != {document!r})."
-    )
-
-
-class PageFailed(DocumentError):
-    """One page of a document cannot be read."""
-
-    text = (
-        "page {page} of document {document!r} cannot be read: {reason}. Its other pages are not touched. Make the "
-        "file again, or have the function catch PageFailed and go on with the next page."
-    )
-
-
 class ResultTooLarge(MessageError):
     """One result is above the limit."""
 
@@ -600,6 +560,146 @@ class LengthUnknown(UsageError, TypeError):
     )
 
 
+# --- Documents that are rows of tables or records of files, and the files they are part of.
+
+
+class DocumentError(MessageError):
+    """A document, or the file that it is part of, is not what was expected; trying again would end the same way."""
+
+    text = "{reason}"
+
+
+class DocumentChanged(DocumentError):
+    """A document is another one than when it was listed."""
+
+    text = (
+        "document {document!r} has changed since it was listed: its version was {was}, now it is {now}. Nothing of it "
+        "was read, and it has no result. To read it as it is now, have the function read document.refreshed() and "
+        "retry; or list it again, by mapping the documents under another name or with on_existing='new'."
+    )
+
+
+class DocumentDamaged(DocumentError):
+    """A document ends too early, or its bytes are not what its format asks for."""
+
+    text = (
+        "document {document!r} is damaged: {reason}. What was read of it counts nowhere. Copy it again from where it "
+        "came from; then have the function read document.refreshed() and retry, or map the documents again."
+    )
+
+
+class DocumentEncrypted(DocumentError):
+    """A document opens only with a password."""
+
+    text = (
+        "document {document!r} is encrypted, and no password is asked for. Nothing of it was read. Decrypt it first, "
+        "or have the function open {where!r} with a library that takes the password."
+    )
+
+
+class NoPages(DocumentError):
+    """A PDF has no pages."""
+
+    text = (
+        "document {document!r} is a PDF without pages, so there is nothing to read and it has no result. Make it again "
+        "with whatever wrote it, or leave it out: docs.where(lambda document: document.key != {document!r})."
+    )
+
+
+class PageFailed(DocumentError):
+    """One page of a document cannot be read."""
+
+    text = (
+        "page {page} of document {document!r} cannot be read: {reason}. Its other pages are not touched. Make the "
+        "file again, or have the function catch PageFailed and go on with the next page."
+    )
+
+
+class FileUnreadable(DocumentError):
+    """A file is damaged, not whole, of another format, or cannot be read by this user."""
+
+    text = (
+        "{where!r} cannot be read as {form}: {reason}. None of its documents from there on was processed; those before "
+        "it keep their results. {hint}."
+    )
+
+
+class RecordInvalid(DocumentError):
+    """A line of a file is not a record."""
+
+    text = (
+        "document {key!r}, {length:byte} from byte {offset:,} of {where!r}, {problem}. It has no values; the other "
+        "records of the file are not touched by this. Its text is there as doc.text(). Correct the file, map it again."
+    )
+
+
+class RowTooLarge(DocumentError):
+    """A row of a frame does not fit into a message."""
+
+    text = (
+        "row {key!r} takes {size:byte}, and a message has at most {limit:,}. Its values were not sent; the other rows "
+        "were. Choose fewer columns with columns=[...], or write the frame to a Parquet file and use "
+        "dq.Documents.from_parquet, whose rows are read where they are needed."
+    )
+
+
+class WrongKind(DocumentError):
+    """A document was asked for what only documents of another kind have."""
+
+    text = "document {key!r} is {kind}, and {asked} is not there for it. Nothing was read. Use {instead}."
+
+
+class ColumnNotFound(DocumentError, KeyError):
+    """A table has no column of that name; a KeyError as well."""
+
+    text = "{where!r} has no column {column!r}.{hint} Nothing was {done}. Columns: {known}."
+
+
+class ColumnRepeated(DocumentError):
+    """A table has two columns of one name, so the name says nothing."""
+
+    text = (
+        "{where!r} has more than one column {column!r}, so a row cannot have both. Nothing was submitted. Rename one "
+        "of them, or choose other columns with columns=[...]."
+    )
+
+
+class KeyMissing(DocumentError):
+    """A row has no key."""
+
+    text = (
+        "row {position:,} of {where!r} has no key: its {column!r} is {value}. The rows before it were listed, and "
+        "those that were submitted go on. Give it a value, or leave out key=: rows are then called by file "
+        "and position."
+    )
+
+
+class KeyUnusable(DocumentError):
+    """A column holds values that cannot be keys."""
+
+    text = (
+        "column {column!r} of {where!r} holds values of type {type}, which cannot be keys of documents: these are "
+        "texts or whole numbers. Nothing of it was submitted. Convert the column, name another one, or leave out key=: "
+        "rows are then called by file and position."
+    )
+
+
+class KeysRepeat(DocumentError):
+    """Several documents have one key."""
+
+    text = (
+        "keys repeat, so results could not be joined with their rows: {shown}. The rows before the first of these were "
+        "listed, and those that were submitted go on. Name a column with unique values, or leave out key=: rows are "
+        "then called by file and position."
+    )
+
+
+class NoFiles(DocumentError):
+    """No file matches, so there is nothing to read columns from."""
+
+    text = "no file matches {pattern!r}. Nothing was listed. Check the path: {hint}."
+
+
 # --- A run as a whole.
 
 
@@ -629,15 +729,26 @@ class RunExists(RunError):
         super().__init__(run=run, difference=difference, steps=steps)
 
 
+OF_DOCUMENTS = frozenset({"FileNotFoundError", "PermissionError"})
+"""Failures that another version of the function would meet too."""
+
+
 class RunFailed(RunError):
     """Some documents of the run are dead; the others have their results."""
 
     text = (
-        "{dead:,} of {total:document} of run {run!r} failed, the first with {first}. {others}"
-        "See run.failures(); fix the function, then run.retry(fn=...)."
+        "{dead:,} of {total:document} of run {run!r} failed, the first with {first}. {others}See run.failures(); {fix}."
     )
+    FIX = "fix the function, then run.retry(fn=...)"
+    FIX_DOCUMENTS = "make the documents readable where the consumers run, then run.retry()"
+    """The same when the first failure is of a file rather than of the function."""
     OTHERS = "What succeeded: run.results(errors='skip'). "
     """Hint about the other documents, if there are any."""
+
+    @classmethod
+    def fix_of(cls, error: str) -> str:
+        """Return what to do about a failure of this class, by its name."""
+        return cls.FIX_DOCUMENTS if error in OF_DOCUMENTS else cls.FIX
 
 
 class CallsFailed(RunFailed):
@@ -745,10 +856,16 @@ class AllFailed(RunError):
     """The first documents of the run all failed; it paused itself."""
 
     text = (
-        "run {run!r} paused itself: {why}. Nothing is lost: {now}. See run.failures(); fix the function, then "
-        "run.retry(fn=..., rest=True), in a notebook %dq retry {run} --rest. Or go on regardless with "
+        "run {run!r} paused itself: {why}. Nothing is lost: {now}. See run.failures(); {fix}. Or go on regardless with "
         "run.resume(); map with stop_if=None never pauses."
     )
+
+    @staticmethod
+    def fix_of(run: str, error: str) -> str:
+        """Return what to do about a failure of this class, by its name."""
+        if error in OF_DOCUMENTS:
+            return f"{RunFailed.FIX_DOCUMENTS}, in a notebook %dq retry {run}"
+        return f"fix the function, then run.retry(fn=..., rest=True), in a notebook %dq retry {run} --rest"
 
 
 class WaitTimeout(RunError):

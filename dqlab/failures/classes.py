@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple, Self
 
 from dqlab.errors import FrameCorrupt, MessageError
@@ -188,7 +188,7 @@ class FailureClass(NamedTuple):
     """Failures of one class that still stand; `error`, `message`, `at` and `key` are one of theirs.
 
     `dead` and `retrying` count messages, `failed` all deliveries that ended so; `first` and `last` are seconds since
-    1970-01-01 UTC, 0 where that is not known.
+    1970-01-01 UTC, 0 where that is not known; `codes` are the short code versions of the functions that failed.
     """
 
     fingerprint: str
@@ -201,6 +201,7 @@ class FailureClass(NamedTuple):
     last: float
     key: str | None
     failed: int = 0
+    codes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name."""
@@ -225,6 +226,8 @@ class _Row:
     failed: int = 0
     sample: tuple[str, str, str, str | None] = _NO_SAMPLE
     """error, message, at, key"""
+    parts: dict[str, _Part] = field(default_factory=dict)
+    """Those of each code version."""
 
     @property
     def count(self) -> int:
@@ -233,7 +236,16 @@ class _Row:
     def public(self) -> FailureClass:
         error, message, at, key = self.sample
         counts = self.dead, self.retrying, self.first, self.last
-        return FailureClass(self.fingerprint, error, message, at, *counts, key, self.failed)
+        return FailureClass(self.fingerprint, error, message, at, *counts, key, self.failed, tuple(self.parts))
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """The messages of one class whose last failure was that of one code version."""
+
+    row: _Row
+    code: str
+    count: int = 0
 
 
 class FailureClasses:
@@ -255,8 +267,8 @@ class FailureClasses:
         self.failed = 0
         self._described: dict[str, _Row] = {}
         self._bare: dict[str, _Row] = {}
-        self._dead: dict[int, _Row] = {}
-        self._retrying: dict[int, _Row] = {}
+        self._dead: dict[int, _Part] = {}
+        self._retrying: dict[int, _Part] = {}
 
     def __len__(self) -> int:
         """Return the number of classes with messages that are dead or will be retried."""
@@ -283,9 +295,11 @@ class FailureClasses:
             row.dead += 1
         else:
             row.retrying += 1
+        part = row.parts.setdefault(failure.code, _Part(row, failure.code))
+        part.count += 1
         self._take_off(self._dead, ordinal)
         self._take_off(self._retrying, ordinal)
-        (self._dead if dead else self._retrying)[ordinal] = row
+        (self._dead if dead else self._retrying)[ordinal] = part
         self._seat(row, failure)
 
     def settled_well(self, first: int, n: int = 1) -> None:
@@ -317,10 +331,14 @@ class FailureClasses:
         dead, retrying = sum(row.dead for row in shown), sum(row.retrying for row in shown)
         return OtherClasses(len(self) - len(shown), self.dead - dead, self.retrying - retrying)
 
-    def _take_off(self, states: dict[int, _Row], ordinal: int) -> None:
-        row = states.pop(ordinal, None)
-        if row is None:
+    def _take_off(self, states: dict[int, _Part], ordinal: int) -> None:
+        part = states.pop(ordinal, None)
+        if part is None:
             return
+        row = part.row
+        part.count -= 1
+        if not part.count:
+            del row.parts[part.code]
         if states is self._dead:
             row.dead -= 1
         else:
@@ -352,7 +370,7 @@ class FailureClasses:
         self._described[mark] = row
 
 
-def _present(states: dict[int, _Row], first: int, n: int) -> list[int]:
+def _present(states: dict[int, _Part], first: int, n: int) -> list[int]:
     if n < len(states):
         return [ordinal for ordinal in range(first, first + n) if ordinal in states]
     return [ordinal for ordinal in states if first <= ordinal < first + n]

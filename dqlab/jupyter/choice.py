@@ -12,7 +12,7 @@ from typing import Any
 
 from dqlab.errors import DqlabError
 from dqlab.jupyter.sayings import rest_of
-from dqlab.live.display import Mode, mode, watch
+from dqlab.live.display import Mode, look_again, mode, watch
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
 from dqlab.runs.run import Run
@@ -49,16 +49,16 @@ class Choice:
         return found
 
     def retry(self) -> str:
-        """Retry dead documents with this code and show the run; the view above keeps its earlier state."""
+        """Retry dead documents with this code, in the view that the cell has of the run, else in a new one."""
         count = self.run.retry(self._function)
-        watch(self.run)
+        _show(self.run)
         return f"{self.run.name}: {many(count, 'document')} sent again with this code"
 
     def rest(self) -> str:
         """Use this code for the rest of the run too."""
         count = self.run.retry(self._function, rest=True)
         rest = rest_of(self.run, self._function, 0, given=True)
-        watch(self.run)
+        _show(self.run)
         return f"{self.run.name}: {many(count, 'document')} sent again{rest}"
 
     def start_over(self) -> str:
@@ -66,6 +66,12 @@ class Choice:
         new = self._start_over()
         watch(new)
         return f"{new.name} was started over"
+
+
+def _show(run: Run) -> None:
+    """Show a run that goes on: a second view would stand beside one that rests, and leave it with what it had."""
+    if not look_again(run):
+        watch(run)
 
 
 def offer(run: Run, function: Callable[..., Any], start_over: Callable[[], Run]) -> None:

@@ -35,7 +35,8 @@ from dqlab.lab import Lab
 from dqlab.live.display import conclude, ended_in_view, is_watched
 from dqlab.live.listings import ShownDocuments
 from dqlab.live.run_table import SortBy, sorted_by
-from dqlab.numbers import many
+from dqlab.log import LogOptions
+from dqlab.numbers import many, size
 from dqlab.rules.retry import Retry
 from dqlab.runs.code.explanation import Explanation, explain
 from dqlab.runs.failures import DeadLetter, Failures
@@ -78,6 +79,11 @@ def documents(line: Line, options: Namespace) -> Documents | ShownDocuments:
 def submit(line: Line, options: Namespace) -> Run:
     """Map a function over documents."""
     function = line.function(options.function)
+    if options.out is not None and options.out == options.function.partition(".")[0]:
+        raise UsageError(
+            reason=f"-o {options.out} would replace the function {options.function} by its run, and no line could "
+            f"retry with it. Nothing was submitted. Store the run under another name: -o {options.out}_run"
+        )
     documents = line.evaluate(options.over, "--over")
     retry = Retry(options.retries) if options.retries is not None else None
     pool = line.lab.queue(options.queue or line.queue)
@@ -134,6 +140,8 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
         line.desk.submitted(lab, run)
         for sentence in choices(run, error, options.function, defined=options.defined):
             line.say(sentence)
+        if options.out is not None:
+            line.store(options.out, run)  # the view names it
         offer(run, function, start_over)
         if options.watch:
             line.desk.show(run)
@@ -150,7 +158,7 @@ def status(line: Line, options: Namespace) -> Snapshot | None:
     """Show all queues and runs, except those that are gone with their workers."""
     snapshot = line.lab.stats()
     if held := line.lab.held_elsewhere:
-        line.say(f"queues of the store are open elsewhere: {held}")
+        line.say(f"queues of the store are open elsewhere: {line.lab.told_once(held)}")
         if not snapshot.queues:
             return None
     if snapshot.workers:
@@ -344,10 +352,13 @@ def compact(line: Line, options: Namespace) -> Compacted:
 
 
 def gc(line: Line, _: Namespace) -> None:
-    """Compact every queue of the store."""
+    """Compact every queue of the store, and say what stays on the disk whatever it holds."""
     compacted = line.lab.gc()
     for name, gave in compacted.items():
         line.say(f"{name}: {gave}")
+    if compacted:
+        reserve = size(LogOptions().reserve_bytes)
+        line.say(f"besides, each shard keeps {reserve} in reserve for a full disk, until its store is removed")
     if not compacted:
         line.say("no queue is durable here; %dq connect --store runs/ makes queues that are")
 

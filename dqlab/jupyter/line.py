@@ -89,13 +89,15 @@ class Line:
         names = [name for name, held in self.shell.user_ns.items() if held is old and not name.startswith("_")]
         self.shell.push(dict.fromkeys(names, new), interactive=False)
 
-    def evaluate(self, expression: str, what: str) -> Any:
+    def evaluate(self, expression: str, what: str, fits: Callable[[Any], bool] = lambda value: True) -> Any:
         """Return the value of an expression.
 
         Parameters
         ----------
         what : str
             The option that it belongs to, named in the error.
+        fits : callable, optional
+            Whether a variable may be proposed in place of a name that is not defined.
 
         Raises
         ------
@@ -105,7 +107,8 @@ class Line:
         try:
             return eval(expression, dict(self.names) if self._inside() else self.shell.user_ns)
         except Exception as error:
-            near = get_close_matches(error.name, self.names, n=1) if isinstance(error, NameError) and error.name else []
+            unknown = error.name if isinstance(error, NameError) else None
+            near = get_close_matches(unknown, self._own(fits), n=1) if unknown else []
             hint = f" Did you mean {near[0]}?" if near else " Nothing was done."
             raise UsageError(reason=f"{what} {expression}: {type(error).__name__}: {error}.{hint}") from error
 
@@ -122,7 +125,12 @@ class Line:
                 reason="which function? Name it: %dq submit FUNC --over ..., or put %%dq submit --over ... "
                 "above a cell that defines it."
             )
-        function = self.evaluate(word, "function")
+        function = self.evaluate(word, "function", callable)
+        if isinstance(function, Run):
+            reason = f"{word} is a run here, not a function: the variable was replaced. Nothing was done. "
+            raise UsageError(
+                reason=f"{reason}Run the cell that defines the function again, and store the run elsewhere."
+            )
         if not callable(function):
             raise UsageError(reason=f"{word} is a {type(function).__name__}, not a function. Nothing was done.")
         return function  # type: ignore[no-any-return]
@@ -183,6 +191,12 @@ class Line:
             hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known) or 'none'}."
             raise UsageError(reason=f"there is no queue {name!r}. {hint} Nothing was done.")
         return self.lab.queue(name)
+
+    def _own(self, fits: Callable[[Any], bool]) -> list[str]:
+        """Return the variables that the user made, of those that fit; not what IPython defined at its start."""
+        hidden = self.shell.user_ns_hidden
+        mine = {name: value for name, value in self.names.items() if value is not hidden.get(name, hidden)}
+        return [name for name, value in mine.items() if not name.startswith("_") and fits(value)]
 
     def _inside(self) -> bool:
         return self.names is not self.shell.user_ns

@@ -18,6 +18,7 @@ from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
 from dqlab.runs.code.sealing import Uncomparable
 from dqlab.runs.code.versions import code_version
+from dqlab.runs.lost import why_empty
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability
 from dqlab.stats import NO_ROOM, Counts, RunState, RunStats
@@ -160,8 +161,9 @@ def submitted(run: Run, documents: object, expression: str, *, retries: bool = F
         error = submitter.error
         return f"{run.name}: the input stopped at document {submitter.count}: {type(error).__name__}: {error}"
     stats = run.stats()
+    elements = () if submitter is None else submitter.elements
     if settled and not stats.counts.all and (submitter is None or submitter.error is None):
-        return f"{run.name}: {expression} has no documents, so there is nothing to do. Check its path or pattern"
+        return f"{run.name}: {expression} has no documents, so there is nothing to do. {why_empty(elements)}"
     if attached or settled or not isinstance(documents, Sized) or isinstance(documents, Documents):
         ended = settled or (attached and stats.total is not None)
         amount = many(stats.counts.all, "document") + ("" if ended else " so far")

@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from dqlab.errors import UsageError
+from dqlab.notebook import named_after_running_cell
 from dqlab.runs.code.source import innermost
 from dqlab.syntax import parse
 
@@ -61,7 +62,8 @@ def define(shell: InteractiveShell, cell: str) -> str:
         name = last_function(shell.transform_cell(cell))
     except SyntaxError:
         name = ""  # running the cell shows what is wrong, and where
-    result = shell.run_cell(_indent(cell) + _MAGIC_LINE + cell, store_history=False)
+    with named_after_running_cell(shell):
+        result = shell.run_cell(_indent(cell) + _MAGIC_LINE + cell, store_history=False)
     error = result.error_before_exec or result.error_in_exec
     if error is not None:
         raise UsageError(reason=f"the cell raised {type(error).__name__}, shown above; nothing was submitted.")

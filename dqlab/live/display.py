@@ -31,6 +31,7 @@ from dqlab.live.frontend import draws_widgets
 from dqlab.live.html import needs_html, table_html, wrap
 from dqlab.live.lab_picture import Place, absent_queues, lab_view, queue_view
 from dqlab.live.listings import listing_table
+from dqlab.live.offers import names_here
 from dqlab.live.pieces import Need
 from dqlab.live.run_picture import NO_FOCUS, Focus, absent_view, run_view
 from dqlab.live.run_table import SortBy, SortedSnapshot
@@ -51,6 +52,7 @@ __all__ = [
     "ended_in_view",
     "is_on_view",
     "is_watched",
+    "look_again",
     "mode",
     "publish",
     "register_formatters",
@@ -222,6 +224,15 @@ def _note_end(source: Any, stats: RunStats) -> None:
     _ends_on_view[source] = stats.ended
 
 
+def look_again(source: object) -> bool:
+    """Have the live views of a run, a lab or a queue draw it as it is now; return whether there is one."""
+    views = _live_views(source)
+    for view in views:
+        view.look_again()
+    shared().wake()
+    return bool(views)
+
+
 def is_on_view(source: object) -> bool:
     """Return whether the output of a cell has a live view of a run, a lab or a queue."""
     return bool(_live_views(source))
@@ -273,7 +284,8 @@ def _focus(run: Any) -> Focus:
     if not has_details(run):
         return NO_FOCUS
     try:
-        return Focus(run.snapshot(timeout=CALL_TIMEOUT), run.past(timeout=CALL_TIMEOUT), run.source)
+        snapshot, history = run.snapshot(timeout=CALL_TIMEOUT), run.past(timeout=CALL_TIMEOUT)
+        return Focus(snapshot, history, run.source, names=names_here(run))
     except DqlabError:
         return NO_FOCUS
 

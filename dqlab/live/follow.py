@@ -113,6 +113,10 @@ class Live(ABC, Generic[View]):
         """Make the next step the last, because the view is shown elsewhere. Safe from any thread."""
         self._left = True
 
+    def look_again(self) -> None:
+        """Ask with the next step, however long the source has rested. Safe from any thread."""
+        self._asking.now()
+
     def tick(self) -> bool:
         """Do one step; return False when there is nothing more to draw."""
         if self._canvas.gone:

@@ -62,7 +62,7 @@ def run_html(view: RunView) -> str:
     if about:
         parts.append(f'<div style="opacity:.7">{escape(" · ".join(about))}</div>')
         name = view.name if _WORD.fullmatch(view.name) else repr(view.name)
-        back = f"%dq attach {name} -o run"
+        back = f"%dq attach {name} -o {view.variable or 'run'}"
         parts.append(f'<div style="margin-top:6px">Back to it: <code>{escape(back)}</code></div>')
     return wrap(parts)
 
@@ -151,7 +151,7 @@ def _failures(view: RunView) -> str:
         message = f'<span style="font-family:monospace">{escape(one_line(row.message, 60))}</span>'
         cells = [
             _td(f"{escape(row.error)} {message}"),
-            _td(escape(row.at), mono=True),
+            _td(escape(", ".join(part for part in (row.at, row.code) if part)), mono=True),
             _td(inked(row.dead, Ink.QUIET if row.dead == "0" else Ink.PLAIN), right=True),
         ]
         cells += [_td(escape(one_line(row.document, 60)), mono=True)] if known else []

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from dqlab import numbers
 from dqlab.live.source import is_lab
 from dqlab.notebook import shell
 from dqlab.stats import RunStats
@@ -80,15 +81,36 @@ def offers(stats: RunStats, source: str | None, names: Names, *, newer: bool = F
     retries = [f"retry({fn})"] if dead else []
     retries += [f"retry({f'{fn}, ' if fn else ''}limit={few})"] if (few := first(dead)) else []
     named = source is not None and name.isidentifier()
+    results, without = _results(run, stats, names)
     return Offers(
         queue=one_line(stats.queue, 80),
         run=one_line(stats.name, 80),
-        results=f"%dq results {as_word(stats.name)}" if names.magic and not names.run else f"{run}.results()",
+        results=f"# {without}\n{results}" if without else results,
         code=(source or "").rstrip("\n") if named else "",
         label=f"Insert cell with {name}()" if named else "",
         open="%dq open" if names.magic else f"{names.lab or 'lab'}.panel()",
-        python=tuple(f"{run}.{call}" for call in [*retries, "results()", "failures()", *calls]),
+        python=tuple(f"{run}.{call}" for call in [*retries, _values_of(stats), "failures()", *calls]),
     )
+
+
+def _results(run: str, stats: RunStats, names: Names) -> tuple[str, str]:
+    """Return the line that gets the results there are, and what they leave out: without, it would raise."""
+    missing = _missing(stats)
+    if names.magic and not names.run:
+        return f"%dq results {as_word(stats.name)}{' --errors skip' if missing else ''}", missing
+    return f"{run}.{_values_of(stats)}", missing
+
+
+def _values_of(stats: RunStats) -> str:
+    return 'results(errors="skip").to_frame()' if _missing(stats) else "results()"
+
+
+def _missing(stats: RunStats) -> str:
+    """Return which documents have no result, and where to see why; "" when all have one, or will."""
+    counts = stats.counts
+    kinds = ("dead", counts.dead), ("cancelled", counts.cancelled), ("lost", counts.lost)
+    told = [f"{numbers.count(amount)} {word}" for word, amount in kinds if amount]
+    return f"without the documents that have no result: {', '.join(told)}" if told else ""
 
 
 def run_here(letter: Any, stats: RunStats, names: Names) -> str:

@@ -7,6 +7,7 @@ for one line, but not escaped.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.offers import NO_NAMES, NO_OFFERS, Names, first, offers
 from dqlab.live.palette import State
-from dqlab.live.pieces import NO_DETAILS, NO_PULSE, Details, Example
+from dqlab.live.pieces import NO_DETAILS, NO_PULSE, Details, Example, Pulse
 from dqlab.live.run_view import (
     NO_NOTICE,
     Ask,
@@ -196,17 +197,25 @@ def run_view(
         buttons=_buttons(face, stats, focus),
         ask=_ask(face, stats),
         failures=tuple(
-            failure_row(entry, at=stats.at, again=None if focus.snapshot is None else _again(stats.code, focus))
-            for entry in _classes(stats, focus)
+            failure_row(entry, at=stats.at, again=_again_of(entry, stats, focus)) for entry in _classes(stats, focus)
         ),
         failures_title=many(stats.classes_total, "class") if stats.classes_total else "",
         more=_more(stats),
         band="" if stats.eta is None else details.band(stats.eta, stats.at),
         details=_details(stats, focus),
-        pulse=details.pulse(focus.history) if focus.history is not None and stats.resting else NO_PULSE,
+        pulse=_pulse(stats, focus.history) if focus.history is not None and stats.resting else NO_PULSE,
+        variable=focus.names.run,
         log=log_line(stats) if silence is None else f"{log_line(stats)} no-answer {int(silence.seconds)}s",
         offers=offers(stats, focus.source, focus.names, newer=focus.newer) if focus.snapshot is not None else NO_OFFERS,
     )
+
+
+def _pulse(stats: RunStats, history: History) -> Pulse:
+    """Return the speed over the whole run; none where a run fills so little of a minute that its mean is above all."""
+    _, rates = history.pulse()
+    known = [rate for rate in rates if rate is not None]
+    mean = stats.mean_units_rate
+    return NO_PULSE if mean is not None and known and max(known) < mean else details.pulse(history)
 
 
 def _eta(face: Face, stats: RunStats, focus: Focus) -> Eta | None:
@@ -259,11 +268,16 @@ def log_line(stats: RunStats) -> str:
     return f"{head} {share} {stats.progress.settled}/{total} {stats.unit} {rate}/s done {done} {dead}"
 
 
-def _again(code: CodeStats, focus: Focus) -> Again:
+def _again_of(entry: ClassStats, stats: RunStats, focus: Focus) -> Again | None:
+    return None if focus.snapshot is None else _again(stats.code, focus, entry.versions)
+
+
+def _again(code: CodeStats, focus: Focus, versions: Sequence[str]) -> Again:
     if not focus.newer:
         return Again(f"v{code.version}", _EDIT_FIRST)
     name = one_line(code.name, 40)
-    return Again(f"{name} v{code.version + 1}", f"{name} as this notebook has it now; what failed ran v{code.version}")
+    ran = one_line(", ".join(versions), 60) or f"v{code.version}"
+    return Again(f"{name} v{code.version + 1}", f"{name} as this notebook has it now; what failed ran {ran}")
 
 
 def failure_row(entry: ClassStats, *, at: float, again: Again | None = None) -> FailureRow:
@@ -278,6 +292,7 @@ def failure_row(entry: ClassStats, *, at: float, again: Again | None = None) -> 
         dead=numbers.count(entry.dead),
         retrying=numbers.count(entry.retrying),
         document=numbers.UNKNOWN if entry.key is None else one_line(entry.key, 120),
+        code=one_line(", ".join(entry.versions), 60),
         seen=f"{failed}{seen}",
         retry=f"Retry {numbers.count(entry.dead)} with {again.code}" if entry.dead and again is not None else "",
         hint="" if again is None else again.hint,
@@ -493,7 +508,7 @@ def _buttons_of_the_end(stats: RunStats, focus: Focus) -> tuple[Button, ...]:
     dead, results = stats.counts.dead, Button(Command.RESULTS, "Results")
     if not dead:
         return (results,)
-    again = _again(stats.code, focus)
+    again = _again(stats.code, focus, sorted({each for entry in stats.classes for each in entry.versions}))
     every = Button(Command.RETRY, f"Retry {numbers.count(dead)} with {again.code}", focus.newer, hint=again.hint)
     few = first(dead)
     return (every, *([Button(Command.RETRY, f"{few} first", n=few, hint=again.hint)] if few else []), results)

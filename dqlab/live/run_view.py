@@ -167,6 +167,7 @@ class FailureRow(NamedTuple):
     dead: str
     retrying: str
     document: str
+    code: str = ""
     seen: str = ""
     retry: str = ""
     hint: str = ""
@@ -205,6 +206,8 @@ class RunView:
         Chart, needs, consumers, leases and code.
     pulse : Pulse
         Speed over the whole run, for static HTML.
+    variable : str
+        What the notebook calls the run; "" where it has no name.
     log : str
         The run in one line for pipes and logs: no commas, no glyphs.
     """
@@ -240,6 +243,7 @@ class RunView:
     pulse: Pulse = NO_PULSE
     log: str = ""
     offers: Offers = NO_OFFERS
+    variable: str = ""
 
     @property
     def live(self) -> str:

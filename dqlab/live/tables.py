@@ -214,12 +214,14 @@ def failures_table(failures: Any) -> Table:
 
 def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
     total = len(failures)
+    told = any(entry.versions for entry in classes)
     columns = (
         Column("dead", right=True),
         Column("share", right=True),
         Column("error", whole=True),
         Column("message", mono=True),
         Column("at", mono=True),
+        *([Column("code", mono=True)] if told else []),
     )
     rows = tuple(
         (
@@ -228,6 +230,7 @@ def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
             Cell(one_line(entry.error, 40)),
             Cell(one_line(entry.message, 80)),
             Cell(one_line(entry.at, 40)),
+            *([Cell(one_line(", ".join(entry.versions), 40))] if told else []),
         )
         for entry in classes
     )

@@ -210,7 +210,8 @@ def need_lines(needs: tuple[Need, ...]) -> list[list[Span]]:
 def _failure_line(view: RunView, place: int) -> list[Span]:
     row = view.failures[place]
     what = cut(f"{row.error} {row.message}", 34)
-    where = cut(row.at, 16)
+    code = cut(row.code.rpartition(" ")[2], 6)  # "v1" of "parse v1": the head of the view names the function
+    where = f"{cut(row.at, 15 - columns(code))} {code}" if code else cut(row.at, 16)
     return [
         Span("✕", Ink.BAD),
         Span(f" {row.dead:>5} dead  "),

@@ -118,22 +118,30 @@ def _series(history: History) -> list[tuple[str, Sequence[float | None], str]]:
         for ready, delayed in zip(history.ready, history.delayed, strict=True)
     ]
     failures = [None if rate is None else 60 * rate for rate in history.failure_rate]
-    rows: list[tuple[str, Sequence[float | None], Callable[[float], str], str]] = [
-        ("waiting", depth, lambda value: numbers.count(round(value)), "messages"),
-        ("unacked", history.leased, lambda value: numbers.count(round(value)), "messages"),
-        ("in", history.in_rate, numbers.rate, "messages/s"),
-        ("out", history.out_rate, numbers.rate, "messages/s"),
-        ("failures", failures, numbers.rate, "per minute"),
+    now, most = history.now, history.most
+    rows: list[tuple[str, Sequence[float | None], str]] = [
+        ("waiting", depth, _spelled(now.waiting, most.waiting, _count, "messages")),
+        ("unacked", history.leased, _spelled(now.unacked, most.unacked, _count, "messages")),
+        ("in", history.in_rate, _spelled(now.in_rate, most.in_rate, numbers.rate, "messages/s")),
+        ("out", history.out_rate, _spelled(now.out_rate, most.out_rate, numbers.rate, "messages/s")),
+        ("failures", failures, _spelled(now.failure_rate, most.failure_rate, _by_minute, "per minute")),
     ]
-    return [(name, values, _spelled(values, spell, unit)) for name, values, spell, unit in rows]
+    return rows
 
 
-def _spelled(values: Sequence[float | None], spell: Callable[[float], str], unit: str) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
+def _count(value: float) -> str:
+    return numbers.count(round(value))
+
+
+def _by_minute(value: float) -> str:
+    return numbers.rate(60 * value)
+
+
+def _spelled(now: float | None, most: float | None, spell: Callable[[float], str], unit: str) -> str:
+    """Return both figures of a series; the largest is the one now, too, where that is a mean over less than it."""
+    if now is None or most is None:
         return numbers.UNKNOWN
-    now = values[-1]
-    return f"now {numbers.UNKNOWN if now is None else spell(now)}, most {spell(max(known))} {unit}"
+    return f"now {spell(now)}, most {spell(max(now, most))} {unit}"
 
 
 def _place(history: History, mark: Mark) -> float:

@@ -219,7 +219,7 @@ class Book:
             "run": run.hex(),
             "name": record.name if record else None,
             "code": {k: record.code.get(k) for k in ("name", "short", "cell")} if record else None,
-            "versions": len(record.codes) if record else 0,
+            "codes": [[code["name"], code["short"]] for code in record.codes] if record else [],
             "counts": self.counts(),
             "missing": self.missing,
             "units": list(lane.units) if any(lane.units) else None,

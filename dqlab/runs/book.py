@@ -26,6 +26,7 @@ from dqlab.rules.retry import Retry
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import code_record, sealed_function, tell_uncertain
+from dqlab.runs.code.signature import check_takes_one
 from dqlab.runs.code.versions import CodeVersion
 from dqlab.runs.lost import repeats
 from dqlab.runs.marks import mark
@@ -109,6 +110,7 @@ class RunBook:
         """See `QueuePool.map`."""
         if not callable(fn):
             raise BadOption(option="fn", value=fn, problem="is not a function.")
+        check_takes_one(fn)
         elements = as_mapped(_iterable(documents))
         hash, blob, version = sealed_function(fn)
         code = code_record(version, hash) | {"cell": cell if cell is not None else version.cell}

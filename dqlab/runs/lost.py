@@ -10,7 +10,7 @@ from typing import Any, overload
 from dqlab.documents import Document, Documents, Labelled
 from dqlab.rules.ranges import Ranges
 
-__all__ = ["AbsentDocument", "CancelledDocument", "Lost", "LostDocument", "key_of", "repeats"]
+__all__ = ["AbsentDocument", "CancelledDocument", "Lost", "LostDocument", "key_of", "repeats", "why_empty"]
 
 LOOK_FOR = 10_000
 """Most documents of a listing that are read to name the first lost ones in an error."""
@@ -144,6 +144,17 @@ def key_of(element: Any, ordinal: int) -> Any:
     if type(element) is Labelled:
         return element.label
     return element.key if type(element) is Document else ordinal
+
+
+def why_empty(elements: Iterable[Any]) -> str:
+    """Return what to do about an input that had no elements, without a full stop."""
+    if isinstance(elements, Iterator):
+        kind = type(elements).__name__
+        article = "an" if kind[0].lower() in "aeiou" else "a"
+        return (
+            f"Make the input again: {article} {kind} gives its elements once, and has none left if it was read before"
+        )
+    return "Check its path or pattern"
 
 
 def repeats(elements: Iterable[Any]) -> bool:

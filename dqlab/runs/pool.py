@@ -14,7 +14,7 @@ from dqlab.cluster.consumer.running.isolation import Executor, isolation
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
 from dqlab.cluster.transport.run_orders import compact
-from dqlab.config import check_directory, check_name, seconds, seconds_or_none
+from dqlab.config import MOST, check_directory, check_name, seconds, seconds_or_none
 from dqlab.documents import labelled, parsed_natively
 from dqlab.errors import BadOption, DqlabError, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
@@ -277,7 +277,8 @@ class QueuePool(HasWidget, StaysHere):
         BadName
             `name` is not a valid name.
         BadOption
-            An option is invalid; or a limit was given for a thread or a coroutine function.
+            An option is invalid; or a limit was given for a thread or a coroutine function; or `fn` cannot be called
+            with one document, or the labels of `documents` repeat. Nothing was submitted.
 
         Examples
         --------
@@ -586,19 +587,20 @@ class QueuePool(HasWidget, StaysHere):
         Parameters
         ----------
         span : float or str, default "30m"
-            How far back; seconds of the last quarter of an hour and minutes of the last day are known.
+            How far back; seconds of the last quarter of an hour and minutes of the last day are known, and nothing
+            before the cluster began.
 
         Returns
         -------
         Timeline
             A sequence of moments; `.to_frame()` for pandas, `.plot()` for a figure.
         """
-        return Timeline(self.past(seconds(span, name="span")))
+        return Timeline(self.past(seconds(span, name="span"), whole=True))
 
-    def past(self, span: float, *, timeout: float | None = None) -> History:
-        """Return the series that charts draw, over the last `span` seconds."""
+    def past(self, span: float, *, timeout: float | None = None, whole: bool = False) -> History:
+        """Return the series that charts draw, over the last `span` seconds; for `whole` see `Lab.past`."""
         link = self.handle.link
-        asked = link.scheduler("dq_history", span=span, queue=self.name)
+        asked = link.scheduler("dq_history", span=span, queue=self.name, whole=whole)
         return History.from_dict(link.sync(asked, timeout=timeout))
 
     def unacked(self) -> list[Unacked]:
@@ -673,7 +675,7 @@ def _check_documents(fn: object, documents: Any) -> None:
 
 def _check_retry(retry: object) -> None:
     if not isinstance(retry, Retry | None):
-        meant = 3 if retry is True or not isinstance(retry, int) else int(retry)
+        meant = 3 if retry is True or not isinstance(retry, int) else min(max(int(retry), 0), MOST)
         raise BadOption(option="retry", value=retry, problem=f"is not a Retry; write dq.Retry({meant}).")
 
 

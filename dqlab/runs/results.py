@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -16,7 +17,7 @@ from dqlab.cluster.shard.vault import PAGE_VALUES
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_value
 from dqlab.documents import label_of
-from dqlab.errors import BadOption, CallTimeout, MessageNotFound, ResultUnreadable
+from dqlab.errors import BadOption, CallTimeout, DqlabWarning, MessageNotFound, ResultUnreadable
 from dqlab.failures.tracebacks import class_name, users_part
 from dqlab.frame import NO_ID, Settlement
 from dqlab.numbers import many
@@ -26,13 +27,25 @@ from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import AbsentDocument
 from dqlab.runs.staying import StaysHere
 from dqlab.texts import one_line, said_by
+from dqlab.user_frames import level_of_user
 from dqlab.waits import shown
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["InPlace", "OpenedStretch", "Results", "Streams", "check_errors", "check_readable", "open_settlements"]
+__all__ = [
+    "InPlace",
+    "Keys",
+    "OpenedStretch",
+    "Results",
+    "Streams",
+    "check_errors",
+    "check_readable",
+    "open_settlements",
+]
 
+KEYS_LOOKED_AT = 1_000_000
+"""Keys among which one that comes again is noticed: their hashes take some 60 MB."""
 SAID_EVERY = 10_000
 """Values between two reports of how many were read."""
 READ_AHEAD = 2
@@ -151,6 +164,34 @@ def _without(whole: OpenedStretch, errors: dict[int, BaseException], *, single: 
         start = i + 1
 
 
+class Keys:
+    """Warns once when a key comes again among (key, value) pairs: a dict of them would keep one."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._seen: set[int] = set()
+        """Hashes, which cost less than keys and do not keep these alive."""
+        self._over = False
+
+    def look(self, stretch: OpenedStretch) -> None:
+        """Look at the keys of some pairs; positions never repeat."""
+        if stretch.keys is None or self._over:
+            return
+        hashes = set(map(hash, stretch.keys))
+        if len(hashes) == len(stretch.keys) and self._seen.isdisjoint(hashes):
+            self._seen |= hashes
+            self._over = len(self._seen) >= KEYS_LOOKED_AT
+            return
+        again = next(key for key in stretch.keys if hash(key) in self._seen or self._seen.add(hash(key)))  # type: ignore[func-returns-value]
+        self._seen, self._over = set(), True
+        warnings.warn(
+            f"run {self._run!r}: key {again!r} belongs to more than one document, and a dict of the pairs would keep "
+            "one of them. list(run.results()) and run.results().to_frame() have all, in document order.",
+            DqlabWarning,
+            stacklevel=level_of_user(),
+        )
+
+
 class InPlace:
     """Dead letters, and lost and cancelled documents, by ordinal.
 
@@ -266,7 +307,19 @@ class Results(Sequence[Any], StaysHere):
         return (key for stretch in self._read(0, len(self)) for key, _ in stretch.items())
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """Yield (key, value) in document order."""
+        """Yield (key, value) in document order.
+
+        Warns
+        -----
+        DqlabWarning
+            A key came again, among the first million: a dict of the pairs would keep one of its documents.
+        """
+        keys = Keys(self.name)
+        for stretch in self._read(0, len(self)):
+            keys.look(stretch)
+            yield from self._checked(stretch).items()
+
+    def _pairs(self) -> Iterator[tuple[Any, Any]]:
         return chain.from_iterable(self._checked(stretch).items() for stretch in self._read(0, len(self)))
 
     def _checked(self, stretch: OpenedStretch) -> OpenedStretch:
@@ -288,7 +341,7 @@ class Results(Sequence[Any], StaysHere):
 
         keys, values = [], []
         with shown(f"reading {many(len(self), 'result')}") as wait:
-            for key, value in self.items():
+            for key, value in self._pairs():
                 keys.append(key)
                 values.append(value)
                 if len(keys) % SAID_EVERY == 0:

@@ -6,7 +6,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import islice
@@ -52,12 +52,13 @@ from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
 from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import code_record, sealed_function
+from dqlab.runs.code.signature import check_takes_one
 from dqlab.runs.code.versions import Redefined, code_version
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.keywords import checks_keywords
-from dqlab.runs.lost import CancelledDocument, Lost, LostDocument, repeats
+from dqlab.runs.lost import CancelledDocument, Lost, LostDocument, repeats, why_empty
 from dqlab.runs.marks import mark, pausing
-from dqlab.runs.results import InPlace, Results, Streams, check_errors
+from dqlab.runs.results import InPlace, Keys, Results, Streams, check_errors
 from dqlab.runs.staying import StaysHere
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
@@ -115,6 +116,7 @@ class Run(HasWidget, StaysHere):
     doubt: tuple[str, DqlabError] | None = field(default=None, repr=False)
     """Other code that was mapped under this name, and the error that reading results raises."""
     _redefined: Redefined = field(default_factory=Redefined, init=False, repr=False)
+    _empty_said: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.handle = self.handle.of_run(self.name)
@@ -143,6 +145,17 @@ class Run(HasWidget, StaysHere):
     def resume(self) -> Self:
         """Continue after `pause`."""
         return self._order(Resume(self.id))
+
+    def left(self, *, timeout: float) -> str:
+        """Return how many of its documents have no outcome, in words; "" when it is done or was cancelled."""
+        progress = self._progress(timeout=timeout)
+        counts, reads = progress.counts, self.submitter is not None and self.submitter.sending
+        if progress.cancelled or not (counts.left or reads):
+            return ""
+        if not counts.left:
+            return "the documents that were not submitted yet"
+        so_far = " so far" if reads else ""
+        return f"{counts.left:,} of {many(counts.all, 'document')}{so_far}"
 
     def cancel(self) -> int:
         """Give up every document that has no result yet; return how many. Results that exist stay.
@@ -377,6 +390,7 @@ class Run(HasWidget, StaysHere):
     def _new_code(self, fn: Callable[..., Any]) -> Code:
         if not callable(fn):
             raise BadOption(option="fn", value=fn, problem="is not a function. Nothing was sent again.")
+        check_takes_one(fn)
         if self._progress().record["process"] is not None:
             isolation("process", fn)
         hash, blob, version = sealed_function(fn)
@@ -426,13 +440,26 @@ class Run(HasWidget, StaysHere):
         Warns
         -----
         DqlabWarning
-            Documents failed; see `failures`.
+            Documents failed; see `failures`. Or the input had no elements.
         """
-        counts = self.until_over(timeout).counts
+        progress = self.until_over(timeout)
+        counts = progress.counts
+        self._warn_empty(progress)
         if counts.dead:
             failed = f"{counts.dead:,} of {many(counts.all, 'document')} of run {self.name!r} failed"
             warnings.warn(f"{failed}. run.failures() lists them.", DqlabWarning, stacklevel=level_of_user())
         return self
+
+    def _warn_empty(self, progress: Progress) -> None:
+        """Warn once that the input had no elements."""
+        if self._empty_said or progress.counts.all or not progress.sealed or progress.cancelled:
+            return
+        if progress.record["incomplete"] is not None or (self.submitter is not None and self.submitter.error):
+            return
+        self._empty_said = True
+        elements = () if self.submitter is None else self.submitter.elements
+        said = f"run {self.name!r} has no documents, so there is nothing to do. {why_empty(elements)}."
+        warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
 
     def until_over(self, timeout: float | str | None = None) -> Progress:
         """Wait as `wait` does, for a caller that reports failed documents itself."""
@@ -495,8 +522,7 @@ class Run(HasWidget, StaysHere):
             alone_since = self._watch_consumers(progress, alone_since)
 
     def _out_of_time(self, progress: Progress, limit: float | None) -> WaitTimeout:
-        why = self._what_pauses(progress)
-        why += f" What holds it up: {progress.blocked}" if progress.blocked else ""
+        why = self._what_pauses(progress) + _what_blocks(progress)
         return WaitTimeout(run=self.name, seconds=limit, left=progress.counts.left, why=why)
 
     def _what_pauses(self, progress: Progress) -> str:
@@ -506,10 +532,16 @@ class Run(HasWidget, StaysHere):
         return reads + name_pause(self.name, self.queue, **paused)
 
     def _note_pause(self, progress: Progress, standstill: Standstill) -> None:
-        """Warn when a run has been held up by a pause for a while."""
+        """Warn when a run has been held up for a while, by a pause or by a disk."""
         counts = progress.counts
         rests = progress.paused and counts.left and not counts.leased
-        standstill.look(self._what_pauses(progress) if rests else "")
+        standstill.look((self._what_pauses(progress) if rests else "") + _what_blocks(progress))
+
+    def _first_error(self) -> str:
+        """Return the class of the first failure, "" if no shard answers."""
+        with suppress(CallTimeout, StopIteration):
+            return next(iter(self.failures())).error
+        return ""
 
     def _standstill(self, limit: float | None) -> Standstill:
         return Standstill(f"run {self.name!r}", limit)
@@ -519,7 +551,8 @@ class Run(HasWidget, StaysHere):
         if progress.halted:
             counts = progress.counts
             now = _parts(counts, so_far=not progress.sealed)
-            raise AllFailed(run=self.name, why=progress.halted, now=now, left=counts.left, dead=counts.dead)
+            fix = AllFailed.fix_of(self.name, self._first_error())
+            raise AllFailed(run=self.name, why=progress.halted, now=now, left=counts.left, dead=counts.dead, fix=fix)
         for shard in progress.shards:
             if shard["stopped"]:
                 raise ResultsFull(run=self.name, used=shard["stored"], limit=shard["results_maxsize"])
@@ -622,6 +655,7 @@ class Run(HasWidget, StaysHere):
         progress = self._asked(deadline, covered=True)
         if errors == "raise":
             self._raise_missing(progress, deadline)
+        self._warn_empty(progress)
         covered = [tuple(span) for shard in progress.shards for span in shard["covered"]]
         instead = self._in_place(progress, covered) if errors == "return" else None
         return Results(self.name, self.handle, self.id, [(lo, hi) for lo, hi in covered], instead, self._raise_gone)
@@ -692,7 +726,8 @@ class Run(HasWidget, StaysHere):
             first = next(iter(self.failures()))
             what = f"{first.error} at document {first.key!r}: {one_line(first.message, 300)}"
             others = RunFailed.OTHERS if counts.acked else ""
-            raise RunFailed(run=self.name, dead=counts.dead, total=counts.all, first=what, others=others)
+            fix = RunFailed.fix_of(first.error)
+            raise RunFailed(run=self.name, dead=counts.dead, total=counts.all, first=what, others=others, fix=fix)
 
     def as_completed(self, timeout: float | str | None = None) -> Iterator[tuple[Any, Any]]:
         """Yield (key, value) as documents finish, those that have finished first; failures are left out.
@@ -731,6 +766,7 @@ class Run(HasWidget, StaysHere):
         streams = Streams(self.handle, self.id)
         deadline, over, alone_since, looked = Deadline(limit), False, None, time.monotonic()
         given_up, error, standstill = False, None, self._standstill(limit)
+        keys = Keys(self.name)
         while not (over and streams.done):
             came = False
             try:
@@ -738,6 +774,7 @@ class Run(HasWidget, StaysHere):
                 for page in streams.pages(deadline.within(1.0), deadline.patience):
                     wait.give()
                     for stretch in page:
+                        keys.look(stretch)
                         yield from stretch.items()
                     wait.take()
                     deadline, came = Deadline(limit), True
@@ -760,7 +797,9 @@ class Run(HasWidget, StaysHere):
         if error is not None:
             raise error
         deadline = Deadline(limit)
-        self._raise_given_up(self._settled(deadline, self._raise_submission), deadline)
+        progress = self._settled(deadline, self._raise_submission)
+        self._raise_given_up(progress, deadline)
+        self._warn_empty(progress)
         streams.check_readable()
 
     def _watch_idle(
@@ -932,6 +971,11 @@ class Run(HasWidget, StaysHere):
     def state(self) -> RunState:
         """What the run is doing, in one word."""
         return self.stats().state
+
+
+def _what_blocks(progress: Progress) -> str:
+    """Return why nothing can be confirmed, as the sentence that follows others; "" when it can."""
+    return f" What holds it up: {progress.blocked}" if progress.blocked else ""
 
 
 def _parts(counts: Counts, *, so_far: bool) -> str:

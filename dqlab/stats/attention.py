@@ -204,7 +204,7 @@ def _failing(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
 def failures_of(run: RunStats, entry: ClassStats) -> Attention:
     """Return one class of a run's failures as what needs the user."""
     subject = f"{numbers.count(entry.dead)} dead" if entry.dead else f"{numbers.count(entry.retrying)} waiting to retry"
-    source = [part for part in (entry.at, f"{run.code.name} v{run.code.version}") if part]
+    source = [part for part in (entry.at, *entry.versions) if part]
     rest = [f"{numbers.count(entry.retrying)} waiting to retry"] if entry.dead and entry.retrying else []
     when = [f"first {numbers.minute(entry.first)}, last {numbers.age(entry.last, now=run.at)}"] if entry.first else []
     detail = " · ".join([", ".join(source), *rest, *when])

@@ -9,10 +9,29 @@ from typing import Any
 
 from dqlab.stats.snapshot import Mark, from_plain, plain
 
-__all__ = ["MAX_POINTS", "History"]
+__all__ = ["MAX_POINTS", "Figures", "History"]
 
 MAX_POINTS = 360
 """Most points of one series; the step grows with the span."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is written beside a history's lines; None where nothing is known.
+
+    Attributes
+    ----------
+    waiting, unacked : float or None
+        Messages ready or delayed, and leased.
+    in_rate, out_rate, failure_rate : float or None
+        Messages put, settled, and deliveries that failed, per second.
+    """
+
+    waiting: float | None = None
+    unacked: float | None = None
+    in_rate: float | None = None
+    out_rate: float | None = None
+    failure_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +62,11 @@ class History:
         Messages waiting by queue, one point a minute over the last half hour; where all queues were asked for.
     marks : tuple of Mark
         What people did in this span.
+    now : Figures
+        As the snapshot of the same instant has them.
+    most : Figures
+        The largest values in this span: by the second, rates too, over any length. Before the last quarter of an hour
+        the span begins with a whole minute.
     """
 
     t0: float
@@ -64,6 +88,8 @@ class History:
     classes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     depths: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     marks: tuple[Mark, ...] = ()
+    now: Figures = Figures()
+    most: Figures = Figures()
 
     @property
     def times(self) -> list[float]:

@@ -115,6 +115,15 @@ class Ring:
         rows += [last] * (points - len(rows))
         return [list(series) for series in zip(*rows, strict=True)]
 
+    @property
+    def known_since(self) -> float:
+        """Seconds since 1970 UTC from which on its finest slots have all that came."""
+        return self._bands[0].oldest
+
+    def finest(self, since: float) -> Iterator[tuple[float, ...]]:
+        """Yield gauges and amounts of flows of each slot of the finest band that was written since an instant."""
+        return (tuple(values) for _, values in self._bands[0].slots(since))
+
     def rates(self, t0: float, step: float, points: int) -> list[list[float | None]]:
         """Return each flow per second, over the `step` seconds up to ``t0 + i * step``; None before the first value."""
         start, born = t0 - step, self.born

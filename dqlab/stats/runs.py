@@ -49,6 +49,8 @@ class ClassStats:
     """One of the documents that failed so."""
     failed: int = 0
     """Deliveries that ended so, since the run began."""
+    versions: tuple[str, ...] = ()
+    """Which code failed so: "parse v1". Empty where the function never answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ class RunStats:
     `idle` is the time between an end and the retry that followed it: nothing was asked of the run then. `stop` is the
     reason of a run that is STOPPED, and `why` says it in words. `mean_seconds` is the mean of the seconds that
     its documents took in the function. A Snapshot has `classes` in the run that was asked for
-    alone, `classes_total` in all.
+    alone, `classes_total` in all. `owner` is the user who made it, with the notebook it was made in, where these are
+    known.
     """
 
     name: str
@@ -82,6 +85,7 @@ class RunStats:
     eta: Eta | None = None
     stop: StopReason | None = None
     mean_seconds: float | None = None
+    owner: str = ""
 
     @property
     def unit(self) -> str:

@@ -4,46 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
-from distributed import LocalCluster
-
-import dqlab.live.panels as panels
-from dqlab.stats import Held, History, Snapshot
-from tests.chromium import chromium, needs_chromium
+from dqlab.stats import Held
+from tests.browser.panel_pages import DRAWN, NAMES, Feed
+from tests.chromium import needs_chromium
 
 pytestmark = [pytest.mark.browser, needs_chromium, pytest.mark.timeout(120)]
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-NAMES = ("depth", "unacked", "throughput", "failures", "runs", "storage")
-CANVASES = """() => {
-  const found = []
-  const copy = Object.assign(document.createElement("canvas"), { width: 200, height: 200 })
-  const small = copy.getContext("2d", { willReadFrequently: true })
-  small.imageSmoothingEnabled = false
-  const visit = (root) => root.querySelectorAll("*").forEach((element) => {
-    if (element.tagName === "CANVAS" && element.width > 20) {
-      small.clearRect(0, 0, 200, 200)
-      small.drawImage(element, 0, 0, 200, 200)
-      const data = small.getImageData(0, 0, 200, 200).data
-      const colours = new Set()
-      for (let at = 0; at < data.length; at += 4)
-        if (data[at + 3] > 100) colours.add(data[at] << 16 | data[at + 1] << 8 | data[at + 2])
-      found.push(colours.size)
-    }
-    if (element.shadowRoot) visit(element.shadowRoot)
-  })
-  visit(document)
-  return found
-}"""
 TEXT = """() => {
   const words = []
   const visit = (root) => root.childNodes.forEach((node) => {
@@ -53,7 +27,6 @@ TEXT = """() => {
   visit(document.body)
   return words.join(" ").replace(/\\s+/g, " ")
 }"""
-DRAWN = f"(least) => ({CANVASES})().filter((colours) => colours > 2).length >= least"
 FRAMES = """(urls) => {
   document.body.innerHTML = ""
   for (const url of urls) {
@@ -66,68 +39,6 @@ BOXES = """() => [...document.querySelectorAll("section.card")].map((card) => {
   const box = card.getBoundingClientRect()
   return [Math.round(box.left), Math.round(box.top), Math.round(box.width), Math.round(box.height)]
 })"""
-
-
-class Feed:
-    """The golden scenario; `seq` grows when a test changes it."""
-
-    def __init__(self) -> None:
-        self.now = Snapshot.from_dict(json.loads((GOLDEN / "snapshot.json").read_text(encoding="utf-8")))
-        self.past = History.from_dict(json.loads((GOLDEN / "history.json").read_text(encoding="utf-8")))
-        self.seq = self.now.seq
-
-    def snapshot(self, queue: str = "", run: str = "") -> Snapshot:
-        return self.now
-
-    def history(self, span: float, queue: str = "", run: str = "") -> History:
-        return self.past
-
-
-@pytest.fixture(scope="module")
-def feed() -> Feed:
-    return Feed()
-
-
-@pytest.fixture(scope="module")
-def address(feed: Feed) -> Iterator[str]:
-    """The dashboard of a cluster without workers, with panels that draw the scenario."""
-    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
-
-        async def install() -> None:
-            panels.install(cluster.scheduler, feed)
-
-        cluster.sync(install)
-        yield f"http://127.0.0.1:{cluster.scheduler.http_server.port}"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def show(browser: Any, address: str) -> Iterator[Any]:
-    """Open an address, once for all tests, and wait for its charts; no page may report an error or ask elsewhere."""
-    pages: dict[str, Any] = {}
-    complaints: list[str] = []
-
-    def opened(path: str, width: int, height: int, *, charts: int) -> Any:
-        page = pages.get(path)
-        if page is None:
-            page = pages[path] = browser.new_page(viewport={"width": width, "height": height})
-            page.on("pageerror", lambda error: complaints.append(str(error)))
-            page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
-            page.on("request", lambda asked: None if asked.url.startswith(address) else complaints.append(asked.url))
-            page.goto(address + path)
-        page.set_viewport_size({"width": width, "height": height})
-        page.wait_for_function(DRAWN, arg=charts, timeout=20_000, polling=200)
-        return page
-
-    yield opened
-    for page in pages.values():
-        page.close()
-    assert complaints == []
 
 
 @pytest.mark.slow
@@ -146,6 +57,7 @@ def test_a_page_in_a_hidden_frame_tells_that_nobody_sees_it(show: Any, address: 
         frame.wait_for_function(f"({eyes})() !== {hidden}", timeout=60_000, polling=100)
 
 
+@pytest.mark.slow
 def test_each_panel_draws_in_a_small_frame(show: Any, address: str) -> None:
     """A tab of JupyterLab beside a notebook has 400 by 300 pixels."""
     page = show("/individual-dq-depth?queue=pages", 1240, 640, charts=4)

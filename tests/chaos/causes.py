@@ -32,7 +32,7 @@ FAIR_OF_A_CLOSED_QUEUE = {"ActorGone", "NoSuchActor", "QueueClosed", "QueueNotFo
 """What somebody may be answered at any time who uses the queue that others close."""
 FAIR_OF_DASK = {"CommClosedError", "OSError", "TimeoutError"}
 """The same of what Dask itself is told to do."""
-FAIR_WITHOUT_TOWN = {"ConnectFailed", "LabClosed", "SchedulerGone"}
+FAIR_WITHOUT_TOWN = {"ConnectFailed", "NothingListens", "LabClosed", "SchedulerGone"}
 """The same once a town was killed."""
 
 

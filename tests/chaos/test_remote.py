@@ -52,11 +52,13 @@ def toy(tmp_path: Path) -> Iterator[Remote]:
     remote.kill()
 
 
+@pytest.mark.cluster
 def test_answers_belong_to_what_was_asked(toy: Remote) -> None:
     calls = [toy.start("add", x=1, y=n) for n in range(20)]
     assert [call.answer() for call in calls] == [1 + n for n in range(20)]
 
 
+@pytest.mark.cluster
 def test_what_hangs_is_found_and_shows_where_it_stands(toy: Remote, tmp_path: Path) -> None:
     toy.ask("add", x=1, y=1)
     with pytest.raises(Hung, match=r"hang_for_ever.*toy"):
@@ -65,6 +67,7 @@ def test_what_hangs_is_found_and_shows_where_it_stands(toy: Remote, tmp_path: Pa
     assert "in hang_for_ever" in stacks.gather(tmp_path, [psutil.Process(toy.process.pid)])
 
 
+@pytest.mark.cluster
 def test_errors_come_back_and_say_whether_they_are_ours(toy: Remote) -> None:
     with pytest.raises(Refused, match="QueueClosed") as ours:
         toy.ask("refuse")
@@ -73,6 +76,7 @@ def test_errors_come_back_and_say_whether_they_are_ours(toy: Remote) -> None:
     assert (ours.value.typed, other.value.typed) == (True, False)
 
 
+@pytest.mark.cluster
 def test_what_was_asked_of_a_killed_process_is_said_to_have_died_with_it(toy: Remote) -> None:
     call = toy.start("hang_for_ever")
     toy.kill()
@@ -82,6 +86,7 @@ def test_what_was_asked_of_a_killed_process_is_said_to_have_died_with_it(toy: Re
         toy.ask("add", x=1, y=1)
 
 
+@pytest.mark.cluster
 def test_calls_are_read_as_they_were_noted(toy: Remote, tmp_path: Path) -> None:
     toy.ask("run", key="a:1")
     toy.kill()

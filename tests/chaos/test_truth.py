@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,15 @@ def test_two_threads_of_one_process_with_the_same_message_are_two_calls_and_are_
     first, second = truth.read_executions(where)
     assert first.pid == second.pid
     assert {first.thread: first.well, second.thread: second.well} == dict(zip(numbers, (True, False), strict=True))
+    found = violations(History(puts=[PutsEnd(QueuePlan("main"), given=2)], executions=[first, second]))
+    assert [one for one in found if one.startswith("no_message_runs_twice_at_a_time:")]
+
+
+def test_two_coroutines_of_one_thread_with_the_same_message_are_two_calls_and_are_found(where: Path) -> None:
+    for note in (truth.began, truth.began, partial(truth.ended, well=True), partial(truth.ended, well=False)):
+        note("by-hand-main:1")
+    first, second = truth.read_executions(where)
+    assert (first.thread, first.well, second.well) == (second.thread, True, False)
     found = violations(History(puts=[PutsEnd(QueuePlan("main"), given=2)], executions=[first, second]))
     assert [one for one in found if one.startswith("no_message_runs_twice_at_a_time:")]
 

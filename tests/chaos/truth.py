@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -137,13 +138,14 @@ def _lines(where: Path, file: str) -> list[list[str]]:
 def read_executions(where: Path) -> list[Execution]:
     """Return every call, oldest first."""
     found: list[Execution] = []
-    running: dict[tuple[str, str, str], Execution] = {}
+    # Coroutines share a thread: a message that is delivered again may run there beside its first call.
+    running: defaultdict[tuple[str, str, str], deque[Execution]] = defaultdict(deque)
     for verb, at, pid, parent, thread, key in _lines(where, EXECUTIONS):
         if verb == "begin":
-            running[key, pid, thread] = Execution(key, int(pid), int(parent), float(at), thread=int(thread))
-            found.append(running[key, pid, thread])
+            found.append(Execution(key, int(pid), int(parent), float(at), thread=int(thread)))
+            running[key, pid, thread].append(found[-1])
         else:
-            call = running.pop((key, pid, thread))
+            call = running[key, pid, thread].popleft()
             call.ended, call.well = float(at), verb == "well"
     return found
 

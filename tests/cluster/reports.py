@@ -22,6 +22,7 @@ def failure_class(mark: str = "d2c81e07", **more: Any) -> dict[str, Any]:
         "last": 0.0,
         "key": "a.pdf",
         "failed": 0,
+        "codes": ("a41f9c",),
     }
     return entry | more
 
@@ -32,7 +33,7 @@ def lane_report(name: str | None = "parse", **more: Any) -> dict[str, Any]:
         "run": (name or "").encode().hex().ljust(32, "0"),
         "name": name,
         "code": {"name": "parse", "short": "a41f9c", "cell": None} if name else None,
-        "versions": 1 if name else 0,
+        "codes": [["parse", "a41f9c"]] if name else [],
         "counts": [0] * 7,
         "missing": 0,
         "units": None,

@@ -57,6 +57,7 @@ plain = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(st.dictionaries(st.text(), plain, max_size=5), st.lists(st.binary(max_size=200), max_size=4))
 def test_packed_call_comes_back_as_it_was(meta: dict[str, Any], parts: list[bytes]) -> None:
     """Everything that queues and consumers say to each other goes through here."""

@@ -94,6 +94,22 @@ def test_a_snapshot_of_a_queue_has_its_consumers_leases_and_failures_alone(hall:
     assert hall.see().unacked.total == 6
 
 
+def test_failure_classes_name_the_versions_that_made_them(hall: Hall) -> None:
+    """Of a run that has v2 by now, at work or at rest, as its own class and as one of its queue."""
+    dead = [failure_class("old", dead=1), failure_class("both", dead=2, codes=["a41f9c", "b00000"])]
+    codes = [["parse", "a41f9c"], ["parse", "b00000"]]
+    for ended in (None, 5.0):
+        lane = lane_report("r", counts=counts(dead=3), classes=dead, codes=codes, ended=ended)
+        hall.shard("a", lane)
+
+        shown = hall.see("a", "r")
+        for classes in (shown.runs[0].classes, shown.failures.classes, hall.see("a").failures.classes):
+            assert {each.fingerprint: each.versions for each in classes} == {
+                "old": ("parse v1",),
+                "both": ("parse v1", "parse v2"),
+            }
+
+
 def test_failure_classes_are_listed_for_the_run_that_was_asked_for(hall: Hall) -> None:
     """Those of twenty runs would make the Snapshot large, and nobody reads them there."""
     hall.shard("a", lane_report("r", counts=counts(dead=1), classes=[failure_class(dead=1, failed=4)]))
@@ -476,3 +492,81 @@ def test_clock_that_was_ahead_for_one_report_costs_the_charts_nothing_else(hall:
         assert history.ready[-1] == 11
         assert sum(rate or 0 for rate in history.out_rate) == pytest.approx(60, abs=2)
     assert hall.collector.history(60, "a", "r").units_left[-1] is not None
+
+
+# --- figures beside a history -----------------------------------------------------------------
+
+
+def burst(hall: Hall, queue: str = "a") -> None:
+    """Send reports of 400 messages that are put in one second and settled in the next four, a hundred in each."""
+    hall.shard(queue, lane_report("r", counts=counts(400)))
+    for second in range(1, 5):
+        hall.after(1)
+        hall.shard(queue, lane_report("r", counts=counts(400 - 100 * second, acked=100 * second)))
+
+
+@pytest.mark.parametrize("span", [30, 300, 1800, 7200, 86400])
+@pytest.mark.parametrize("queue", ["a", ""])
+@pytest.mark.parametrize("later", [0, 5, 45])
+def test_figures_beside_a_history_are_those_of_now_and_the_largest_whatever_its_span(
+    hall: Hall, span: float, queue: str, later: float
+) -> None:
+    """An empty queue had "now 324" for ten seconds, and 400 messages came at "most 0" a second."""
+    hall.shard("b", lane_report("s"))
+    hall.after(20.3)
+    hall.collector.snapshot()
+    burst(hall)
+    hall.after(later)
+
+    if later < 30 or span > 45:
+        history = hall.collector.history(span, queue, whole=True)
+        (stats,) = (each for each in hall.collector.snapshot().queues if each.name == "a")
+        assert (history.now.waiting, history.now.unacked) == (0, 0)
+        assert history.ready[-1] == 0
+        assert (history.most.waiting, history.most.in_rate, history.most.out_rate) == (400, 400, 100)
+        assert history.now.in_rate == pytest.approx(stats.in_rate or 0.0)
+        assert history.now.out_rate == pytest.approx(stats.out_rate or 0.0)
+        for rates in (history.in_rate, history.out_rate):
+            assert sum(rate or 0 for rate in rates) * history.step == pytest.approx(400)
+
+
+def test_the_largest_of_a_long_span_is_known_by_the_second(hall: Hall) -> None:
+    """A minute has the last of its values and its mean rate: a burst was 7 messages a second later on."""
+    hall.shard("a", lane_report("r"))
+    hall.after(90)
+    burst(hall)
+    for _ in range(20):
+        hall.after(60)
+        hall.shard("a", lane_report("r", counts=counts(0, acked=400)))
+
+    for queue in ("a", ""):
+        most = hall.collector.history(7200, queue, whole=True).most
+        assert (most.waiting, most.in_rate, most.out_rate) == (400, 400, 100)
+        assert hall.collector.history(300, queue, whole=True).most.waiting == 0
+
+
+def test_what_holds_since_before_the_span_is_its_largest_value(hall: Hall) -> None:
+    hall.shard("a", lane_report("r", counts=counts(70)))
+    hall.after(600)
+    hall.shard("a", lane_report("r", counts=counts(60, acked=10)))
+
+    assert hall.collector.history(60, "a", whole=True).most.waiting == 70
+
+
+def test_a_span_longer_than_the_cluster_has_lived_is_fitted_to_it(hall: Hall) -> None:
+    """Two hours of a cluster of one minute were a line of nothing, in points of 30 s."""
+    hall.shard("a", lane_report("r", counts=counts(5)))
+    hall.after(60)
+
+    history = hall.collector.history(7200, "a", whole=True)
+
+    assert history.step == 1
+    assert 60 <= history.end - history.t0 <= 65
+    assert None not in history.ready[2:]
+
+
+def test_what_a_reopened_queue_held_did_not_come_in(hall: Hall) -> None:
+    hall.shard("a", lane_report("r", counts=counts(500)), epoch=2)
+    hall.after(3)
+
+    assert hall.collector.history(60, "a", whole=True).most.in_rate == 0

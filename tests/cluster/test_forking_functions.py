@@ -10,6 +10,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import product
+from pathlib import Path
 
 import psutil
 import pytest
@@ -73,6 +76,12 @@ def by_prepared_popen(x: int) -> int:
 
 
 BY = [by_fork, by_process, by_pool, by_executor, by_popen, by_prepared_popen]
+CASES = [
+    pytest.param(by, executor, marks=[] if (at % 2 == 0) == (executor == "thread") else pytest.mark.slow)
+    for at, by in enumerate(BY)
+    for executor in ("thread", "process")
+]
+"""Each way to fork, in a thread or in a process; the other half of them is slow."""
 
 
 def processes(lab: dq.Lab) -> list[int]:
@@ -87,15 +96,61 @@ def terminate(pid: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 on: fork beside threads
-@pytest.mark.parametrize("executor", ["thread", "process"])
-@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize(("by", "executor"), CASES)
 def test_child_of_a_function_that_is_terminated_ends_alone(
     lab: dq.Lab, by: Callable[[int], int], executor: str, queue_name: str
 ) -> None:
     before = processes(lab)
-    run = lab.queue(queue_name).map(by, range(20), executor=executor)  # type: ignore[arg-type]
+    run = lab.queue(queue_name).map(by, range(8), executor=executor)  # type: ignore[arg-type]
 
-    assert list(run.results(timeout=30)) == [-15] * 20
+    assert list(run.results(timeout=30)) == [-15] * 8
+    assert processes(lab) == before
+
+
+def back_by_return(x: int) -> int:
+    if x % 5 == 2:
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+    return x
+
+
+def back_by_exception(x: int) -> int:
+    if x % 5 == 2:
+        child = os.fork()
+        if child == 0:
+            os.execvp("no-such-program", ["no-such-program"])
+        os.waitpid(child, 0)
+    return x
+
+
+async def back_by_coroutine(x: int) -> int:
+    return back_by_return(x)
+
+
+def note_and_add(note: str, x: int) -> int:
+    with open(note, "a") as file:  # noqa: PTH123 - one line, one write
+        file.write(f"{x}\n")
+    return x + 1000
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("by", "executor"),
+    [*product([back_by_return, back_by_exception], ["thread", "process"]), (back_by_coroutine, "auto")],
+)
+def test_child_that_comes_back_from_its_function_reports_nothing_and_runs_nothing(
+    lab: dq.Lab, by: Callable[[int], int], executor: str, queue_name: str, tmp_path: Path
+) -> None:
+    """A copy that went on took messages and outcomes of the original, in later runs too."""
+    pool, before = lab.queue(queue_name), processes(lab)
+    run = pool.map(by, range(100), executor=executor, retry=dq.Retry(0))  # type: ignore[arg-type]
+    assert list(run.results(timeout=60)) == list(range(100))
+
+    note = str(tmp_path / "ran")
+    later = pool.map(partial(note_and_add, note), range(200), executor="process", retry=dq.Retry(0))
+    assert list(later.results(timeout=60)) == list(range(1000, 1200))
+    assert sorted(map(int, Path(note).read_text().split())) == list(range(200))
     assert processes(lab) == before
 
 
@@ -140,7 +195,7 @@ def test_worker_that_terminates_comes_back_whatever_functions_have_left_in_it(
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:this cluster has too few workers")
-@pytest.mark.parametrize("nanny", ["--nanny", "--no-nanny"])
+@pytest.mark.parametrize("nanny", [pytest.param("--nanny", marks=pytest.mark.slow), "--no-nanny"])
 def test_child_is_terminated_under_the_command_dask_worker_too(nanny: str, queue_name: str) -> None:
     """Without a nanny the worker's process has handlers of Dask's own."""
     command = "from distributed.cli.dask_worker import main; main()"

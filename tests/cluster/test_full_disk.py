@@ -14,6 +14,7 @@ import dqlab as dq
 from dqlab.errors import WaitTimeout
 from dqlab.testing import Gate
 from tests.disks import asked, fill_disk, make_room
+from tests.runs.test_paused_waits import WAITS, said_while
 
 DONE = 2_500
 
@@ -134,3 +135,18 @@ def test_single_calls_that_were_done_before_can_be_read(store: Store) -> None:
     assert done.results(timeout=3) == [2 * x for x in range(100)]
     store.make_room()
     assert later.results(timeout=30) == [2]
+
+
+@pytest.mark.parametrize("wait", ["wait", "results", "as_completed"])
+def test_a_wait_without_a_limit_warns_once_of_a_full_disk(
+    store: Store, wait: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script shows no view: for it a wait without a word is one that hangs."""
+    monkeypatch.setattr("dqlab.runs.waiting.LATE", 0.2)
+    monkeypatch.setattr("dqlab.runs.run.PARK", 0.1)
+    run = store.fill(3)
+
+    [said] = said_while(lambda: WAITS[wait](run), store.make_room)
+
+    assert f"run {run.name!r} stands still" in said
+    assert "no room" in said

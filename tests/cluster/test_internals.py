@@ -80,6 +80,7 @@ async def _restarting(times: int) -> AsyncIterator[tuple[Scheduler, asyncio.Queu
         yield scheduler, plugin.gone
 
 
+@pytest.mark.cluster
 @_in_a_loop
 async def test_client_of_dask_fails_while_the_cluster_restarts() -> None:
     """Why there is a client of ours; once this fails, Dask has mended it and ours may go."""
@@ -90,6 +91,7 @@ async def test_client_of_dask_fails_while_the_cluster_restarts() -> None:
         await client.close()
 
 
+@pytest.mark.cluster
 @_in_a_loop
 async def test_client_connects_while_the_cluster_restarts_and_stays_known() -> None:
     """The end of the connection that failed does not remove the one that followed."""
@@ -102,6 +104,7 @@ async def test_client_connects_while_the_cluster_restarts_and_stays_known() -> N
         assert client.id in scheduler.clients
 
 
+@pytest.mark.cluster
 @_in_a_loop
 async def test_client_gives_up_with_a_reason_when_every_handshake_is_disturbed() -> None:
     """An `AssertionError` without a word reached the person before."""
@@ -206,6 +209,7 @@ def test_workers_say_how_late_their_loop_is_and_what_they_may_take(lab: dq.Lab) 
     assert all(lag and limit and actors >= 0 for lag, limit, actors in lab.client.run(look).values())
 
 
+@pytest.mark.cluster
 def test_workers_are_retired_through_a_handler_that_can_be_taken_over() -> None:
     """Clients, clusters and workers ask by this name; `retire_workers` itself stays what it was."""
     scheduler = inspect.signature(Scheduler.retire_workers).parameters

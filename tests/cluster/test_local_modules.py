@@ -21,6 +21,8 @@ from dqlab.runs.code.sealing import function_bytes
 from dqlab.runs.code.versions import code_version, fingerprint
 from tests.runs.test_code import cell
 
+pytestmark = pytest.mark.cluster
+
 HELPERS = """
 import threading
 LIMIT = 3

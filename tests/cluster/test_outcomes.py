@@ -237,6 +237,7 @@ class Town:
             self.settle(chunk.give_back(random.randrange(1, 4)))
 
 
+@pytest.mark.long
 @given(st.integers(0, 2**32).map(Random), st.integers(1, 16))
 @settings(max_examples=40, deadline=None)
 def test_results_and_dead_letters_bear_the_keys_of_their_own_documents(random: Random, n: int) -> None:

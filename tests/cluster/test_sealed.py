@@ -75,6 +75,7 @@ def blame(value: object) -> str:
     return caught.value.reason
 
 
+@pytest.mark.long
 @given(PLAIN)
 def test_plain_values_come_back_equal(value: object) -> None:
     """Sealing changes nothing."""
@@ -89,6 +90,7 @@ def test_plain_values_are_plain_pickles() -> None:
     assert seal_value(value) == pickle.dumps(value, 5)
 
 
+@pytest.mark.cluster
 def test_values_from_main_open_in_another_process(tmp_path: Path) -> None:
     """Pickle would refer to a notebook's class by name, and every message would fail on the worker."""
     script, sealed = tmp_path / "notebook.py", tmp_path / "sealed"
@@ -246,3 +248,13 @@ def test_global_names_hold_no_attributes() -> None:
         return x.LOCK, [Path(part) for part in x]
 
     assert global_names(reads.__code__) == ("Path",)
+
+
+def test_function_keeps_the_file_or_cell_it_was_written_in() -> None:
+    """Tracebacks and views find its lines and its cell by that name; cloudpickle 3.1.3 writes "<dynamic-code>"."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile("def outer(x):\n    def inner(y): return 1 / y\n    return inner", "<cell 5>", "exec"), made)
+
+    for outer in (open_value(seal_function(made["outer"])), open_value(seal_value(made["outer"]))):
+        assert outer.__code__.co_filename == "<cell 5>"
+        assert outer(1).__code__.co_filename == "<cell 5>"

@@ -125,6 +125,7 @@ def test_two_seconds_after_a_rest_a_young_run_has_an_estimate_that_leaves_the_re
     assert play.ends_in == pytest.approx(play.ends_truly_in, rel=0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rest", RESTS)
 def test_after_a_rest_the_estimate_is_that_from_before_it(rest: dict[str, Any]) -> None:
     play = Play()
@@ -238,6 +239,7 @@ def test_a_queue_that_was_paused_is_empty_when_it_would_have_been() -> None:
 rests = st.tuples(st.floats(0.5, 50), st.floats(0.3, 400), st.sampled_from([case.values[0] for case in RESTS]))
 
 
+@pytest.mark.long
 @settings(max_examples=15, deadline=None)
 @given(st.lists(rests, min_size=1, max_size=4), st.sampled_from([1, 3]))
 def test_whatever_the_pauses_the_estimate_is_right_or_not_known_yet(

@@ -97,6 +97,7 @@ def test_undecodable_file_name_survives_pickling_and_opens(tmp_path: Path) -> No
     assert document.bytes() == b"old"
 
 
+@pytest.mark.cluster
 def test_reading_local_documents_needs_no_fsspec(tmp_path: Path) -> None:
     """Local documents need nothing but the standard library."""
     (tmp_path / "a.txt").write_text("a")

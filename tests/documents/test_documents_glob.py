@@ -48,6 +48,7 @@ def memory() -> str:
     return "memory://corpus"
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(paths=st.lists(PATHS, max_size=8), pattern=PATTERNS)
 @example(paths=["a"], pattern="a/**")

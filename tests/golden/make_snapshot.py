@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from dqlab.stats import (
@@ -31,6 +32,7 @@ from dqlab.stats import (
     Unacked,
     total_counts,
 )
+from dqlab.stats.history import Figures
 
 HERE = Path(__file__).parent
 NOW = 1_795_270_927.0
@@ -236,7 +238,7 @@ def history() -> History:
         speeds = [_wave(x, 64.0 if stats.slow and x < last - 30 else full, row) for x in after[born:]]
         consumers[stats.name] = (None,) * (start + born) + tuple(speeds)
         idle[stats.name] = (None,) * (start + born) + (stats.idle_share,) * len(speeds)
-    return History(
+    made = History(
         t0=NOW - STEP * (POINTS - 1),
         step=STEP,
         queue="pages",
@@ -261,6 +263,10 @@ def history() -> History:
         },
         marks=MARKS,
     )
+    waiting = [None if one is None else one + other for one, other in zip(made.ready, made.delayed, strict=True)]  # type: ignore[operator]
+    series = (waiting, made.leased, made.in_rate, made.out_rate, made.failure_rate)
+    largest = (max(value for value in values if value is not None) for values in series)
+    return replace(made, now=Figures(*(values[-1] for values in series)), most=Figures(*largest))
 
 
 if __name__ == "__main__":

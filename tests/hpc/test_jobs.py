@@ -26,6 +26,7 @@ def program(directory: Path, monkeypatch: pytest.MonkeyPatch, name: str, script:
     monkeypatch.setenv("PATH", str(directory), prepend=os.pathsep)
 
 
+@pytest.mark.cluster
 def test_state_is_what_the_batch_system_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squeue(tmp_path, monkeypatch, "echo '7|PD|Priority'")
     state = ask(SLURM, ["7"])["7"]
@@ -34,6 +35,7 @@ def test_state_is_what_the_batch_system_says(tmp_path: Path, monkeypatch: pytest
     assert (state.pending, state.reason) == (True, "Priority")
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("script", ["exit 0", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"])
 def test_job_that_is_not_known_any_more_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     squeue(tmp_path, monkeypatch, script)
@@ -41,6 +43,7 @@ def test_job_that_is_not_known_any_more_has_ended(tmp_path: Path, monkeypatch: p
     assert ask(SLURM, ["7"]) == {"7": None}
 
 
+@pytest.mark.cluster
 def test_batch_system_that_cannot_be_asked_ends_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its controller is restarted now and then."""
     squeue(tmp_path, monkeypatch, "echo 'Unable to contact slurm controller' >&2; exit 1")
@@ -55,6 +58,7 @@ def test_batch_system_that_cannot_be_asked_ends_no_job(tmp_path: Path, monkeypat
     assert "does not answer" in state.reason
 
 
+@pytest.mark.cluster
 def test_batch_system_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dqlab.hpc.jobs.ASK_TIMEOUT", 0.2)
     squeue(tmp_path, monkeypatch, "exec sleep 60")
@@ -64,6 +68,7 @@ def test_batch_system_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: 
     assert "timed out" in state.reason
 
 
+@pytest.mark.cluster
 def test_all_jobs_are_asked_after_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A question for each of two hundred jobs is a burden on everybody's controller, and takes minutes."""
     squeue(tmp_path, monkeypatch, f"echo \"$@\" >> {tmp_path}/asked; echo '7|R|None'; echo '9|PD|Priority'")
@@ -74,6 +79,7 @@ def test_all_jobs_are_asked_after_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert len((tmp_path / "asked").read_text().splitlines()) == 1
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize(
     ("kind", "command", "script"),
     [
@@ -96,6 +102,7 @@ def test_jobs_that_are_gone_are_told_from_those_that_run(
     assert ask(SYSTEMS[kind], ["7", "8"]) == {"7": JobState(False), "8": None}
 
 
+@pytest.mark.cluster
 def test_no_more_time_is_taken_than_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """OAR is asked for one job after the other."""
     program(tmp_path, monkeypatch, "oarstat", "exec sleep 60")

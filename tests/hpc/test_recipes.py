@@ -155,6 +155,7 @@ print(len(scripts), signal.getsignal(signal.SIGINT) is before, signal.signal.__m
 """
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("thread", ["main", "another"])
 def test_ctrl_c_interrupts_as_before_wherever_recipes_are_made(thread: str, tmp_path: Path) -> None:
     """dask-jobqueue has it end the process, and cannot be imported by a thread."""

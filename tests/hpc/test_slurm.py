@@ -106,6 +106,7 @@ def test_what_slurm_refuses_is_told_in_its_words(slurm: Slurm, tmp_path: Path) -
         dq.connect(dq.hpc.recipe("slurm", **options(tmp_path, queue="nowhere")), timeout="30s")
 
 
+@pytest.mark.slow
 def test_cluster_that_somebody_else_made_works_and_says_what_it_does_without(slurm: Slurm, tmp_path: Path) -> None:
     from dask_jobqueue import SLURMCluster
 
@@ -125,6 +126,7 @@ def test_cluster_that_somebody_else_made_works_and_says_what_it_does_without(slu
     assert "runs in a job of Slurm and does not say when that ends" in said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root, to mount")
 def test_store_that_jobs_see_as_another_directory_is_refused(slurm: Slurm, tmp_path: Path) -> None:
     """As a directory of this machine alone looks from a node."""

@@ -53,6 +53,7 @@ def test_line_connects_to_one_cluster(notebook: Notebook) -> None:
     assert "goes with --slurm" in str(notebook.fails("%dq connect --jobs 1:20"))
 
 
+@pytest.mark.cluster
 @pytest.mark.timeout(90)
 @pytest.mark.usefixtures("hurried")
 def test_notebook_runs_on_a_batch_system(notebook: Notebook, pbs_jobs: Path) -> None:
@@ -68,6 +69,7 @@ def test_notebook_runs_on_a_batch_system(notebook: Notebook, pbs_jobs: Path) -> 
     assert lab.closed
 
 
+@pytest.mark.cluster
 @pytest.mark.usefixtures("hurried")
 def test_jobs_that_no_lab_has_come_of_are_cancelled_by_close(
     notebook: Notebook, pbs_jobs: Path, capsys: pytest.CaptureFixture[str]

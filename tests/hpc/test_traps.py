@@ -41,6 +41,7 @@ def idle_cluster(pbs_jobs: Path, tmp_path: Path) -> dq.hpc.Recipe:
     return dq.hpc.recipe("pbs", jobs=2, memory="1GB", directory=pbs_jobs, security=False, python=python)
 
 
+@pytest.mark.cluster
 def test_several_processes_in_a_job_are_warned_of(tmp_path: Path) -> None:
     """With several, adapt() starts and stops jobs without end."""
     from dask_jobqueue import PBSCluster
@@ -57,6 +58,7 @@ def test_advice_names_batch_systems_as_they_are_called() -> None:
     assert {_kind(title) for title in _SIGNS.values()} == SYSTEMS.keys()
 
 
+@pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore:this PBSCluster works, without. TLS")
 def test_cluster_that_is_closed_ends_the_wait_for_it(idle_cluster: dq.hpc.Recipe) -> None:
     """Its jobs are cancelled, so no worker comes."""
@@ -78,6 +80,7 @@ def run(cluster: Any, pbs_jobs: Path) -> bool:
     return all(os.getpgid(number) == number for number in map(int, map(Path.read_text, pbs_jobs.glob("*.pid"))))
 
 
+@pytest.mark.cluster
 def test_wait_in_another_thread_can_be_given_up(idle_cluster: dq.hpc.Recipe, pbs_jobs: Path) -> None:
     with ThreadPoolExecutor(1) as threads:
         mine = threads.submit(dq.connect, idle_cluster, timeout="60s")
@@ -88,6 +91,7 @@ def test_wait_in_another_thread_can_be_given_up(idle_cluster: dq.hpc.Recipe, pbs
     wait_until(lambda: not any(map(psutil.pid_exists, numbers)), 20, "jobs to end")
 
 
+@pytest.mark.cluster
 def test_cluster_closes_also_while_its_jobs_are_looked_at(idle_cluster: dq.hpc.Recipe) -> None:
     """Dask takes a job that somebody still knows for one that runs."""
     cluster = dq.hpc.clusters.start(idle_cluster)
@@ -111,6 +115,7 @@ def interrupt_at(close: Callable[..., Any]) -> Callable[..., Any]:
     return closing
 
 
+@pytest.mark.cluster
 def test_close_of_a_cluster_that_was_interrupted_goes_on_and_can_be_repeated(
     idle_cluster: dq.hpc.Recipe, pbs_jobs: Path
 ) -> None:
@@ -127,6 +132,7 @@ def test_close_of_a_cluster_that_was_interrupted_goes_on_and_can_be_repeated(
     wait_until(lambda: not any(map(psutil.pid_exists, numbers)), 20, "jobs to end")
 
 
+@pytest.mark.cluster
 def test_give_up_that_was_interrupted_can_be_repeated(idle_cluster: dq.hpc.Recipe, pbs_jobs: Path) -> None:
     with pytest.raises(dq.hpc.JobsPending):
         dq.connect(idle_cluster, timeout=1)
@@ -143,6 +149,7 @@ def test_give_up_that_was_interrupted_can_be_repeated(idle_cluster: dq.hpc.Recip
     assert dq.hpc.give_up() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.slurm
 def test_jobs_that_wait_are_given_up_by_asking_for_others_or_by_a_word(slurm: Slurm, tmp_path: Path) -> None:
     """A smaller number replaces the one asked for before."""
@@ -160,6 +167,7 @@ def test_jobs_that_wait_are_given_up_by_asking_for_others_or_by_a_word(slurm: Sl
     assert dq.hpc.give_up() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.slurm
 def test_jobs_that_were_cancelled_while_they_waited_stay_cancelled(slurm: Slurm, tmp_path: Path) -> None:
     """By a user who has looked at `squeue`."""

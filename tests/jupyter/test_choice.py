@@ -137,6 +137,17 @@ def test_button_does_what_it_says(
     assert [run.name for run in shown] == ["edited"]
 
 
+def test_button_wakes_the_view_that_the_cell_has(edited: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one took its place in an output that need not show it, and left it at "done, 76 dead"."""
+    woken: list[dq.Run] = []
+    monkeypatch.setattr("dqlab.jupyter.choice.look_again", lambda run: woken.append(run) is None)
+    monkeypatch.setattr("dqlab.jupyter.choice.watch", lambda run: pytest.fail("a second view"))
+
+    Choice(edited["run"], edited["invert"], lambda: edited["run"]).retry()
+
+    assert woken == [edited["run"]]
+
+
 def test_after_starting_over_the_cells_variable_and_the_lines_speak_of_the_new_run(
     connected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from dqlab.live.details import examples
+from dqlab.runs.code.versions import code_version
+
 BROKEN = """
 def broken():
     yield 1
@@ -140,3 +143,15 @@ def test_interrupted_wait_shows_one_line(connected: Any, shown: Any, monkeypatch
         assert text.startswith("Interrupted: no longer waiting for interrupted; it is done")
         assert text.count("\n") == 1
     connected.run("run.drop()")
+
+
+def test_function_of_a_submitting_cell_has_the_number_of_its_prompt(connected: Any, shown: Any) -> None:
+    """IPython 9 has counted on by the time the cell's own code runs in it: [13] failed in "cell [14]"."""
+    number = connected.shell.execution_count
+    connected.run("%%dq submit --over [0] --retries 0 --wait -o run\ndef invert(x):\n    return 1 / x")
+
+    assert f"cell [{number}], line 3, in invert" in examples("", list(connected["run"].failures()))[1][0].traceback
+    assert code_version(connected["invert"]).cell == number
+    assert [version.cell for version in connected["run"].versions] == [number]
+    assert f"Cell In[{number + 1}], line 2" in shown("%%dq submit --over [0]\n1 / 0\ndef other(x): return x")
+    connected["run"].drop()

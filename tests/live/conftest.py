@@ -302,8 +302,11 @@ def show(browser: Any) -> Iterator[Show]:
 
     pages, errors = [], []
 
-    def open_page(view: Any, *, width: int = 1000, dark: bool = False, clock: float | None = None) -> Any:
-        page = browser.new_page()
+    def open_page(
+        view: Any, *, width: int = 1000, dark: bool = False, clock: float | None = None, scale: float = 1
+    ) -> Any:
+        # A context takes as long as a test, so all pages share one unless they need another size of pixels.
+        page = browser.new_page() if scale == 1 else browser.browser.new_page(device_scale_factor=scale)
         if clock is not None:  # seconds since 1970; moved by the test
             page.clock.install(time=clock)
         page.set_viewport_size({"width": width, "height": 900})

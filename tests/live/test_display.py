@@ -318,6 +318,7 @@ def test_static_mode_in_jupyter_shows_one_picture(kernel: Kernel, run: Any) -> N
     assert kernel.views == ()
 
 
+@pytest.mark.cluster
 def test_importing_views_loads_no_display_library() -> None:
     """A worker, a script and the command line do not pay for Jupyter."""
     code = (

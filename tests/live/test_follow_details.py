@@ -10,7 +10,7 @@ import pytest
 
 from dqlab.errors import LabClosed, QueueNotFound
 from dqlab.live.follow import LiveQueues, LiveRun, following
-from dqlab.live.run_view import Command, Press
+from dqlab.live.run_view import Command, Face, Press
 from dqlab.stats import RunState, RunStats, Snapshot
 from tests.live.conftest import CODE, SLOW
 
@@ -398,3 +398,22 @@ def test_queue_obeys_without_a_name(hand_pool: Any, canvas: Any, clock: Any, com
     assert hand_pool.done == ["pages pause", "pages compact"]
     assert canvas.drawn[0].single
     assert canvas.drawn[0].details.chart.values[-1] == 16_057
+
+
+def test_a_view_of_a_run_that_rests_draws_a_retry_from_elsewhere_when_it_is_asked_to(
+    live: LiveRun, detailed: Any, canvas: Any, done: RunStats, running: RunStats, clock: Any
+) -> None:
+    """The button of the choice sent documents again, and "done, 76 dead" stayed where nobody had asked for seconds."""
+    canvas.keeps, detailed.answer = True, replace(done, at=done.at + 3600)
+    live.tick()
+    clock.now += 1.0
+    live.tick()
+    detailed.answer = running
+    clock.now += 1.0
+    live.tick()
+    assert canvas.drawn[-1].face is Face.DONE_DEAD
+
+    live.look_again()
+    live.tick()
+
+    assert canvas.drawn[-1].face is Face.RUNNING

@@ -12,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.live.html import run_html, table_html
-from dqlab.live.run_picture import Silence, run_view
+from dqlab.live.offers import Names
+from dqlab.live.run_picture import Focus, Silence, run_view
 from dqlab.live.tables import documents_table, status_table
-from dqlab.stats import ClassStats, Counts, RunState, RunStats, Snapshot
+from dqlab.live.text import run_screen
+from dqlab.stats import ClassStats, Counts, History, RunState, RunStats, Snapshot
+from dqlab.stats.attention import failures_of
 
 VOID = {"br", "img", "hr", "input", "meta"}
 
@@ -145,3 +148,27 @@ def test_class_without_dead_documents_is_grey(running: RunStats) -> None:
 def test_bar_has_its_sentence_for_screen_readers(running: RunStats) -> None:
     """A picture without words says nothing to many."""
     assert 'role="img" aria-label="65.4 percent of pages settled"' in run_html(run_view(running))
+
+
+def test_way_back_stores_the_run_where_the_notebook_has_it(done: RunStats) -> None:
+    """The cell has `-o reviews`, and the line below said `-o run`."""
+    view = run_view(done, Focus(names=Names(run="reviews")))
+
+    assert "Back to it: %dq attach parse-invoices -o reviews" in Reader(run_html(view)).text
+
+
+def test_failures_name_the_version_that_made_them(done: RunStats) -> None:
+    """What died under v1 stood there as failures of v2, after a retry of the others."""
+    entry = ClassStats("f", "KeyError", "", "review:7", 2, 0, 0.0, 0.0, versions=("parse v1",))
+    stats = replace(done, classes=(entry,))
+
+    assert "review:7, parse v1" in Reader(run_html(run_view(stats))).text
+    assert "review:7 v1" in run_screen(run_view(stats))
+    assert failures_of(stats, stats.classes[0]).detail.startswith("review:7, parse v1")
+
+
+def test_speed_line_below_the_mean_of_its_run_is_left_out(done: RunStats, past: History) -> None:
+    """A run of seconds fills a part of a minute: "165 pages/s" stood beside "0 to 94.4 pages/s"."""
+    slow = replace(done, ended=done.started + 3e6)
+    assert run_view(slow, Focus(history=past)).pulse.line
+    assert not run_view(replace(done, ended=done.started + 1), Focus(history=past)).pulse.line

@@ -20,10 +20,27 @@ def test_cells_call_things_as_the_notebook_does(done: RunStats) -> None:
     """A line that raises NameError is worse than none."""
     made = offers(done, CODE, Names(run="invoices", lab="here"), newer=True)
 
-    assert made.results == "invoices.results()"
+    clean = replace(done, counts=replace(done.counts, dead=0))
+    assert offers(clean, CODE, Names(run="invoices", lab="here")).results == "invoices.results()"
     assert made.python[:2] == ("invoices.retry(parse)", "invoices.retry(parse, limit=100)")
-    assert offers(done, CODE, Names(lab="here")).results == "here.attach('parse-invoices').results()"
-    assert offers(done, CODE, Names(lab="here", magic=True)).results == "%dq results parse-invoices"
+    assert offers(clean, CODE, Names(lab="here")).results == "here.attach('parse-invoices').results()"
+    assert offers(clean, CODE, Names(lab="here", magic=True)).results == "%dq results parse-invoices"
+
+
+def test_results_of_a_run_with_dead_documents_leave_them_out_and_say_so(done: RunStats) -> None:
+    """The button inserted a cell that raised RunFailed."""
+    dead = done.counts.dead
+    note = f"# without the documents that have no result: {dead} dead\n"
+
+    named = offers(done, CODE, Names(run="run"))
+    assert named.results == f'{note}run.results(errors="skip").to_frame()'
+    assert 'run.results(errors="skip").to_frame()' in named.python
+    line = offers(done, CODE, Names(lab="here", magic=True)).results
+    assert line == f"{note}%dq results parse-invoices --errors skip"
+    cancelled = replace(done, counts=replace(done.counts, dead=0, cancelled=3))
+    assert offers(cancelled, CODE, Names(run="run")).results.startswith(
+        "# without the documents that have no result: 3"
+    )
 
 
 def test_python_of_a_run_is_what_can_be_done_to_it_now(running: RunStats, done: RunStats) -> None:

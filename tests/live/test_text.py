@@ -217,3 +217,11 @@ def test_the_widest_column_gives_way() -> None:
     assert max(map(columns, lines)) <= 80
     assert lines[1].endswith("4  a41f9c")
     assert "…" in lines[1]
+
+
+def test_failures_name_the_code_that_made_them() -> None:
+    """After a retry of a part, what is left failed with the code before."""
+    lines = table_text(failures_table(Dead(90, (replace(CLASSES[0], versions=("parse v1",)),)))).split("\n")
+
+    assert lines[0].split()[-1] == "code"
+    assert lines[1].endswith("parse v1")

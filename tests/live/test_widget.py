@@ -245,6 +245,7 @@ def test_one_run_costs_less_than_40_kb_a_second(
     assert sum("code" in state for state in sent) == 0
 
 
+@pytest.mark.long
 def test_a_lab_of_a_hundred_queues_costs_less_than_40_kb_a_second(clock: Any) -> None:
     """All rows move at once."""
     scene, seconds = many_queues(), 10

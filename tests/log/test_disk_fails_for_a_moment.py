@@ -183,6 +183,7 @@ def live(image: dict[str, bytes], box: Path, name: str, number: str, failing: ra
     return life
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["open", *OPERATIONS])

@@ -75,6 +75,7 @@ def _error(lines: Path) -> str:
     return path.read_text() if path.exists() else "the child ended by itself"
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("seed", range(4))
 def test_a_killed_writer_has_lost_nothing_it_had_confirmed(
     seed: int, stranger: Stranger, disk: Path, tally: Counter[str]

@@ -56,6 +56,7 @@ def settle_all(ledger: Ledger) -> None:
         ledger.log.commit()
 
 
+@pytest.mark.cluster
 def test_on_a_full_disk_puts_are_refused_settles_go_on_and_space_comes_back(small_disk: Path, clock: FakeClock) -> None:
     """A queue that cannot be emptied because it is full is stuck for ever."""
     ledger = Ledger(Log.open(small_disk / "log", options=OPTIONS, clock=clock))
@@ -81,6 +82,7 @@ def test_on_a_full_disk_puts_are_refused_settles_go_on_and_space_comes_back(smal
     again.log.close()
 
 
+@pytest.mark.cluster
 def test_a_disk_filled_by_somebody_else_loses_nothing_confirmed(small_disk: Path, clock: FakeClock) -> None:
     """Whatever the log does then, it says so with an error of its own, and opens again when there is room."""
     log = Log.open(small_disk / "log", options=OPTIONS, clock=clock)
@@ -115,6 +117,7 @@ def test_a_disk_filled_by_somebody_else_loses_nothing_confirmed(small_disk: Path
     again.log.close()
 
 
+@pytest.mark.cluster
 def test_a_log_opens_on_a_full_disk(small_disk: Path, clock: FakeClock) -> None:
     """The reserve is there for this: otherwise what is on a full disk could not even be read."""
     ledger = Ledger(Log.open(small_disk / "log", options=OPTIONS, clock=clock))

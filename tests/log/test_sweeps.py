@@ -90,6 +90,7 @@ def newest(rest: Rest, start: str) -> str:
 # --- segments -------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @EVERY_OFFSET
 def test_a_torn_end_costs_the_torn_record_and_is_reported(
     step: int, plain: Rest, box: Path, tally: Counter[str]
@@ -98,6 +99,7 @@ def test_a_torn_end_costs_the_torn_record_and_is_reported(
     sweep(plain, last(plain), cuts(plain.bytes_of(last(plain)), step), box, tally)
 
 
+@pytest.mark.long
 @EVERY_OFFSET
 def test_a_sealed_segment_that_became_shorter_is_reported(
     step: int, plain: Rest, box: Path, tally: Counter[str]
@@ -119,6 +121,7 @@ def test_a_sealed_segment_that_became_shorter_is_reported(
     finish(wrong, cases, tally)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", ["last", "sealed"])
 def test_a_flipped_bit_costs_exactly_the_record_it_is_in(
     which: str, plain: Rest, box: Path, tally: Counter[str]
@@ -150,6 +153,7 @@ def test_a_zero_sector_costs_exactly_the_records_in_it(plain: Rest, box: Path, t
         sweep(plain, file, zeros, box, tally)
 
 
+@pytest.mark.long
 def test_garbage_behind_the_end_is_not_read(plain: Rest, box: Path, tally: Counter[str]) -> None:
     """Stale blocks of other files, and of this one."""
     for file in (last(plain), sealed(plain)):
@@ -196,6 +200,7 @@ def checkpoint_sweep(
     finish(wrong, cases, tally)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("which", "step"), [("newest", 3), ("older", 11), pytest.param("newest", 1, marks=pytest.mark.slow)]
 )
@@ -238,6 +243,7 @@ def test_with_both_checkpoints_damaged_the_log_says_so_and_loses_nothing(
 # --- manifest and other files ---------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["cut", "flipped"])
 def test_a_damaged_manifest_is_refused_and_nothing_is_deleted(
     how: str, checked: Rest, box: Path, tally: Counter[str]
@@ -313,6 +319,7 @@ def test_a_missing_segment_is_refused_and_nothing_is_deleted(checked: Rest, box:
         assert all(path in left for path in checked.image if path != file)
 
 
+@pytest.mark.long
 def test_rot_in_a_lock_or_an_epoch_file_costs_nothing(checked: Rest, box: Path, tally: Counter[str]) -> None:
     """Their names count; what is in them is for people."""
     files = [name for name in checked.image if Path(name).name.startswith(("LOCK", "EPOCH-"))]
@@ -322,6 +329,7 @@ def test_rot_in_a_lock_or_an_epoch_file_costs_nothing(checked: Rest, box: Path, 
         checkpoint_sweep(checked, file, damages, box, tally)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", [111, pytest.param(37, marks=pytest.mark.slow)])
 def test_rot_before_the_checkpoint_shows_when_it_is_read(
     step: int, checked: Rest, box: Path, tally: Counter[str]

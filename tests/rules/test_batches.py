@@ -107,6 +107,7 @@ class Beside(RuleBasedStateMachine):
         return batch.ordinal, round(batch.put_at * 1e6), batch.size, batch.place, bytes(batch.states), weights
 
 
+@pytest.mark.long
 class TestBatches(Beside.TestCase):
     """Any history of rows."""
 

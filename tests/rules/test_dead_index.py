@@ -107,6 +107,7 @@ def full(shard: Shard, run: bytes) -> None:
         lane.move(lane.batches[at], 0, 1000, State.DEAD)
 
 
+@pytest.mark.long
 def test_page_of_fifty_takes_no_longer_with_two_hundred_thousand_dead() -> None:
     """People page through failures just when there are very many of them."""
     run = b"run-of-the-tests"

@@ -7,6 +7,7 @@ import tracemalloc
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -142,6 +143,7 @@ RULES = ("*/dqlab/rules/*", "*/dqlab/frame/*", "*/sortedcontainers/*", "*/msgpac
 """Where memory is counted: a client of other tests may live in this process, in threads of its own."""
 
 
+@pytest.mark.long
 def test_failure_of_a_known_class_costs_little_memory(desk: Any) -> None:
     """A hundred thousand of them are 40 MB at most, with all that the rules note of each; kept whole they were 100."""
     n = 2000

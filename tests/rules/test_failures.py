@@ -505,3 +505,18 @@ def test_counts_are_exact_whatever_happens(steps: list[tuple[Any, ...]]) -> None
         assert shown.message == f"'{shown.fingerprint}'"
     rest = classes.other()
     assert rest.dead + sum(shown.dead for shown in classes.top()) == classes.dead
+
+
+def test_class_names_the_code_versions_whose_failures_still_stand() -> None:
+    """After a partial retry the failures of v1 that were left were shown as failures of v2."""
+    classes = FailureClasses()
+    for ordinal in range(4):
+        classes.add(replace(of_class("a"), code="v1"), dead=True, ordinal=ordinal)
+    classes.retried(0, 2)
+    assert classes.top()[0].codes == ("v1",)
+
+    classes.add(replace(of_class("a"), code="v2"), dead=True, ordinal=0)
+    assert classes.top()[0].codes == ("v1", "v2")
+
+    classes.settled_well(2, 2)
+    assert classes.top()[0].codes == ("v2",)

@@ -236,6 +236,7 @@ def test_a_shard_made_again_after_its_worker_died_knows_that_the_run_paused_itse
     assert again.halt_failing() == []
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from([ACK, FAIL, FAIL, FAIL]), min_size=1, max_size=8), max_size=8), st.integers(1, 9)

@@ -377,6 +377,7 @@ class ShardMachine(RuleBasedStateMachine):
         assert letters == [(m.id, m.ordinal, m.deliveries, m.exceptions, min(m.lives, 8)) for m in dead]
 
 
+@pytest.mark.long
 class TestShardAgainstModel(ShardMachine.TestCase):
     """Any history of calls leaves the shard and the model in the same state."""
 

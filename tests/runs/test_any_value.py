@@ -30,6 +30,7 @@ def reading(value: object) -> Any:
     return names["f"]
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", MODULES)
 def test_every_class_of_a_module_can_be_read(name: str) -> None:
@@ -108,6 +109,7 @@ for n in range(500): cycle[n] = (cycle, [cycle])
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "text",
     [

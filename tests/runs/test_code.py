@@ -561,6 +561,7 @@ def run(script: Path, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.cluster
 def test_version_is_the_same_in_every_process(tmp_path: Path) -> None:
     """Attach from another notebook compares versions; sets and addresses differ there."""
     outputs = set()
@@ -574,6 +575,7 @@ def test_version_is_the_same_in_every_process(tmp_path: Path) -> None:
     assert outputs.pop().endswith("()\n")
 
 
+@pytest.mark.cluster
 def test_functions_and_classes_of_notebook_cells_have_sources(tmp_path: Path) -> None:
     """A notebook is where all of this is used."""
     script = tmp_path / "notebook.py"

@@ -217,6 +217,7 @@ def test_what_has_changed_is_named() -> None:
     assert made(2, 3, "and").changed_since(first.parts) == ["code of f", "limit of f"]
 
 
+@pytest.mark.long
 def test_values_above_64_mb_count_by_samples_and_that_is_told() -> None:
     """Hashing what fills memory must not hold up the cell, and what was not read must not look as if it was."""
     large = f"np.arange({WHOLE // 8 + 1000}, dtype=np.int64)"
@@ -280,6 +281,7 @@ def f(x): return col("a")
     assert code_version(cell(text)["f"]).uncertain == ()
 
 
+@pytest.mark.long
 def test_value_of_very_many_parts_is_told_as_uncertain() -> None:
     """Better a sentence than a cell that describes a graph of millions of nodes for minutes."""
     found = version("[[n, [n]] for n in range(60_000)]")

@@ -26,6 +26,7 @@ def f(x):
 """
 
 
+@pytest.mark.long
 def test_values_are_listed_by_size_and_serializer() -> None:
     """A model of 240 MB that is pickled with the function goes unnoticed until the cluster is slow."""
     found = dq.explain(cell(SOURCE.format(3_000_000))["f"])

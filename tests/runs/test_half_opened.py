@@ -105,8 +105,9 @@ def test_one_that_is_attached_to_answers(queue: dq.QueuePool, other: dq.Lab, nam
 
 
 @pytest.fixture
-def cut_off(client: Client, queue: dq.QueuePool, name: str) -> str:
+def cut_off(client: Client, queue: dq.QueuePool, name: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A run that the first shard alone has, and that was cut off there: its client has gone."""
+    monkeypatch.setattr("dqlab.cluster.scheduler.clients.AWAY", 0.1)
     with dq.connect(client.scheduler.address, name="author") as author, dying():
         author.queue(queue.name).map(double, range(DOCUMENTS), name=name)
     handle = queue.handle

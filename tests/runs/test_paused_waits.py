@@ -6,6 +6,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import dqlab as dq
 from dqlab.errors import DqlabWarning, JoinStalled, WaitTimeout
 from dqlab.runs import waiting
+from dqlab.testing import Gate
 
 WAITS: dict[str, Callable[..., Any]] = {
     "wait": lambda run, **limit: run.wait(**limit),
@@ -84,8 +86,11 @@ def test_out_of_time_names_the_pause_of_the_queue_and_an_input_that_is_not_read(
     queue.close()
 
 
-def test_out_of_time_says_nothing_of_pauses_and_inputs_where_there_are_none(queue: dq.QueuePool) -> None:
-    run = queue.map(slow, [30])
+def test_out_of_time_says_nothing_of_pauses_and_inputs_where_there_are_none(
+    queue: dq.QueuePool, tmp_path: Path
+) -> None:
+    gate = Gate(tmp_path)
+    run = queue.map(gate.wait, [30])
     assert run.submitter is not None
     assert run.submitter.join(30)
 
@@ -95,14 +100,7 @@ def test_out_of_time_says_nothing_of_pauses_and_inputs_where_there_are_none(queu
     assert "paused" not in str(caught.value)
     assert "input" not in str(caught.value)
     run.cancel()
-
-
-def slow(seconds: float) -> None:
-    import time
-
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        time.sleep(0.01)
+    gate.open()
 
 
 @pytest.mark.parametrize("wait", WAITS)

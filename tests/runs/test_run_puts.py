@@ -229,8 +229,11 @@ def test_streaming_results_raises_when_they_have_no_room(cramped: dq.QueuePool) 
     assert came
 
 
-def test_streaming_results_raises_when_there_is_no_consumer(unserved: dq.QueuePool) -> None:
+def test_streaming_results_raises_when_there_is_no_consumer(
+    unserved: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As `wait` does: nothing comes by itself."""
+    monkeypatch.setattr("dqlab.runs.run.STALLED_AFTER", 1.0)
     with pytest.raises(RunStalled):
         next(iter(unserved.map(bytes, [1], consumers=None).as_completed()))
 

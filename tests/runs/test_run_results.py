@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.errors import RunFailed, WaitTimeout
+from dqlab.errors import DqlabWarning, RunFailed, WaitTimeout
 from dqlab.runs.results import Results
 from dqlab.testing import Gate
 from tests.runs.test_run_control import until
@@ -70,7 +70,8 @@ def test_reading_twice_gives_the_same(queue: dq.QueuePool) -> None:
 
 def test_run_over_nothing_is_done_with_no_results(queue: dq.QueuePool) -> None:
     """An empty folder is no error."""
-    results = queue.map(square, []).results()
+    with pytest.warns(DqlabWarning, match="no documents"):
+        results = queue.map(square, []).results()
 
     assert (len(results), list(results)) == (0, [])
 

@@ -114,6 +114,7 @@ names = st.one_of(st.sampled_from(["a", "b", "key", "", "\ud800"]), st.integers(
 values = st.one_of(st.integers(-9, 9), st.text(max_size=2), st.sampled_from(["\ud801", (1, 2)]), st.lists(st.none()))
 
 
+@pytest.mark.long
 @given(st.lists(st.tuples(names, st.dictionaries(names, values, max_size=4)), max_size=5))
 @example([("a", {"a": 1, "b": 2}), ("b", {"a": 3, "b": 4})])
 @example([(0, {0: 1, 1: 2}), (1, {0: 3, 1: 4})])

@@ -45,6 +45,7 @@ def test_frame_has_a_row_for_each_moment(timeline: Timeline) -> None:
     assert len(frame) == 360
 
 
+@pytest.mark.long
 def test_plot_draws_every_series_and_every_cell(timeline: Timeline) -> None:
     figure = timeline.plot()
 

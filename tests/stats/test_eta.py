@@ -43,6 +43,7 @@ def simulate(seed: int, n: int, slots: int, sigma: float, *, known: bool) -> Ite
             due = next((point for point in checkpoints if point > 1 - left / units), 2.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("known", [True, False], ids=["pages", "documents"])
 @pytest.mark.parametrize(("n", "slots", "sigma"), [(200, 2, 1.5), (1000, 4, 1.5), (1000, 4, 0.5), (3000, 16, 1.5)])
 def test_the_true_end_lies_in_the_band_in_three_of_four_runs(n: int, slots: int, sigma: float, known: bool) -> None:

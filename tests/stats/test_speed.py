@@ -82,6 +82,7 @@ def test_time_without_a_report_counts_while_there_is_work() -> None:
     assert speed.rate(50) == pytest.approx(1 / 50)
 
 
+@pytest.mark.long
 @given(st.lists(st.tuples(st.floats(0, 90), st.floats(0, 9), st.sampled_from([0.0, STALL, math.inf])), max_size=60))
 @example([(1.2745608625573865, 0.0, 0.0), (0.0, 1.0, 0.0), (33.0, 0.0, 0.0), (31.617826178282503, 1.0, 0.0)])
 def test_a_speed_is_never_negative_and_its_points_keep_their_order(steps: list[tuple[float, float, float]]) -> None:

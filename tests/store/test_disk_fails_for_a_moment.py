@@ -176,6 +176,7 @@ def test_a_tool_that_reads_says_what_failed_and_changes_nothing(
     assert count_files(store) == 0
 
 
+@pytest.mark.long
 @EVERY
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", CHANGING)

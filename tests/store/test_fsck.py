@@ -252,6 +252,7 @@ def test_a_newer_format_is_refused_in_a_sentence(load: Workload, store: Path, wh
     assert "Install a newer dqlab" in fsck_text(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(8))
 def test_a_whole_store_is_clean_and_stays_as_it_is(
     store: Path, clock: FakeClock, seed: int, fingerprint: Callable[[Path], str]
@@ -266,6 +267,7 @@ def test_a_whole_store_is_clean_and_stays_as_it_is(
     assert fingerprint(store) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_any_flipped_bit_is_found_and_what_can_still_be_read_is_not_called_lost(
     store: Path, clock: FakeClock, seed: int

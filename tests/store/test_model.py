@@ -257,6 +257,7 @@ class DurableMachine(ShardMachine):
         self.database.close()
 
 
+@pytest.mark.long
 class TestDurableShardAgainstModel(DurableMachine.TestCase):
     """Whatever happened before it was closed or killed, a shard comes back as the model says."""
 

@@ -155,6 +155,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(before=steps, late=st.sampled_from([TIMEOUT + 1, 100.0]), order=st.sampled_from([*ORDERS]))
 def test_log_tells_all_that_is_known_after_an_order(before: list[tuple[str, Any]], late: float, order: str) -> None:

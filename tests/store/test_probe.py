@@ -56,6 +56,7 @@ def _probed(directory: Path, marker: str) -> Probe:
     return probe(directory, marker)
 
 
+@pytest.mark.cluster
 def test_lock_of_another_process_is_seen(tmp_path: Path) -> None:
     with Marker(tmp_path) as marker, multiprocessing.get_context("spawn").Pool(1) as other:
         seen = other.apply(_probed, (tmp_path, marker.path))

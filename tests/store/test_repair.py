@@ -112,6 +112,7 @@ def test_a_whole_store_comes_out_as_it_was(store: Path, clock: FakeClock, seed: 
         new.journal.log.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_a_damaged_store_comes_out_with_all_but_the_lost_ids(
     store: Path, clock: FakeClock, seed: int, fingerprint: Callable[[Path], str]

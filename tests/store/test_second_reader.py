@@ -36,6 +36,7 @@ def agree(load: Workload, directory: Path, now: float) -> None:
     assert read.functions == ledger.functions
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(12))
 def test_a_reader_written_from_the_specification_agrees_with_the_ledger(
     store: Path, clock: FakeClock, seed: int

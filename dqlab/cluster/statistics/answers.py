@@ -68,9 +68,9 @@ class Statistics:
             await self.collector.change(since, wait)
         return self.collector.snapshot(queue, run, alerts=alerts).to_dict()
 
-    async def history(self, span: float, queue: str = "", run: str = "") -> dict[str, Any]:
+    async def history(self, span: float, queue: str = "", run: str = "", whole: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - called by name
         """Return how it was over the last `span` seconds."""
-        return self.collector.history(span, queue, run).to_dict()
+        return self.collector.history(span, queue, run, whole=whole).to_dict()
 
     async def mark(self, text: str, cell: int | None = None, queue: str = "", by: str = "") -> None:
         """Note what a person did."""

@@ -281,10 +281,10 @@ class Collector:
         self.remember()
         return self._snapshots.snapshot(queue, run, alerts)
 
-    def history(self, span: float, queue: str = "", run: str = "") -> History:
-        """Return how it was over the last `span` seconds."""
+    def history(self, span: float, queue: str = "", run: str = "", *, whole: bool = False) -> History:
+        """Return how it was over the last `span` seconds; see `histories.history`."""
         self.remember()
-        return history(self.known, span, queue, run)
+        return history(self.known, span, queue, run, whole=whole)
 
     def backlog(self, queue: str, unknown: float) -> tuple[int, float]:
         """Return how many messages are ready, unless paused, or leased, and the seconds in functions that they need.

@@ -8,7 +8,7 @@ from math import ceil, floor
 from dqlab.cluster.statistics.known import Known
 from dqlab.cluster.statistics.tracks import CLASS_MINUTES, DEPTH_MINUTES, ConsumerTrack, QueueTrack
 from dqlab.stats import History, short_name
-from dqlab.stats.history import MAX_POINTS
+from dqlab.stats.history import MAX_POINTS, Figures
 from dqlab.stats.snapshot import MAX_CONSUMERS, MAX_QUEUES
 
 __all__ = ["history"]
@@ -19,14 +19,28 @@ STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
 Series = tuple[float | None, ...]
 
 
-def history(known: Known, span: float, queue: str, run: str) -> History:
-    """Return the history of the last `span` seconds."""
+SHORTEST = 10.0
+"""Seconds of a history at least, however young the cluster is."""
+
+
+def history(known: Known, span: float, queue: str, run: str, *, whole: bool = False) -> History:
+    """Return the history of the last `span` seconds.
+
+    Parameters
+    ----------
+    whole : bool
+        For a reader rather than a chart that moves: no longer than the cluster has lived, and the last point includes
+        all that came since the one before, though its step is not over, so that rates add up to what came.
+    """
     wall = known.clock.wall()
+    if whole:
+        born = wall if known.all.ring.born is None else known.all.ring.born
+        span = max(SHORTEST, min(span, wall - born + 1.0))
     run_key = _run_key(known, queue, run)
     queue = run_key[0] if run_key else queue
     step = next((step for step in STEPS if span / step < MAX_POINTS), STEPS[-1])
     points = min(MAX_POINTS, max(2, ceil(span / step) + 1))
-    t0 = floor(wall / step) * step - (points - 1) * step
+    t0 = (floor(wall / step) + whole) * step - (points - 1) * step
     track = (known.queue_tracks.get(queue) or QueueTrack()) if queue else known.all
     gauges = dict(zip(QueueTrack.GAUGES, map(tuple, track.ring.gauges(t0, step, points)), strict=True))
     put, settled, failed = map(tuple, track.ring.rates(t0, step, points))
@@ -53,7 +67,42 @@ def history(known: Known, span: float, queue: str, run: str) -> History:
         classes={mark: tuple(each.ring.amounts(0, now=wall, slots=CLASS_MINUTES)) for mark, each in classes},
         depths={} if queue else _depths(known, wall),
         marks=tuple(known.marks_of(queue, t0)),
+        now=_now(known, queue, track),
+        most=_most(track, t0 if whole else wall - span),
     )
+
+
+def _now(known: Known, queue: str, track: QueueTrack) -> Figures:
+    if track.ring.born is None:
+        return Figures()
+    now = known.clock.monotonic()
+    own = [track] if queue else list(known.queue_tracks.values())
+    ready, delayed, leased, *_ = track.gauges
+    return Figures(
+        waiting=ready + delayed,
+        unacked=leased,
+        in_rate=sum(each.put.rate(now) or 0.0 for each in own),
+        out_rate=sum(each.settled.rate(now) or 0.0 for each in own),
+        failure_rate=sum(each.failed.rate(now) or 0.0 for each in own),
+    )
+
+
+def _most(track: QueueTrack, start: float) -> Figures:
+    """Return the largest values since an instant: by the second, and before that by minutes, each with its largest."""
+    if track.ring.born is None:
+        return Figures()
+    rows = [
+        (ready + delayed, leased, put, settled, failed)
+        for ready, delayed, leased, _, _, _, _, put, settled, failed in track.ring.finest(start)
+    ]
+    fine = track.ring.known_since
+    if start < fine:
+        minutes = track.highs.ring.finest(start)
+        rows += [(waiting, unacked, put, settled, failed) for waiting, unacked, put, settled, failed in minutes]
+    (ready,), (delayed,), (leased,), *_ = track.ring.gauges(start, 1.0, 1)  # what it was then holds until the next
+    if ready is not None and delayed is not None and leased is not None:
+        rows.append((ready + delayed, leased, 0.0, 0.0, 0.0))
+    return Figures(*map(max, zip(*rows, strict=True))) if rows else Figures()
 
 
 def _run_key(known: Known, queue: str, run: str) -> tuple[str, str] | None:

@@ -29,6 +29,7 @@ from dqlab.stats.snapshot import MAX_CLASSES
 
 __all__ = [
     "Shards",
+    "class_stats",
     "classes_of",
     "failed_by_class",
     "failures_of",
@@ -39,6 +40,7 @@ __all__ = [
     "storage_of",
     "sum_effort",
     "unacked_of",
+    "versions_of",
 ]
 
 OLDEST = 5
@@ -133,8 +135,31 @@ def mark_slow(
 
 def classes_of(lanes: Iterable[dict[str, Any]]) -> list[ClassStats]:
     """Return the failure classes of lanes, the most dead first."""
-    entries = (entry for lane in lanes for entry in lane["classes"])
-    return merged_classes(ClassStats(**{**entry, "error": shown_name(entry["error"])}) for entry in entries)
+    lanes = list(lanes)
+    codes = {lane["run"]: lane["codes"] for lane in lanes if lane["codes"]}  # of the shard with the run's record
+    return merged_classes(
+        class_stats(entry, versions_of(entry, codes.get(lane["run"], ())))
+        for lane in lanes
+        for entry in lane["classes"]
+    )
+
+
+def class_stats(entry: dict[str, Any], versions: Iterable[str]) -> ClassStats:
+    """Return a failure class as a shard reported it, with the names of its code versions."""
+    told = {name: value for name, value in entry.items() if name != "codes"}
+    return ClassStats(**{**told, "error": shown_name(entry["error"])}, versions=tuple(versions))
+
+
+def versions_of(entry: dict[str, Any], codes: Iterable[tuple[str, str]]) -> list[str]:
+    """Return which code made the failures of a class: "parse v1"; where the run's record is not known, its short hash.
+
+    Parameters
+    ----------
+    codes : iterable of (str, str)
+        Name and short hash of the run's code versions, first to newest.
+    """
+    known = {short: f"{name} v{at}" for at, (name, short) in enumerate(codes, 1)}
+    return sorted(known.get(code, code) for code in entry["codes"] if code)
 
 
 def merged_classes(classes: Iterable[ClassStats]) -> list[ClassStats]:
@@ -155,6 +180,7 @@ def _merged(old: ClassStats, new: ClassStats) -> ClassStats:
         last=max(old.last, new.last),
         key=old.key or new.key,
         failed=old.failed + new.failed,
+        versions=tuple(sorted({*old.versions, *new.versions})),
     )
 
 

@@ -6,13 +6,14 @@ with every look, goes through those that have not, and the few that ended last.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable
 from itertools import chain, islice
 from typing import Any
 
 from sortedcontainers import SortedDict
 
-from dqlab.cluster.statistics.joins import classes_of, failed_by_class, merged_classes
+from dqlab.cluster.statistics.joins import class_stats, classes_of, failed_by_class, merged_classes, versions_of
 from dqlab.cluster.transport.run_facts import sum_counts
 from dqlab.rules.states import State
 from dqlab.stats import ClassStats, Counts
@@ -81,8 +82,7 @@ class KnownLanes:
             return
         self._places[run] = record["started"]
         self._resting[record["started"], run] = None
-        for each in known.values():
-            self._sums.add(each, 1)
+        self._sums.add(known.values(), 1)
 
     def _leave(self, run: str, known: dict[int, Lane]) -> None:
         """Take a run out of everything that it is entered in."""
@@ -90,8 +90,7 @@ class KnownLanes:
         started = self._places.pop(run, None)
         if started is not None:
             del self._resting[started, run]
-            for lane in known.values():
-                self._sums.add(lane, -1)
+            self._sums.add(known.values(), -1)
         record = record_of(known.values())
         if record is not None:
             self.total -= 1
@@ -158,7 +157,7 @@ class KnownLanes:
 
     def classes(self) -> list[ClassStats]:
         """Return the failure classes, the most dead first."""
-        return merged_classes(chain(classes_of(self.working()), classes_of([{"classes": self._sums.classes.values()}])))
+        return merged_classes(chain(classes_of(self.working()), self._sums.listed()))
 
 
 class _Sums:
@@ -170,16 +169,30 @@ class _Sums:
         self.classes: dict[str, dict[str, Any]] = {}
         self._lanes: dict[str, int] = {}
         """In how many lanes a class is."""
+        self._versions: dict[str, Counter[str]] = {}
+        """In how many of them each code version has made failures of a class."""
 
-    def add(self, lane: Lane, sign: int) -> None:
-        """Add a lane, or with -1 take it away."""
+    def listed(self) -> list[ClassStats]:
+        """Return the failure classes."""
+        return [class_stats(entry, sorted(+self._versions[mark])) for mark, entry in self.classes.items()]
+
+    def add(self, lanes: Collection[Lane], sign: int) -> None:
+        """Add the lanes of a run, or with -1 take them away."""
+        record = record_of(lanes)
+        for lane in lanes:
+            self._add(lane, record["codes"] if record is not None else (), sign)
+
+    def _add(self, lane: Lane, codes: Iterable[tuple[str, str]], sign: int) -> None:
         self.counts = [total + sign * count for total, count in zip(self.counts, lane["counts"], strict=True)]
         self.failed += sign * lane["failed"]
         for entry in lane["classes"]:
             mark = entry["fingerprint"]
             self._lanes[mark] = self._lanes.get(mark, 0) + sign
+            versions = self._versions.setdefault(mark, Counter())
+            for version in versions_of(entry, codes):
+                versions[version] += sign
             if not self._lanes[mark]:
-                del self._lanes[mark], self.classes[mark]
+                del self._lanes[mark], self.classes[mark], self._versions[mark]
                 continue
             known = self.classes.get(mark)
             if known is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import add
 from typing import Any
 
 from dqlab.stats import Counts, Meter, RunState, RunStats, Speed
@@ -33,11 +34,37 @@ class _Growth:
     def __init__(self) -> None:
         self._last: tuple[float, ...] | None = None
 
-    def of(self, *totals: float) -> tuple[float, ...]:
+    def of(self, *totals: float, new: bool = False) -> tuple[float, ...]:
+        """Return the growth; the first time none, or with `new` all: what they are of began just now."""
         last, self._last = self._last, totals
         if last is None:
-            return (0.0,) * len(totals)
-        return tuple(max(0.0, new - old) for new, old in zip(totals, last, strict=True))
+            return totals if new else (0.0,) * len(totals)
+        return tuple(max(0.0, total - old) for total, old in zip(totals, last, strict=True))
+
+
+class _Highs:
+    """The largest values of each minute: a slot of a ring keeps the last of its gauges, and a sum of its flows.
+
+    `ring` has the gauges waiting and unacked, and put, settled and failed in one second.
+    """
+
+    def __init__(self) -> None:
+        self.ring = Ring(5, bands=((60.0, 1440),))
+        self._minute = self._second = -1
+        self._most: tuple[float, ...] = (0.0,) * 5
+        self._before: tuple[float, ...] = self._most
+        self._amounts: tuple[float, ...] = (0.0, 0.0, 0.0)
+
+    def note(self, wall: float, waiting: float, unacked: float, grown: tuple[float, ...]) -> None:
+        if math.floor(wall) != self._second:
+            self._second, self._amounts = math.floor(wall), (0.0, 0.0, 0.0)
+        self._amounts = tuple(map(add, self._amounts, grown))
+        if wall // 60 != self._minute:
+            self._minute, self._most = int(wall // 60), self._before
+        present = (waiting, unacked, *self._amounts)
+        self._most = tuple(map(max, self._most, present))
+        self._before = (waiting, unacked, 0.0, 0.0, 0.0)  # gauges hold into the next minute
+        self.ring.note(wall, self._most)
 
 
 class QueueTrack:
@@ -47,6 +74,8 @@ class QueueTrack:
     ----------
     ring : Ring
         Gauges ready, delayed, leased, dead, live bytes, garbage bytes, lag; flows put, settled, failed.
+    highs
+        The largest values of each minute.
     depth : Ring
         Gauge ready + delayed, by the minute.
     last_used : float or None
@@ -57,6 +86,7 @@ class QueueTrack:
 
     def __init__(self) -> None:
         self.ring = Ring(len(self.GAUGES), 3)
+        self.highs = _Highs()
         self.depth = Ring(1, bands=((60.0, DEPTH_MINUTES + 1),))
         self.put, self.failed, self.written = Meter(), Meter(), Meter()
         self.settled = Speed()
@@ -94,7 +124,9 @@ class QueueTrack:
         storage = [report["storage"] for report in reports if report["storage"]]
         if storage:
             self.written.feed(now, sum(each["written"] for each in storage))
-        grown = self._growth.of(counts.all, counts.settled, failed)
+        # The first report of a queue that was opened for the first time has what came before that report.
+        new = all(report["epoch"] == 1 for report in reports)
+        grown = self._growth.of(counts.all, counts.settled, failed, new=new)
         live, garbage = (float(sum(each[kind] for each in storage)) for kind in ("live", "garbage"))
         self.note(wall, (counts.ready, counts.delayed, counts.leased, counts.dead, live, garbage, lag), grown)
         return grown
@@ -103,13 +135,14 @@ class QueueTrack:
         """Enter one instant into the rings."""
         self.gauges = gauges
         self.ring.note(wall, gauges, grown)
+        self.highs.note(wall, gauges[0] + gauges[1], gauges[2], grown)
         self.depth.note(wall, (gauges[0] + gauges[1],))
         if self.last_used is None or grown[0] or grown[1]:
             self.last_used = wall
 
     def rings(self) -> list[Ring]:
         """Return all its rings."""
-        return [self.ring, self.depth, *(track.ring for track in self.classes.values())]
+        return [self.ring, self.highs.ring, self.depth, *(track.ring for track in self.classes.values())]
 
     def count_classes(self, wall: float, failed: dict[str, int]) -> None:
         """Note how many deliveries have ended in each failure class so far."""

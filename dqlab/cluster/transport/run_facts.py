@@ -83,7 +83,7 @@ def run_facts(
         full=any(lane["stopped"] for lane in lanes),
         trouble=trouble,
         blocked=blocked,
-        code=CodeStats(name=code["name"], short=code["short"], version=record["versions"], cell=code["cell"]),
+        code=CodeStats(name=code["name"], short=code["short"], version=len(record["codes"]), cell=code["cell"]),
         started=record["started"],
         ended=max(ends) if None not in ends else None,
         idle=max(lane["idle"] for lane in lanes),

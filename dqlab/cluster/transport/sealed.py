@@ -81,8 +81,19 @@ class SealError(Exception):
         self.reason = reason
 
 
+def _code_with_its_file(code: CodeType) -> tuple[Any, ...]:
+    return _code_again, (cloudpickle.Pickler.dispatch_table[CodeType](code), code.co_filename)
+
+
+def _code_again(reduced: tuple[Callable[..., CodeType], tuple[Any, ...]], file: str) -> CodeType:
+    make, arguments = reduced
+    return make(*arguments).replace(co_filename=file)
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """As cloudpickle's, for what it cannot do: cached functions, and modules by value for one pickle alone.
+
+    Code keeps the name of its file or cell, by which tracebacks find its lines; cloudpickle 3.1.3 leaves it out.
 
     Parameters
     ----------
@@ -94,6 +105,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     elsewhere : dict of int to (str, str)
         Objects, by identity, that only the module itself can make: (module, name).
     """
+
+    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child({CodeType: _code_with_its_file})
 
     def __init__(
         self,

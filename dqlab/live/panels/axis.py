@@ -73,7 +73,8 @@ def strip(places: Iterable[Place], start: float, end: float) -> str:
         right = 100 - (after.at - start) / (end - start) * 100 if after is not None else 0
         side = f"left:{left:.2f}%;right:{right:.2f}%" if place.kind not in ("tick", "now") else f"left:{left:.2f}%"
         rest = f"<span>{text(place.rest)}</span>" if place.rest else ""
-        pieces.append(f'<i class="{place.kind}" style="{side}"><s></s><b>{text(place.lead)}</b>{rest}</i>')
+        title = f' title="{text(f"{place.lead} {place.rest}")}"' if place.rest else ""
+        pieces.append(f'<i class="{place.kind}" style="{side}"{title}><s></s><b>{text(place.lead)}</b>{rest}</i>')
     return f'<div class="strip">{"".join(pieces)}</div>'
 
 

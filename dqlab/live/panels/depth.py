@@ -163,7 +163,7 @@ class Depth:
         for at, state in enumerate(SMALL):
             bottom = LABELS + LANE * (len(SMALL) - 1 - at)
             pieces.append(
-                f'<div class="v" style="bottom:{bottom}px">{glyph(state.field)}<span>'
+                f'<div class="v" style="bottom:{bottom}px">{glyph(state.field)}<span title="{text(state.word)}">'
                 f"{strong(count(getattr(counts, state.field)))} {text(state.word)}</span></div>"
                 f'<div class="top" style="bottom:{bottom}px">{count(round(self._tops[state]))}</div>'
             )

@@ -50,7 +50,10 @@ class Failures:
         failures = scene.snapshot.failures
         classes = failures.classes
         full = self._draw_bars(scene, classes)
-        left = [(Cell(each.error, Ink.STRONG), Cell(each.message, Ink.QUIET)) for each in classes]
+        left = [
+            (Cell(each.error, Ink.STRONG), Cell(" · ".join([*each.versions, each.message]), Ink.QUIET))
+            for each in classes
+        ]
         right = [(Cell(count(each.dead), Ink.STRONG), Cell(count(each.retrying))) for each in classes]
         note = ""
         if failures.other_classes:
@@ -70,10 +73,13 @@ class Failures:
     def table(self, scene: Scene) -> Table:
         """Return the classes, with how often each has failed in the last minute, and in all minutes shown."""
         return Table(
-            columns("class", "message", "dead", "retrying", "failed in the last minute", "failed in the last 2 h"),
+            columns(
+                "class", "message", "code", "dead", "retrying", "failed in the last minute", "failed in the last 2 h"
+            ),
             tuple(
                 (
-                    *(Cell(word) for word in (each.error, each.message, count(each.dead), count(each.retrying))),
+                    *(Cell(word) for word in (each.error, each.message, ", ".join(each.versions))),
+                    *(Cell(count(amount)) for amount in (each.dead, each.retrying)),
                     Cell(count(int(minutes[-1])) if minutes else UNKNOWN),
                     Cell(count(int(sum(minutes))) if minutes else UNKNOWN),
                 )

@@ -31,6 +31,10 @@ _SHAPES = {
 }
 
 
+SHORT = 4
+"""Characters that each cell has room for."""
+
+
 def text(value: object) -> str:
     """Return anything as HTML that reads as it is written."""
     return escape(str(value))
@@ -96,13 +100,13 @@ def cells(kind: str, table: Table) -> str:
     A note stands in a row of its own, before the total.
     """
     note = "mut beyond" if table.rows else "empty"
-    body = [_line(map(_cell, row, table.columns)) for row in table.rows]
+    body = [_row(row, table.columns) for row in table.rows]
     body += [
         _line(f'<span class="{note}">{text(each)}</span>' if at == 1 else "" for at in range(len(table.columns)))
         for each in table.notes
     ]
     if table.total:
-        body.append(_line(map(_cell, table.total, table.columns), "all"))
+        body.append(_row(table.total, table.columns, "all"))
     head = _line((text(column.title) for column in table.columns), "h")
     return f'<div class="t {kind}">{head}{"".join(body)}</div>'
 
@@ -118,6 +122,16 @@ def _line(inner: Iterable[str], name: str = "") -> str:
     return f'<div class="r {name}">{"".join(f"<span>{each}</span>" for each in inner)}</div>'
 
 
+def _row(row: Iterable[Cell], columns: Iterable[Column], name: str = "") -> str:
+    """Return a row; a text that may be cut is shown in full under the pointer."""
+    pairs = ((_title(cell.text), _cell(cell, column)) for cell, column in zip(row, columns, strict=False))
+    return f'<div class="r {name}">{"".join(f"<span{title}>{inner}</span>" for title, inner in pairs)}</div>'
+
+
+def _title(words: str) -> str:
+    return f' title="{text(words)}"' if len(words) > SHORT else ""
+
+
 def _cell(cell: Cell, column: Column) -> str:
     if cell.glyph:
         return glyph(cell.glyph)
@@ -127,4 +141,5 @@ def _cell(cell: Cell, column: Column) -> str:
     if column.bars:
         width = min(max(cell.filled, 0.0), 1.0) * 100
         return f'<i class="bar"><i style="width:{width:.0f}%"></i></i><em>{words}</em>'
-    return f'<span class="mono">{words}</span>' if column.mono else words
+    is_name = column.mono and cell.ink is not Ink.QUIET  # what stands for a name that is not known is no name
+    return f'<span class="mono">{words}</span>' if is_name else words

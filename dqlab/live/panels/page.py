@@ -108,16 +108,22 @@ SPEAKING = """const canvases = (root) => [...root.querySelectorAll("*")].flatMap
 const speak = () => document.querySelectorAll("section.card").forEach((card) => {
   const answer = eyes.document.get_model_by_name(`${card.dataset.panel}-answer`)
   const words = new DOMParser().parseFromString(answer?.text ?? "", "text/html").body.textContent
-  canvases(card).forEach((each) => {
-    each.setAttribute("role", "img")
-    each.setAttribute("aria-label", `${card.getAttribute("aria-label")}: ${words}`)
-  })
+  const [first, ...others] = canvases(card)
+  first?.setAttribute("role", "img")
+  first?.setAttribute("aria-label", `${card.getAttribute("aria-label")}: ${words}`)
+  others.forEach((each) => each.setAttribute("aria-hidden", "true"))
+  card.toggleAttribute("data-spoken", Boolean(first))
 })
 const name = () => document.querySelectorAll(".top *").forEach((each) => {
   each.shadowRoot?.querySelector("select")?.setAttribute("aria-label", "Queue")
+  each.shadowRoot?.querySelectorAll(".bk-btn").forEach((button) => {
+    button.setAttribute("aria-pressed", String(button.classList.contains("bk-active")))
+  })
 })
+document.addEventListener("click", () => setTimeout(name))
 setInterval(() => { speak(); name() }, 2000)"""
-"""Gives each chart its panel's answer as a text alternative, and the list of queues a name."""
+"""Gives each panel's drawing the panel's answer as a text alternative, once for all its layers, and the controls names
+and states."""
 LOST = """let last = Date.now()
 let written = false
 const seen = () => {

@@ -38,6 +38,8 @@ LEAST_DEAD = 0.12
 RE_SORTED = 5.0
 """Seconds that rows keep their order."""
 LEFT = ((SortBy.NAME, "run"), (SortBy.NEED, "state"), (SortBy.SHARE, "settled"))
+RIGHT_COLUMNS = columns("", "", "", "", "", "")
+"""Their heads stand apart, because they are buttons."""
 RIGHT = ((SortBy.END, "end"), (SortBy.DEAD, "dead"), (SortBy.SPEED, "speed"), (SortBy.TOOK, "took"))
 
 
@@ -133,7 +135,7 @@ class Runs:
             (Cell("", glyph=_glyph(run)), Cell(row.name, Ink.STRONG), Cell(row.state, row.ink), Cell(row.share))
             for row, run in zip(rows, runs, strict=True)
         )
-        right = [_figures(row) for row in rows]
+        right = [_figures(row, run.owner) for row, run in zip(rows, runs, strict=True)]
         notes = []
         beyond = len(stats) - len(rows) + (scene.unlisted_runs or 0)
         if beyond > 0:
@@ -143,11 +145,12 @@ class Runs:
         if not runs:
             notes = ["Nothing has been mapped here yet"]
         elif notes:
-            right.append((Cell(""),) * 5)
+            right.append((Cell(""),) * len(RIGHT_COLUMNS))
+        self._write_heads(owned=any(run.owner for run in runs))
         over = strip(_places(start, end, now), start, end) if runs else ""
         self._chart.draw(
             Table(columns("", "", "", ""), left, notes=tuple(notes)),
-            Table(columns("", "", "", "", ""), tuple(right)),
+            Table(RIGHT_COLUMNS, tuple(right)),
             over=over,
         )
 
@@ -156,12 +159,16 @@ class Runs:
         rows = run_rows(scene.snapshot, self._order.by)
         stats = {(run.queue, run.name): run for run in scene.runs}
         return Table(
-            columns("run", "queue", "state", "settled", "dead", "started", "end", "speed", "took", "code", "note"),
+            columns(
+                "run", "queue", "state", "settled", "dead", "started", "end", "speed", "took", "code", "by", "note"
+            ),
             tuple(
                 (
                     *(Cell(each) for each in (row.name, row.queue, row.state, row.share, count(row.dead))),
                     Cell(clock(row.started) if row.started else UNKNOWN),
-                    *(Cell(each) for each in (row.end, row.speed, row.took, row.code, row.why)),
+                    *(Cell(each) for each in (row.end, row.speed, row.took, row.code)),
+                    Cell(stats[row.queue, row.name].owner or UNKNOWN),
+                    Cell(row.why),
                 )
                 for row in rows
                 if (row.queue, row.name) in stats
@@ -183,7 +190,7 @@ class Runs:
         self._write_heads()
         self._stage.again()
 
-    def _write_heads(self) -> None:
+    def _write_heads(self, *, owned: bool = False) -> None:
         order, pressed = self._order, not self._stage.wall
 
         def head(named: tuple[tuple[SortBy, str], ...]) -> list[tuple[str, str, str]]:
@@ -194,7 +201,12 @@ class Runs:
             ]
 
         show(self._left_head, text=heads("jobs", "runs-order", [("", "", ""), *head(LEFT)], pressed=pressed))
-        show(self._right_head, text=heads("jobs", "runs-order", [*head(RIGHT), ("code", "", "")], pressed=pressed))
+        show(
+            self._right_head,
+            text=heads(
+                "jobs", "runs-order", [*head(RIGHT), ("code", "", ""), ("by" if owned else "", "", "")], pressed=pressed
+            ),
+        )
 
     def _draw_bars(self, scene: Scene, runs: list[RunStats], end: float) -> None:
         theme, now = self._stage.theme, scene.snapshot.at
@@ -261,13 +273,14 @@ def _glyph(run: RunStats) -> str:
     return GLYPHS.get(run.state, "running")
 
 
-def _figures(row: RunRow) -> tuple[Cell, ...]:
+def _figures(row: RunRow, owner: str) -> tuple[Cell, ...]:
     return (
         Cell(row.end, Ink.PLAIN if row.over else Ink.STRONG),
         Cell(count(row.dead + row.lost), Ink.BAD if row.dead or row.lost else Ink.QUIET),
         Cell(f"{rate(row.rate)} {row.unit}/s" if row.rate is not None else UNKNOWN),
         Cell(row.took),
         Cell(row.code or row.why, Ink.QUIET),
+        Cell(owner, Ink.QUIET),
     )
 
 

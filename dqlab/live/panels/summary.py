@@ -16,6 +16,10 @@ Figure = tuple[str, str, str, str, str]
 """Label, figure, unit, second line, and the class of both when they need attention."""
 
 
+LONG = 7
+"""Characters of a figure, from which it is smaller: it is never cut."""
+
+
 class Summary:
     """Seven figures in one line, or in two or four columns where it is narrow."""
 
@@ -41,6 +45,7 @@ class Summary:
 def _html(figure: Figure) -> str:
     label, value, of, second, kind = figure
     loud, below = ("bad", "") if kind == "bad" else ("", kind)
+    loud += " long" if len(value) > LONG else ""
     return (
         f'<div><div class="lab">{text(label)}</div><div class="v {loud}">{text(value)}<small>{text(of)}</small></div>'
         f'<div class="lab {below}">{text(second)}</div></div>'

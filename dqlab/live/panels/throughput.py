@@ -89,7 +89,8 @@ class Throughput:
                 for name in names
             ]
         else:
-            left = [_name(name, each) for name, each in named.items()]
+            several = any(name != each.name for name, each in named.items())
+            left = [_name(each, several=several) for each in named.values()]
             right = [_numbers(each, paged=paged) for each in listed]
         heads = columns("slowest first" if names else "", "", "")
         figures = (*columns(unit, "documents/s" if paged else ""), Column("idle", bars=True), Column("unacked"))
@@ -207,11 +208,13 @@ def _line_of(consumer: ConsumerStats, history: History) -> str:
     return full if full in history.consumers else consumer.name
 
 
-def _name(name: str, consumer: ConsumerStats) -> Line:
+def _name(consumer: ConsumerStats, *, several: bool) -> Line:
+    """Return what names a consumer: what differs between neighbours stands first, as the end is cut."""
+    where = f"{consumer.queue} \N{MIDDLE DOT} {consumer.worker}" if several else consumer.worker
     return (
         Cell("", glyph="slow" if consumer.slow or _is_stuck(consumer) else ""),
-        Cell(name, Ink.STRONG),
-        Cell(consumer.worker, Ink.QUIET),
+        Cell(consumer.name, Ink.STRONG),
+        Cell(where, Ink.QUIET),
     )
 
 

@@ -54,7 +54,7 @@ class Tokens:
     @property
     def gutter(self) -> int:
         """Pixels right of a chart, for its latest values."""
-        return 114 if self.scale > 1 else 92
+        return 148 if self.scale > 1 else 124
 
     @property
     def small(self) -> str:

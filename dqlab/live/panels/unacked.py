@@ -25,7 +25,7 @@ __all__ = ["UnackedMessages"]
 BINS = len(AGE_EDGES) + 1
 LISTED = 3
 NOBODY = '<div class="strip"><i class="empty">No message is held by a consumer</i></div>'
-RENEWAL = "past here only by renewal"
+RENEWAL = "by renewal only"
 
 
 class UnackedMessages:
@@ -130,7 +130,7 @@ class UnackedMessages:
         names = ("x", "y", "text", "align", "shift", "lift")
         fill(self._notes, **{name: [note[at] for note in notes] for at, name in enumerate(names)})
         fill(self._line, x=[_place(unacked.timeout)] if unacked.timeout else [])
-        renewal = [Place(_place(unacked.timeout), f"{_seconds(unacked.timeout)}:", RENEWAL)] if unacked.timeout else []
+        renewal = [Place(_place(unacked.timeout), _seconds(unacked.timeout), RENEWAL)] if unacked.timeout else []
         show(self._above, text=strip(renewal, 0, BINS) if scene.queue.counts.leased or unacked.total else NOBODY)
 
 
@@ -172,14 +172,14 @@ def _facts(unacked: Unacked) -> str:
 def _table(snapshot: Snapshot) -> str:
     rows = tuple(
         (
-            Cell(held.document),
+            Cell(held.document, Ink.PLAIN if lease.document else Ink.QUIET),
             Cell(held.consumer),
             Cell(held.held, Ink.WARN if held.late else Ink.PLAIN),
             Cell(held.ends_in),
             Cell(held.renewals),
             Cell(held.delivery),
         )
-        for held in held_rows(snapshot)[:LISTED]
+        for held, lease in zip(held_rows(snapshot)[:LISTED], snapshot.unacked.oldest, strict=False)
     )
     heads = (Column("longest held", mono=True), *columns("by", "held", "lease ends in", "renewals", "delivery"))
     return cells("oldest", Table(heads, rows)) if rows else ""

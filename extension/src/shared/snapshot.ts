@@ -78,6 +78,7 @@ const run = record({
   consumers: number(),
   classes: list(failureClass),
   classes_total: number(),
+  owner: text(),
   eta: optional(record({ p10: number(), p50: number(), p90: number() }))
 });
 const consumer = record({
@@ -172,6 +173,14 @@ export const snapshotReader = record({
 
 const series = plain<(number | null)[]>([]);
 
+const figures = record({
+  waiting: maybe<number>(),
+  unacked: maybe<number>(),
+  in_rate: maybe<number>(),
+  out_rate: maybe<number>(),
+  failure_rate: maybe<number>()
+});
+
 export const historyReader = record({
   t0: number(),
   step: number(),
@@ -191,7 +200,9 @@ export const historyReader = record({
   idle: mapping(series),
   classes: mapping(plain<number[]>([])),
   depths: mapping(series),
-  marks: list(mark)
+  marks: list(mark),
+  now: figures,
+  most: figures
 });
 
 export type Snapshot = Read<typeof snapshotReader>;

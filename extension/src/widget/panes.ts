@@ -111,6 +111,7 @@ export function failuresPane(context: Context): Pane {
       },
       word('dq-wide', 'dq-mono', 'message', 'message'),
       word('dq-wide', 'dq-mono', 'at', 'at', 'dq-c3'),
+      word('dq-wide', 'dq-mono', 'code', 'code'),
       word('dq-num', 'dq-bad', 'dead', 'dead'),
       word('dq-num', '', 'retrying', 'retrying'),
       word('dq-wide', 'dq-mono', 'one document', 'document')
@@ -124,6 +125,7 @@ export function failuresPane(context: Context): Pane {
     keys: { Enter: (line) => toggle(line.dataset.fingerprint), ' ': (line) => toggle(line.dataset.fingerprint) },
     stops: 'tr[data-fingerprint]'
   });
+  mark(made.element, 'role', 'treegrid'); // rows of a plain table cannot be said to be open
   const more = text('div', 'dq-rest', '');
   const ordered = steady<FailureRow>(made.body, (row) => row.fingerprint);
   const now = () => context.part('failures');

@@ -81,6 +81,8 @@ export interface FailureRow {
   dead: string;
   retrying: string;
   document: string;
+  /** Which code failed so: "parse v1". */
+  code: string;
   seen: string;
   retry: string;
   /** Which code that takes, and how it would take other code. */

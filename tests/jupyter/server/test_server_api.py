@@ -256,6 +256,7 @@ def test_our_panels_are_all_named() -> None:
     assert list(OURS) == [f"individual-dq-{name}" for name in PANELS]
 
 
+@pytest.mark.cluster
 def test_extension_loads_neither_dask_nor_what_draws() -> None:
     """Jupyter's start waits for it, with or without a cluster."""
     code = "import sys, dqlab.jupyter.server.api as r; print(*sorted({m.partition('.')[0] for m in sys.modules}))"

@@ -108,6 +108,7 @@ def test_every_field_of_every_report_may_hold_anything(text: str, clock: Any) ->
     assert not any("<b onload" in run_html(run_view(run)) for run in hall.snapshot().runs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", [text for text in NASTY_TEXTS if len(text) < 1_000], ids=repr)
 def test_panels_draw_any_text(text: str, clock: Any) -> None:
     """They are one page for all queues: what one of them brings along must not cost the others their picture."""

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
 from dqlab.live.panels.page import PANELS
+from dqlab.live.panels.scene import scene
 from dqlab.stats import Counts, RunState, RunStats, Snapshot
 
 Open = Callable[..., Any]
@@ -30,6 +31,11 @@ def ended(feed: Any) -> list[RunStats]:
     return ended
 
 
+def panel_scene(feed: Any) -> Any:
+    """What the panel of all queues draws now."""
+    return scene(feed.now, feed.past, 1800.0, "", "")
+
+
 def bars(page: Any) -> list[tuple[str, str, float]]:
     """Name, colour and length of each bar."""
     data = page.panels[0]._bars.data
@@ -43,6 +49,7 @@ def names(page: Any, expected: list[str]) -> list[str]:
     return sorted(expected, key=lambda name: left.index(f"<b>{name}</b>"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wall", [False, True])
 def test_a_run_with_dead_documents_is_never_green(open_page: Open, ended: list[RunStats], *, wall: bool) -> None:
     """From afar the wall showed a green tick for 10,000 dead of 10,000, and "3 done"."""
@@ -92,6 +99,20 @@ def test_runs_are_sorted_by_the_column_that_is_pressed_and_backwards_by_the_seco
     assert names(page, every) == ["all-dead", "clean", "one-dead"]
     order.value = "<nonsense>"
     assert names(page, every)[-1] == "clean"
+
+
+def test_a_run_names_who_made_it(open_page: Open, feed: Any) -> None:
+    """On a cluster that several people share, the first question about a run that fails is whose it is."""
+    first, *others = feed.now.runs
+    feed.change(runs=(replace(first, owner="ana, invoices.ipynb"), *others))
+    panel = open_page("runs").panels[0]
+
+    assert ">by</span>" in panel._right_head.text
+    assert '<span class="mut">ana, invoices.ipynb</span>' in panel._chart.right.text
+    table = panel.table(panel_scene(feed))
+    owners = {row[0].text: row[-2].text for row in table.rows}
+    assert owners["parse-invoices"] == "ana, invoices.ipynb"
+    assert owners["ocr-scans"] == "\N{EN DASH}"
 
 
 def test_a_wall_has_no_buttons_in_its_table(open_page: Open) -> None:

@@ -29,6 +29,7 @@ def words(page: Any) -> str:
     return "\n".join(model.text for model in page.doc.select({"type": Div}))
 
 
+@pytest.mark.long
 def test_figures_say_whether_they_are_of_a_run_a_queue_or_all(open_page: Open, feed: Any) -> None:
     """ "Dead 323" of the newest run stood above "690 dead" of the queue."""
     now = feed.now

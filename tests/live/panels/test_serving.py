@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -62,6 +62,7 @@ def dask_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(dashboard.applications, url, raising=False)
 
 
+@pytest.mark.cluster
 def test_pages_come_to_a_scheduler_that_runs_and_go_again(feed: Any) -> None:
     """Who connects to a cluster that somebody else started has panels too; who leaves takes them along."""
 
@@ -92,6 +93,7 @@ def test_pages_come_to_a_scheduler_that_runs_and_go_again(feed: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.cluster
 def test_a_scheduler_that_has_the_pages_already_does_not_get_them_twice(feed: Any) -> None:
     """Preloaded, then connected to: one entry each in the navigation."""
 
@@ -114,6 +116,7 @@ def test_a_scheduler_that_has_the_pages_already_does_not_get_them_twice(feed: An
     asyncio.run(main())
 
 
+@pytest.mark.cluster
 def test_pages_obey_the_prefix_of_the_dashboard(feed: Any) -> None:
     """Behind a proxy all addresses begin with the same words."""
 
@@ -127,6 +130,7 @@ def test_pages_obey_the_prefix_of_the_dashboard(feed: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.cluster
 def test_a_dashboard_that_is_built_otherwise_gets_no_pages(feed: Any) -> None:
     """A new Bokeh may move what we use; queues work nevertheless, and one line says what is missing."""
 
@@ -175,6 +179,7 @@ def test_sessions_leave_nothing_behind(feed: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.cluster
 def test_each_scheduler_of_a_process_shows_its_own_metrics(feed: Any, crowd: Any) -> None:
     """Prometheus asks the notebook's scheduler; another one in the same process must not answer for it."""
 
@@ -216,6 +221,7 @@ def test_a_preloaded_scheduler_has_dqlab_before_anybody_connects() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.cluster
 def test_importing_dqlab_leaves_the_import_system_as_it_was() -> None:
     """A finder of ours would be in every traceback of a failed import, in processes that show no panel."""
     script = "import sys; before = list(sys.meta_path); import dqlab; sys.exit(sys.meta_path != before)"
@@ -239,6 +245,7 @@ def test_only_the_command_that_starts_a_scheduler_loads_what_draws(command: list
     assert _starts_a_scheduler(command) is draws
 
 
+@pytest.mark.cluster
 def test_importing_panels_loads_no_bokeh() -> None:
     """The registry names them in its configuration; a scheduler without Bokeh works as well."""
     script = "import sys, dqlab.live.panels, dqlab.preload; sys.exit('bokeh' in sys.modules)"
@@ -321,19 +328,20 @@ def test_a_frame_is_one_message(feed: Any) -> None:
             socket, connection = await browse(started, "/dq")
             storage = connection.session.document.get_model_by_name("storage-answer").id
             frames: list[list[Any]] = [[]]
-            async with asyncio.timeout(60):
-                while len(frames) < 4:
-                    failures = replace(feed.now.failures, per_minute=feed.seq)
-                    # Seen in the figure each time, whatever it is rounded to.
-                    stored = replace(feed.now.storage, live=feed.now.storage.live + 1_000_000_000)
-                    feed.change(at=feed.now.at + 1, failures=failures, storage=stored)
-                    frames[-1].append(await socket.read_message())
-                    if isinstance(frames[-1][-1], str) and storage in frames[-1][-1]:
-                        frames.append([])
+            with closing(socket):
+                async with asyncio.timeout(60):
+                    while len(frames) < 4:
+                        failures = replace(feed.now.failures, per_minute=feed.seq)
+                        # Another percentage each time, however many messages the first picture takes.
+                        part = feed.seq % 97
+                        stored = replace(feed.now.storage, live=part * 10_000_000, garbage=(97 - part) * 10_000_000)
+                        feed.change(at=feed.now.at + 1, failures=failures, storage=stored)
+                        frames[-1].append(await socket.read_message())
+                        if isinstance(frames[-1][-1], str) and storage in frames[-1][-1]:
+                            frames.append([])
             last = frames[-2]
             assert len(last) == 3
             assert all(isinstance(fragment, str) for fragment in last)  # arrays are in the text, not beside it
             assert connection.session.document.get_model_by_name("failures-answer").id in last[-1]
-            socket.close()
 
     asyncio.run(main())

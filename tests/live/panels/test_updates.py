@@ -42,11 +42,13 @@ def size(event: Any) -> int:
     return len(message.content_json) + sum(len(buffer.to_bytes()) for buffer in message.buffers)
 
 
+@pytest.mark.long
 def test_nothing_is_sent_when_nothing_has_changed(open_page: Open, clock: Any) -> None:
     """A page that somebody forgot in a tab costs nothing."""
     assert sum(live(open_page(queue="pages"), clock, 10)) == 0
 
 
+@pytest.mark.long
 def test_a_page_that_nobody_sees_is_left_as_it_is(open_page: Open, feed: Any, clock: Any) -> None:
     """Twenty tabs lie behind one another: one of them is looked at."""
     page = open_page(queue="pages")
@@ -168,6 +170,7 @@ def test_the_whole_run_is_shown_from_its_start(open_page: Open, feed: Any) -> No
     assert feed.histories[-1] == (1440.0, "pages", "")
 
 
+@pytest.mark.long
 def test_a_young_run_fills_its_charts(open_page: Open, feed: Any, clock: Any) -> None:
     """A tab opened a minute after the start shows that minute, and later half an hour."""
     begun = feed.now.runs[0].started
@@ -182,6 +185,7 @@ def test_a_young_run_fills_its_charts(open_page: Open, feed: Any, clock: Any) ->
         assert feed.histories[-1][0] == 1800.0  # without a run nobody knows since when
 
 
+@pytest.mark.long
 def test_a_held_page_stands_still_and_counts_what_it_misses(open_page: Open, feed: Any, clock: Any) -> None:
     """To read a number it must not run away."""
     page = open_page()

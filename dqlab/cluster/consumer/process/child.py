@@ -21,7 +21,7 @@ from typing import Any, Self
 from dqlab import platforms
 from dqlab.cluster.consumer.process.pipes import TURN, LastWords, Record, Records, Say, record
 from dqlab.cluster.consumer.running.chunk import Done
-from dqlab.cluster.consumer.running.execution import Origin, Work, fail_all, run_calls
+from dqlab.cluster.consumer.running.execution import Origin, Work, end_if_forked, fail_all, run_calls
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.transport.wire import unpack
 from dqlab.documents import Document
@@ -118,6 +118,7 @@ class Turns:
 
     def append(self, done: Done) -> None:
         """Report the outcome of a message, in one piece, before the next is taken."""
+        end_if_forked()
         turn, outcome, payload, key = done
         self._payload = b""
         self._say(record(Say.OUTCOME, turn, payload, outcome=outcome, key=key))

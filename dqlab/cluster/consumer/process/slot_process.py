@@ -39,6 +39,7 @@ NAP_S = 0.0005, 0.01
 """Shortest and longest time in which outcomes may pile up: to wake for each costs as much as a short function."""
 AHEAD_MOST = 256
 AHEAD_BYTES = 1 << 20
+_OUTCOMES = frozenset(Outcome)
 STARTING_S = 60.0
 OPENING_S = 60.0
 """Seconds that a function may take to be opened, where messages have a timeout: its imports come once."""
@@ -114,6 +115,8 @@ class _Passage:
         self._still = False
         """The one that runs takes long: nothing more is given before it has ended."""
         self._timing = False
+        self._mixed_up = False
+        """The process reported what it was not asked: nothing that it reports counts any more."""
 
     def run(self) -> None:
         """Run what is left."""
@@ -207,7 +210,9 @@ class _Passage:
         for said in child.receive(self._patience()):
             self._hear(child, said)
         now = time.monotonic()
-        if child.gone:
+        if self._mixed_up:
+            self._end(ProcessDied(how="reported outcomes out of turn: something else wrote to its pipe"))
+        elif child.gone:
             self._end(None)
         elif self._given:
             self._look(child, now)
@@ -221,12 +226,21 @@ class _Passage:
         return wait
 
     def _hear(self, child: Child, said: Record) -> None:
+        if self._mixed_up:
+            return
         self._since = time.monotonic()
         if said.say == Say.READY:
             child.ready = True
             self._time(running=True)
         elif said.say == Say.OPENED:
             child.opening = False
+        elif (
+            said.say != Say.OUTCOME
+            or not self._given
+            or said.turn != self._given[0][0]
+            or said.outcome not in _OUTCOMES
+        ):
+            self._mixed_up = True
         else:
             self._still = False
             _, index = self._given.popleft()
@@ -294,7 +308,7 @@ class _Passage:
         if slot.fruitless >= FRUITLESS and (next_one := self._next()) is not None:
             slot.fruitless = 0
             self._charge(child, 0, next_one, ProcessDied(how=f"{how_it_ended(status)} before it began"), 0.0)
-        self._still, slot.ahead = False, 1
+        self._still, self._mixed_up, slot.ahead = False, False, 1
         slot.close()
         self._time(running=False)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import inspect
+import os
 import pickle
 import time
 from collections import deque
@@ -38,6 +39,7 @@ __all__ = [
     "Queued",
     "Work",
     "cancelled",
+    "end_if_forked",
     "fail_all",
     "is_coroutine",
     "run_calls",
@@ -111,6 +113,7 @@ class Queued(Protocol):
 
     running: int | None
     document: tuple[int, str] | None
+    stopped: bool
 
     @property
     def kind(self) -> Kind: ...  # noqa: D102
@@ -123,9 +126,6 @@ class Queued(Protocol):
 
     @property
     def cancelled(self) -> Container[int | None]: ...  # noqa: D102
-
-    @property
-    def stopped(self) -> bool: ...  # noqa: D102
 
     def messages(self) -> _Payloads:
         """Return what holds each message's bytes."""
@@ -154,6 +154,36 @@ def cancelled() -> bool:
         return False
     chunk, index = here
     return (chunk.running if index is None else index) in chunk.cancelled
+
+
+_forked = False
+"""Whether this process is a copy that a function made of its process by forking."""
+_CAME_BACK = (
+    b"dqlab: a function forked, and returned or raised in the child too. The child ends here; the message's outcome is "
+    b"that of the parent. End children with os._exit().\n"
+)
+
+
+def _note_fork() -> None:
+    global _forked
+    here = running.get()
+    if here is not None:  # the function that runs here forked; workers are forked too, before they run any
+        _forked = True
+        here[0].stopped = True
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def end_if_forked() -> None:
+    """End a copy of the process that a function forked, when the function comes back in it.
+
+    The chunk, its messages and the pipes or sockets for its outcomes belong to the original: a copy that went on would
+    run messages twice and mix its outcomes among those of others.
+    """
+    if _forked:
+        os.write(2, _CAME_BACK)
+        os._exit(1)
 
 
 def run_chunk(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> None:
@@ -237,6 +267,7 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:
             finish(_failed(index, error, origin, work.code, key, clock() - started))
         else:
             finish((index, ACK, payload, key))
+    end_if_forked()
     chunk.running = None
     running.set(None)
 
@@ -343,6 +374,7 @@ class Coroutines:
                 done: Done = index, Outcome.RETURN, b"", None
             else:
                 done = await self._run(flight, index)
+                end_if_forked()
             if flight.hands.pop(index, None) is not hand:
                 return  # abandoned
             chunk.done.append(done)

@@ -67,7 +67,7 @@ export function classPane(model: FailuresModel, insert: (...cells: string[]) => 
       { title: 'deliveries', kind: 'dq-num', cell: 'dq-deliveries', text: (row) => count(row.deliveries) },
       { title: 'code', cell: 'dq-quiet dq-version', text: (row) => model.versionOf(row.version) },
       { title: 'when', kind: 'dq-num', cell: 'dq-quiet dq-at', text: (row) => age(row.when, Date.now() / 1000) },
-      { title: '', kind: 'dq-tools', make: (row) => [moreOf(row)] }
+      { title: 'more', kind: 'dq-tools', make: (row) => [moreOf(row)] }
     ],
     keyOf: (row) => row.id,
     create: (line, row) => line.addEventListener('click', () => choose(String(row.id))),

@@ -43,7 +43,7 @@ export class FailuresView extends Widget {
     this.failures = new FailuresModel(client, service, scope, () => !this.isVisible || document.hidden);
     this.table = classesTable(this.failures);
     this.pane = classPane(this.failures, options.insert);
-    const header = make('header', {}, text('h1', '', 'Failures'), this.sentence, make('span', { class: 'dq-grow' }), text('span', 'dq-quiet dq-aside', 'grouped by traceback'));
+    const header = make('header', { role: 'group' }, text('h1', '', 'Failures'), this.sentence, make('span', { class: 'dq-grow' }), text('span', 'dq-quiet dq-aside', 'grouped by traceback'));
     const code = make('div', { class: 'dq-python' }, this.python, button('Copy as Python', 'dq-link', () => copy(this.failures.python)));
     const left = make('div', { class: 'dq-left' }, header, this.notice, this.chart.element, this.table.element);
     left.append(make('span', { class: 'dq-fill' }), make('div', { class: 'dq-foot' }, this.said, this.actions, code));

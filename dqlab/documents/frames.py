@@ -1,0 +1,436 @@
+"""Rows of frames in memory as documents: pandas, polars, Arrow.
+
+Owns reading a frame piece by piece, what its values become, and the version of a row. Imports none of these libraries:
+who has a frame has imported them.
+
+In a pandas frame None, NaN, NaT and NA all mean that a value is missing, and become None, as in the Parquet file that
+pandas would write of it. polars and Arrow tell null from NaN, and so do their rows.
+"""
+
+from __future__ import annotations
+
+import marshal
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+from dqlab.config import nbytes, option
+from dqlab.documents.arrow_values import plain
+from dqlab.documents.columns import check_columns, chosen
+from dqlab.documents.document import Document, made
+from dqlab.documents.keys import Keys, key_of_row
+from dqlab.documents.parts import Inline
+from dqlab.documents.sources import Look
+from dqlab.errors import BadOption, in_words
+
+__all__ = ["FrameRows", "Table", "largest_row", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
+
+ROWS_AT_ONCE = 1000
+"""Rows that become Python objects in one go; and at most so many values:"""
+VALUES_AT_ONCE = 200_000
+_ROOM = 1 << 10
+"""Bytes of a message besides the values of its row."""
+_tuple = tuple.__new__
+
+
+@dataclass(frozen=True)
+class Table:
+    """A frame, as far as rows are made of it.
+
+    Attributes
+    ----------
+    kind : str
+        What errors call it.
+    names : list
+        Labels of its columns.
+    read : callable
+        From (start, stop) and the positions of columns to a list of values for each of these.
+    index : callable or None
+        From (start, stop) to the labels of rows; None if they are positions.
+    count : int
+        Rows.
+    """
+
+    kind: str
+    names: list[Any]
+    read: Callable[[int, int, Sequence[int]], list[list[Any]]]
+    index: Callable[[int, int], list[Any]] | None
+    count: int
+
+
+class FrameRows:
+    """All rows of a frame, or of several that come one after another.
+
+    Parameters
+    ----------
+    tables : callable
+        Returns the frames, in order, each time.
+    key : object
+        Label of the column with the keys; None: the index of pandas, else positions.
+    columns : iterable or None
+        Labels of the columns that rows have; None for all.
+    kind : str
+        The type of what was given.
+    label : str
+        The name of the constructor.
+    """
+
+    repeats = True
+
+    def __init__(self, tables: Callable[[], Iterable[Table]], key: Any, columns: Any, kind: str, label: str) -> None:
+        self._tables_again, self._key, self._columns = tables, key, chosen(columns)
+        words = [f"<{kind}>", *([] if key is None else [f"key={key!r}"])]
+        words += [] if self._columns is None else [f"columns={self._columns!r}"]
+        self.label, self._where = f"Documents.{label}({', '.join(words)})", f"<{kind}>"
+
+    @classmethod
+    def of(cls, table: Table, key: Any, columns: Any, kind: str, label: str) -> FrameRows:
+        """Return the rows of one frame; checks its names."""
+        rows = cls(lambda: (table,), key, columns, kind, label)
+        rows._check(table)
+        return rows
+
+    def looks(self) -> Iterator[Look]:
+        """Name the rows; they become Python objects a thousand at a time."""
+        keys = Keys(self._keys)
+        for table, before in self._tables():
+            for block in self._blocks(table, before):
+                for at in range(block.count):
+                    yield partial(self._look, block, at, keys)
+
+    def _look(self, block: _Block, at: int, keys: Keys) -> Document:
+        key = self._key_at(block, at)
+        if block.named:
+            keys.add(key)
+        return block.layout.document(key, block.rows()[at])
+
+    def documents(self) -> Iterator[Document]:
+        """List the rows; the same as all looks at half of their cost, for nothing is skipped."""
+        keys = Keys(self._keys)
+        for table, before in self._tables():
+            for block in self._blocks(table, before):
+                labels = [self._key_at(block, at) for at in range(block.count)]
+                if block.named:
+                    keys.add_all(labels)
+                yield from map(block.layout.document, labels, block.rows())
+
+    def _tables(self) -> Iterator[tuple[Table, int]]:
+        before = 0
+        for table in self._tables_again():
+            yield table, before
+            before += table.count
+
+    def _blocks(self, table: Table, before: int) -> Iterator[_Block]:
+        names, positions = self._check(table)
+        layout = _Layout(names)
+        step = max(1, min(ROWS_AT_ONCE, VALUES_AT_ONCE // max(1, len(names))))
+        for start in range(0, table.count, step):
+            yield _Block(table, start, min(start + step, table.count), before, positions, self._key, layout)
+
+    def _key_at(self, block: _Block, at: int) -> str | int:
+        keys = block.keys()
+        if keys is None:
+            return block.first + at
+        key = keys[at]
+        if type(key) is str or type(key) is int:
+            return key
+        return key_of_row(key, self._column, self._where, block.first + at)
+
+    @property
+    def _column(self) -> Any:
+        return "index" if self._key is None else self._key
+
+    def _keys(self) -> Iterator[tuple[str | int, str]]:
+        for table, before in self._tables():
+            for block in self._blocks(table, before):
+                for at in range(block.count):
+                    yield self._key_at(block, at), f"row {block.first + at}"
+
+    def _check(self, table: Table) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+        """Return the names of what rows have, and their positions in the frame."""
+        names = table.names if self._columns is None else self._columns
+        check_columns([*names, *([] if self._key is None else [self._key])], table.names, table.kind)
+        return tuple(names), tuple(map(table.names.index, names))
+
+
+class _Layout:
+    """What the rows of a table have in common: names, what their versions begin with, and how large they may be."""
+
+    def __init__(self, names: tuple[Any, ...]) -> None:
+        named = _content(names)
+        self._names, self._seed = names, blake2b(named, digest_size=16)
+        self._limit = largest_row() - len(named)
+
+    def document(self, key: str | int, values: tuple[Any, ...]) -> Document:
+        """Return a row as a document; without its values if they do not fit into a message."""
+        content = _content(values)
+        hashed = self._seed.copy()
+        hashed.update(content)
+        sent = values if len(content) <= self._limit else len(content)
+        return made(key, "", hashed.hexdigest(), None, _tuple(Inline, (self._names, sent)))
+
+
+class _Block:
+    """Some rows of a table, made Python when the first of them is asked for."""
+
+    def __init__(
+        self, table: Table, start: int, stop: int, before: int, positions: Sequence[int], key: Any, layout: _Layout
+    ) -> None:
+        self._table, self._start, self._stop, self._positions, self._key = table, start, stop, positions, key
+        self.layout, self.first, self.count = layout, before + start, stop - start
+        self.named = key is not None or table.index is not None
+        """Whether keys are those of a column or an index, and may repeat."""
+        self._rows: list[tuple[Any, ...]] | None = None
+        self._keys: list[Any] | None = None
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Return the values of all rows."""
+        if self._rows is None:
+            columns = self._table.read(self._start, self._stop, self._positions)
+            self._rows = list(zip(*columns, strict=True)) if columns else [()] * self.count
+        return self._rows
+
+    def keys(self) -> list[Any] | None:
+        """Return the keys of all rows; None if they are positions."""
+        if self._keys is None and self.named:
+            if self._key is not None:
+                at = self._table.names.index(self._key)
+                (self._keys,) = self._table.read(self._start, self._stop, (at,))
+            elif self._table.index is not None:
+                self._keys = self._table.index(self._start, self._stop)
+        return self._keys
+
+
+def largest_row() -> int:
+    """Return how many bytes the values of a row may take in a message."""
+    return nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes") - _ROOM
+
+
+# --- versions -------------------------------------------------------------------------------
+
+
+def _content(values: tuple[Any, ...]) -> bytes:
+    """Return values as bytes that are the same in every process; pickles differ by what happens to be one object."""
+    try:
+        return marshal.dumps(values, 2)
+    except ValueError:
+        return marshal.dumps(tuple(map(_spelled, values)), 2)
+
+
+_BY_REPR = (datetime, date, time, timedelta, Decimal)
+
+
+def _spelled(value: Any) -> Any:
+    """Return a value made of what `marshal` writes."""
+    kind = type(value)
+    if kind in (str, int, float, bool, bytes, complex, type(None)):
+        return value
+    if kind in (list, tuple):
+        return kind.__name__, tuple(map(_spelled, value))
+    if kind is dict:
+        return "dict", tuple((_spelled(key), _spelled(each)) for key, each in value.items())
+    if kind in (set, frozenset):
+        return kind.__name__, tuple(sorted(marshal.dumps(_spelled(each), 2) for each in value))
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(value, _BY_REPR):
+        return name, repr(value)
+    try:
+        return name, pickle.dumps(value, 5)
+    except Exception as error:  # noqa: BLE001 - a message that cannot be made of it is refused with its position
+        return name, in_words(error)
+
+
+# --- frames ---------------------------------------------------------------------------------
+
+
+def rows_of_frame(frame: Any, key: Any, columns: Any) -> FrameRows:
+    """Return the rows of a frame in memory."""
+    return FrameRows.of(table_of(frame), key, columns, type(frame).__name__, "from_frame")
+
+
+def rows_of_dask(collection: Any, key: Any, columns: Any) -> FrameRows:
+    """Return the rows of a Dask DataFrame, or of a bag of dicts, computed partition by partition.
+
+    Raises
+    ------
+    BadOption
+        It is neither.
+    """
+    kind = type(collection).__name__
+    if not hasattr(collection, "__dask_graph__") or not hasattr(collection, "to_delayed"):
+        problem = "is not a DataFrame or bag of Dask. Nothing was listed. A frame in memory: dq.Documents.from_frame."
+        raise BadOption(option="collection", value=kind, problem=problem)
+
+    def tables() -> Iterator[Table]:
+        for delayed in collection.to_delayed():
+            part = delayed.compute()
+            yield (
+                _of_records(list(part)) if isinstance(part, Iterable) and not hasattr(part, "iloc") else table_of(part)
+            )
+
+    names = getattr(collection, "columns", None)
+    if names is not None:
+        wanted = [*(chosen(columns) or ()), *([] if key is None else [key])]
+        check_columns(wanted, list(names), "dask DataFrame")
+    return FrameRows(tables, key, columns, kind, "from_dask")
+
+
+def rows_of_hf(dataset: Any, key: Any, columns: Any) -> FrameRows:
+    """Return the rows of a dataset of Hugging Face, which reads slices of its Arrow files.
+
+    Raises
+    ------
+    BadOption
+        It has no rows by position: it is streamed, or several splits.
+    """
+    kind, names = type(dataset).__name__, getattr(dataset, "column_names", None)
+    if not isinstance(names, list) or not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        problem = (
+            "has no rows by position. Nothing was listed. Choose a split: dataset['train']; a dataset that is streamed "
+            "is mapped as it is: lab.map(function, dataset)."
+        )
+        raise BadOption(option="dataset", value=kind, problem=problem)
+
+    def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
+        wanted = [names[at] for at in columns]
+        # Others are left alone: pictures and sounds would be decoded.
+        narrow = dataset.select_columns(wanted) if hasattr(dataset, "select_columns") else dataset
+        part = narrow[start:stop]
+        return [list(part[name]) for name in wanted]
+
+    return FrameRows.of(Table(kind, list(names), read, None, len(dataset)), key, columns, kind, "from_hf")
+
+
+def _of_records(records: list[Any]) -> Table:
+    """Return dicts as a table; what one of them lacks is None."""
+    for record in records:
+        if not isinstance(record, dict):
+            problem = (
+                "are not dicts, so they have no columns. Nothing more was listed. Make them dicts with "
+                "bag.map(lambda x: {'text': x}), or map the values themselves: lab.map(function, values)."
+            )
+            raise BadOption(option="elements of the bag", value=record, problem=problem)
+    names = list(dict.fromkeys(name for record in records for name in record))
+
+    def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
+        return [[record.get(names[at]) for record in records[start:stop]] for at in columns]
+
+    return Table("bag", names, read, None, len(records))
+
+
+def table_of(frame: Any) -> Table:
+    """Return how a frame is read.
+
+    Raises
+    ------
+    BadOption
+        It is none of those that are known, or its labels say nothing.
+    """
+    pandas, polars, arrow = (sys.modules.get(name) for name in ("pandas", "polars", "pyarrow"))
+    if pandas is not None and isinstance(frame, pandas.DataFrame):
+        return _of_pandas(pandas, frame)
+    if polars is not None and isinstance(frame, polars.DataFrame):
+        return _of_polars(frame)
+    if arrow is not None and isinstance(frame, arrow.Table | arrow.RecordBatch):
+        return _of_arrow(frame)
+    kind = type(frame).__name__
+    problem = f"is a {kind}, not a DataFrame of pandas or polars, or an Arrow Table. Nothing was listed. "
+    if kind == "Series":
+        problem += "A Series is mapped as it is: lab.map(function, series); or pass series.to_frame()."
+    elif kind == "LazyFrame":
+        problem += "Pass frame.collect()."
+    elif hasattr(frame, "__dask_graph__"):
+        problem += "Use dq.Documents.from_dask."
+    else:
+        problem += "For other values pass the iterable itself: lab.map(function, values)."
+    raise BadOption(option="frame", value=kind, problem=problem)
+
+
+def _of_arrow(frame: Any) -> Table:
+    def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
+        return [plain(frame.column(at).slice(start, stop - start)) for at in columns]
+
+    return Table(type(frame).__name__, list(frame.schema.names), read, None, frame.num_rows)
+
+
+def _of_polars(frame: Any) -> Table:
+    def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
+        part = frame.slice(start, stop - start)
+        return [part.to_series(at).to_list() for at in columns]
+
+    return Table("polars DataFrame", list(frame.columns), read, None, frame.height)
+
+
+def _of_pandas(pandas: Any, frame: Any) -> Table:
+    frame = frame.copy(deep=False)  # rows may be dropped from the user's while it is read, not from this one
+    index = frame.index
+    by_position = isinstance(index, pandas.RangeIndex) and (index.start, index.step) == (0, 1)
+    clean = _Cleaner(pandas)
+
+    def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
+        part = frame.iloc[start:stop]
+        return [clean.values(part.iloc[:, at]) for at in columns]
+
+    def labels(start: int, stop: int) -> list[Any]:
+        if isinstance(index, pandas.MultiIndex):
+            problem = (
+                "has an index of several levels; keys of documents are texts or whole numbers. Nothing was listed. "
+                "Name a column with key=, or pass frame.reset_index()."
+            )
+            raise BadOption(option="frame", value=type(frame).__name__, problem=problem)
+        return clean.values(index[start:stop].to_series())
+
+    names = [clean.value(name) for name in frame.columns]
+    return Table("pandas DataFrame", names, read, None if by_position else labels, len(frame))
+
+
+class _Cleaner:
+    """Makes plain Python of what pandas has."""
+
+    def __init__(self, pandas: Any) -> None:
+        self._pandas = pandas
+        self._numpy: Any = sys.modules["numpy"]
+        self._missing = (pandas.NA, pandas.NaT)
+
+    def values(self, series: Any) -> list[Any]:
+        """Return the values of a column."""
+        kind = series.dtype
+        values: list[Any] = series.tolist()
+        code = getattr(kind, "kind", "O") if isinstance(kind, self._numpy.dtype) else "O"
+        if code in "iub":
+            return values
+        if code == "f":
+            return [None if value != value else value for value in values] if series.hasnans else values
+        return [value if type(value) is str else self.value(value) for value in values]
+
+    def value(self, value: Any) -> Any:
+        """Return one value, also in lists and dicts."""
+        kind = type(value)
+        if kind in (str, int, bool, bytes, type(None)):
+            return value
+        if kind is float:
+            return None if value != value else value
+        if value is self._missing[0] or value is self._missing[1]:
+            return None
+        if kind in (list, tuple):
+            return kind(map(self.value, value))
+        if kind is dict:
+            return {self.value(key): self.value(each) for key, each in value.items()}
+        pandas, numpy = self._pandas, self._numpy
+        if isinstance(value, pandas.Timestamp):
+            return value.to_pydatetime(warn=False)
+        if isinstance(value, pandas.Timedelta):
+            return value.to_pytimedelta()
+        if isinstance(value, numpy.ndarray):
+            return [self.value(each) for each in value.tolist()]
+        if isinstance(value, numpy.datetime64 | numpy.timedelta64):
+            return None if numpy.isnat(value) else value.astype(f"{value.dtype.kind}8[us]").item()
+        if isinstance(value, numpy.generic):
+            return self.value(value.item()) if type(value.item()) is not kind else value
+        return value

@@ -1,0 +1,139 @@
+"""Keys of rows: what can be one, and whether any comes twice.
+
+Owns the check for keys that repeat, in 16 to 32 bytes a key however long it is. Knows nothing of files.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from dqlab.errors import KeyMissing, KeysRepeat, KeyUnusable
+
+__all__ = ["Keys", "key_of_row"]
+
+_ALL = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+NAMED = 10
+"""Keys that an error names at most."""
+
+
+def key_of_row(value: Any, column: Any, where: str, position: int) -> str | int:
+    """Return a value as a key.
+
+    Raises
+    ------
+    KeyMissing
+        There is none.
+    KeyUnusable
+        It is neither text nor a whole number.
+    """
+    if type(value) is str or type(value) is int:
+        return value
+    if value is None:
+        raise KeyMissing(where=where, position=position, column=column, value="null")
+    raise KeyUnusable(where=where, column=column, type=type(value).__name__)
+
+
+class Keys:
+    """The keys that were listed so far.
+
+    Parameters
+    ----------
+    again : callable
+        Lists (key, place) of all rows from the first on, to find out what a key that seems to repeat really is.
+    """
+
+    def __init__(self, again: Callable[[], Iterable[tuple[str | int, str]]]) -> None:
+        self._again = again
+        self._codes = _Codes()
+        self._shared: set[int] = set()
+        """Codes that different keys have; of a billion keys some do."""
+
+    def add(self, key: str | int) -> None:
+        """Note a key.
+
+        Raises
+        ------
+        KeysRepeat
+            It was there before. Names the first ten that repeat.
+        """
+        code = hash(key) & _ALL or 1
+        if not self._codes.add(code) and code not in self._shared:
+            self._look(code)
+
+    def add_all(self, keys: Sequence[str | int]) -> None:
+        """Note several keys at once, in half the time; errors as `add`."""
+        codes = [hash(key) & _ALL or 1 for key in keys]
+        for code in self._codes.add_all(codes):
+            if code not in self._shared:
+                self._look(code)
+
+    def _look(self, code: int) -> None:
+        """Read all keys again, twice and without keeping them; raise if there are two alike."""
+        codes = _Codes()
+        repeating: set[int] = set()
+        for key, _ in self._again():
+            each = hash(key) & _ALL or 1
+            if not codes.add(each):
+                repeating.add(each)
+                if len(repeating) > NAMED:
+                    break
+        places: dict[str | int, list[str]] = {}
+        for key, place in self._again():
+            if (hash(key) & _ALL or 1) in repeating:
+                there = places.setdefault(key, [])
+                there += [place] if len(there) < 2 else []
+        alike = {key: there for key, there in places.items() if len(there) > 1}
+        if alike:
+            shown = [f"{key!r} in {' and '.join(there)}" for key, there in alike.items()]
+            more = " and more" if len(shown) > NAMED else ""
+            raise KeysRepeat(shown="; ".join(shown[:NAMED]) + more, keys=list(alike)[:NAMED])
+        self._shared.add(code)
+
+
+class _Codes:
+    """Hashes that were seen, in an open table: a set of the keys takes ten times as much."""
+
+    def __init__(self) -> None:
+        self._bits, self._count = 12, 0
+        self._table = array("Q", bytes(8 << self._bits))
+
+    def add(self, code: int) -> bool:
+        """Note a code, which is not 0; return whether it is new."""
+        table, last = self._table, (1 << self._bits) - 1
+        at = (code * _GOLDEN & _ALL) >> (64 - self._bits)  # whole numbers that are multiples of one would fall together
+        while there := table[at]:
+            if there == code:
+                return False
+            at = (at + 1) & last
+        table[at] = code
+        self._count += 1
+        if 2 * self._count > last:
+            self._grow()
+        return True
+
+    def add_all(self, codes: Sequence[int]) -> list[int]:
+        """Note some codes; return those that are not new."""
+        while 2 * (self._count + len(codes)) >= 1 << self._bits:
+            self._grow()
+        table, last, shift, known = self._table, (1 << self._bits) - 1, 64 - self._bits, []
+        for code in codes:
+            at = (code * _GOLDEN & _ALL) >> shift
+            while there := table[at]:
+                if there == code:
+                    known.append(code)
+                    break
+                at = (at + 1) & last
+            else:
+                table[at] = code
+        self._count += len(codes) - len(known)
+        return known
+
+    def _grow(self) -> None:
+        old, self._bits = self._table, self._bits + 1
+        self._table, self._count = array("Q", bytes(8 << self._bits)), 0
+        for code in old:
+            if code:
+                self.add(code)

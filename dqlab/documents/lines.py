@@ -1,0 +1,366 @@
+"""Files of one record a line, JSON or CSV, compressed or not: how their bytes become records.
+
+Owns which compression a file has, where a record ends, what its values are, and the files that a process keeps open.
+Knows nothing of listings. A record's version is a hash of its bytes, and of the names before it: a log that grows keeps
+the versions of what it had.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import threading
+import weakref
+import zlib
+from codecs import BOM_UTF8
+from collections.abc import Iterator
+from functools import partial
+from hashlib import blake2b
+from importlib import import_module
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from dqlab.documents.columns import check_column
+from dqlab.documents.forward import Forward, Piece
+from dqlab.documents.kept_open import KeptOpen
+from dqlab.documents.parts import Line
+from dqlab.documents.places import local_path, open_binary
+from dqlab.errors import ColumnRepeated, DocumentChanged, DqlabError, FileUnreadable, RecordInvalid, in_words
+
+__all__ = ["Header", "Record", "cell", "header_of", "open_lines", "raw", "records", "row", "values_of", "version_of"]
+
+BLOCK = 256 << 10
+"""Bytes that are decompressed in one go."""
+BLOCKS_KEPT = 16
+"""Of those, how many stay."""
+LONGEST_CELL = 256 << 20
+"""Characters of a cell of a CSV file. A quote without an end would make one cell of the rest of the file."""
+
+_COMPRESSED = {b"\x1f\x8b": ("gzip", "GzipFile"), b"BZh": ("bz2", "BZ2File"), b"\xfd7zXZ\0": ("lzma", "LZMAFile")}
+"""Imported when such a file is opened: some builds of Python lack bz2 and lzma."""
+_OTHERS = {
+    b"(\xb5/\xfd": "compressed with Zstandard",
+    b"PAR1": "a Parquet file",
+    b"PK\x03\x04": "a zip archive",
+    b"ARROW1": "an Arrow file",
+    b"%PDF": "a PDF",
+    b"\xff\xfe": "text in UTF-16",
+    b"\xfe\xff": "text in UTF-16",
+}
+
+
+class Header(NamedTuple):
+    """What comes before the records: the bytes, and the names in them; no names for JSON."""
+
+    names: tuple[str, ...]
+    size: int
+    seed: Any
+    """A hash with the header in it."""
+
+
+class Record(NamedTuple):
+    """A record as it is listed: its place, its bytes without line end, and its cells if it is of a CSV file.
+
+    The next one begins at `stop`.
+    """
+
+    offset: int
+    raw: bytes
+    stop: int
+    cells: list[str] | None = None
+
+
+def row(where: str, version: str, key: Any, part: Line) -> dict[str, Any]:
+    """Return the values of a record.
+
+    Raises
+    ------
+    RecordInvalid
+        It is not a JSON object, or has more or fewer cells than the file has names.
+    DocumentChanged
+        What is there now is another record.
+    FileUnreadable, OSError
+        The file cannot be read.
+    """
+    return _parsed(where, version, key, part)
+
+
+def cell(where: str, version: str, key: Any, part: Line, column: Any) -> Any:
+    """Return one value of a record; errors as `row`, and `ColumnNotFound`."""
+    place = where, part.offset, version, part.form
+    if getattr(_last, "place", None) != place:
+        _last.values, _last.place = _parsed(where, version, key, part), place
+    values: dict[str, Any] = _last.values
+    if column not in values:
+        check_column(column, tuple(values), where, "read")
+    return values[column]
+
+
+_last = threading.local()
+"""The record that this thread has parsed last: functions take one value after another."""
+
+
+def raw(where: str, version: str, key: Any, part: Line) -> bytes:
+    """Return a record's bytes, without the line end; errors as `row`, but for `RecordInvalid`."""
+    now = "unknown"
+    for again in (False, True):
+        file = _FILES.get((where, part.form), partial(_LinesFile, where, part.form))
+        try:
+            found = file.read(part.offset, part.length)
+        except FileUnreadable:
+            if again:
+                raise
+        else:
+            now = version_of(found, file.header)
+            if len(found) == part.length and (not version or now == version):
+                return found
+        # It may have been replaced, or have grown, since it was opened here.
+        _FILES.forget((where, part.form))
+    raise DocumentChanged(document=key, was=version, now=now)
+
+
+def _parsed(where: str, version: str, key: Any, part: Line) -> dict[str, Any]:
+    found = raw(where, version, key, part)
+    names = _FILES.get((where, part.form), partial(_LinesFile, where, part.form)).header.names if part.form else ()
+    try:
+        return values_of(found, names, part.form)
+    except _Invalid as error:
+        raise RecordInvalid(
+            key=key, where=where, offset=part.offset, length=part.length, problem=str(error)
+        ) from error.__cause__
+
+
+# --- what bytes mean ------------------------------------------------------------------------
+
+
+class _Invalid(ValueError):
+    """What is wrong with a record."""
+
+
+def values_of(found: bytes, names: tuple[str, ...], form: str) -> dict[str, Any]:
+    """Return the values in a record's bytes; ValueError with words for people if there are none."""
+    try:
+        text = found.decode(form[1:] or "utf-8")
+    except UnicodeDecodeError as error:
+        raise _Invalid(f"is not text in {error.encoding}: {error.reason} at its byte {error.start:,}") from error
+    if not form:
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise _Invalid(f"is not JSON: {in_words(error)}") from error
+        if type(values) is not dict:
+            raise _Invalid(f"is a JSON {type(values).__name__}, not an object with names")
+        return values
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline="\n"), delimiter=form[0]))
+    except csv.Error as error:
+        raise _Invalid(f"is not CSV: {error}") from error
+    cells = rows[0] if rows else []
+    if len(cells) != len(names):
+        raise _Invalid(f"has {len(cells):,} cells, and the first line of the file {len(names):,}")
+    return dict(zip(names, cells, strict=True))
+
+
+def version_of(found: bytes, header: Header) -> str:
+    """Return what tells a record from any other."""
+    if header.seed is None:
+        return blake2b(found, digest_size=8).hexdigest()
+    hashed = header.seed.copy()
+    hashed.update(found)
+    return cast(str, hashed.hexdigest())
+
+
+def header_of(stream: BinaryIO, form: str, where: str) -> Header:
+    """Read what comes before the records, and leave the stream behind it."""
+    if not form:
+        mark = len(BOM_UTF8) if cast(io.BufferedReader, stream).peek(3).startswith(BOM_UTF8) else 0
+        stream.read(mark)
+        return Header((), mark, None)
+    for record in records(stream, form, 0, where):
+        cells = list(record.cells or [])
+        cells[0] = cells[0].removeprefix("\ufeff")
+        twice = next((name for at, name in enumerate(cells) if name in cells[:at]), None)
+        if twice is not None:
+            raise ColumnRepeated(where=where, column=twice)
+        return Header(tuple(cells), record.stop, blake2b(record.raw, digest_size=8))
+    raise FileUnreadable(
+        where=where, form="CSV", reason="it is empty, and has no first line with names", hint=_WITH_NAMES
+    )
+
+
+_WITH_NAMES = "Give it a first line with the names of its columns, or leave it out of the pattern"
+
+
+def records(stream: BinaryIO, form: str, at: int, where: str) -> Iterator[Record]:
+    """Yield the records of a stream that stands at byte `at`; blank lines are none."""
+    try:
+        yield from _json_records(stream, at) if not form else _csv_records(stream, form, at)
+    except Exception as error:
+        if not _is_broken(error):
+            raise
+        raise _damaged(where, form, error) from error
+
+
+def _json_records(stream: BinaryIO, at: int) -> Iterator[Record]:
+    for line in stream:
+        found = line.strip(b" \t\r\n")
+        if found:
+            yield Record(at + line.index(found[:1]), found, at + len(line))
+        at += len(line)
+
+
+def _csv_records(stream: BinaryIO, form: str, at: int) -> Iterator[Record]:
+    # The parser itself says where a record ends: it takes another line where a quoted cell is still open.
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_CELL))
+    taken: list[bytes] = []
+    encoding = form[1:]
+
+    def lines() -> Iterator[str]:
+        for line in stream:
+            taken.append(line)
+            # Bytes that are not in this encoding fail their own record, where it is read.
+            yield line.decode(encoding, "replace")
+
+    reader = csv.reader(lines(), delimiter=form[0])
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error:
+            cells = [] if taken else None
+        if cells is None:
+            return
+        whole = b"".join(taken)
+        taken.clear()
+        found = whole.removesuffix(b"\n").removesuffix(b"\r")
+        if found:
+            yield Record(at, found, at + len(whole), cells)
+        at += len(whole)
+
+
+# --- files ----------------------------------------------------------------------------------
+
+
+def open_lines(where: str, form: str) -> BinaryIO:
+    """Open a file for reading from its start, decompressed if it is compressed, whatever its name.
+
+    Raises
+    ------
+    FileUnreadable
+        It is of another format.
+    OSError
+        It is gone, or not readable here.
+    """
+    stream = open_binary(where)
+    try:
+        head = stream.read(8)
+        stream.seek(0)
+        for magic, (module, name) in _COMPRESSED.items():
+            if head.startswith(magic):
+                kind = getattr(import_module(module), name)
+                opened = kind(fileobj=stream, mode="rb") if module == "gzip" else kind(stream)
+                return cast(BinaryIO, _Decompressed(opened, stream))
+        for magic, said in _OTHERS.items():
+            if head.startswith(magic):
+                hint = "Leave it out of the pattern, or convert it first: lines are read as they are, or from gzip, "
+                hint += "bzip2 and xz"
+                raise FileUnreadable(where=where, form=_called(form), reason=f"it is {said}", hint=hint)
+        return stream if isinstance(stream, io.BufferedReader) else cast(BinaryIO, io.BufferedReader(cast(Any, stream)))
+    except BaseException:
+        stream.close()
+        raise
+
+
+class _Decompressed(io.BufferedReader):
+    """A decompressed stream that closes the compressed one, too."""
+
+    def __init__(self, opened: Any, stream: BinaryIO) -> None:
+        super().__init__(opened, BLOCK)
+        self._compressed = stream
+
+    def close(self) -> None:
+        super().close()
+        self._compressed.close()
+
+
+class _LinesFile:
+    """A file whose records are read at random, mostly one behind the other."""
+
+    def __init__(self, where: str, form: str) -> None:
+        self._where, self._form = where, form
+        self._lock = threading.Lock()
+        stream = open_lines(where, form)
+        try:
+            self.header = header_of(stream, form, where)
+        except BaseException:
+            stream.close()
+            raise
+        self._forward: Forward[bytes] | None = None
+        self._stream: BinaryIO | None = None
+        self._local = False
+        if isinstance(stream, _Decompressed):
+            stream.close()
+            self._forward = Forward(self._blocks, BLOCK * BLOCKS_KEPT)
+        else:
+            self._stream, self._local = stream, local_path(where) is not None
+            weakref.finalize(self, stream.close)
+
+    def _blocks(self) -> Iterator[Piece[bytes]]:
+        at = 0
+        with open_lines(self._where, self._form) as stream:
+            try:
+                while block := stream.read(BLOCK):
+                    yield Piece(at, at + len(block), block, len(block))
+                    at += len(block)
+            except Exception as error:
+                if not _is_broken(error):
+                    raise
+                raise _damaged(self._where, self._form, error) from error
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return so many bytes from a place on; fewer where the file ends."""
+        if self._forward is not None:
+            return self._joined(self._forward, offset, length)
+        assert self._stream is not None
+        if self._local:
+            return os.pread(self._stream.fileno(), length, offset)
+        with self._lock:
+            self._stream.seek(offset)
+            return self._stream.read(length)
+
+    def _joined(self, forward: Forward[bytes], offset: int, length: int) -> bytes:
+        parts, stop = [], offset + length
+        while offset < stop:
+            try:
+                piece = forward.at(offset)
+            except IndexError:
+                break
+            parts.append(piece.held[offset - piece.start : stop - piece.start])
+            offset = piece.stop
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._stream is not None:
+            self._stream.close()
+        if self._forward is not None:
+            self._forward.close()
+
+
+_FILES: KeptOpen[_LinesFile] = KeptOpen(16)
+
+
+def _is_broken(error: Exception) -> bool:
+    """Whether it is about what a compressed file holds; bz2 has no class for that, and no number."""
+    cut_off = isinstance(error, EOFError | zlib.error | gzip.BadGzipFile) or type(error).__name__ == "LZMAError"
+    return cut_off or (isinstance(error, OSError) and error.errno is None and not isinstance(error, DqlabError))
+
+
+def _called(form: str) -> str:
+    return "CSV" if form else "JSON lines"
+
+
+def _damaged(where: str, form: str, error: BaseException) -> FileUnreadable:
+    hint = "It was cut off, or is still being written. Fetch or write it again, or leave it out of the pattern"
+    return FileUnreadable(where=where, form=_called(form), reason=in_words(error), hint=hint)

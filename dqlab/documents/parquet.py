@@ -1,0 +1,204 @@
+"""Rows of Parquet files as documents: what a client lists.
+
+Owns naming rows from footers, and examining them, which reads the column with their keys, batch by batch. Values are
+read where functions run, by `tables`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from dqlab.documents.arrow_values import plain
+from dqlab.documents.columns import check_columns, chosen
+from dqlab.documents.document import Document, made
+from dqlab.documents.files import Files, ListedFile
+from dqlab.documents.keys import Keys, key_of_row
+from dqlab.documents.parts import Row
+from dqlab.documents.sources import Look
+from dqlab.documents.tables import ParquetTable, version_of
+from dqlab.errors import DocumentChanged, KeyUnusable
+
+__all__ = ["ParquetRows"]
+
+KEYS_AT_ONCE = 4096
+"""Keys that are read in one go."""
+_tuple = tuple.__new__
+
+
+class ParquetRows:
+    """All rows of some files.
+
+    Parameters
+    ----------
+    files : str, path, or iterable of them
+        See `Files`.
+    key : str or None
+        The column with the keys.
+    columns : iterable of str or None
+        What rows have; None for all.
+    """
+
+    repeats = True
+
+    def __init__(self, files: Any, key: Any, columns: Any) -> None:
+        self._key, self._columns = key, chosen(columns)
+        self._files = Files(files, "Parquet")
+        words = [self._files.label]
+        words += [f"key={key!r}"] if key is not None else []
+        words += [f"columns={self._columns!r}"] if self._columns is not None else []
+        self.label = f"Documents.from_parquet({', '.join(words)})"
+        assert self._files.first is not None, "or it had raised NoFiles"
+        self._open(
+            self._files.first
+        ).close()  # a wrong name is found here, and not when half of the rows are on their way
+
+    def looks(self) -> Iterator[Look]:
+        """Name the rows from the files' footers, and open one file at a time."""
+        keys = Keys(self._keys) if self._key is not None else None
+        return chain.from_iterable(self._of_file(file, keys) for file in self._files)
+
+    def _of_file(self, file: ListedFile, keys: Keys | None) -> Iterator[Look]:
+        table = self._open(file)
+        try:
+            mask = self._mask(table)
+            before = 0
+            for group, rows in enumerate(table.group_rows):
+                if keys is None:
+                    for at in range(rows):
+                        yield partial(_by_position, file, before + at, Row(group, at, mask))
+                else:
+                    column = _KeyColumn(file, table, group, self._key, before)
+                    for at in range(rows):
+                        yield partial(_by_key, file, column, keys, Row(group, at, mask))
+                before += rows
+        finally:
+            table.close()
+
+    def count(self) -> int:
+        """Return the number of rows, from the files' footers."""
+        total = 0
+        for file in self._files:
+            table = self._open(file)
+            total += sum(table.group_rows)
+            table.close()
+        return total
+
+    def documents(self) -> Iterator[Document]:
+        """List the rows; the same as all looks at a third of their cost, for nothing is skipped."""
+        keys = Keys(self._keys) if self._key is not None else None
+        for file in self._files:
+            table = self._open(file)
+            name, where, version = file
+            try:
+                mask, before = self._mask(table), 0
+                for group, rows in enumerate(table.group_rows):
+                    if keys is None:
+                        for at in range(rows):
+                            yield made(f"{name}:{before + at}", where, version, None, _tuple(Row, (group, at, mask)))
+                    else:
+                        at = 0
+                        for found in _KeyColumn(file, table, group, self._key, before).blocks():
+                            keys.add_all(found)
+                            for key in found:
+                                yield made(key, where, version, None, _tuple(Row, (group, at, mask)))
+                                at += 1
+                    before += rows
+            finally:
+                table.close()
+
+    def _open(self, file: ListedFile) -> ParquetTable:
+        """Open a file, and check that it has what was asked for."""
+        table = ParquetTable(file.where)
+        try:
+            wanted = table.names if self._columns is None else self._columns
+            check_columns([*wanted, *([] if self._key is None else [self._key])], table.names, file.where)
+            if self._key is not None:
+                _check_type(self._key, table.schema.field(table.names.index(self._key)).type, file.where)
+        except BaseException:
+            table.close()
+            raise
+        return table
+
+    def _mask(self, table: ParquetTable) -> int:
+        if self._columns is None:
+            return 0
+        names = set(self._columns)
+        return sum(1 << at for at, name in enumerate(table.names) if name in names)
+
+    def _keys(self) -> Iterator[tuple[str | int, str]]:
+        for file in self._files:
+            table = self._open(file)
+            before = 0
+            for group, rows in enumerate(table.group_rows):
+                column = _KeyColumn(file, table, group, self._key, before)
+                for at in range(rows):
+                    yield column.at(at), f"{file.name}:{before + at}"
+                before += rows
+            table.close()
+
+
+def _by_position(file: ListedFile, position: int, part: Row) -> Document:
+    return made(f"{file.name}:{position}", file.where, file.version, None, part)
+
+
+def _by_key(file: ListedFile, column: _KeyColumn, keys: Keys, part: Row) -> Document:
+    key = column.at(part.at)
+    keys.add(key)
+    return made(key, file.where, file.version, None, part)
+
+
+class _KeyColumn:
+    """The keys of one row group, in ascending order; what was skipped is not made Python."""
+
+    def __init__(self, file: ListedFile, table: ParquetTable, group: int, column: str, before: int) -> None:
+        self._file, self._table, self._group, self._column, self._before = file, table, group, column, before
+        self._arrays = self._read()
+        self._keys: list[Any] = []
+        self._start = self._stop = 0
+
+    def blocks(self) -> Iterator[list[Any]]:
+        """Yield all keys, block by block."""
+        for start, array in self._read():
+            yield self._checked(start, array)
+
+    def at(self, index: int) -> str | int:
+        """Return the key of a row, by its place in the group."""
+        while index >= self._stop:
+            self._start, array = next(self._arrays)
+            self._stop = self._start + len(array)
+            if index < self._stop:
+                self._keys = self._checked(self._start, array)
+        return self._keys[index - self._start]  # type: ignore[no-any-return]
+
+    def _read(self) -> Iterator[tuple[int, Any]]:
+        start = 0
+        for batch in self._table.batches(self._group, [self._column], KEYS_AT_ONCE):
+            now = version_of(self._file.where)
+            if now != self._file.version:
+                raise DocumentChanged(
+                    document=f"{self._file.name}:{self._before + start}", was=self._file.version, now=now
+                )
+            yield start, batch.column(batch.schema.names.index(self._column))
+            start += batch.num_rows
+
+    def _checked(self, start: int, array: Any) -> list[Any]:
+        keys = plain(array)
+        if array.null_count:
+            position = self._before + start + keys.index(None)
+            key_of_row(None, self._column, self._file.where, position)
+        return keys
+
+
+def _check_type(column: str, kind: Any, where: str) -> None:
+    import pyarrow as pa
+
+    types, inner = pa.types, kind
+    if types.is_dictionary(inner):
+        inner = inner.value_type
+    view = getattr(types, "is_string_view", None)
+    text = types.is_string(inner) or types.is_large_string(inner) or (view is not None and view(inner))
+    if not (text or types.is_integer(inner) or types.is_null(inner)):  # pandas has no other type for no rows
+        raise KeyUnusable(where=where, column=column, type=str(kind))

@@ -1,0 +1,297 @@
+"""Rows of Parquet files, where functions run.
+
+Owns which files and row groups this process keeps open, and how much of them. A row group is decoded batch by batch,
+and a batch becomes lists of Python values column by column, as functions ask for them: neighbours cost one decode,
+however many slots read them. Knows nothing of listings. Imports pyarrow when the first file is opened.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from dqlab.documents.arrow_values import plain
+from dqlab.documents.columns import check_column
+from dqlab.documents.forward import Forward, Piece
+from dqlab.documents.kept_open import KeptOpen
+from dqlab.documents.parts import Row
+from dqlab.documents.places import local_path, open_binary, stamp_of
+from dqlab.errors import DocumentChanged, ExtraMissing, FileUnreadable, in_words
+
+__all__ = ["ParquetTable", "cell", "row", "version_of"]
+
+BATCH_BYTES = 4 << 20
+"""Bytes of a row group that are decoded in one go, about; and at most so many rows:"""
+BATCH_ROWS = 8192
+GROUP_BYTES = 32 << 20
+"""Bytes of a row group that stay decoded."""
+BLOCK_VALUES = 64 << 10
+"""Values of all columns that become Python objects in one go, at most 1,024 of each column."""
+BLOCKS_KEPT = 4
+"""Blocks of each column that are kept as Python objects: slots of a process read next to each other."""
+
+
+def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
+    """Return one value of a row.
+
+    Raises
+    ------
+    ColumnNotFound
+        The file, or what was chosen of it, has no such column.
+    DocumentChanged
+        The file is no longer the one that was listed.
+    FileUnreadable, OSError
+        It cannot be read.
+    """
+    global _last
+    group, at, columns = part
+    last = _last
+    # Nearly every document lies in the row group of the one before.
+    if last.is_of(where, version, group, columns) and column in last.names:
+        return last.value(at, column)
+    table = _table(where, version, key)
+    chosen = table.chosen(columns)
+    if column not in chosen:
+        check_column(column, tuple(chosen), where, "read")
+    _last = last = _batches(table, version, key, part, (column,))
+    return last.value(at, column)
+
+
+def row(where: str, version: str, key: Any, part: Row) -> dict[str, Any]:
+    """Return a row, with the chosen columns in the file's order; errors as `cell`."""
+    table = _table(where, version, key)
+    chosen = tuple(table.chosen(part.columns))
+    batches = _batches(table, version, key, part, chosen)
+    return {name: batches.value(part.at, name) for name in chosen}
+
+
+class ParquetTable:
+    """An open Parquet file: its schema, and its row groups.
+
+    Parameters
+    ----------
+    where : str
+        A path or URL.
+
+    Raises
+    ------
+    ExtraMissing
+        pyarrow is not installed here.
+    FileUnreadable
+        It is not a Parquet file, or not yet: the footer is written last.
+    OSError
+        It is gone, or not readable here.
+    """
+
+    def __init__(self, where: str) -> None:
+        parquet = _pyarrow_parquet()
+        self.where = where
+        self._stream = None if local_path(where) is not None else open_binary(where)
+        if self._stream is not None:
+            weakref.finalize(self, self._stream.close)
+        try:
+            self._file: Any = parquet.ParquetFile(
+                self._stream or local_path(where), pre_buffer=self._stream is not None
+            )
+        except OSError as error:
+            self.close()
+            if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
+                raise
+            raise _unreadable(where, error) from error
+        except Exception as error:  # ArrowInvalid, and what damaged footers raise besides
+            self.close()
+            raise _unreadable(where, error) from error
+        self.schema: Any = self._file.schema_arrow
+        self.names: list[str] = self.schema.names
+        self.group_rows: list[int] = [
+            self._file.metadata.row_group(at).num_rows for at in range(self._file.metadata.num_row_groups)
+        ]
+        self.chosen = lru_cache(16)(self._chosen)
+        self._lock = threading.Lock()
+        """Row groups are read by several slots; pyarrow promises nothing of two that read one file at a time."""
+
+    def _chosen(self, mask: int) -> dict[str, None]:
+        """Return the names that a mask stands for, in the file's order."""
+        return dict.fromkeys(name for at, name in enumerate(self.names) if not mask or mask >> at & 1)
+
+    def batches(self, group: int, names: Sequence[str], rows: int | None = None) -> Iterator[Any]:
+        """Decode some columns of a row group, from its start.
+
+        Parameters
+        ----------
+        rows : int, optional
+            Rows of a batch. None: as many as make some megabytes.
+        """
+        if rows is None:
+            rows = self._rows_of_a_batch(group, set(names))
+        try:
+            batches = self._file.iter_batches(rows, row_groups=[group], columns=list(names), use_threads=False)
+            while True:
+                with self._lock:
+                    batch = next(batches, None)
+                if batch is None:
+                    return
+                yield batch
+        except Exception as error:
+            raise _unreadable(self.where, error) from error
+
+    def _rows_of_a_batch(self, group: int, names: set[str]) -> int:
+        described = self._file.metadata.row_group(group)
+        size = sum(
+            column.total_uncompressed_size
+            for column in map(described.column, range(described.num_columns))
+            if column.path_in_schema in names or column.path_in_schema.partition(".")[0] in names
+        )
+        rows: int = max(1, min(BATCH_ROWS, BATCH_BYTES * self.group_rows[group] // max(1, size)))
+        return rows
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._stream is not None:
+            self._stream.close()
+
+
+def version_of(where: str) -> str:
+    """Return what tells one version of a file from another."""
+    return stamp_of(where).version
+
+
+_TABLES: KeptOpen[ParquetTable] = KeptOpen(16)
+_GROUPS: KeptOpen[_Batches] = KeptOpen(4)
+
+
+def _table(where: str, version: str, key: Any) -> ParquetTable:
+    def opened() -> ParquetTable:
+        try:
+            table = ParquetTable(where)
+        except FileUnreadable:
+            _check(where, version, key)
+            raise
+        _check(where, version, key)
+        return table
+
+    return _TABLES.get((where, version), opened)
+
+
+def _check(where: str, version: str, key: Any) -> None:
+    """Raise if a file is not the one that was listed. After it was read: what was read before that is of that file."""
+    now = version_of(where)
+    if now != version:
+        raise DocumentChanged(document=key, was=version, now=now)
+
+
+def _batches(table: ParquetTable, version: str, key: Any, part: Row, asked: tuple[str, ...]) -> _Batches:
+    """Return the decoded columns of a row group.
+
+    All that were chosen; if none were, those that functions have asked for so far, which is known after a few rows.
+    """
+    place = (table.where, version, part.group, part.columns)
+    names = tuple(table.chosen(part.columns)) if part.columns else asked
+    batches = _GROUPS.get(place, lambda: _Batches(table, version, key, part, names))
+    while not batches.names.issuperset(asked):
+        _GROUPS.forget(place)
+        names = tuple(dict.fromkeys((*batches.order, *asked)))
+        batches = _GROUPS.get(place, lambda names=names: _Batches(table, version, key, part, names))  # type: ignore[misc]
+    return batches
+
+
+class _Batches:
+    """Some columns of one row group, as far as they are decoded."""
+
+    def __init__(
+        self, table: ParquetTable | None, version: str, key: Any, part: Row, names: Sequence[str] = ()
+    ) -> None:
+        self._table, self._key = table, key
+        self.where, self.version = "" if table is None else table.where, version
+        self.group, _, self.columns = part
+        self.names = frozenset(names)
+        self.order = list(names)
+        self._forward: Forward[_Batch] = Forward(self._decode, GROUP_BYTES)
+        self._piece: Piece[_Batch] | None = None
+
+    def is_of(self, where: str, version: str, group: int, columns: int) -> bool:
+        """Return whether a row with these columns is one of these."""
+        return self.group == group and self.version == version and self.where == where and self.columns == columns
+
+    def value(self, index: int, name: str) -> Any:
+        """Return the value of a row, by its place in the group."""
+        piece = self._piece
+        if piece is None or not piece.start <= index < piece.stop:
+            self._piece = piece = self._forward.at(index)
+        return piece.held.value(index - piece.start, name)
+
+    def _decode(self) -> Iterator[Piece[_Batch]]:
+        assert self._table is not None
+        at = 0
+        try:
+            for batch in self._table.batches(self.group, self.order):
+                _check(self.where, self.version, self._key)
+                yield Piece(at, at + batch.num_rows, _Batch(batch), batch.nbytes)
+                at += batch.num_rows
+        except FileUnreadable:
+            _check(self.where, self.version, self._key)
+            raise
+
+    def close(self) -> None:
+        """Let go of what was decoded."""
+        self._forward.close()
+        self._piece = None
+
+
+_last = _Batches(None, "", None, Row(-1, 0))
+"""What the last document was read from."""
+
+
+class _Batch:
+    """Rows that were decoded together, and those of their values that are Python objects by now."""
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+        self._at = {name: at for at, name in enumerate(batch.schema.names)}
+        columns = max(1, len(self._at))
+        self._rows = max(16, min(1024, BLOCK_VALUES // columns))
+        self._most = BLOCKS_KEPT * columns
+        self._lists: dict[tuple[str, int], list[Any]] = {}
+        self._lock = threading.Lock()
+
+    def value(self, index: int, name: str) -> Any:
+        block = index // self._rows
+        values = self._lists.get((name, block))
+        if values is None:
+            values = self._block(name, block)
+        return values[index - block * self._rows]
+
+    def _block(self, name: str, block: int) -> list[Any]:
+        with self._lock:
+            values = self._lists.get((name, block))
+            if values is None:
+                part = self._batch.column(self._at[name]).slice(block * self._rows, self._rows)
+                values = self._lists[name, block] = plain(part)
+                if len(self._lists) > self._most:
+                    del self._lists[next(iter(self._lists))]
+            return values
+
+
+def _pyarrow_parquet() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        missing = error.name or "pyarrow"
+        raise ExtraMissing(
+            what="Parquet files", missing=missing, python=sys.executable, install="'dqlab[tables]'"
+        ) from error
+    return pyarrow.parquet
+
+
+def _unreadable(where: str, error: BaseException) -> FileUnreadable:
+    return FileUnreadable(
+        where=where,
+        form="Parquet",
+        reason=in_words(error),
+        hint="A file that is being written has no footer yet: wait until it is whole. Leave other files out of the "
+        "pattern, for example with '*.parquet'",
+    )

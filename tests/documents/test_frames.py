@@ -1,0 +1,431 @@
+"""Rows of frames in memory: what becomes of every value, which key and version a row has, what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import pickle
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dqlab as dq
+from dqlab.documents.document import sealed_key
+from dqlab.documents.labelled import label_of, sealed_label
+from dqlab.errors import (
+    BadOption,
+    ColumnNotFound,
+    ColumnRepeated,
+    KeyMissing,
+    KeysRepeat,
+    KeyUnusable,
+    RowTooLarge,
+    WrongKind,
+)
+
+ROOT = Path(__file__).parents[2]
+FRAME = pd.DataFrame({"id": ["a", "b", "c"], "n": [1, 2, 3]})
+BERLIN = pd.Timestamp("2024-07-01 12:00:00.5", tz="Europe/Berlin")
+
+
+def rows(frame: Any, **options: Any) -> list[dict[Any, Any]]:
+    """Send the rows of a frame through a message each."""
+    return [pickle.loads(pickle.dumps(each, 5)).row for each in dq.Documents.from_frame(frame, **options)]
+
+
+def versions(frame: Any, **options: Any) -> list[str]:
+    return [each.version for each in dq.Documents.from_frame(frame, **options)]
+
+
+def test_a_row_travels_in_its_message_with_the_chosen_columns_alone() -> None:
+    documents = list(dq.Documents.from_frame(FRAME, key="id", columns=["n"]))
+
+    assert [(each.key, each.row, each["n"]) for each in documents] == [
+        ("a", {"n": 1}, 1),
+        ("b", {"n": 2}, 2),
+        ("c", {"n": 3}, 3),
+    ]
+    with pytest.raises(ColumnNotFound, match="'id'"):
+        documents[0]["id"]
+    with pytest.raises(WrongKind, match=r"a row of a frame.*Nothing was read. Use doc.row"):
+        documents[0].text()
+
+
+@pytest.mark.parametrize(
+    ("frame", "key", "keys"),
+    [
+        (FRAME, "id", ["a", "b", "c"]),
+        (FRAME, "n", [1, 2, 3]),
+        (FRAME, None, [0, 1, 2]),
+        (FRAME[1:], None, [1, 2]),
+        (FRAME.set_index("id"), None, ["a", "b", "c"]),
+        (FRAME.set_index("id"), "n", [1, 2, 3]),
+        (FRAME.set_index(pd.Index([7, 5, 6])), None, [7, 5, 6]),
+        (FRAME.astype({"id": "category"}), "id", ["a", "b", "c"]),
+        (FRAME.astype({"n": "Int64"}), "n", [1, 2, 3]),
+        (pa.Table.from_pandas(FRAME), "id", ["a", "b", "c"]),
+        (pa.Table.from_pandas(FRAME), None, [0, 1, 2]),
+        (pa.RecordBatch.from_pandas(FRAME), "n", [1, 2, 3]),
+    ],
+)
+def test_keys_are_those_of_a_column_or_of_the_index_or_positions(frame: Any, key: Any, keys: list[Any]) -> None:
+    """Results join with the frame they came from."""
+    found = [each.key for each in dq.Documents.from_frame(frame, key=key)]
+
+    assert found == keys
+    assert [type(each) for each in found] == [type(each) for each in keys]
+
+
+COLUMNS: dict[str, tuple[Any, list[Any]]] = {
+    "int": (pd.Series([1, 2], dtype="int32"), [1, 2]),
+    "float": (pd.Series([1.5, np.nan]), [1.5, None]),
+    "single": (pd.Series([0.5, np.nan], dtype="float32"), [0.5, None]),
+    "whole": (pd.Series([1, None], dtype="Int64"), [1, None]),
+    "nullable": (pd.Series([1.5, None], dtype="Float64"), [1.5, None]),
+    "bool": (pd.Series([True, False]), [True, False]),
+    "boolean": (pd.Series([True, None], dtype="boolean"), [True, None]),
+    "text": (pd.Series(["ä", None], dtype="string"), ["ä", None]),
+    "object": (pd.Series(["", np.nan], dtype=object), ["", None]),
+    "instant": (
+        pd.Series(pd.to_datetime(["2024-01-01 00:00:00.123456789", None])),
+        [datetime.datetime(2024, 1, 1, 0, 0, 0, 123456), None],  # noqa: DTZ001 - as it is stored
+    ),
+    "zoned": (pd.Series([BERLIN, pd.NaT]), [BERLIN.to_pydatetime(), None]),
+    "span": (pd.Series(pd.to_timedelta(["1s", None])), [datetime.timedelta(seconds=1), None]),
+    "category": (pd.Series(["x", None], dtype="category"), ["x", None]),
+    "numbers": (pd.Series([1, None], dtype="category"), [1, None]),
+    "days": (pd.Series([datetime.date(2024, 1, 1), None], dtype=object), [datetime.date(2024, 1, 1), None]),
+    "decimal": (pd.Series([Decimal("1.10"), None], dtype=object), [Decimal("1.10"), None]),
+    "list": (pd.Series([[1, np.nan, np.int64(2)], None], dtype=object), [[1, None, 2], None]),
+    "array": (pd.Series([np.array([1.0, np.nan]), np.array([], dtype=int)], dtype=object), [[1.0, None], []]),
+    "dict": (
+        pd.Series([{"a": np.float32(0.5), "b": {"c": pd.NA}}, {}], dtype=object),
+        [{"a": 0.5, "b": {"c": None}}, {}],
+    ),
+    "mixed": (pd.Series([np.int64(3), "3"], dtype=object), [3, "3"]),
+    "moment": (
+        pd.Series([np.datetime64("2024-01-01T00:00:00.5"), np.datetime64("NaT")], dtype=object),
+        [datetime.datetime(2024, 1, 1, 0, 0, 0, 500000), None],  # noqa: DTZ001 - as it is stored
+    ),
+    "arrow": (pd.Series([1, None], dtype=pd.ArrowDtype(pa.int64())), [1, None]),
+    "bytes": (pd.Series([b"\0", None], dtype=object), [b"\0", None]),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_values_of_pandas_become_plain_python_and_what_is_missing_becomes_none(name: str) -> None:
+    """None, NaN, NaT and NA mean one thing in pandas, and nan is true and has no length."""
+    series, expected = COLUMNS[name]
+    found = [row["x"] for row in rows(pd.DataFrame({"x": series}))]
+
+    assert found == expected
+    assert [type(each) for each in found] == [type(each) for each in expected]
+
+
+def test_a_frame_and_the_parquet_file_of_it_have_the_same_rows(tmp_path: Path) -> None:
+    """A function that was tried on a frame runs over the files."""
+    names = [
+        "int",
+        "float",
+        "whole",
+        "bool",
+        "boolean",
+        "text",
+        "object",
+        "instant",
+        "zoned",
+        "category",
+        "days",
+        "arrow",
+    ]
+    frame = pd.DataFrame({name: COLUMNS[name][0] for name in names})
+    frame.to_parquet(tmp_path / "a.parquet")
+
+    assert rows(frame) == [each.row for each in dq.Documents.from_parquet(tmp_path / "a.parquet")]
+
+
+def test_arrow_tells_null_from_nan() -> None:
+    found = [row["x"] for row in rows(pa.table({"x": [1.0, None, math.nan]}))]
+
+    assert found[:2] == [1.0, None]
+    assert math.isnan(found[2])
+
+
+def test_rows_of_polars_are_those_polars_gives() -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(
+        {
+            "id": ["a", "b"],
+            "x": [1.0, None],
+            "t": [datetime.datetime(2024, 1, 1), None],  # noqa: DTZ001 - as it is stored
+            "l": [[1, 2], None],
+            "d": [{"a": 1}, {"a": None}],
+        }
+    )
+
+    assert rows(frame) == frame.rows(named=True)
+    assert [each.key for each in dq.Documents.from_frame(frame, key="id")] == ["a", "b"]
+    with pytest.raises(BadOption, match="collect"):
+        dq.Documents.from_frame(frame.lazy())
+
+
+def test_odd_labels_of_columns_are_kept() -> None:
+    frame = pd.DataFrame([[1, 2, 3, 4]], columns=["", 0, ("a", 1), "日本\n"])
+
+    assert rows(frame) == [{"": 1, 0: 2, ("a", 1): 3, "日本\n": 4}]
+    assert dq.Documents.from_frame(frame)[0][0] == 2
+    assert rows(pd.DataFrame(np.eye(2)), columns=[1]) == [{1: 0.0}, {1: 1.0}]
+
+
+def test_ten_thousand_columns_are_sent() -> None:
+    frame = pd.DataFrame(np.arange(20_000).reshape(2, 10_000))
+
+    assert rows(frame) == frame.to_dict("records")
+
+
+def test_frames_without_rows_have_no_documents() -> None:
+    assert list(dq.Documents.from_frame(FRAME[:0])) == []
+    assert list(dq.Documents.from_frame(FRAME[:0].set_index("id"))) == []
+    assert rows(pd.DataFrame(index=[1, 2])) == [{}, {}]
+
+
+# --- versions -------------------------------------------------------------------------------
+
+
+def test_an_edited_frame_is_another_input_and_an_equal_one_the_same() -> None:
+    """A run that is mapped again knows which rows it had."""
+    frame = pd.DataFrame({"x": ["a", "b"], "t": [BERLIN, pd.NaT], "d": [{"k": Decimal(1)}, [1]]})
+    before = versions(frame)
+    other = pd.DataFrame({"x": ["".join(["a"]), "b"], "t": [BERLIN, pd.NaT], "d": [{"k": Decimal(1)}, [1]]})
+    assert versions(other) == before == versions(frame[0:])
+
+    other.loc[1, "x"] = "B"
+    assert versions(other)[0] == before[0]
+    assert versions(other)[1] != before[1]
+    assert versions(frame.rename(columns={"x": "y"}))[0] != before[0]
+    assert len(set(versions(pd.DataFrame({"x": [1, 1.0, True, "1", b"1", None]}, dtype=object)))) == 6
+
+
+def test_versions_are_the_same_in_every_process() -> None:
+    """The submission of a process that was killed goes on in another."""
+    script = (
+        "import datetime, decimal, pandas as pd, dqlab as dq;"
+        "frame = pd.DataFrame({'x': [{'b', 'a', 'c'}, ('t', 1)], 't': [datetime.datetime(2024, 1, 1)] * 2,"
+        " 'd': [decimal.Decimal('1.0'), {'k': [None]}]});"
+        "print([each.version for each in dq.Documents.from_frame(frame)])"
+    )
+    said = {
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+        for _ in range(2)
+    }
+
+    assert len(said) == 1
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.binary() | st.dates() | st.decimals(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=50)
+@given(st.lists(VALUES, min_size=1, max_size=5), st.data())
+def test_any_value_arrives_and_has_one_version(values: list[Any], data: st.DataObject) -> None:
+    column = pd.Series(values, dtype=object)
+    frame = pd.DataFrame({"x": column})
+
+    assert [row["x"] for row in rows(frame)] == values
+    assert versions(frame) == versions(pd.DataFrame({"x": pickle.loads(pickle.dumps(column))}))
+
+
+# --- keys in messages -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["a", "", "\0i7", "7", 7, -1, 0, 1 << 70])
+def test_key_of_a_row_is_read_from_its_message_without_opening_it(key: Any) -> None:
+    """A row whose process died before it was opened is named all the same."""
+    (document,) = dq.Documents.from_frame(pd.DataFrame({"x": [BERLIN]}, index=pd.Index([key], dtype=object)))
+    sealed = pickle.dumps(document, 5)
+
+    assert document.key == key
+    assert sealed_label(sealed) == key
+    plain = pickle.dumps(dq.Documents.from_frame(pd.DataFrame({"x": ["a"], "k": [key]}, dtype=object), key="k")[0], 5)
+    assert label_of(str(sealed_key(plain))) == key or isinstance(key, str)
+
+
+# --- refused --------------------------------------------------------------------------------
+
+
+def test_a_row_above_the_limit_of_messages_fails_by_name_and_the_others_go_on() -> None:
+    frame = pd.DataFrame({"id": ["small", "large"], "text": ["a", "a" * (2 << 20)]})
+    small, large = dq.Documents.from_frame(frame, key="id")
+
+    assert small["text"] == "a"
+    assert len(pickle.dumps(large, 5)) < 300
+    for asked in (lambda: large.row, lambda: large["text"]):
+        with pytest.raises(RowTooLarge, match=r"row 'large' takes 2,097,\d+ bytes.*were not sent.*from_parquet"):
+            asked()
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "error", "said"),
+    [
+        (FRAME, {"key": "idd"}, ColumnNotFound, "Did you mean 'id'"),
+        (FRAME, {"columns": ["m"]}, ColumnNotFound, "Nothing was submitted"),
+        (FRAME, {"columns": "n"}, BadOption, r"columns=\['n'\]"),
+        (FRAME["n"], {}, BadOption, "A Series is mapped as it is"),
+        ([{"a": 1}], {}, BadOption, "pass the iterable itself"),
+        (pd.concat([FRAME, FRAME], axis=1), {}, ColumnRepeated, "'id'"),
+    ],
+)
+def test_what_cannot_be_listed_is_refused_at_once(
+    frame: Any, options: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        dq.Documents.from_frame(frame, **options)
+
+
+@pytest.mark.parametrize(
+    ("frame", "key", "error", "said"),
+    [
+        (pd.DataFrame({"id": ["a", None]}), "id", KeyMissing, "row 1 .*'id' is null"),
+        (pd.DataFrame({"id": [1.0, np.nan]}), "id", KeyUnusable, "type float.*Convert the column"),
+        (pd.DataFrame({"id": [True]}), "id", KeyUnusable, "type bool"),
+        (FRAME.set_index(pd.to_datetime(["2024"] * 3)), None, KeyUnusable, "column 'index'.*type datetime"),
+        (FRAME.set_index(["id", "n"]), None, BadOption, r"several levels.*frame.reset_index\(\)"),
+        (
+            pd.DataFrame({"id": ["b", "a", "a", "b", "a"]}),
+            "id",
+            KeysRepeat,
+            "'b' in row 0 and row 3; 'a' in row 1 and row 2",
+        ),
+        (pd.concat([FRAME, FRAME]), None, KeysRepeat, "0 in row 0 and row 3"),
+    ],
+)
+def test_keys_that_name_no_row_are_refused(frame: Any, key: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        list(dq.Documents.from_frame(frame, key=key))
+
+
+def test_a_frame_that_is_changed_after_it_was_mapped_keeps_its_rows() -> None:
+    """The input is read while the run is submitted."""
+    frame = FRAME.copy()
+    documents = dq.Documents.from_frame(frame, key="id")
+    frame["n"] = 0
+    frame.loc[0, "n"] = 9
+
+    assert [each["n"] for each in documents] == [1, 2, 3]
+
+
+def test_frames_are_recognised_without_importing_their_libraries() -> None:
+    script = (
+        "import sys, dqlab as dq\n"
+        "try: dq.Documents.from_frame([1])\n"
+        "except dq.errors.BadOption: print(sorted({'pandas', 'polars', 'pyarrow', 'numpy'} & set(sys.modules)))"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+    assert said == "[]\n"
+
+
+# --- frames that are not in memory ------------------------------------------------------------
+
+
+def test_partitions_of_dask_are_computed_one_at_a_time() -> None:
+    """A frame that does not fit into memory is a frame all the same."""
+    import dask.bag
+    from dask import delayed
+
+    made: list[int] = []
+
+    def part(at: int) -> list[dict[str, Any]]:
+        made.append(at)
+        return [
+            {"id": f"{at}-{row}", "n": row, "even": row} if row % 2 == 0 else {"id": f"{at}-{row}", "n": row}
+            for row in range(3)
+        ]
+
+    bag = dask.bag.from_delayed([delayed(part)(at) for at in range(3)])
+    documents = iter(dq.Documents.from_dask(bag, key="id"))
+    with dask.config.set(scheduler="synchronous"):
+        first = next(documents)
+        assert (first.key, first.row, made) == ("0-0", {"id": "0-0", "n": 0, "even": 0}, [0])
+        assert [each.key for each in documents] == [f"{at}-{row}" for at in range(3) for row in range(3)][1:]
+        assert [each.key for each in dq.Documents.from_dask(bag)] == list(range(9))
+        assert dq.Documents.from_dask(bag)[1]["even"] is None
+        with pytest.raises(BadOption, match=r"not dicts.*bag.map"):
+            list(dq.Documents.from_dask(dask.bag.from_sequence(["a"])))
+    with pytest.raises(BadOption, match="from_frame"):
+        dq.Documents.from_dask(FRAME)
+
+
+class FramesOfDask:
+    """As a Dask DataFrame, which takes another package: what `from_dask` uses of one."""
+
+    columns = FRAME.columns
+    __dask_graph__ = None
+
+    def to_delayed(self) -> list[Any]:
+        from dask import delayed
+
+        return [delayed(FRAME), delayed(FRAME.assign(id=["d", "e", "f"]))]
+
+
+def test_a_dask_dataframe_has_rows_that_are_numbered_through() -> None:
+    assert [each.key for each in dq.Documents.from_dask(FramesOfDask())] == list(range(6))
+    assert [each.key for each in dq.Documents.from_dask(FramesOfDask(), key="id", columns=["n"])] == list("abcdef")
+    with pytest.raises(ColumnNotFound, match="Did you mean 'id'"):
+        dq.Documents.from_dask(FramesOfDask(), key="idd")
+
+
+class Dataset:
+    """As `datasets.Dataset`, which is not installed here: names, a length, slices as dicts of lists."""
+
+    def __init__(self, columns: dict[str, list[Any]]) -> None:
+        self._columns, self.read = columns, []
+        self.column_names = list(columns)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def select_columns(self, names: list[str]) -> Dataset:
+        chosen = Dataset({name: self._columns[name] for name in names})
+        chosen.read = self.read
+        return chosen
+
+    def __getitem__(self, rows: slice) -> dict[str, list[Any]]:
+        self.read.append((rows.start, rows.stop, tuple(self.column_names)))
+        return {name: values[rows] for name, values in self._columns.items()}
+
+
+def test_datasets_are_read_slice_by_slice_and_only_the_chosen_columns() -> None:
+    dataset = Dataset({"text": [f"t{at}" for at in range(2_500)], "image": [object()] * 2_500})
+    documents = dq.Documents.from_hf(dataset, columns=["text"])
+
+    assert next(iter(documents)).row == {"text": "t0"}
+    assert dataset.read == [(0, 1_000, ("text",))]
+    assert [(each.key, each["text"]) for each in documents] == [(at, f"t{at}") for at in range(2_500)]
+    assert [each.key for each in dq.Documents.from_hf(dataset, key="text", columns=["text"])[:2]] == ["t0", "t1"]
+    for other in ({"train": dataset}, iter([{"text": "a"}])):
+        with pytest.raises(BadOption, match=r"Choose a split: dataset\['train'\].*lab.map"):
+            dq.Documents.from_hf(other)
+
+
+def test_a_row_is_no_sequence_and_is_shown_briefly() -> None:
+    """What has values by name would otherwise be asked for number 0, 1, 2, in a loop by mistake."""
+    (row,) = dq.Documents.from_frame(pd.DataFrame({0: ["a"], 1: ["b" * 10_000]}))
+
+    for mistake in (lambda: list(row), lambda: "a" in row, lambda: [*dq.Document("a", "", "/a")]):
+        with pytest.raises(TypeError, match=r"iterable|container"):
+            mistake()
+    assert len(repr(row)) < 400

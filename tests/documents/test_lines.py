@@ -1,0 +1,443 @@
+"""Records of JSON lines and CSV files: where each begins and ends, what it holds, and what is refused."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import pickle
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dqlab as dq
+from dqlab.documents import lines
+from dqlab.errors import (
+    BadOption,
+    ColumnNotFound,
+    ColumnRepeated,
+    DocumentChanged,
+    FileUnreadable,
+    KeyMissing,
+    KeysRepeat,
+    KeyUnusable,
+    NoFiles,
+    RecordInvalid,
+)
+
+COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_open() -> Iterator[None]:
+    lines._FILES.clear()
+    yield
+    lines._FILES.clear()
+
+
+def notes(n: int, first: int = 0) -> bytes:
+    records = [{"id": f"n{at}", "text": "ä" * (at % 50), "at": at} for at in range(first, first + n)]
+    return "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in records).encode()
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+def test_every_line_of_json_is_a_document(tmp_path: Path, suffix: str) -> None:
+    """Compared with pandas, whatever the compression."""
+    path = tmp_path / f"notes.jsonl{suffix}"
+    path.write_bytes(COMPRESSED[suffix](notes(200)))
+    frame = pd.read_json(io.BytesIO(notes(200)), lines=True)
+    for key, keys in (("id", frame["id"].tolist()), ("at", frame["at"].tolist()), (None, None)):
+        documents = list(dq.Documents.from_jsonl(path, key=key))
+
+        assert [each.row for each in documents] == frame.to_dict("records")
+        assert [each.key for each in documents] == (keys or [f"{path.name}:{at}" for at in range(200)])
+        assert [each["at"] for each in reversed(documents)] == list(range(199, -1, -1))
+        assert all(json.loads(each.text()) == each.row for each in documents[:9])
+        assert all(len(pickle.dumps(each, 5)) <= 300 and pickle.loads(pickle.dumps(each)) == each for each in documents)
+
+
+CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=8) | st.sampled_from(
+    ['"', "\n", ",", '",\n"', " ", "\r\n", "\u2028", "\x0c", "\x85"]
+)
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.lists(CELLS, min_size=3, max_size=3), max_size=8),
+    st.sampled_from([",", ";", "\t"]),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(["", ".gz"]),
+    st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
+)
+def test_records_of_csv_are_those_of_pythons_own_reader(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[list[str]],
+    delimiter: str,
+    end: str,
+    suffix: str,
+    quoting: Any,
+) -> None:
+    """Quoted cells hold line ends, delimiters and quotes."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=delimiter, lineterminator=end, quoting=quoting)
+    writer.writerows([["a", "b", "c"], *rows])
+    path = tmp_path_factory.getbasetemp() / f"any.csv{suffix}"
+    path.write_bytes(COMPRESSED[suffix](text.getvalue().encode()))
+    lines._FILES.clear()
+    documents = list(dq.Documents.from_csv(path, delimiter=delimiter))
+
+    assert [list(each.row.values()) for each in documents] == rows
+    assert [list(each.row) for each in documents] == [["a", "b", "c"]] * len(rows)
+
+
+def test_csv_as_other_programs_write_it_is_read(tmp_path: Path) -> None:
+    """A mark at its head, blank lines, no line end at its end, quotes inside of cells, other encodings."""
+    path = tmp_path / "a.csv"
+    path.write_bytes('\ufeffid,size\r\n\r\na,5" pipe\r\n"b ""x""",\r\nc,"1\n2"'.encode())
+    assert [each.row for each in dq.Documents.from_csv(path, key="id")] == [
+        {"id": "a", "size": '5" pipe'},
+        {"id": 'b "x"', "size": ""},
+        {"id": "c", "size": "1\n2"},
+    ]
+    path.write_bytes("id;n\nä;1\n".encode("latin-1"))
+    (document,) = dq.Documents.from_csv(path, key="id", delimiter=";", encoding="latin-1")
+    assert (document.key, document["n"], document.text(encoding="latin-1")) == ("ä", "1", "ä;1")
+
+
+def test_a_cell_of_a_book_is_no_error(tmp_path: Path) -> None:
+    """Python's own reader refuses what is above 128 KiB."""
+    path = tmp_path / "a.csv"
+    pd.DataFrame({"id": ["a", "b"], "text": ["x" * 300_000, "y"]}).to_csv(path, index=False)
+
+    assert [len(each["text"]) for each in dq.Documents.from_csv(path, key="id")] == [300_000, 1]
+
+
+def test_blank_lines_and_marks_are_no_records_of_json(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}\r\n\n  \n  {"a": 2}  \n{"a": 3}')
+
+    assert [each["a"] for each in dq.Documents.from_jsonl(path)] == [1, 2, 3]
+    path.write_bytes(b"")
+    assert list(dq.Documents.from_jsonl(path)) == []
+
+
+def test_slices_and_counts_are_those_of_the_whole(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(notes(10))
+    (tmp_path / "b.jsonl").write_bytes(notes(10, 10))
+    documents = dq.Documents.from_jsonl(tmp_path / "*.jsonl", key="id")
+
+    assert list(documents[3:18:4]) == list(documents)[3:18:4]
+    assert len(documents) == 20
+    assert documents.repeats
+
+
+def test_whole_numbers_and_texts_that_look_alike_are_two_keys(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"id": 7}\n{"id": "7"}\n{"id": ""}\n{"id": "\\u0000i7"}\n')
+
+    assert [each.key for each in dq.Documents.from_jsonl(tmp_path / "a.jsonl", key="id")] == [7, "7", "", "\0i7"]
+
+
+def test_files_behind_fsspec_are_read() -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/lines/a.jsonl", notes(5))
+    memory.pipe("/lines/b.jsonl.gz", gzip.compress(notes(5, 5)))
+    documents = list(dq.Documents.from_jsonl("memory://lines/*", key="id"))
+
+    assert [each["at"] for each in documents] == list(range(10))
+
+
+# --- versions -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_log_that_grows_keeps_the_versions_of_its_lines_and_they_stay_readable(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(COMPRESSED[suffix](notes(5).rstrip()))
+    before = list(dq.Documents.from_jsonl(path))
+    assert before[4]["at"] == 4
+    path.write_bytes(COMPRESSED[suffix](notes(9)))
+    after = list(dq.Documents.from_jsonl(path))
+
+    assert after[:5] == before
+    assert [each["at"] for each in after] == list(range(9))
+    assert [each["at"] for each in before] == list(range(5))
+
+
+def test_an_edited_line_is_another_document_and_the_listed_one_has_changed(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(notes(5))
+    before = list(dq.Documents.from_jsonl(path, key="id"))
+    path.write_bytes(notes(5).replace(b'"at": 2', b'"at": 7'))
+
+    assert [each["at"] for each in before[:2]] == [0, 1]
+    with pytest.raises(
+        DocumentChanged, match=r"document 'n2' has changed since it was listed.*Nothing of it.*list it again"
+    ):
+        before[2]["at"]
+    assert [new == old for new, old in zip(dq.Documents.from_jsonl(path, key="id"), before, strict=True)] == [
+        *(True, True, False, True, True)
+    ]
+    path.write_bytes(notes(1))
+    with pytest.raises(DocumentChanged):
+        before[4].text()
+    path.unlink()
+    lines._FILES.clear()
+    with pytest.raises(FileNotFoundError):
+        before[4].text()
+
+
+def test_other_names_at_the_head_of_a_csv_file_make_other_documents(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,x\n1,2\n")
+    (before,) = dq.Documents.from_csv(path)
+    path.write_text("id,y\n1,2\n")
+    (after,) = dq.Documents.from_csv(path)
+
+    assert after.version != before.version
+    assert after["y"] == "2"
+    with pytest.raises(DocumentChanged):
+        before["x"]
+
+
+# --- refused --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"id": ', "is not JSON: JSONDecodeError"),
+        (b"[1, 2]", "is a JSON list, not an object"),
+        (b"7", "is a JSON int"),
+        (b'{"id": "\xff"}', "is not text in utf-8: .* at its byte 8"),
+        (b"[" * 100_000, "is not JSON: RecursionError|is not JSON"),
+        (b'{"x":' + b"9" * 5_000 + b"}", "is not JSON: ValueError"),
+    ],
+)
+def test_a_line_that_is_not_json_fails_by_name_and_alone(tmp_path: Path, line: bytes, said: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(notes(2) + line + b"\n" + notes(2, 2))
+    documents = list(dq.Documents.from_jsonl(path, key="id"))
+
+    assert [each.key for each in documents] == ["n0", "n1", "a.jsonl:2", "n2", "n3"]
+    assert [each["at"] for each in (*documents[:2], *documents[3:])] == [0, 1, 2, 3]
+    for asked in (lambda: documents[2].row, lambda: documents[2]["id"]):
+        with pytest.raises(
+            RecordInvalid, match=rf"document 'a.jsonl:2', [\d,]+ bytes? from byte \d+.*{said}.*Correct the file"
+        ):
+            asked()
+    assert documents[2].bytes() == line.strip()
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "said"),
+    [
+        (b"x", "x", "has 1 cells, and the first line of the file 2|has 1 cell"),
+        (b"x,1,2", "x", "has 3 cells"),
+        (b"\xff,1", "\ufffd", "is not text in utf-8"),
+        (b"x\ry,1", "a.csv:1", "is not CSV: new-line character"),
+    ],
+)
+def test_a_row_of_csv_with_other_cells_fails_by_name_and_alone(
+    tmp_path: Path, line: bytes, key: str, said: str
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"id,n\na,1\n" + line + b"\nb,2\n")
+    documents = list(dq.Documents.from_csv(path, key="id"))
+
+    assert [each.key for each in documents] == ["a", key, "b"]
+    assert [documents[at]["n"] for at in (0, 2)] == ["1", "2"]
+    with pytest.raises(RecordInvalid, match=said):
+        documents[1]["n"]
+
+
+def test_a_quote_without_an_end_takes_the_rest_and_fails_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'id,n\na,1\nb,"2\nc,3\nd,4\n')
+    first, second = dq.Documents.from_csv(path, key="id")
+
+    assert (first["n"], second.key) == ("1", "b")
+    assert second["n"].startswith("2\nc,3\nd,4")
+
+
+def test_unknown_names_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(notes(1))
+    (tmp_path / "a.csv").write_bytes(b"title,n\na,1\n")
+
+    with pytest.raises(ColumnNotFound, match="Did you mean 'text'"):
+        dq.Documents.from_jsonl(tmp_path / "a.jsonl")[0]["txt"]
+    with pytest.raises(ColumnNotFound, match=r"Did you mean 'title'.*Nothing was submitted. Columns: 'title', 'n'"):
+        dq.Documents.from_csv(tmp_path / "a.csv", key="titel")
+
+
+def test_keys_that_are_missing_or_repeat_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    for text, error, said in (
+        ('{"id": 1}\n{"x": 1}\n', KeyMissing, "row 1 .* 'id' is null"),
+        ('{"id": null}\n', KeyMissing, "row 0"),
+        ('{"id": 1.0}\n', KeyUnusable, "type float"),
+        ('{"id": [1]}\n', KeyUnusable, "type list"),
+        ('{"id": true}\n', KeyUnusable, "type bool"),
+        ('{"id": 1}\n{"id": 2}\n{"id": 1}\n', KeysRepeat, "1 in a.jsonl:0 and a.jsonl:2"),
+    ):
+        path.write_text(text)
+        with pytest.raises(error, match=said):
+            list(dq.Documents.from_jsonl(path, key="id"))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+def test_a_compressed_file_that_was_cut_off_ends_the_listing_by_name(tmp_path: Path, suffix: str) -> None:
+    random.seed(1)
+    text = b"".join(b'{"x": "%030x"}\n' % random.getrandbits(120) for _ in range(50_000))
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(COMPRESSED[suffix](text)[:-20_000])
+    documents = []
+
+    with pytest.raises(
+        FileUnreadable, match=rf"a.jsonl{suffix}' cannot be read as JSON lines: .*those before.*cut off"
+    ):
+        documents.extend(iter(dq.Documents.from_jsonl(path)))
+    assert [each.row for each in documents[:3]] == [json.loads(line) for line in text.splitlines()[:3]]
+
+
+def test_a_compressed_file_that_was_damaged_later_has_changed_or_is_unreadable(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(notes(20_000), 1))
+    documents = list(dq.Documents.from_jsonl(path))
+    damaged = bytearray(path.read_bytes())
+    damaged[-2_000:] = bytes(2_000)
+    path.write_bytes(damaged)
+
+    with pytest.raises((FileUnreadable, DocumentChanged), match=r"a.jsonl.gz"):
+        _ = documents[-1].row
+    assert documents[0]["at"] == 0
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        (b"PAR1", "a Parquet file"),
+        (b"PK\x03\x04", "a zip archive"),
+        (b"\xff\xfe{\0", "text in UTF-16"),
+        (b"(\xb5/\xfd", "compressed with Zstandard"),
+    ],
+)
+def test_files_of_other_formats_in_one_pattern_are_named(tmp_path: Path, head: bytes, said: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(notes(2))
+    (tmp_path / "b.bin").write_bytes(head + bytes(100))
+    documents = iter(dq.Documents.from_jsonl(tmp_path / "*"))
+
+    assert [next(documents)["at"] for _ in range(2)] == [0, 1]
+    with pytest.raises(FileUnreadable, match=rf"b.bin' cannot be read as JSON lines: it is {said}.*Leave it out"):
+        next(documents)
+
+
+def test_csv_files_say_what_is_wrong_with_their_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("")
+    with pytest.raises(FileUnreadable, match=r"a.csv' cannot be read as CSV: it is empty.*Give it a first line"):
+        dq.Documents.from_csv(path)
+    path.write_text("id,x,x\n")
+    with pytest.raises(ColumnRepeated, match="'x'"):
+        dq.Documents.from_csv(path)
+    path.write_text("id,x\n")
+    assert list(dq.Documents.from_csv(path, key="id")) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"delimiter": ""},
+        {"delimiter": '"'},
+        {"delimiter": ", "},
+        {"delimiter": 7},
+        {"encoding": "utf-16"},
+        {"encoding": "no"},
+    ],
+)
+def test_options_of_csv_are_checked(tmp_path: Path, options: dict[str, Any]) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+
+    with pytest.raises(BadOption, match="Nothing was listed"):
+        dq.Documents.from_csv(tmp_path / "a.csv", **options)
+
+
+def test_a_pattern_that_matches_nothing_is_refused(tmp_path: Path) -> None:
+    for constructor in (dq.Documents.from_jsonl, dq.Documents.from_csv):
+        with pytest.raises(NoFiles, match="no file matches"):
+            constructor(tmp_path / "*.gz")
+
+
+# --- cost -----------------------------------------------------------------------------------
+
+
+def test_ascending_reads_of_a_compressed_file_never_start_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And going back starts over, and is right all the same."""
+    monkeypatch.setattr(lines, "BLOCK", 1 << 12)
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(notes(3_000)))
+    documents = list(dq.Documents.from_jsonl(path))
+    found: list[int] = []
+    threads = [
+        threading.Thread(target=lambda at=at: found.extend(d["at"] for d in documents[at::3])) for at in range(3)
+    ]
+    assert [each["at"] for each in documents] == list(range(3_000))
+    (file,) = [slot.value for slot in lines._FILES._open.values()]
+    assert file._forward.starts == 1
+
+    assert [documents[at]["at"] for at in (2_999, 0, 2_000, 1_000)] == [2_999, 0, 2_000, 1_000]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == list(range(3_000))
+    assert file._forward.starts <= 6
+
+
+def test_values_of_one_record_are_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(notes(2))
+    document = dq.Documents.from_jsonl(path)[1]
+    read = []
+    real = lines.raw
+    monkeypatch.setattr(lines, "raw", lambda *given: (read.append(given), real(*given))[1])
+
+    assert (document["id"], document["text"], document["at"]) == ("n1", "ä", 1)
+    assert len(read) == 1
+    changed = document.row
+    changed["at"] = 7
+    assert document["at"] == 1
+
+
+def test_another_delimiter_is_noticed(tmp_path: Path) -> None:
+    """Programs in half of Europe write semicolons."""
+    (tmp_path / "a.csv").write_text("id;n\n1;2\n")
+
+    with pytest.raises(ColumnNotFound, match=r"separated by ';': pass delimiter=';'"):
+        dq.Documents.from_csv(tmp_path / "a.csv", key="id")
+
+
+def test_odd_files_are_read_as_they_are(tmp_path: Path) -> None:
+    """Several streams in one gzip file, a name that lies about compression, nothing at all."""
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"a": 1}\n') + gzip.compress(b'{"a": 2}\n'))
+    (tmp_path / "b.jsonl.gz").write_bytes(b'{"a": 3}\n')
+    (tmp_path / "c.jsonl.gz").write_bytes(b"")
+    (tmp_path / "[d].jsonl").write_bytes(b'{"a": 4}\n')
+
+    assert [each["a"] for each in dq.Documents.from_jsonl(tmp_path / "*.gz")] == [1, 2, 3]
+    assert [each["a"] for each in dq.Documents.from_jsonl(tmp_path / "[d].jsonl")] == [4]

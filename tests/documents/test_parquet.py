@@ -1,0 +1,566 @@
+"""Rows of Parquet files: what is listed, what is read, and what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dqlab as dq
+from dqlab.documents import Document, tables
+from dqlab.errors import (
+    BadOption,
+    ColumnNotFound,
+    ColumnRepeated,
+    DocumentChanged,
+    ExtraMissing,
+    FileUnreadable,
+    KeyMissing,
+    KeysRepeat,
+    KeyUnusable,
+    NoFiles,
+    WrongKind,
+)
+
+
+def written(path: Path, columns: dict[str, Any] | pa.Table, group: int = 3) -> Path:
+    """Write a file with small row groups."""
+    table = columns if isinstance(columns, pa.Table) else pa.table(columns)
+    pq.write_table(table, path, row_group_size=group)
+    return path
+
+
+def papers(path: Path, n: int = 10, first: int = 0, group: int = 3) -> Path:
+    numbers = range(first, first + n)
+    return written(path, {"id": [f"p{i}" for i in numbers], "text": ["w " * i for i in numbers], "n": numbers}, group)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_open() -> Iterator[None]:
+    yield
+    tables._TABLES.clear()
+    tables._GROUPS.clear()
+
+
+def test_every_row_is_a_document_and_every_value_is_that_of_pandas(tmp_path: Path) -> None:
+    """Compared with an independent reader, row by row and column by column, in any order."""
+    for name, first in (("a", 0), ("b", 10)):
+        papers(tmp_path / f"{name}.parquet", first=first)
+    documents = list(dq.Documents.from_parquet(tmp_path / "*.parquet", key="id"))
+    frame = pd.concat([pd.read_parquet(path) for path in sorted(tmp_path.glob("*.parquet"))])
+
+    assert [document.key for document in documents] == frame["id"].tolist()
+    assert [document.row for document in documents] == frame.to_dict("records")
+    assert [documents[at]["n"] for at in (19, 0, 7, 7, 3)] == [19, 0, 7, 7, 3]
+
+
+def test_without_a_key_rows_are_called_by_file_and_position(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    papers(tmp_path / "in/a.parquet", n=4)
+
+    assert [each.key for each in dq.Documents.from_parquet(f"{tmp_path}/**/*.parquet")] == [
+        f"in/a.parquet:{at}" for at in range(4)
+    ]
+    assert dq.Documents.from_parquet(tmp_path / "in/a.parquet")[2].key == "a.parquet:2"
+    several = [tmp_path / "in/a.parquet"]
+    assert dq.Documents.from_parquet(several)[2].key == f"{tmp_path}/in/a.parquet:2"
+
+
+def test_looks_slices_counts_and_passes_name_the_same_documents(tmp_path: Path) -> None:
+    """Listing everything has a way of its own, for speed."""
+    papers(tmp_path / "a.parquet")
+    for key in (None, "id"):
+        documents = dq.Documents.from_parquet(tmp_path / "a.parquet", key=key)
+        whole = list(documents)
+
+        assert list(documents[0:]) == whole == list(documents)
+        assert list(documents[2::3]) == whole[2::3]
+        assert (len(documents), len(documents[4:])) == (10, 6)
+        assert documents[9] == whole[9]
+
+
+def test_reference_is_small_and_survives_pickling(tmp_path: Path) -> None:
+    """A million of them are in the queue, and in the log."""
+    folder = tmp_path / "projects/archive/2024"
+    folder.mkdir(parents=True)
+    papers(folder / "part-00000-of-00128.parquet")
+    for key in (None, "id", "n"):
+        for document in dq.Documents.from_parquet(f"{folder}/*.parquet", key=key, columns=["text", "n"]):
+            sealed = pickle.dumps(document, 5)
+            assert len(sealed) <= 300
+            assert pickle.loads(sealed) == document
+
+
+def test_whole_numbers_are_keys_and_differ_from_texts_that_look_alike(tmp_path: Path) -> None:
+    """A column of whole numbers joins with results only if these have numbers, too."""
+    written(tmp_path / "n.parquet", {"id": [7, -1, (1 << 63) - 1]})
+    written(tmp_path / "t.parquet", {"id": ["7", "-1", ""]})
+
+    assert [each.key for each in dq.Documents.from_parquet(tmp_path / "n.parquet", key="id")] == [7, -1, (1 << 63) - 1]
+    assert [each.key for each in dq.Documents.from_parquet(tmp_path / "t.parquet", key="id")] == ["7", "-1", ""]
+
+
+def test_columns_restrict_what_a_row_has(tmp_path: Path) -> None:
+    papers(tmp_path / "a.parquet")
+    document = dq.Documents.from_parquet(tmp_path / "a.parquet", key="id", columns=["n"])[4]
+
+    assert document.row == {"n": 4}
+    with pytest.raises(ColumnNotFound, match="no column 'text'"):
+        document["text"]
+
+
+@pytest.mark.parametrize("options", [{"key": "idd"}, {"columns": ["txet"]}, {"key": "id", "columns": ["n", "Text"]}])
+def test_a_wrong_name_is_found_before_anything_is_listed(tmp_path: Path, options: dict[str, Any]) -> None:
+    papers(tmp_path / "a.parquet")
+
+    with pytest.raises(KeyError, match=r"Did you mean '(id|text)'\? Nothing was submitted. Columns: 'id', 'text', 'n'"):
+        dq.Documents.from_parquet(tmp_path / "a.parquet", **options)
+
+
+def test_a_later_file_without_the_column_is_named(tmp_path: Path) -> None:
+    papers(tmp_path / "a.parquet")
+    written(tmp_path / "b.parquet", {"ID": ["x"]})
+    documents = iter(dq.Documents.from_parquet(tmp_path / "*.parquet", key="id"))
+
+    assert [next(documents).key for _ in range(10)][-1] == "p9"
+    with pytest.raises(ColumnNotFound, match=r"b\.parquet' has no column 'id'. Did you mean 'ID'|b\.parquet'.*'ID'"):
+        next(documents)
+
+
+@pytest.mark.parametrize("columns", ["text", [], 7, ["n", "n"]])
+def test_columns_are_a_list_of_different_names(tmp_path: Path, columns: Any) -> None:
+    papers(tmp_path / "a.parquet")
+
+    with pytest.raises(BadOption, match="Nothing was listed"):
+        dq.Documents.from_parquet(tmp_path / "a.parquet", columns=columns)
+
+
+def test_a_column_that_is_there_twice_is_refused_unless_it_is_left_out(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array([1]), pa.array([2])], names=["id", "x", "x"])
+    written(tmp_path / "a.parquet", table)
+
+    with pytest.raises(ColumnRepeated, match=r"more than one column 'x'.*Nothing was submitted. Rename"):
+        dq.Documents.from_parquet(tmp_path / "a.parquet", key="id")
+    assert dq.Documents.from_parquet(tmp_path / "a.parquet", columns=["id"])[0].row == {"id": "a"}
+
+
+KINDS: dict[str, tuple[pa.Array, list[Any]]] = {
+    "ints": (pa.array([1, None, 3]), [1, None, 3]),
+    "whole": (pa.array([1, 2, 3], pa.uint64()), [1, 2, 3]),
+    "floats": (pa.array([1.5, None, float("inf")]), [1.5, None, float("inf")]),
+    "bools": (pa.array([True, None, False]), [True, None, False]),
+    "texts": (pa.array(["ä", None, ""]), ["ä", None, ""]),
+    "large": (pa.array(["ä", None, ""], pa.large_string()), ["ä", None, ""]),
+    "bytes": (pa.array([b"\0", None, b""]), [b"\0", None, b""]),
+    "nothing": (pa.nulls(3), [None, None, None]),
+    "days": (pa.array([datetime.date(2024, 2, 29), None, datetime.date(1, 1, 1)]),) * 2,
+    "instants": (
+        pa.array([1_700_000_000_123_456_789, None, -1], pa.timestamp("ns")),
+        [
+            datetime.datetime(2023, 11, 14, 22, 13, 20, 123456),  # noqa: DTZ001 - as it is stored
+            None,
+            datetime.datetime(1969, 12, 31, 23, 59, 59, 999999),  # noqa: DTZ001 - as it is stored
+        ],
+    ),
+    "spans": (pa.array([1_000, None, 2_500], pa.duration("ns")),) * 2,
+    "decimals": (pa.array([Decimal("1.10"), None, Decimal("-2.00")]), [Decimal("1.10"), None, Decimal("-2.00")]),
+    "lists": (pa.array([[1, None], None, []]), [[1, None], None, []]),
+    "dicts": (pa.array([{"a": 1, "b": ["x"]}, None, {"a": None, "b": None}]),) * 2,
+    "categories": (pa.array(["a", None, "a"]).dictionary_encode(), ["a", None, "a"]),
+    "inner": (pa.array([[1_000], None, []], pa.list_(pa.timestamp("ns"))),) * 2,
+}
+
+
+def test_values_become_plain_python_with_none_for_null(tmp_path: Path) -> None:
+    """Every Arrow type that files have in practice; times to the microsecond, and no object of pandas among them."""
+    written(tmp_path / "a.parquet", {name: array for name, (array, _) in KINDS.items()}, group=2)
+    rows = [each.row for each in dq.Documents.from_parquet(tmp_path / "a.parquet")]
+
+    expected = {name: want if isinstance(want, list) else None for name, (_, want) in KINDS.items()}
+    expected["days"] = KINDS["days"][0].to_pylist()
+    expected["spans"] = [datetime.timedelta(microseconds=1), None, datetime.timedelta(microseconds=2)]
+    expected["dicts"] = KINDS["dicts"][0].to_pylist()
+    expected["inner"] = [[datetime.datetime(1970, 1, 1, 0, 0, 0, 1)], None, []]  # noqa: DTZ001 - as it is stored
+    for name, want in expected.items():
+        found = [row[name] for row in rows]
+        assert found == want, name
+        assert [type(value) for value in found] == [type(value) for value in want or ()], name
+
+
+def test_an_instant_with_a_zone_keeps_it(tmp_path: Path) -> None:
+    instant = pd.Timestamp("2024-07-01 12:00:00.123456789", tz="Europe/Berlin")
+    pd.DataFrame({"t": [instant]}).to_parquet(tmp_path / "a.parquet")
+    found = dq.Documents.from_parquet(tmp_path / "a.parquet")[0]["t"]
+
+    assert type(found) is datetime.datetime
+    assert found == instant.floor("us").to_pydatetime()
+    assert found.utcoffset() == datetime.timedelta(hours=2)
+
+
+def test_odd_names_of_columns_are_names_as_any(tmp_path: Path) -> None:
+    """Dots are not paths, and nothing is cut off or turned into an identifier."""
+    names = ["", " ", "a.b", "a", "ü\n", "日本", "x" * 500, "'", "\\", "list.element", "0"]
+    columns = {name: pa.array([f"{at}-{row}" for row in range(4)]) for at, name in enumerate(names)}
+    columns["a"] = pa.array([{"b": row, "c": None} for row in range(4)])
+    written(tmp_path / "a.parquet", columns, group=2)
+    documents = list(dq.Documents.from_parquet(tmp_path / "a.parquet"))
+
+    for row, document in enumerate(documents):
+        for at, name in enumerate(names):
+            assert document[name] == ({"b": row, "c": None} if name == "a" else f"{at}-{row}")
+    assert [each.row for each in documents] == pq.read_table(tmp_path / "a.parquet").to_pylist()
+    chosen = dq.Documents.from_parquet(tmp_path / "a.parquet", key="a.b", columns=["a.b", ""])
+    assert [(each.key, each.row) for each in chosen] == [
+        (f"2-{at}", {"": f"0-{at}", "a.b": f"2-{at}"}) for at in range(4)
+    ]
+
+
+def test_ten_thousand_columns_make_no_large_references(tmp_path: Path) -> None:
+    """Names of columns in a message would be most of what is sent."""
+    names = [f"feature_{at:05}" for at in range(10_000)]
+    written(tmp_path / "a.parquet", {name: [at, at + 1] for at, name in enumerate(names)}, group=1)
+    document = dq.Documents.from_parquet(tmp_path / "a.parquet")[1]
+
+    assert document["feature_00007"] == 8
+    assert list(document.row.values()) == list(range(1, 10_001))
+    some = dq.Documents.from_parquet(tmp_path / "a.parquet", columns=names[5:25])[0]
+    assert len(pickle.dumps(some, 5)) <= 300
+    assert some.row == {name: at + 5 for at, name in enumerate(names[5:25])}
+    assert len(pickle.dumps(dq.Documents.from_parquet(tmp_path / "a.parquet", columns=names[::2])[0], 5)) < 2_000
+
+
+@pytest.mark.parametrize("group", [1, 7, 100])
+def test_files_without_rows_and_groups_of_any_size_are_read(tmp_path: Path, group: int) -> None:
+    papers(tmp_path / "a.parquet", n=0)
+    papers(tmp_path / "b.parquet", n=20, group=group)
+    documents = dq.Documents.from_parquet(tmp_path / "*.parquet", key="id")
+
+    assert [each["n"] for each in documents] == list(range(20))
+    assert list(dq.Documents.from_parquet(tmp_path / "a.parquet")) == []
+
+
+def test_a_generator_of_paths_is_read_once_and_its_documents_can_be_listed_again(tmp_path: Path) -> None:
+    paths = (papers(tmp_path / f"{name}.parquet", n=2, first=at) for at, name in enumerate("ab"))
+    documents = dq.Documents.from_parquet(paths)
+
+    assert documents.repeats
+    assert list(documents) == list(documents)
+    assert len(documents) == 4
+
+
+def test_files_behind_fsspec_are_read(tmp_path: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    for name, first in (("a", 0), ("b", 10)):
+        memory.pipe(f"/rows/{name}.parquet", papers(tmp_path / f"{name}.parquet", first=first).read_bytes())
+    documents = list(dq.Documents.from_parquet("memory://rows/*.parquet", key="id", columns=["n"]))
+
+    assert [(each.key, each["n"]) for each in documents] == [(f"p{at}", at) for at in range(20)]
+    assert dq.Documents.from_parquet("memory://rows/b.parquet")[0]["n"] == 10
+    memory.pipe("/rows/b.parquet", papers(tmp_path / "c.parquet", n=3).read_bytes())
+    tables._TABLES.clear()
+    with pytest.raises(DocumentChanged):
+        documents[15]["n"]
+
+
+# --- refused --------------------------------------------------------------------------------
+
+
+def test_keys_that_repeat_are_named_the_first_ten_and_across_files(tmp_path: Path) -> None:
+    papers(tmp_path / "a.parquet")
+    papers(tmp_path / "b.parquet", n=30, first=5)
+    papers(tmp_path / "c.parquet", n=30, first=5)
+    documents = dq.Documents.from_parquet(tmp_path / "*.parquet", key="id")
+    listed = []
+
+    with pytest.raises(KeysRepeat, match=r"'p5' in a.parquet:5 and b.parquet:0; 'p6'.*and more") as raised:
+        listed.extend(document.key for document in documents)
+    assert listed == [f"p{at}" for at in range(10)]
+    assert len(raised.value.keys) == 10
+    with pytest.raises(KeysRepeat):
+        list(documents[0:])
+
+
+def test_a_null_among_the_keys_is_named_by_its_row(tmp_path: Path) -> None:
+    written(tmp_path / "a.parquet", {"id": ["a", "b", "c", "d", None], "no": pa.nulls(5)})
+    documents = dq.Documents.from_parquet(tmp_path / "a.parquet", key="id")
+    for listed in (documents, documents[0:]):
+        with pytest.raises(KeyMissing, match=r"row 4 of '.*a.parquet' has no key: its 'id' is null.*leave out key="):
+            list(listed)
+    with pytest.raises(KeyMissing, match="row 0"):
+        list(dq.Documents.from_parquet(tmp_path / "a.parquet", key="no"))
+
+
+@pytest.mark.parametrize("array", [pa.array([1.0]), pa.array([True]), pa.array([[1]]), pa.array([b"a"])])
+def test_columns_that_cannot_be_keys_are_refused_at_once(tmp_path: Path, array: pa.Array) -> None:
+    written(tmp_path / "a.parquet", {"id": array})
+
+    with pytest.raises(KeyUnusable, match=r"cannot be keys.*Nothing of it was submitted. Convert"):
+        dq.Documents.from_parquet(tmp_path / "a.parquet", key="id")
+
+
+@pytest.mark.parametrize("contents", [b"", b"id,text\n1,a\n", b"PAR1" + bytes(100)])
+def test_what_is_not_a_whole_parquet_file_is_refused_by_name(tmp_path: Path, contents: bytes) -> None:
+    """An empty file, one of another format, and one that is being written and has no footer yet."""
+    (tmp_path / "a.parquet").write_bytes(contents)
+
+    with pytest.raises(FileUnreadable, match=r"a.parquet' cannot be read as Parquet: .*no footer yet: wait"):
+        dq.Documents.from_parquet(tmp_path / "a.parquet")
+    papers(tmp_path / "0.parquet", n=1)
+    documents = iter(dq.Documents.from_parquet(tmp_path / "*"))
+    assert next(documents).key == "0.parquet:0"
+    with pytest.raises(FileUnreadable, match=r"a.parquet"):
+        next(documents)
+
+
+@pytest.mark.parametrize("pattern", ["no/*.parquet", "*.parquet", "no.parquet", "memory://nowhere/*.parquet"])
+def test_a_pattern_that_matches_nothing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    """There is nothing to read columns from, and a run of no documents is mostly a wrong path."""
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(NoFiles, match=r"no file matches .*Nothing was listed. Check the path"):
+        dq.Documents.from_parquet(pattern)
+    with pytest.raises(NoFiles):
+        dq.Documents.from_parquet([])
+
+
+@pytest.mark.parametrize("given", [7, None, b"a.parquet", [7], pd.DataFrame({"a": [1]})])
+def test_what_is_no_path_is_refused(given: Any) -> None:
+    with pytest.raises((BadOption, NoFiles), match="Nothing was listed"):
+        dq.Documents.from_parquet(given)
+
+
+def test_a_folder_is_refused_with_the_pattern_for_it(tmp_path: Path) -> None:
+    with pytest.raises(BadOption, match=r"that is a folder. Use '.*/\*\*'"):
+        dq.Documents.from_parquet(tmp_path)
+
+
+def test_a_url_without_its_package_says_what_to_install() -> None:
+    with pytest.raises(
+        ExtraMissing, match=r"files of s3:// need s3fs.*Nothing was read or submitted.*pip install s3fs"
+    ):
+        dq.Documents.from_parquet("s3://bucket/*.parquet")
+
+
+def test_a_url_of_an_unknown_scheme_is_refused() -> None:
+    with pytest.raises(BadOption, match=r"cannot be listed.*Nothing was listed"):
+        dq.Documents.from_parquet("nosuch://bucket/*.parquet")
+
+
+def test_a_missing_pyarrow_says_which_extra_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    papers(tmp_path / "a.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+
+    with pytest.raises(ExtraMissing, match=r"Parquet files need pyarrow.*pip install 'dqlab\[tables\]'"):
+        dq.Documents.from_parquet(tmp_path / "a.parquet")
+    with pytest.raises(ImportError):
+        dq.Documents.from_parquet(tmp_path / "a.parquet")
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="takes root, who can become somebody else")
+def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
+    script = f"""
+        import os, sys
+        import dqlab as dq
+        import pyarrow.parquet
+        dq.Documents, dq.errors.FolderUnreadable
+        os.setgid(65534); os.setuid(65534)
+        try:
+            dq.Documents.from_parquet({str(tmp_path)!r} + "/closed/*.parquet")
+        except dq.errors.FolderUnreadable as error:
+            print(error)
+    """
+    papers(tmp_path / "a.parquet")
+    (tmp_path / "closed").mkdir(mode=0o700)
+    for above in [tmp_path, *tmp_path.parents][:4]:
+        if str(above) not in ("/", "/tmp"):
+            above.chmod(0o755)
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+
+    assert "closed" in ended.stdout, ended.stderr
+    assert "PermissionError" in ended.stdout
+
+
+def test_rows_have_no_text_and_files_have_no_rows(tmp_path: Path) -> None:
+    path = papers(tmp_path / "a.parquet")
+    row, file = dq.Documents.from_parquet(path)[0], Document("a", "", str(path))
+
+    for asked in (row.text, row.bytes, row.open, lambda: list(row.pages())):
+        with pytest.raises(WrongKind, match=r"is a row of a Parquet file.*Nothing was read. Use doc.row or doc"):
+            asked()
+    with pytest.raises(WrongKind, match=r"document 'a' is a file.*doc.row is not there.*doc.text\(\)"):
+        _ = file.row
+    with pytest.raises(WrongKind, match=r"doc\['x'\]"):
+        file["x"]
+
+
+def test_a_file_that_changes_after_it_was_listed_fails_its_documents(tmp_path: Path) -> None:
+    """Row 5 of another file is another document."""
+    path = papers(tmp_path / "a.parquet")
+    documents = list(dq.Documents.from_parquet(path, key="id"))
+    assert documents[5]["n"] == 5
+    papers(path, n=10, first=100)
+    tables._TABLES.clear()
+    tables._GROUPS.clear()
+
+    with pytest.raises(
+        DocumentChanged, match=r"document 'p8' has changed since it was listed.*Nothing of it.*retry; or list it again"
+    ):
+        documents[8]["n"]
+    path.write_bytes(b"other")
+    with pytest.raises(DocumentChanged):
+        documents[8]["n"]
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        documents[8]["n"]
+    fresh = papers(path, n=10, first=100)
+    assert dq.Documents.from_parquet(fresh, key="id")[8]["n"] == 108
+
+
+def test_a_file_that_changes_while_it_is_listed_ends_the_listing(tmp_path: Path) -> None:
+    path = papers(tmp_path / "a.parquet", n=20_000, group=10_000)
+    documents = iter(dq.Documents.from_parquet(path, key="id"))
+    next(documents)
+    papers(path, n=20_000, first=5, group=10_000)
+
+    with pytest.raises((DocumentChanged, FileUnreadable), match=r"a.parquet"):
+        list(documents)
+
+
+# --- cost -----------------------------------------------------------------------------------
+
+
+def test_neighbours_cost_one_decode_however_many_slots_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = papers(tmp_path / "a.parquet", n=2_000, group=1_000)
+    documents = list(dq.Documents.from_parquet(path, key="id", columns=["n", "text"]))
+    decoded = []
+    real = tables.ParquetTable.batches
+
+    def counted(self: Any, group: int, names: Any, rows: Any = None) -> Any:
+        decoded.append((group, tuple(names)))
+        return real(self, group, names, rows)
+
+    monkeypatch.setattr(tables.ParquetTable, "batches", counted)
+    found: list[int] = []
+    threads = [
+        threading.Thread(target=lambda at=at: found.extend(each["n"] for each in documents[at::4])) for at in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(found) == list(range(2_000))
+    assert sorted(decoded) == [(0, ("text", "n")), (1, ("text", "n"))]
+
+
+def test_only_the_columns_that_are_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = papers(tmp_path / "a.parquet", n=100, group=50)
+    documents = list(dq.Documents.from_parquet(path))
+    decoded = []
+    real = tables.ParquetTable.batches
+
+    def counted(self: Any, group: int, names: Any, rows: Any = None) -> Any:
+        decoded.append((group, tuple(names)))
+        return real(self, group, names, rows)
+
+    monkeypatch.setattr(tables.ParquetTable, "batches", counted)
+    assert [each["n"] for each in documents] == list(range(100))
+    assert decoded == [(0, ("n",)), (1, ("n",))]
+    decoded.clear()
+    assert [(each["id"], each["n"]) for each in documents] == [(f"p{at}", at) for at in range(100)]
+    assert len(decoded) <= 4, "after the first row of a group it is known which columns are used"
+
+
+def test_a_large_row_group_is_decoded_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row group of a million rows of text does not fit into a worker; ascending reads never start over."""
+    monkeypatch.setattr(tables, "BATCH_BYTES", 20_000)
+    monkeypatch.setattr(tables, "GROUP_BYTES", 60_000)
+    texts = [f"{at:05}" * 40 for at in range(5_000)]
+    path = written(tmp_path / "a.parquet", {"text": texts}, group=5_000)
+    documents = list(dq.Documents.from_parquet(path))
+
+    assert [each["text"] for each in documents] == texts
+    (batches,) = [slot.value for slot in tables._GROUPS._open.values()]
+    assert batches._forward.starts == 1
+    assert sum(piece.size for piece in batches._forward._pieces) <= 60_000 + 30_000
+    far = [document for pair in zip(documents[:500], documents[4_000:4_500], strict=True) for document in pair]
+    assert [each["text"] for each in far] == [
+        t for pair in zip(texts[:500], texts[4_000:4_500], strict=True) for t in pair
+    ]
+    assert batches._forward.starts <= 3, "two slots at two places do not start each other over"
+
+
+def test_listing_holds_few_bytes_for_a_key_however_many_there_are(tmp_path: Path) -> None:
+    """A million keys cost the client at most 50 MB; here a fifth of them, counted by Python itself."""
+    n = 200_000
+    path = written(tmp_path / "a.parquet", {"id": [f"arxiv:{at:09}" for at in range(n)]}, group=50_000)
+    documents = dq.Documents.from_parquet(path, key="id")
+    tracemalloc.start()
+    try:
+        for _ in documents:
+            pass
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 50e6 * n / 1e6 + 3e6, f"{peak / 1e6:.1f} MB"
+
+
+def test_the_first_document_comes_after_one_footer_and_some_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the number of files: the first message leaves at once."""
+    for at in range(5):
+        papers(tmp_path / f"{at}.parquet", n=10, first=10 * at)
+    documents = dq.Documents.from_parquet(tmp_path / "*.parquet", key="id")
+    opened = []
+    real = tables.ParquetTable.__init__
+    monkeypatch.setattr(
+        tables.ParquetTable, "__init__", lambda self, where: (opened.append(where), real(self, where))[1]
+    )
+
+    next(iter(documents))
+    assert len(opened) == 1
+
+
+def test_numpy_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyarrow comes without it."""
+
+    def refuse(*_: Any, **__: Any) -> np.ndarray[Any, Any]:
+        raise ImportError("no numpy")
+
+    from dqlab.documents import arrow_values
+
+    class Without:
+        type = pa.string()
+        null_count = 0
+        to_numpy = staticmethod(refuse)
+        to_pylist = staticmethod(lambda: ["a"])
+
+    assert arrow_values.plain(Without()) == ["a"]

@@ -1,0 +1,241 @@
+"""The mistakes of a first hour: each is refused before anything is submitted, or named when it shows."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import dqlab as dq
+from dqlab.documents import Document
+from dqlab.errors import AllFailed, BadOption, DqlabWarning, RunFailed
+
+ONCE = dq.Retry(0)
+
+
+def same(x: Any) -> Any:
+    return x
+
+
+def nothing_was_submitted(queue: dq.QueuePool) -> bool:
+    return sum(queue.counts().values()) == 0
+
+
+# --- keys that repeat -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 0, 1], ["a", "b", "b", "c"]])
+def test_a_column_whose_index_repeats_is_refused_with_its_labels(queue: dq.QueuePool, labels: list[Any]) -> None:
+    """Keys of results would repeat, and `pd.Series(dict(results.items()))` gave rows the values of others."""
+    column = pd.Series(["w", "xx", "yyy", "zzzz"], index=labels)
+
+    with pytest.raises(BadOption, match=r"repeats.*reset_index\(drop=True\).*list\(series\)") as caught:
+        queue.map(len, column)
+    assert repr(next(label for at, label in enumerate(labels) if label in labels[:at])) in str(caught.value)
+    assert nothing_was_submitted(queue)
+
+
+def test_the_ways_out_of_a_repeated_index_work(queue: dq.QueuePool) -> None:
+    column = pd.concat([pd.Series([1, 2]), pd.Series([3, 4])])
+
+    assert dict(queue.map(same, column.reset_index(drop=True)).results(timeout=30).items()) == dict(
+        enumerate([1, 2, 3, 4])
+    )
+    assert list(queue.map(same, list(column)).results(timeout=30)) == [1, 2, 3, 4]
+
+
+def twice() -> list[Document]:
+    return [
+        Document("a.txt", "", "/one/a.txt", 1),
+        Document("b.txt", "", "/b.txt", 1),
+        Document("a.txt", "", "/a.txt", 1),
+    ]
+
+
+def place(document: Document) -> str:
+    return document.where
+
+
+@pytest.mark.parametrize(
+    "read", [lambda run: run.results(timeout=30).items(), lambda run: run.as_completed(timeout=30)]
+)
+def test_keys_that_stand_for_several_documents_are_named_where_pairs_are_read(
+    queue: dq.QueuePool, read: Callable[[Any], Iterator[tuple[Any, Any]]]
+) -> None:
+    """A dict of the pairs keeps one of them."""
+    run = queue.map(place, twice(), executor="thread")
+
+    with pytest.warns(DqlabWarning, match=r"'a\.txt' belongs to more than one document") as caught:
+        pairs = list(read(run))
+    assert len(caught) == 1
+    assert sorted(pairs) == [("a.txt", "/a.txt"), ("a.txt", "/one/a.txt"), ("b.txt", "/b.txt")]
+
+
+def test_a_table_has_every_document_of_a_key_that_repeats(queue: dq.QueuePool) -> None:
+    results = queue.map(place, twice(), executor="thread").results(timeout=30)
+
+    assert results.to_frame().index.tolist() == list(results.keys()) == ["a.txt", "b.txt", "a.txt"]
+
+
+# --- options and functions ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [-1, -(10**30), 0, 5, 10**30, True, False, "3", 2.5])
+def test_the_advice_on_a_retry_that_is_none_works(queue: dq.QueuePool, given: Any) -> None:
+    """It was `dq.Retry(-1)`, which failed in turn."""
+    with pytest.raises(BadOption) as caught:
+        queue.map(len, ["a"], retry=given)
+
+    advice = str(caught.value).partition("write ")[2].partition(")")[0] + ")"
+    assert isinstance(eval(advice, {"dq": dq}), dq.Retry)
+
+
+class Two:
+    def method(self, a: Any, b: Any) -> None: ...
+
+
+def two(a: Any, b: Any) -> Any: ...
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, y: x,
+        lambda: 1,
+        two,
+        Two().method,
+        functools.partial(two, b=1, a=2),
+        lambda x, *, key: x,
+        lambda *, x: x,
+    ],
+    ids=["two", "none", "function", "method", "partial", "keyword", "by keyword alone"],
+)
+def test_a_function_that_cannot_take_one_document_is_refused(queue: dq.QueuePool, fn: Callable[..., Any]) -> None:
+    """It was submitted, and every document died of a TypeError."""
+    with pytest.raises(BadOption, match=r"one document.*Nothing was submitted"):
+        queue.map(fn, ["a"])
+    assert nothing_was_submitted(queue)
+
+
+def test_a_retry_with_a_function_that_cannot_take_one_document_sends_nothing(queue: dq.QueuePool) -> None:
+    run = queue.map(int, ["one"], retry=ONCE)
+    with pytest.warns(DqlabWarning, match="failed"):
+        run.wait(timeout=30)
+
+    with pytest.raises(BadOption, match="one document"):
+        run.retry(fn=lambda x, y: x)
+    assert run.counts["dead"] == 1
+
+
+def gives_two(fn: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def wrapper(x: Any) -> Any:
+        return fn(x, 2)
+
+    return wrapper
+
+
+@gives_two
+def decorated(a: Any, b: Any) -> Any:
+    return (a, b)
+
+
+class Of:
+    """Made from a document."""
+
+    def __init__(self, x: Any) -> None: ...
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+def described(x: Any) -> Any:
+    return x
+
+
+described.__signature__ = "whatever it is for"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda *args: args,
+        lambda x, y=2: x,
+        lambda x, **more: x,
+        decorated,
+        functools.partial(two, b=1),
+        functools.partial(max, 3),
+        Of,
+        Of(1),
+        len,
+        str.upper,
+        dict,
+        described,
+        "a".join,
+    ],
+)
+def test_a_function_that_may_take_one_document_is_never_refused(queue: dq.QueuePool, fn: Callable[..., Any]) -> None:
+    from dqlab.runs.code.signature import check_takes_one
+
+    check_takes_one(fn)
+
+
+# --- nothing to do --------------------------------------------------------------------------------
+
+
+def used_up() -> Iterator[int]:
+    yield from ()
+
+
+@pytest.mark.parametrize(
+    ("documents", "hint"),
+    [([], "path or pattern"), (used_up(), "a generator gives"), (iter([]), "a list_iterator gives")],
+)
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda run: run.results(timeout=30),
+        lambda run: run.wait(timeout=30),
+        lambda run: list(run.as_completed(timeout=30)),
+    ],
+)
+def test_an_input_without_elements_is_named_once(
+    queue: dq.QueuePool, documents: Any, hint: str, read: Callable[[Any], Any]
+) -> None:
+    """An iterator that was read before gave an empty result without a word."""
+    run = queue.map(same, documents)
+
+    with pytest.warns(DqlabWarning, match=rf"{run.name}.*no documents.*{hint}"):
+        read(run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(run.results(timeout=30)) == []
+
+
+# --- what to mend ---------------------------------------------------------------------------------
+
+
+def size(path: str) -> int:
+    return len(Path(path).read_bytes())
+
+
+def forbidden(path: str) -> int:
+    raise PermissionError(path)
+
+
+@pytest.mark.parametrize("fn", [size, forbidden])
+def test_a_failure_of_the_documents_does_not_advise_to_mend_the_function(
+    queue: dq.QueuePool, fn: Callable[[str], int]
+) -> None:
+    with pytest.raises(RunFailed, match=r"documents.*run\.retry\(\)") as caught:
+        queue.map(fn, ["/nowhere/a", "/nowhere/b"], retry=ONCE).results(timeout=30)
+    assert "fix the function" not in str(caught.value)
+
+    with pytest.raises(AllFailed, match=r"documents.*run\.retry\(\)") as halted:
+        queue.map(fn, [f"/nowhere/{i}" for i in range(5000)], retry=ONCE, stop_if=2).results(timeout=30)
+    assert "fix the function" not in str(halted.value)

@@ -1,0 +1,237 @@
+"""Runs over rows of files and frames: resumed, retried, sent again, joined with where they came from."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client, LocalCluster
+
+import dqlab as dq
+from dqlab.errors import DocumentsLost, RunExists, SubmissionIncomplete
+from dqlab.runs.session import Session
+from tests.runs.test_cut_off import all_there, soon  # noqa: F401 - a fixture
+from tests.runs.test_lost import kill
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).parents[2]
+KINDS = ["parquet", "frame", "jsonl", "csv"]
+N = 600
+
+
+def frame(n: int = N) -> pd.DataFrame:
+    return pd.DataFrame({"id": range(1_000, 1_000 + n), "text": [f"word {at} " * (at % 7) for at in range(n)]})
+
+
+def documents(kind: str, folder: Path, n: int = N, first: int = 0) -> dq.Documents:
+    """Write a table, as that kind of file, and list it."""
+    table = frame(n)[first:]
+    path = folder / f"table-{n}-{first}.{kind}"
+    if kind == "frame":
+        return dq.Documents.from_frame(table, key="id")
+    if kind == "parquet":
+        if not path.exists():
+            table.to_parquet(path, row_group_size=n // 5)
+        return dq.Documents.from_parquet(path, key="id", columns=["text"])
+    if kind == "jsonl":
+        records = "".join(f"{json.dumps(row)}\n" for row in table.to_dict("records"))
+        path.write_bytes(gzip.compress(records.encode()))
+        return dq.Documents.from_jsonl(path, key="id")
+    table.to_csv(path, index=False)
+    return dq.Documents.from_csv(path, key="id")
+
+
+def words(document: dq.Document) -> dict[str, Any]:
+    return {"words": len(document["text"].split())}
+
+
+def joined(results: Any, kind: str, n: int = N) -> pd.DataFrame:
+    """Join results with their rows by key."""
+    table = frame(n)
+    if kind == "csv":
+        table["id"] = table["id"].astype(str)  # CSV has no types
+    return table.merge(results.to_frame(), left_on="id", right_index=True, validate="one_to_one")
+
+
+def expected(n: int = N) -> list[int]:
+    return frame(n)["text"].str.split().str.len().tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_join_with_their_rows_and_the_same_input_attaches(
+    lab: dq.Lab, queue: dq.QueuePool, kind: str, tmp_path: Path
+) -> None:
+    """Compared with pandas over the same table."""
+    run = queue.map(words, documents(kind, tmp_path), name=f"words-{queue.name}")
+    assert joined(run.results(timeout=60), kind)["words"].tolist() == expected()
+
+    again = queue.map(words, documents(kind, tmp_path), name=run.name)
+    assert joined(again.results(timeout=60), kind)["words"].tolist() == expected()
+    assert again.counts["acked"] == N
+
+
+@pytest.mark.parametrize("kind", ["frame", "jsonl", "csv"])
+def test_an_edited_table_is_another_input(queue: dq.QueuePool, kind: str, tmp_path: Path) -> None:
+    run = queue.map(words, documents(kind, tmp_path), name=f"words-{queue.name}")
+    run.wait(timeout=60)
+
+    with pytest.raises(RunExists, match=r"other documents|documents, these"):
+        queue.map(words, documents(kind, tmp_path, first=1), name=run.name).wait(timeout=60)
+
+
+SCRIPT = """
+    import sys
+    from pathlib import Path
+    import dqlab as dq
+    from tests.runs.test_row_documents import documents, words
+
+    lab = dq.connect(sys.argv[1], name="first")
+    found = documents(sys.argv[3], Path(sys.argv[4]), 6_000)
+    lab.queue(sys.argv[2], maxsize=500).map(words, found, name=sys.argv[2], consumers=None).submitter.join(600)
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("soon")
+def test_a_submission_that_was_killed_goes_on_where_it_was(
+    lab: dq.Lab, queue_name: str, kind: str, tmp_path: Path
+) -> None:
+    """By key and version: each row is in the run once."""
+    n = 6_000
+    found = documents(kind, tmp_path, n)
+    pool = lab.queue(queue_name, maxsize=500)
+    arguments = [lab.client.scheduler.address, queue_name, kind, str(tmp_path)]
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(SCRIPT), *arguments], cwd=ROOT) as child:
+        try:
+            all_there(pool, 300)  # frames go in whole
+        finally:
+            os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(SubmissionIncomplete, match="again to go on"):
+        lab.attach(queue_name).wait(timeout=30)
+
+    run = pool.map(words, found, name=queue_name)
+    results = run.results(timeout=120)
+    assert joined(results, kind, n)["words"].tolist() == expected(n)
+    assert run.counts["acked"] == sum(run.counts.values()) == n
+    run.drop()
+    pool.close(force=True)
+
+
+def only_even(document: dq.Document) -> dict[str, Any]:
+    if int(document.key) % 100 == 7:
+        raise ValueError("odd one")
+    return words(document)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_failed_are_named_and_retried(queue: dq.QueuePool, kind: str, tmp_path: Path) -> None:
+    run = queue.map(only_even, documents(kind, tmp_path), name=f"words-{queue.name}", retry=dq.Retry(0))
+    run.results(timeout=60, errors="skip")
+    keys = [1_007 + 100 * at for at in range(6)]
+
+    assert [letter.key for letter in run.failures()] == (list(map(str, keys)) if kind == "csv" else keys)
+    assert [letter.document["text"] for letter in run.failures()] == frame()["text"][7::100].tolist()
+    assert run.retry(fn=words) == 6
+    assert joined(run.results(timeout=60), kind)["words"].tolist() == expected()
+
+
+@pytest.fixture(scope="module")
+def hurt() -> Iterator[Client]:
+    """A client of a cluster that may be hurt: one worker for queues, two for consumers."""
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
+        LocalCluster(n_workers=3, threads_per_worker=2, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+    ):
+        Session.of(client, reserved=("0",))
+        yield client
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_were_lost_are_sent_again(hurt: Client, kind: str, tmp_path: Path) -> None:
+    pool = dq.QueuePool(hurt, name=f"q-{uuid.uuid4().hex[:8]}", served=True, maxsize=100_000)
+    run = pool.map(words, documents(kind, tmp_path), name="lost")
+    run.wait(timeout=60)
+    kill(pool)
+    with pytest.raises(DocumentsLost):
+        run.results(timeout=60)
+    assert next(iter(run.lost()))[1] == ("1000" if kind == "csv" else 1_000)
+
+    assert run.resubmit_lost() == N
+    assert joined(run.results(timeout=60), kind)["words"].tolist() == expected()
+    pool.close(force=True)
+
+
+def test_a_bad_line_fails_alone_and_a_changed_file_fails_its_rows(queue: dq.QueuePool, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"id": "a", "text": "x y"}\n{"id": "b", "tex\n{"id": "c", "text": "x"}\n')
+    run = queue.map(words, dq.Documents.from_jsonl(path, key="id"))
+    results = run.results(timeout=60, errors="skip")
+    assert dict(results.items()) == {"a": {"words": 2}, "c": {"words": 1}}
+    (letter,) = run.failures()
+    assert (letter.key, letter.error, letter.deliveries) == ("a.jsonl:1", "RecordInvalid", 1)
+
+    table = tmp_path / "a.parquet"
+    frame(10).to_parquet(table)
+    listed = list(dq.Documents.from_parquet(table))
+    frame(11).to_parquet(table)
+    run = queue.map(words, listed)
+    run.results(timeout=60, errors="skip")
+    assert {(letter.error, letter.deliveries) for letter in run.failures()} == {("DocumentChanged", 1)}
+    assert len(run.failures()) == 10
+
+
+def die(document: dq.Document) -> int:
+    if document.key == 1_003:
+        os.abort()
+    return len(document["text"])
+
+
+def test_a_row_that_kills_its_process_is_named_by_its_number(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """Whole numbers are keys in a process of its own, too."""
+    run = queue.map(die, documents("parquet", tmp_path, 10), executor="process")
+    results = run.results(timeout=120, errors="skip")
+
+    assert list(results.keys()) == [key for key in range(1_000, 1_010) if key != 1_003]
+    assert [letter.key for letter in run.failures()] == [1_003]
+
+
+def test_a_large_row_fails_by_name_and_the_others_go_on(queue: dq.QueuePool) -> None:
+    table = pd.DataFrame({"id": ["a", "b"], "text": ["x", "x " * (1 << 20)]})
+    run = queue.map(words, dq.Documents.from_frame(table, key="id"))
+
+    assert dict(run.results(timeout=60, errors="skip").items()) == {"a": {"words": 1}}
+    assert [(letter.key, letter.error) for letter in run.failures()] == [("b", "RowTooLarge")]
+
+
+async def later(document: dq.Document) -> int:
+    return len(document["text"])
+
+
+def test_coroutines_get_rows_too(queue: dq.QueuePool, tmp_path: Path) -> None:
+    run = queue.map(later, documents("parquet", tmp_path, 50))
+
+    assert dict(run.results(timeout=60).items()) == dict(zip(frame(50)["id"], frame(50)["text"].str.len(), strict=True))
+
+
+def test_results_written_as_parquet_join_by_key(queue: dq.QueuePool, tmp_path: Path) -> None:
+    run = queue.map(words, documents("parquet", tmp_path))
+    run.results(timeout=60).to_frame().to_parquet(tmp_path / "out.parquet")
+
+    out = pq.read_table(tmp_path / "out.parquet").to_pandas()
+    assert out.index.tolist() == frame()["id"].tolist()
+    assert out["words"].tolist() == expected()
