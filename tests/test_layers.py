@@ -99,6 +99,7 @@ def test_import_on_a_worker_loads_no_display_library(name: str) -> None:
     assert loaded == []
 
 
+@pytest.mark.cluster
 def test_libraries_of_formats_are_loaded_with_the_first_document_that_needs_them() -> None:
     """A run over numbers pays for no PDF; one over text files for nothing but the standard library."""
     script = f"""

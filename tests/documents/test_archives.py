@@ -538,7 +538,7 @@ def test_archives_are_closed(tmp_path: Path) -> None:
     assert open_files() <= before + 1
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.cluster
 def test_child_of_a_fork_opens_archives_itself(tmp_path: Path) -> None:
     """Both would move one place in the file."""
     noise = {f"{at}.bin": random.Random(at).randbytes(200_000) for at in range(6)}

@@ -276,6 +276,7 @@ def test_a_file_system_that_fails_ends_in_one_sentence(pattern: str) -> None:
         Documents.from_glob(pattern)
 
 
+@pytest.mark.cluster
 def test_folder_without_permission_is_named_with_what_to_do(tmp_path: Path) -> None:
     """Left out in silence, half of a corpus would look like all of it."""
     tree(tmp_path, "a/1.txt", "locked/2.txt", "z/3.txt")
