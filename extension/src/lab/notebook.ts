@@ -14,6 +14,7 @@ interface SharedNotebook {
 interface NotebookLike {
   activeCellIndex: number;
   model: { sharedModel: SharedNotebook } | null;
+  scrollToItem?(index: number): Promise<void>;
 }
 
 export const CONNECT = 'import dqlab as dq\nlab = dq.connect()';
@@ -52,6 +53,7 @@ export async function insert(shell: JupyterFrontEnd.IShell, ...sources: string[]
   );
   notebook.activeCellIndex = at;
   shell.activateById(widget.id);
+  void notebook.scrollToItem?.(at)?.catch(() => undefined);
   return true;
 }
 

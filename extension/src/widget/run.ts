@@ -55,6 +55,7 @@ export function runWidget(context: Context<RunParts>): WidgetView {
   function act(need: Need, from: HTMLElement): void {
     if (need.action === 'scale') scale(need.queue, from);
     else if (need.action === 'resume') context.send({ command: 'resume' });
+    else if (need.ready) context.send({ command: 'retry', target: need.target });
     else details.show(need.pane, need.pane === 'failures' ? need.target : '');
   }
 
@@ -73,7 +74,7 @@ export function runWidget(context: Context<RunParts>): WidgetView {
     const hidden = buttons.filter((each) => !seen(toolOf(each)!));
     const cancel = hidden.find((each) => each.command === 'cancel');
     const offers = context.part('offers');
-    const about: Opening | null = offers && { queue: offers.queue, run: offers.run };
+    const about: Opening | null = offers && { cluster: offers.cluster, name: offers.run, queue: offers.queue, run: offers.run };
     menu.open(from, [
       ...hidden.filter((each) => each !== cancel).map((each): Entry => [each.label, '', () => press(each, from)]),
       offers?.results && !buttons.some((each) => each.command === 'results') && ['Results', '', () => context.insert(offers.results)],

@@ -93,7 +93,7 @@ export class FailuresView extends Widget {
     const stopped = run && (run.state === 'stopped' || (run.state === 'paused' && run.why !== ''));
     const refused = this.options.model.refusals.get(this.subject);
     const silent = failures.failure && (failures.snapshot ? `Shown as of ${clock(failures.snapshot.at)}. ${failures.failure.message}` : failures.failure.message);
-    const words = refused ?? silent ?? (stopped ? `${run.name} is ${run.state}: ${run.why}` : '');
+    const words = refused ?? silent ?? (stopped ? `${run.name} is ${run.state}${run.why.startsWith('by ') ? ' ' : ': '}${run.why}` : '');
     show(this.notice, words !== '');
     if (!words) return;
     const [slot, sentence] = [this.notice.children[0] as HTMLElement, this.notice.children[1]!];
