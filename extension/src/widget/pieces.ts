@@ -232,8 +232,8 @@ export function drawFigures(element: HTMLElement, figures: readonly Figure[]): v
 export function needsBox(context: Context, act: (need: Need, from: HTMLElement) => void): Drawn {
   const amount = text('span', 'dq-quiet', '');
   const list = make('ul', { class: 'dq-att' });
-  const rest = text('div', 'dq-rest', '');
-  const element = make('div', {}, make('h2', {}, 'Needs you ', amount), list, rest);
+  const none = text('div', 'dq-rest', 'nothing now');
+  const element = make('div', {}, make('h2', {}, 'Needs you ', amount), list, none);
   const current = (key: string): Need | undefined => context.part('needs')?.rows.find((each) => each.key === key);
   const create = ({ key }: Need): HTMLElement => {
     const go = button('', 'dq-link', () => {
@@ -246,10 +246,9 @@ export function needsBox(context: Context, act: (need: Need, from: HTMLElement) 
     element,
     draw() {
       const { total = 0, rows = [] } = context.part('needs') ?? {};
-      say(amount, String(total));
       const hidden = total - rows.length;
-      say(rest, rows.length ? `and ${count(hidden)} more` : 'nothing now');
-      show(rest, hidden > 0 || !rows.length);
+      say(amount, hidden > 0 ? `${count(total)} · ${count(hidden)} not listed` : String(total));
+      show(none, rows.length === 0);
       sync(list, rows, (row) => row.key, create, (line, row) => {
         const [glyph, words] = [...line.children] as HTMLElement[];
         const [subject, rest] = [...words!.children] as HTMLElement[];

@@ -25,11 +25,11 @@ export function openDashboard(context: Context<QueuesParts>, queue: string): boo
 export function queueMenu(context: Context<QueuesParts>, row: QueueRow, act: QueueActs): Entries {
   const queue = row.name;
   return [
-    ['Open', '', () => openDashboard(context, queue) || context.copy('%dq open')],
     ['Drain', '', () => context.send({ command: 'drain', queue })],
     ['Scale…', '', () => act.scale(row)],
     row.durable && ['Compact', '', () => context.send({ command: 'compact', queue })],
     ...row.retries.map(([run, label]): Entry => [label, '', () => context.send({ command: 'retry', queue, run })]),
+    ['Open', '', () => openDashboard(context, queue) || context.copy('%dq open')],
     row.purge.length > 0 && ['', ''],
     row.purge.length > 0 && [`${row.purge[3]} dead…`, 'dq-danger', () => act.purge(row)]
   ];
