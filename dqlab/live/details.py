@@ -235,7 +235,7 @@ def left_chart(stats: RunStats, history: History | None) -> Chart:
     title = f"{stats.unit.capitalize()} left"
     known = [] if history is None else _whole(history.units_left)
     if history is None or not any(known):
-        return Chart(title=title, label=title, empty="the line begins when the first minute is over")
+        return Chart(title=title, label=title, empty="the line begins in a moment")
     first = next(at for at, value in enumerate(known) if value is not None)
     start = history.t0 + first * history.step
     values = known[first:]
@@ -266,7 +266,7 @@ def depth_chart(waiting: int, history: History | None) -> Chart:
     title = "Messages waiting, last 30 min"
     ready = [] if history is None else _whole(history.ready)
     if history is None or not any(value is not None for value in ready):
-        return Chart(title=title, label=title, empty="the line begins when the first minute is over")
+        return Chart(title=title, label=title, empty="the line begins in a moment")
     delayed = [*_whole(history.delayed), *[None] * len(ready)]
     values = [None if a is None else a + (b or 0) for a, b in zip(ready, delayed, strict=False)]
     now = (len(values) - 1) * history.step

@@ -109,6 +109,8 @@ NEAR = 120.0
 """Seconds below which an end is told in seconds."""
 LATE, NAMED = 10.0, 3
 """Seconds after which a document that is waited for alone is named, and how many of them."""
+STUCK = 60.0
+"""Seconds after which it is marked as what needs the user."""
 _ACTIONS = ("retry", "show", "resume", "scale")
 _HALTED = (Face.PAUSED, Face.STOPPED)
 
@@ -372,7 +374,7 @@ def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:
         else ""
     )
     text = f"Waiting for {many(counts.leased, 'document')}: {'; '.join(named)}{others}"
-    return Notice(text, buttons=_release(held[0], alone=len(held) == 1))
+    return Notice(text, Tone.WARN if longest >= STUCK else Tone.PLAIN, buttons=_release(held[0], alone=len(held) == 1))
 
 
 def _release(held: ConsumerStats, *, alone: bool) -> tuple[Button, ...]:

@@ -100,7 +100,7 @@ function fillName(cell: HTMLElement, row: QueueRow): void {
   hint(name, row.name);
   const [state, reason] = [...why.children] as [HTMLElement, HTMLElement];
   say(state, row.why ? `${row.state} · ` : row.state);
-  state.className = row.tone && row.why ? 'dq-wide' : ''; // where it is narrow the reason gets the room
+  state.className = row.why ? 'dq-wide' : ''; // where it is narrow the reason gets the room, beside the glyph
   say(reason, row.why);
   why.className = `dq-why dq-cut ${toneOf(row)}`;
 }
@@ -165,7 +165,7 @@ export function queueTable(context: Context<QueuesParts>, act: RowActs): QueueTa
   );
 
   function heights(): (item: Item) => number {
-    const tall = context.card.clientWidth <= TWO_LINES ? 46 : 34;
+    const tall = context.root.clientWidth <= TWO_LINES ? 46 : 34;
     return (item) => ('row' in item ? tall : 24);
   }
 

@@ -16,6 +16,12 @@ const SEPARATOR: Button = { command: '', label: '', primary: false, n: 0, hint: 
 /** Faces without anything to do but wait, or ask again. */
 const FACELESS = ['connecting', 'no answer', 'nothing to do'];
 
+/** A label whose second half, the code that a retry takes, leaves where it is narrow: names need the room. */
+function worded(label: string): Node[] {
+  const [first = '', code] = label.split(' with ', 2);
+  return [text('span', '', first), ...(code ? [text('span', 'dq-wide', ` with ${code}`)] : [])];
+}
+
 export function runWidget(context: Context<RunParts>): WidgetView {
   const chipIcon = make('span', { class: 'dq-slot' });
   const chipText = make('span');
@@ -108,7 +114,9 @@ export function runWidget(context: Context<RunParts>): WidgetView {
       return toggle;
     }
     const kind = command === 'cancel' ? 'dq-danger dq-wide' : n || command === 'results' ? 'dq-wide' : primary ? 'dq-pri' : '';
-    const element = button(label, kind, () => press(each, element));
+    const element = button('', kind, () => press(each, element));
+    element.append(...worded(label));
+    mark(element, 'aria-label', label);
     element.dataset.command = command;
     element.dataset.key = keyOf(each);
     return element;
