@@ -36,6 +36,7 @@ __all__ = [
     "consumers",
     "depth_chart",
     "examples",
+    "held_for",
     "held_rows",
     "leases",
     "left_chart",
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 MOST_NEEDS = 3
-_TICKS = (0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080)
+_TICKS = (1 / 12, 0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080)
 """Minutes between two times of day below a chart."""
 _MOST_TICKS = 6
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -120,7 +121,7 @@ def consumers(snapshot: Snapshot, total: int) -> Consumers | None:
             rate=numbers.rate(each.rate),
             idle=numbers.share(each.idle_share, places=0),
             leased=numbers.count(each.leased),
-            oldest=numbers.UNKNOWN if each.oldest_age is None else _age(each.oldest_age),
+            oldest=numbers.UNKNOWN if each.oldest_age is None else held_for(each.oldest_age),
             memory=numbers.size(each.rss),
             error=numbers.UNKNOWN if each.last_error is None else one_line(each.last_error, 60),
             slow=each.slow,
@@ -142,13 +143,14 @@ def consumers(snapshot: Snapshot, total: int) -> Consumers | None:
     )
 
 
-def _age(seconds: float, units: int = 2) -> str:
+def held_for(seconds: float, units: int = 2) -> str:
+    """Return for how long something was held, in whole seconds."""
     return f"{int(seconds)} s" if seconds < 60 else numbers.duration(seconds, units=units)
 
 
 def _ages(low: float, high: float) -> str:
     """Return a range of ages; a unit that both ends have is written once."""
-    least, most = _age(low), _age(high)
+    least, most = held_for(low), held_for(high)
     amount, _, unit = least.partition(" ")
     return numbers.between(amount if most.endswith(f" {unit}") else least, most)
 
@@ -158,15 +160,15 @@ def leases(snapshot: Snapshot) -> Leases:
     held = snapshot.unacked
     title = numbers.count(held.total)
     if held.oldest_age is not None:
-        title += f" · oldest {_age(held.oldest_age)}"
+        title += f" · oldest {held_for(held.oldest_age)}"
     parts = []
     if held.timeout is not None:
-        parts.append(f"{many(held.past, 'message')} held longer than {_age(held.timeout)}, the visibility timeout")
+        parts.append(f"{many(held.past, 'message')} held longer than {held_for(held.timeout)}, the visibility timeout")
     if held.ending_20s:
         parts.append(f"{many(held.ending_20s, 'lease')} about to end")
     parts.append(f"in 10 min: {numbers.count(held.redelivered_10m)} delivered again")
     parts.append(f"{many(held.leases_lost_10m, 'lease')} lost")
-    edges = ["< 1 s", *(_ages(low, high) for low, high in pairwise(AGE_EDGES)), f"> {_age(AGE_EDGES[-1])}"]
+    edges = ["< 1 s", *(_ages(low, high) for low, high in pairwise(AGE_EDGES)), f"> {held_for(AGE_EDGES[-1])}"]
     lows = (0.0, *AGE_EDGES)
     bins = tuple(
         (word, amount, held.timeout is not None and low >= held.timeout)
@@ -182,8 +184,8 @@ def held_rows(snapshot: Snapshot) -> tuple[HeldRow, ...]:
         HeldRow(
             document=one_line(each.document or many(each.messages, "message"), 120),
             consumer=one_line(each.consumer, 40),
-            held=_age(each.held),
-            ends_in=_age(each.ends_in, units=1),
+            held=held_for(each.held),
+            ends_in=held_for(each.ends_in, units=1),
             renewals=numbers.count(each.renewals),
             delivery=numbers.count(each.delivery),
             late=timeout is not None and each.held > timeout,
@@ -263,10 +265,11 @@ def left_chart(stats: RunStats, history: History | None) -> Chart:
 
 def depth_chart(waiting: int, history: History | None) -> Chart:
     """Return how many messages waited."""
-    title = "Messages waiting, last 30 min"
+    history = None if history is None else history.since_known()
     ready = [] if history is None else _whole(history.ready)
     if history is None or not any(value is not None for value in ready):
-        return Chart(title=title, label=title, empty="the line begins in a moment")
+        return Chart(title="Messages waiting", label="Messages waiting", empty="the line begins in a moment")
+    title = f"Messages waiting, last {numbers.span(history.end - history.t0)}"
     delayed = [*_whole(history.delayed), *[None] * len(ready)]
     values = [None if a is None else a + (b or 0) for a, b in zip(ready, delayed, strict=False)]
     now = (len(values) - 1) * history.step
@@ -289,7 +292,7 @@ def pulse(history: History, unit: str) -> Pulse:
     if not top or len(rates) < 3:
         return NO_PULSE
     line = "".join(_BLOCKS[0 if rate is None else round(rate / top * (len(_BLOCKS) - 1))] for rate in rates)
-    every = "one mark per minute" if seconds == 60 else f"one mark per {_age(seconds)}"
+    every = "one mark per minute" if seconds == 60 else f"one mark per {held_for(seconds)}"
     return Pulse(f"{unit}/s, {every}", line, f"0 to {numbers.rate(top)}")
 
 
@@ -310,7 +313,9 @@ def sure(eta: Eta, now: float) -> str:
 
 def _marks(history: History, start: float, now: float) -> tuple[Mark, ...]:
     return tuple(
-        Mark(round(each.at - start, 1), "" if each.cell is None else f"[{each.cell}]", one_line(each.text, 40))
+        Mark(
+            max(0.0, round(each.at - start, 1)), "" if each.cell is None else f"[{each.cell}]", one_line(each.text, 40)
+        )
         for each in history.marks
         if -history.step <= each.at - start <= now
     )

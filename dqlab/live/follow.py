@@ -48,8 +48,8 @@ REST_SILENCE = 30.0
 """Seconds without an answer after which a run that rests is drawn for good."""
 HISTORY_PERIOD = 5.0
 """Seconds between two polls for the lines of a lab."""
-LAB_SPAN = 1800.0
-"""Seconds that those lines cover."""
+LAB_SPAN, LEAST_SPAN = 1800.0, 60.0
+"""Seconds that those lines cover at most and at least."""
 
 V = TypeVar("V", contravariant=True)
 View = TypeVar("View")
@@ -358,7 +358,14 @@ class LiveQueues(Live[QueuesView]):
         if self._lines.due:
             dashboard = self._lab.dashboard if self._lab is not None else ""
             self._place = Place(self.source.name, dashboard, cluster_of(self.source))
-            self._history = self._lines.ask(lambda: self.source.past(LAB_SPAN, timeout=CALL_TIMEOUT), self._history)
+            self._history = self._lines.ask(lambda: self.source.past(self._span(), timeout=CALL_TIMEOUT), self._history)
+
+    def _span(self) -> float:
+        """Return how far back to look: as far as something is known, which shows a young queue in fine steps."""
+        if self._history is None:
+            return LAB_SPAN
+        known = self._history.since_known()
+        return min(LAB_SPAN, max(LEAST_SPAN, known.end - known.t0 + 2 * HISTORY_PERIOD))
 
     def _view(self) -> QueuesView:
         silence = self._asking.silence

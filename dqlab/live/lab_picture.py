@@ -335,7 +335,7 @@ def _waiting(counts: Counts) -> Figure:
 
 def _oldest(snapshot: Snapshot) -> str:
     age = snapshot.unacked.oldest_age
-    return "" if age is None else f"oldest {numbers.duration(age, units=1) if age < 60 else numbers.duration(age)}"
+    return "" if age is None else f"oldest {details.held_for(age)}"
 
 
 def _out(queue: QueueStats, *, stale: bool) -> Figure:

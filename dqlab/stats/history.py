@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -103,6 +103,22 @@ class History:
     def end(self) -> float:
         """Seconds since 1970 UTC of the last point."""
         return self.t0 + self.step * max(0, len(self.ready) - 1)
+
+    def since_known(self) -> History:
+        """Return the same from the first point on at which something is known."""
+        first = next((at for at, value in enumerate(self.ready) if value is not None), 0)
+        if not first:
+            return self
+        points = len(self.ready)
+
+        def cut(series: Any) -> Any:
+            if isinstance(series, tuple):
+                return series[first:] if len(series) == points else series
+            return {name: each[first:] if len(each) == points else each for name, each in series.items()}
+
+        names = [each.name for each in fields(self) if isinstance(getattr(self, each.name), tuple)]
+        rest = {name: cut(getattr(self, name)) for name in (*names, "consumers", "idle") if name != "marks"}
+        return replace(self, t0=self.t0 + first * self.step, **rest)
 
     def net_rate(self, over: float = 20.0) -> float | None:
         """Return messages put less those settled, per second, over the last seconds; None where nothing is known."""

@@ -46,6 +46,24 @@ def test_chart_without_an_estimate_ends_now(running: RunStats, past: History) ->
     assert chart.end == pytest.approx(chart.now * 1.06)
 
 
+def test_chart_of_a_young_queue_begins_with_it(past: History) -> None:
+    """Of "the last 30 min" nine tenths were blank."""
+    young = replace(
+        past, ready=(None,) * 5 + (500.0, 250.0, 0.0), delayed=(None,) * 5 + (0.0,) * 3, step=10.0, marks=()
+    )
+
+    chart = depth_chart(0, young)
+
+    assert chart.values == (500, 250, 0)
+    assert chart.title == "Messages waiting, last 20 s"
+
+
+def test_what_somebody_did_before_the_first_point_stands_at_it(running: RunStats, past: History) -> None:
+    """The line of a submission stood left of the axis, over its figures."""
+    chart = left_chart(running, past)
+    assert min(each.at for each in chart.marks) >= 0.0
+
+
 def test_chart_without_history_is_a_sentence(running: RunStats) -> None:
     """Axes of nothing say nothing."""
     assert left_chart(running, None).empty
