@@ -16,7 +16,7 @@ import { FailureTabs } from './failures/tabs';
 import { LAYOUT, openLayout, type Place } from './layout';
 import { interceptLinks, wantedOpening } from './links';
 import { Model } from './model';
-import { connectTo, insert, kernelIn } from './notebook';
+import { cellsIn, connectTo, insert, kernelIn } from './notebook';
 import { Panels } from './panels';
 import { Sidebar } from './sidebar/sidebar';
 import { showTwins } from './twins';
@@ -42,7 +42,7 @@ const desk: JupyterFrontEndPlugin<Desk> = {
     const changes = (app.shell as { currentChanged?: ISignal<unknown, unknown> }).currentChanged;
     changes?.connect(() => model.follow());
     const panels = new Panels({ app, model, client, themes, restorer });
-    const failures = new FailureTabs({ app, model, client, restorer, insert: (...cells) => void insert(app.shell, ...cells) });
+    const failures = new FailureTabs({ app, model, client, restorer, cells: () => cellsIn(app.shell), insert: (...cells) => void insert(app.shell, ...cells) });
     let layout: Place[] = LAYOUT;
     const read = (settings: ISettingRegistry.ISettings): void => {
       model.setInterval(settings.composite.interval as number);

@@ -86,7 +86,7 @@ function marksOf(marks: Mark[], x: (at: number) => number, bottom: number, width
   return marks.flatMap((each) => {
     const at = x(each.at);
     const cell = each.cell === null ? '' : `[${each.cell}]`;
-    const line = draw('path', { d: `M${at.toFixed(1)} 14V${bottom}`, class: 'dq-when' });
+    const line = draw('path', { d: `M${at.toFixed(1)} 16V${bottom}`, class: 'dq-when' });
     const whole = draw('title');
     whole.textContent = `${cell} ${each.text}`.trim();
     line.append(whole);

@@ -4,6 +4,7 @@ import type { Message } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
 
 import { pauseEntry, retryEntries, type Entry } from '../actions';
+import type { Cell } from '../cells';
 import { copy } from '../ask';
 import type { Client, Scope } from '../client';
 import { perform } from '../desk';
@@ -25,6 +26,8 @@ export interface FailuresOptions {
   service: string;
   scope: Scope;
   insert(...cells: string[]): void;
+  /** Cells of the notebooks that are open, in which a traceback may lead. */
+  cells(): Cell[];
   open(scope: Scope): void;
 }
 
@@ -42,7 +45,7 @@ export class FailuresView extends Widget {
     this.title.caption = `Failures of ${scope.run ?? scope.queue ?? service} in ${service}`;
     this.failures = new FailuresModel(client, service, scope, () => !this.isVisible || document.hidden);
     this.table = classesTable(this.failures);
-    this.pane = classPane(this.failures, options.insert);
+    this.pane = classPane(this.failures, options);
     const header = make('header', {}, text('h1', '', 'Failures'), this.sentence, make('span', { class: 'dq-grow' }), text('span', 'dq-quiet dq-aside', 'grouped by traceback'));
     const code = make('div', { class: 'dq-python' }, this.python, button('Copy as Python', 'dq-link', () => copy(this.failures.python)));
     const left = make('div', { class: 'dq-left' }, header, this.notice, this.chart.element, this.table.element);
