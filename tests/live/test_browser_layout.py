@@ -148,3 +148,18 @@ def test_the_bar_of_a_run_whose_input_goes_on_is_not_full(show: Show, running: R
 
     piece, bar = (page.locator(each).bounding_box()["width"] for each in (".dq-prog .dq-bar i", ".dq-prog .dq-bar"))
     assert piece < 0.8 * bar
+
+
+def test_without_keys_the_column_of_documents_leaves_and_no_other(
+    show: Show, running: RunStats, snapshot: Snapshot, past: History
+) -> None:
+    """A column that came between hid how many are retried."""
+    bare = tuple(replace(each, key=None) for each in running.classes)
+    for classes, last in ((bare, "retrying"), (tuple(replace(each, key="a.pdf") for each in bare), "one document")):
+        page = show(run_view(replace(running, classes=classes), Focus(snapshot, past)), width=1100)
+        page.get_by_role("button", name="Failures").click()
+        heads = page.locator('table[aria-label^="Failures"] th').evaluate_all(
+            "all => all.filter((each) => each.getClientRects().length).map((each) => each.innerText)"
+        )
+        assert heads[-1] == last
+        assert "retrying" in heads
