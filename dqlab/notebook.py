@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["cells_by_file", "in_jupyter", "named_after_running_cell", "running_cell", "shell"]
+__all__ = ["beside_cells", "cells_by_file", "in_jupyter", "named_after_running_cell", "running_cell", "shell"]
+
+_beside: ContextVar[bool] = ContextVar("dqlab_beside_cells", default=False)
 
 
 def shell() -> Any:
@@ -22,9 +25,21 @@ def in_jupyter() -> bool:
 
 
 def running_cell() -> int | None:
-    """Return the number of the cell that runs, or would run next; None outside of IPython."""
+    """Return the number of the cell that runs, or would run next; None outside of IPython, and where no cell acts."""
+    if _beside.get():
+        return None
     count = getattr(getattr(shell(), "displayhook", None), "prompt_count", None)
     return count if isinstance(count, int) else None
+
+
+@contextmanager
+def beside_cells() -> Iterator[None]:
+    """Do what somebody asks for by a button: no cell does it, whichever runs."""
+    before = _beside.set(True)
+    try:
+        yield
+    finally:
+        _beside.reset(before)
 
 
 def cells_by_file() -> Mapping[str, int]:

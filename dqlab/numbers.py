@@ -143,9 +143,8 @@ def span(seconds: float | None) -> str:
 
 
 def soon(seconds: float) -> str:
-    """Return the time until something, to the nearest minute: ``12 min``, ``3 h 39 min``, ``<1 min``."""
-    minutes = round(seconds / 60.0)
-    return duration(60.0 * minutes) if minutes else "<1 min"
+    """Return the time until something: ``45 s``, and from two minutes on to the nearest one, ``12 min``."""
+    return f"{max(1, round(seconds))} s" if seconds < 120 else duration(60.0 * round(seconds / 60.0))
 
 
 def ahead(early: float, likely: float, late: float) -> str:
@@ -163,7 +162,7 @@ def ahead(early: float, likely: float, late: float) -> str:
     step = 5 if unit == "s" and late > 20 else 1
     low, high = math.floor(early / length / step) * step, math.ceil(late / length / step) * step
     if high - low <= step or late - early <= 0.2 * likely:
-        return f"{max(1, round(likely))} s" if likely < 120 else soon(likely)
+        return soon(likely)
     return f"{low} to {high} {unit}"
 
 

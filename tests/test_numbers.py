@@ -103,9 +103,11 @@ def test_times_of_day_have_fixed_width(rule: str) -> None:
         assert getattr(numbers, rule)(at) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(10, "<1 min"), (31, "1 min"), (713, "12 min"), (13_170, "3 h 40 min")])
-def test_what_is_to_come_is_told_to_the_nearest_minute(seconds: float, text: str) -> None:
-    """An estimate that counts seconds claims what it does not know."""
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.2, "1 s"), (31, "31 s"), (119, "119 s"), (713, "12 min"), (13_170, "3 h 40 min")]
+)
+def test_what_is_to_come_is_told_in_seconds_and_then_to_the_nearest_minute(seconds: float, text: str) -> None:
+    """Below two minutes "<1 min" says nothing; above, an estimate that counts seconds claims what it does not know."""
     assert numbers.soon(seconds) == text
 
 

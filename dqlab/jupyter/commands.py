@@ -65,7 +65,8 @@ def connect(line: Line, options: Namespace) -> Lab:
     if options.out is not None:
         kept = options.store or lab.store
         where = f", queues are kept in {kept}" if kept is not None else ""
-        line.say(f"{lab.name}: {many(lab.stats().workers, 'worker')} at {lab.session.link.address}{where}")
+        at = lab.session.link.address.removeprefix("tcp://")  # which notebooks would make a link that leads nowhere
+        line.say(f"{lab.name}: {many(lab.stats().workers, 'worker')} at {at}{where}; dashboard {lab.panel()}")
     return lab
 
 

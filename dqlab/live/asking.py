@@ -39,12 +39,18 @@ class Asking:
         Least seconds between two polls.
     silences : tuple of DqlabError classes
         What counts as no answer.
+
+    Attributes
+    ----------
+    heard : bool
+        The last poll was answered.
     """
 
     def __init__(self, clock: Clock, period: float = 0.0, silences: tuple[type[DqlabError], ...] = UNREACHABLE) -> None:
         self._clock, self.period, self._silences = clock, period, silences
         self._answered = clock.monotonic()
         self._retry, self._due = FIRST_RETRY, self._answered
+        self.heard = False
 
     @property
     def due(self) -> bool:
@@ -69,12 +75,14 @@ class Asking:
 
     def ask(self, question: Callable[[], T], before: T) -> T:
         """Return the answer, or `before` if there is none. Raises other errors."""
+        self.heard = False
         try:
             answer = question()
         except self._silences:
             self._due = self._clock.monotonic() + self._retry
             self._retry = min(2 * self._retry, LONGEST_RETRY)
             return before
+        self.heard = True
         self._answered = self._clock.monotonic()
         self._retry, self._due = FIRST_RETRY, self._answered + self.period
         return answer

@@ -12,6 +12,7 @@ from typing import Any
 
 from dqlab import numbers
 from dqlab.live.cells import with_cells
+from dqlab.live.offers import CANARY
 from dqlab.live.pieces import (
     NO_PULSE,
     Chart,
@@ -35,6 +36,7 @@ __all__ = [
     "consumers",
     "depth_chart",
     "examples",
+    "held_for",
     "held_rows",
     "leases",
     "left_chart",
@@ -44,34 +46,56 @@ __all__ = [
 ]
 
 MOST_NEEDS = 3
-_TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080)
+_TICKS = (1 / 12, 0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080)
 """Minutes between two times of day below a chart."""
 _MOST_TICKS = 6
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _LABELS = {"retry": "Fix & retry…", "show": "Show", "resume": "Resume", "scale": "Scale…", "compact": "Compact"}
 
 
-def needs(lines: Sequence[Attention], actions: Collection[str], limit: int = MOST_NEEDS) -> tuple[Need, ...]:
-    """Return the worst of what needs the user, each with one thing to do, if that is among `actions`."""
-    return tuple(_need(line, line.action if line.action in actions else "") for line in lines[:limit])
+def needs(
+    lines: Sequence[Attention],
+    actions: Collection[str],
+    limit: int = MOST_NEEDS,
+    *,
+    several: bool = False,
+    mended: str = "",
+) -> tuple[Need, ...]:
+    """Return the worst of what needs the user, each with one thing to do, if that is among `actions`.
+
+    Parameters
+    ----------
+    several : bool, default False
+        More than one run is shown, so that each line names its own.
+    mended : str, optional
+        Newer code that the notebook has for a retry.
+    """
+    return tuple(
+        _need(line, line.action if line.action in actions else "", several=several, mended=mended)
+        for line in lines[:limit]
+    )
 
 
-def _need(line: Attention, action: str) -> Need:
+def _need(line: Attention, action: str, *, several: bool, mended: str) -> Need:
     dead = line.severity is Severity.PROBLEM
+    again = f"Retry {numbers.count(line.amount)} with {mended}" if mended and line.amount and action == "retry" else ""
+    ready = bool(again) and line.amount <= CANARY  # of many, the pane offers a few first
+    named = several and line.run and line.run not in f"{line.subject} {line.text}".replace(",", " ").split()
     pane = {"retry": "failures", "show": "leases" if line.kind == "held" else "consumers"}.get(action, "")
     return Need(
-        key=one_line(f"{line.kind} {line.queue} {line.target}", 120),
+        key=one_line(f"{line.kind} {line.queue} {line.run} {line.target}", 200),
         tone="bad" if dead else "warn",
         icon="dead" if dead else "slow" if pane in ("leases", "consumers") else "warn",
         subject=one_line(line.subject, 60),
         text=one_line(line.text, 120),
-        detail=one_line(line.detail, 160),
+        detail=one_line(f"{line.run} · {line.detail}" if named else line.detail, 160),
         action=action,
-        label=_LABELS.get(action, ""),
+        label=f"{again}{'' if ready else '…'}" if again else _LABELS.get(action, ""),
         pane=pane,
         queue=line.queue,
         run=line.run,
         target=one_line(line.target, 60),
+        ready=ready,
     )
 
 
@@ -97,7 +121,7 @@ def consumers(snapshot: Snapshot, total: int) -> Consumers | None:
             rate=numbers.rate(each.rate),
             idle=numbers.share(each.idle_share, places=0),
             leased=numbers.count(each.leased),
-            oldest=numbers.UNKNOWN if each.oldest_age is None else _age(each.oldest_age),
+            oldest=numbers.UNKNOWN if each.oldest_age is None else held_for(each.oldest_age),
             memory=numbers.size(each.rss),
             error=numbers.UNKNOWN if each.last_error is None else one_line(each.last_error, 60),
             slow=each.slow,
@@ -119,8 +143,16 @@ def consumers(snapshot: Snapshot, total: int) -> Consumers | None:
     )
 
 
-def _age(seconds: float, units: int = 2) -> str:
+def held_for(seconds: float, units: int = 2) -> str:
+    """Return for how long something was held, in whole seconds."""
     return f"{int(seconds)} s" if seconds < 60 else numbers.duration(seconds, units=units)
+
+
+def _ages(low: float, high: float) -> str:
+    """Return a range of ages; a unit that both ends have is written once."""
+    least, most = held_for(low), held_for(high)
+    amount, _, unit = least.partition(" ")
+    return numbers.between(amount if most.endswith(f" {unit}") else least, most)
 
 
 def leases(snapshot: Snapshot) -> Leases:
@@ -128,19 +160,15 @@ def leases(snapshot: Snapshot) -> Leases:
     held = snapshot.unacked
     title = numbers.count(held.total)
     if held.oldest_age is not None:
-        title += f" · oldest {_age(held.oldest_age)}"
+        title += f" · oldest {held_for(held.oldest_age)}"
     parts = []
     if held.timeout is not None:
-        parts.append(f"{many(held.past, 'message')} held longer than {_age(held.timeout)}, the visibility timeout")
+        parts.append(f"{many(held.past, 'message')} held longer than {held_for(held.timeout)}, the visibility timeout")
     if held.ending_20s:
         parts.append(f"{many(held.ending_20s, 'lease')} about to end")
     parts.append(f"in 10 min: {numbers.count(held.redelivered_10m)} delivered again")
     parts.append(f"{many(held.leases_lost_10m, 'lease')} lost")
-    edges = [
-        "< 1 s",
-        *(numbers.between(f"{low:g}", _age(high)) for low, high in pairwise(AGE_EDGES)),
-        f"> {_age(AGE_EDGES[-1])}",
-    ]
+    edges = ["< 1 s", *(_ages(low, high) for low, high in pairwise(AGE_EDGES)), f"> {held_for(AGE_EDGES[-1])}"]
     lows = (0.0, *AGE_EDGES)
     bins = tuple(
         (word, amount, held.timeout is not None and low >= held.timeout)
@@ -156,8 +184,8 @@ def held_rows(snapshot: Snapshot) -> tuple[HeldRow, ...]:
         HeldRow(
             document=one_line(each.document or many(each.messages, "message"), 120),
             consumer=one_line(each.consumer, 40),
-            held=_age(each.held),
-            ends_in=_age(each.ends_in, units=1),
+            held=held_for(each.held),
+            ends_in=held_for(each.ends_in, units=1),
             renewals=numbers.count(each.renewals),
             delivery=numbers.count(each.delivery),
             late=timeout is not None and each.held > timeout,
@@ -172,19 +200,23 @@ def code_pane(code: CodeStats, text: str | None) -> CodePane | None:
         return None
     cell = f", from cell [{code.cell}]" if code.cell is not None else ""
     short = f" ({one_line(code.short, 12)})" if code.short else ""
-    caption = f"{one_line(code.name, 60)} v{code.version}{short}{cell}"
+    before = {1: "", 2: "; before it v1"}.get(code.version, f"; before it v1 to v{code.version - 1}")
+    caption = f"{one_line(code.name, 60)} v{code.version}{short}{cell}{before}"
     return CodePane(f"v{code.version}", caption, "the source is not known" if text is None else block(text))
 
 
 def examples(
-    fingerprint: str, letters: Sequence[Any], cell: Callable[[Any], str] = lambda letter: ""
+    fingerprint: str,
+    letters: Sequence[Any],
+    cell: Callable[[Any], str] = lambda letter: "",
+    code: CodeStats | None = None,
 ) -> tuple[str, tuple[Example, ...]]:
-    """Return documents of a failure class; `cell` gives what opens one of them in the notebook."""
+    """Return documents of a failure class; `cell` gives what opens one of them, `code` is the newest of their run."""
     rows = tuple(
         Example(
             document=one_line(each.key, 120),
             deliveries=numbers.many(each.deliveries, "delivery"),
-            version=one_line(each.version, 12),
+            version=_version(one_line(each.version, 12), code),
             traceback=block(with_cells(each.traceback), 4000),
             cell=cell(each),
         )
@@ -193,13 +225,19 @@ def examples(
     return fingerprint, rows
 
 
+def _version(short: str, code: CodeStats | None) -> str:
+    """Return the version of some code as views name it; of older code the beginning of its hash is known."""
+    newest = code is not None and code.short and short.startswith(code.short)
+    return f"v{code.version}" if newest and code is not None else f"code {short[:6]}" if short else numbers.UNKNOWN
+
+
 def left_chart(stats: RunStats, history: History | None) -> Chart:
     """Return how much was left over time, and the estimate of the end."""
     eta = stats.eta
     title = f"{stats.unit.capitalize()} left"
     known = [] if history is None else _whole(history.units_left)
     if history is None or not any(known):
-        return Chart(title=title, label=title, empty="the line begins when the first minute is over")
+        return Chart(title=title, label=title, empty="the line begins in a moment")
     first = next(at for at, value in enumerate(known) if value is not None)
     start = history.t0 + first * history.step
     values = known[first:]
@@ -208,7 +246,7 @@ def left_chart(stats: RunStats, history: History | None) -> Chart:
     end = max(now, fan[-1] if fan else now) * 1.06 or 1.0
     due = "" if eta is None else numbers.due(eta.p50, now=stats.at)
     between = "" if eta is None else band(eta, stats.at)
-    amount = numbers.count(stats.progress.left)
+    amount = numbers.count(values[-1])  # as drawn: the numbers above are newer
     expected = f", zero expected at {due}, 80 percent sure: {between}" if due else ""
     return Chart(
         title=title,
@@ -227,10 +265,11 @@ def left_chart(stats: RunStats, history: History | None) -> Chart:
 
 def depth_chart(waiting: int, history: History | None) -> Chart:
     """Return how many messages waited."""
-    title = "Messages waiting, last 30 min"
+    history = None if history is None else history.since_known()
     ready = [] if history is None else _whole(history.ready)
     if history is None or not any(value is not None for value in ready):
-        return Chart(title=title, label=title, empty="the line begins when the first minute is over")
+        return Chart(title="Messages waiting", label="Messages waiting", empty="the line begins in a moment")
+    title = f"Messages waiting, last {numbers.span(history.end - history.t0)}"
     delayed = [*_whole(history.delayed), *[None] * len(ready)]
     values = [None if a is None else a + (b or 0) for a, b in zip(ready, delayed, strict=False)]
     now = (len(values) - 1) * history.step
@@ -246,15 +285,15 @@ def depth_chart(waiting: int, history: History | None) -> Chart:
     )
 
 
-def pulse(history: History) -> Pulse:
-    """Return the speed over a whole span, a block character for each minute, or for some."""
+def pulse(history: History, unit: str) -> Pulse:
+    """Return the speed of a run over a whole span, a block character for each of some equal pieces."""
     seconds, rates = history.pulse()
     top = max((rate for rate in rates if rate is not None), default=0.0)
-    if not top or len(rates) < 2:
+    if not top or len(rates) < 3:
         return NO_PULSE
     line = "".join(_BLOCKS[0 if rate is None else round(rate / top * (len(_BLOCKS) - 1))] for rate in rates)
-    every = "one mark per minute" if seconds == 60 else f"one mark per {numbers.duration(seconds)}"
-    return Pulse(f"pages/s, {every}", line, f"0 to {numbers.rate(top)}")
+    every = "one mark per minute" if seconds == 60 else f"one mark per {held_for(seconds)}"
+    return Pulse(f"{unit}/s, {every}", line, f"0 to {numbers.rate(top)}")
 
 
 def _whole(values: Sequence[float | None]) -> list[int | None]:
@@ -274,7 +313,9 @@ def sure(eta: Eta, now: float) -> str:
 
 def _marks(history: History, start: float, now: float) -> tuple[Mark, ...]:
     return tuple(
-        Mark(round(each.at - start, 1), "" if each.cell is None else f"[{each.cell}]", one_line(each.text, 40))
+        Mark(
+            max(0.0, round(each.at - start, 1)), "" if each.cell is None else f"[{each.cell}]", one_line(each.text, 40)
+        )
         for each in history.marks
         if -history.step <= each.at - start <= now
     )
@@ -285,4 +326,5 @@ def _ticks(start: float, span: float) -> tuple[tuple[float, str], ...]:
     every = minutes * 60.0
     first = -(-start // every) * every
     amount = int((start + span - first) // every) + 1
-    return tuple((round(first + n * every - start, 1), numbers.minute(first + n * every)) for n in range(amount))
+    spelled = numbers.minute if minutes >= 1 else numbers.clock
+    return tuple((round(first + n * every - start, 1), spelled(first + n * every)) for n in range(amount))

@@ -29,15 +29,17 @@ from dqlab.live.offers import NO_NAMES, names_here, run_here
 from dqlab.live.pieces import Example
 from dqlab.live.run_picture import Focus, absent_view, connecting_view, moved_view, run_view
 from dqlab.live.run_view import Command, Press, RunView
-from dqlab.live.source import LabSource, PoolSource, QueueControls, RunSource, has_details, is_lab, is_queue
+from dqlab.live.source import LabSource, PoolSource, QueueControls, RunSource, cluster_of, has_details, is_lab, is_queue
 from dqlab.numbers import many, size
 from dqlab.stats import History, RunStats, Snapshot
 from dqlab.texts import one_line
 
 __all__ = ["Canvas", "Live", "LiveQueues", "LiveRun", "following"]
 
+FRAME = 0.5
+"""Seconds between two polls for the numbers of a run, and for what stands below them."""
 FOCUS_PERIOD = 1.0
-"""Seconds between two polls for what stands below the figures of a run."""
+"""Seconds between two polls for the history of a run, and for what a notebook calls it."""
 REST_PERIOD, LONGEST_REST_PERIOD = 2.0, 15.0
 """Seconds between two polls of a run that rests, which another process may retry: more, the longer it has rested."""
 RESTED = 60.0
@@ -46,8 +48,8 @@ REST_SILENCE = 30.0
 """Seconds without an answer after which a run that rests is drawn for good."""
 HISTORY_PERIOD = 5.0
 """Seconds between two polls for the lines of a lab."""
-LAB_SPAN = 1800.0
-"""Seconds that those lines cover."""
+LAB_SPAN, LEAST_SPAN = 1800.0, 60.0
+"""Seconds that those lines cover at most and at least."""
 
 V = TypeVar("V", contravariant=True)
 View = TypeVar("View")
@@ -184,14 +186,17 @@ class LiveRun(Live[RunView]):
         on_end: Callable[[RunStats], object] = lambda stats: None,
         stays: bool = False,
     ) -> None:
-        self._period = FOCUS_PERIOD if stays else 0.0
+        self._period = FOCUS_PERIOD if stays else FRAME if has_details(source) else 0.0
         super().__init__(canvas, commands, clock, self._period)
         self.source: RunSource = source
         self._stays = stays
         self._on_end = on_end
         self._stats: RunStats | None = None
-        self._more = Asking(self._clock, FOCUS_PERIOD, (DqlabError,))
+        self._more = Asking(self._clock, 0.0, (DqlabError,))
+        self._past = Asking(self._clock, FOCUS_PERIOD, (DqlabError,))
         self._snapshot: Snapshot | None = None
+        self._together = False
+        """The Snapshot is as new as the statistics."""
         self._history: History | None = None
         self._code: tuple[int, str | None] = (0, None)
         self._examples: tuple[str, tuple[Example, ...]] | None = None
@@ -225,6 +230,7 @@ class LiveRun(Live[RunView]):
         rested = 0.0 if stats is None or stats.ended is None else stats.at - stats.ended
         slow = min(REST_PERIOD + max(0.0, rested) / RESTED, LONGEST_REST_PERIOD)
         self._asking.period = max(self._period, slow) if at_rest is not None else self._period
+        self._together = False
         if stats is None or self._asking.silence is not None or not has_details(self.source):
             return
         changes = at_rest is None or at_rest != self._seen_at_rest
@@ -244,11 +250,12 @@ class LiveRun(Live[RunView]):
         source = self.source
         if not has_details(source):
             return
-        before = self._snapshot
-        self._snapshot = self._more.ask(lambda: source.snapshot(timeout=CALL_TIMEOUT), before)
-        if self._snapshot is before:
+        self._snapshot = self._more.ask(lambda: source.snapshot(timeout=CALL_TIMEOUT), self._snapshot)
+        self._together = self._more.heard
+        if not self._together:
             return
-        self._history = self._more.ask(lambda: source.past(stats.since_start, timeout=CALL_TIMEOUT), self._history)
+        if self._past.due or self._ended:
+            self._history = self._past.ask(lambda: source.past(stats.since_start, timeout=CALL_TIMEOUT), self._history)
         if self._code[0] != stats.code.version:
             self._code = self._more.ask(lambda: (stats.code.version, source.source), self._code)
 
@@ -270,24 +277,32 @@ class LiveRun(Live[RunView]):
         if self._stats is None:
             return connecting_view(self.source.name, silence)
         newer = self._newer is not None
+        stats = self._agreed(self._stats)
         focus = Focus(self._snapshot, self._history, self._code[1], self._examples, newer, self._names)
-        parts = self._stats, focus, silence, trouble, self.obeying.busy
+        parts = stats, focus, silence, trouble, self.obeying.busy
         if self._made is None or self._made[0] != parts:  # most steps of a run that rests change nothing
-            view = run_view(self._stats, focus, silence=silence, trouble=trouble, busy=self.obeying.busy)
+            view = run_view(stats, focus, silence=silence, trouble=trouble, busy=self.obeying.busy)
             self._made = parts, view
         return self._made[1]
+
+    def _agreed(self, stats: RunStats) -> RunStats:
+        """Return the run's numbers of the Snapshot, if that is as new, so that what is repeated below them agrees."""
+        if not self._together or stats.resting or self._snapshot is None:
+            return stats
+        runs = self._snapshot.runs
+        same = (each for each in runs if (each.name, each.queue, each.state) == (stats.name, stats.queue, stats.state))
+        return next(same, stats)
 
     def _moved(self) -> RunView:
         return self._view() if self._rests else moved_view(self.source.name)
 
     def _act(self, press: Press) -> str:
         source: Any = self.source
-        if press.command is Command.ASK:
-            self._asking.now()
-            return ""
+        self._asking.now()
         if press.command is Command.SHOW and has_details(source):
             letters = source.examples(press.target, timeout=CALL_TIMEOUT)
-            self._examples = details.examples(press.target, letters, self._cell_of)
+            code = None if self._stats is None else self._stats.code
+            self._examples = details.examples(press.target, letters, self._cell_of, code)
             return ""
         if press.command is Command.RETRY:
             again = source.retry(self._newer, fingerprint=press.target or None, limit=press.n or None)
@@ -341,8 +356,16 @@ class LiveQueues(Live[QueuesView]):
         if self._snapshot is None or self._asking.silence is not None:
             return
         if self._lines.due:
-            self._place = Place(self.source.name, self._lab.dashboard if self._lab is not None else "")
-            self._history = self._lines.ask(lambda: self.source.past(LAB_SPAN, timeout=CALL_TIMEOUT), self._history)
+            dashboard = self._lab.dashboard if self._lab is not None else ""
+            self._place = Place(self.source.name, dashboard, cluster_of(self.source))
+            self._history = self._lines.ask(lambda: self.source.past(self._span(), timeout=CALL_TIMEOUT), self._history)
+
+    def _span(self) -> float:
+        """Return how far back to look: as far as something is known, which shows a young queue in fine steps."""
+        if self._history is None:
+            return LAB_SPAN
+        known = self._history.since_known()
+        return min(LAB_SPAN, max(LEAST_SPAN, known.end - known.t0 + 2 * HISTORY_PERIOD))
 
     def _view(self) -> QueuesView:
         silence = self._asking.silence

@@ -7,15 +7,14 @@ that came from users is escaped here.
 
 from __future__ import annotations
 
-import re
 from html import escape
 
 from dqlab.live.palette import Ink, State
 from dqlab.live.pieces import Need
 from dqlab.live.run_view import Notice, RunView, Tone
 from dqlab.live.tables import Table
-from dqlab.numbers import UNKNOWN
-from dqlab.texts import one_line
+from dqlab.numbers import UNKNOWN, many
+from dqlab.texts import as_word, one_line
 
 __all__ = ["inked", "needs_html", "notice_html", "quiet", "run_html", "table_html", "wrap"]
 
@@ -31,7 +30,6 @@ _FIGURES = "font-variant-numeric:tabular-nums"
 _INKS = {Ink.BAD: "#E0533F", Ink.WARN: "#9A6200", Ink.GOOD: "#0A9F88"}
 _STATES = {state.field: state for state in State}
 _CLASSES = 5
-_WORD = re.compile(r"[\w.-]+")
 
 
 def run_html(view: RunView) -> str:
@@ -61,10 +59,9 @@ def run_html(view: RunView) -> str:
     about = [text for text in (code, view.queue and f"queue {view.queue}", view.consumers) if text]
     if about:
         parts.append(f'<div style="opacity:.7">{escape(" · ".join(about))}</div>')
-        name = view.name if _WORD.fullmatch(view.name) else repr(view.name)
-        back = f"%dq attach {name} -o {view.variable or 'run'}"
+        back = f"%dq attach {as_word(view.name)} -o {view.variable or 'run'}"
         parts.append(f'<div style="margin-top:6px">Back to it: <code>{escape(back)}</code></div>')
-    return wrap(parts)
+    return wrap(parts, width=1100)
 
 
 def notice_html(notice: Notice) -> list[str]:
@@ -157,7 +154,8 @@ def _failures(view: RunView) -> str:
         cells += [_td(escape(one_line(row.document, 60)), mono=True)] if known else []
         body.append(f"<tr>{''.join(cells)}</tr>")
     hidden = len(view.failures) - _CLASSES
-    note = f"and {hidden} more listed by run.failures()" if hidden > 0 else ""
+    lists = f"listed by %dq failed {as_word(view.name)}"
+    note = f"and {many(hidden, 'class').replace(' ', ' more ')}, {lists}" if hidden > 0 else ""
     notes = [f'<div style="opacity:.7">{escape(text)}</div>' for text in (note, view.more) if text]
     return _table(heads, body) + "".join(notes)
 

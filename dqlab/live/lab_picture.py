@@ -44,10 +44,11 @@ _LAST = ("paused", "draining", "drained", "empty")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a lab or queue is looked at: name, and the dashboard's address."""
+    """Where a lab or queue is looked at: name, and the addresses of the dashboard and of the scheduler."""
 
     name: str
     dashboard: str = ""
+    cluster: str = ""
 
 
 def absent_queues(
@@ -107,6 +108,7 @@ def lab_view(
         about=" · ".join(about),
         moment=numbers.clock(snapshot.at),
         dashboard=place.dashboard,
+        cluster=place.cluster,
         stale=silence is not None,
         notice=_notice(snapshot, silence, trouble, busy, "The lab"),
         buttons=() if silence is None else (Button(Command.ASK, "Retry now"),),
@@ -115,7 +117,9 @@ def lab_view(
         toggles=_toggles(snapshot, queues) if len(queues) > MANY_QUEUES else (),
         more=f"and {many(hidden, 'queue')} not listed; the totals above count all" if hidden > 0 else "",
         sparks=_sparks(history, queues),
-        details=Details(needs=details.needs(snapshot.attention, ()), needs_total=snapshot.attention_total),
+        details=Details(
+            needs=details.needs(snapshot.attention, (), several=True), needs_total=snapshot.attention_total
+        ),
         table=status_table(snapshot),
         runs_table=_runs(snapshot.runs, snapshot.runs_total, snapshot.attention),
         log=_log(place.name, snapshot),
@@ -151,6 +155,7 @@ def queue_view(
         about=" · ".join([*([row.why] if row.why else []), *about]),
         moment=numbers.clock(snapshot.at),
         dashboard=place.dashboard,
+        cluster=place.cluster,
         stale=silence is not None,
         notice=_notice(snapshot, silence, trouble, busy, "The queue"),
         buttons=(first,) if silence is None else (Button(Command.ASK, "Retry now"),),
@@ -165,7 +170,7 @@ def queue_view(
         else "",
         details=Details(
             chart=details.depth_chart(queue.counts.waiting, history),
-            needs=details.needs(lines, _ACTIONS),
+            needs=details.needs(lines, _ACTIONS, several=True),
             needs_total=len(lines),
             consumers=details.consumers(snapshot, queue.consumers),
             leases=details.leases(snapshot),
@@ -330,7 +335,7 @@ def _waiting(counts: Counts) -> Figure:
 
 def _oldest(snapshot: Snapshot) -> str:
     age = snapshot.unacked.oldest_age
-    return "" if age is None else f"oldest {numbers.duration(age, units=1) if age < 60 else numbers.duration(age)}"
+    return "" if age is None else f"oldest {details.held_for(age)}"
 
 
 def _out(queue: QueueStats, *, stale: bool) -> Figure:

@@ -99,8 +99,8 @@ class QueuesView:
         The quiet line beside the name, without the clock.
     moment : str
         Clock time of the numbers.
-    dashboard : str
-        Address of the dashboard.
+    dashboard, cluster : str
+        Addresses of the dashboard and of the scheduler.
     stale : bool
         The numbers are old.
     sparks : tuple of (str, tuple)
@@ -119,6 +119,7 @@ class QueuesView:
     about: str = ""
     moment: str = ""
     dashboard: str = ""
+    cluster: str = ""
     stale: bool = False
     notice: Notice = NO_NOTICE
     buttons: tuple[Button, ...] = ()
@@ -156,6 +157,7 @@ class QueuesView:
                     "chip": self.chip,
                     "tone": self.tone,
                     "dashboard": self.dashboard,
+                    "cluster": self.cluster,
                     "stale": self.stale,
                     "notice": self.notice,
                     "buttons": self.buttons,

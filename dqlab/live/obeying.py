@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 
 from dqlab.errors import DqlabError
 from dqlab.live.run_view import Command, Press
+from dqlab.notebook import beside_cells
 
 __all__ = ["SLOW", "Obeying"]
 
@@ -106,7 +107,8 @@ class Obeying:
 
     def _carry_out(self, press: Press) -> None:
         try:
-            self.busy = self._act(press)
+            with beside_cells():
+                self.busy = self._act(press)
         except DqlabError as error:
             self.busy, self.trouble = "", f"{_words(press.command)} failed: {error}"
         except Exception as error:  # noqa: BLE001 - a button must never end the view it stands on

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dqlab import numbers
-from dqlab.live.source import is_lab
+from dqlab.live.source import cluster_of, is_lab
 from dqlab.notebook import shell
 from dqlab.stats import RunStats
 from dqlab.texts import as_word, one_line
@@ -19,11 +19,15 @@ CANARY = 100
 
 
 class Names(NamedTuple):
-    """What the notebook calls things: a run, its lab, both empty where they have no name; and whether it has `%dq`."""
+    """What the notebook calls things: a run, its lab, both empty where they have no name; and whether it has `%dq`.
+
+    `cluster` is the address of their scheduler, by which the front end finds the service.
+    """
 
     run: str = ""
     lab: str = ""
     magic: bool = False
+    cluster: str = ""
 
 
 NO_NAMES = Names()
@@ -32,10 +36,11 @@ NO_NAMES = Names()
 class Offers(NamedTuple):
     """What can be made of a run in the notebook.
 
-    `results` and `code` are cells, `label` is the entry that inserts `code`, `python` are lines to copy, and `open` is
-    the line that leads to the dashboard where the front end opens no tabs.
+    `cluster` is the address of its scheduler. `results` and `code` are cells, `label` is the entry that inserts `code`,
+    `python` are lines to copy, and `open` is the line that leads to the dashboard where the front end opens no tabs.
     """
 
+    cluster: str = ""
     queue: str = ""
     run: str = ""
     results: str = ""
@@ -53,9 +58,11 @@ def names_here(source: object) -> Names:
     known: Mapping[str, Any] = dict(vars(sys.modules["__main__"])) if "__main__" in sys.modules else {}
     mine = {name: value for name, value in known.items() if not name.startswith("_")}
     runs = [name for name, value in mine.items() if value is source]
-    labs = [name for name, value in mine.items() if is_lab(value) and not isinstance(value, type) and not value.closed]
+    labs = [each for each in mine.items() if is_lab(each[1]) and not isinstance(each[1], type) and not each[1].closed]
+    cluster = cluster_of(source)
+    own = [name for name, lab in labs if not cluster or cluster_of(lab) == cluster]
     magics = getattr(shell(), "find_line_magic", None)
-    return Names(min(runs, key=len, default=""), labs[0] if labs else "", bool(magics and magics("dq")))
+    return Names(min(runs, key=len, default=""), own[0] if own else "", bool(magics and magics("dq")), cluster)
 
 
 def first(dead: int) -> int:
@@ -83,6 +90,7 @@ def offers(stats: RunStats, source: str | None, names: Names, *, newer: bool = F
     named = source is not None and name.isidentifier()
     results, without = _results(run, stats, names)
     return Offers(
+        cluster=names.cluster,
         queue=one_line(stats.queue, 80),
         run=one_line(stats.name, 80),
         results=f"# {without}\n{results}" if without else results,

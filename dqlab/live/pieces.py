@@ -28,7 +28,7 @@ class Need(NamedTuple):
     """A line of what needs the user.
 
     `key` identifies it; `action` is the command of its button, and `label` the button's text; `pane` is
-    the table that the button opens.
+    the table that the button opens, unless it is `ready` to be carried out at once.
     """
 
     key: str
@@ -43,6 +43,7 @@ class Need(NamedTuple):
     queue: str = ""
     run: str = ""
     target: str = ""
+    ready: bool = False
 
 
 class ConsumerRow(NamedTuple):

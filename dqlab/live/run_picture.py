@@ -103,10 +103,14 @@ _NO_ESTIMATE = {
 _EDIT_FIRST = "edit the function and run its cell first, to retry with new code"
 NEAR_END = "Done in"
 """Label of an end that is told in seconds."""
+OPEN = 0.75
+"""Share of the bar for what is known of a run whose input goes on: one that is full looks done."""
 NEAR = 120.0
 """Seconds below which an end is told in seconds."""
 LATE, NAMED = 10.0, 3
 """Seconds after which a document that is waited for alone is named, and how many of them."""
+STUCK = 60.0
+"""Seconds after which it is marked as what needs the user."""
 _ACTIONS = ("retry", "show", "resume", "scale")
 _HALTED = (Face.PAUSED, Face.STOPPED)
 
@@ -214,8 +218,8 @@ def _pulse(stats: RunStats, history: History) -> Pulse:
     """Return the speed over the whole run; none where a run fills so little of a minute that its mean is above all."""
     _, rates = history.pulse()
     known = [rate for rate in rates if rate is not None]
-    mean = stats.mean_units_rate
-    return NO_PULSE if mean is not None and known and max(known) < mean else details.pulse(history)
+    mean = stats.mean_rate if stats.units is None else stats.mean_units_rate
+    return NO_PULSE if mean is not None and known and max(known) < mean else details.pulse(history, stats.unit)
 
 
 def _eta(face: Face, stats: RunStats, focus: Focus) -> Eta | None:
@@ -238,7 +242,7 @@ def _details(stats: RunStats, focus: Focus) -> Details:
     lines = [failures_of(stats, each) for each in stats.classes if each.dead] if stats.resting else snapshot.attention
     return Details(
         chart=details.left_chart(stats, focus.history),
-        needs=details.needs(lines, _ACTIONS),
+        needs=details.needs(lines, _ACTIONS, mended=_again(stats.code, focus, ()).code if focus.newer else ""),
         needs_total=len(lines) + (0 if stats.resting else max(0, snapshot.attention_total - len(lines))),
         consumers=details.consumers(snapshot, stats.consumers),
         leases=details.leases(snapshot),
@@ -370,7 +374,7 @@ def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:
         else ""
     )
     text = f"Waiting for {many(counts.leased, 'document')}: {'; '.join(named)}{others}"
-    return Notice(text, buttons=_release(held[0], alone=len(held) == 1))
+    return Notice(text, Tone.WARN if longest >= STUCK else Tone.PLAIN, buttons=_release(held[0], alone=len(held) == 1))
 
 
 def _release(held: ConsumerStats, *, alone: bool) -> tuple[Button, ...]:
@@ -401,13 +405,18 @@ def _notice(face: Face, stats: RunStats, focus: Focus, *, silence: Silence | Non
         return Notice(f"{sentence or 'The input ended early'}. What was submitted before {rest}.", Tone.WARN)
     if busy:
         return Notice(one_line(busy, 300))
+    if face is Face.PAUSED and why.startswith("by "):
+        return Notice(f"Paused {why}")
     waits = _waiting_for(face, stats, focus)
     return waits if waits.text else Notice(why)
 
 
 def _bars(stats: RunStats) -> tuple[Bar, ...]:
     shares = stats.progress.shares
-    return tuple(Bar(state.field, round(shares[state.field], 5)) for state in State if _amount(stats.counts, state))
+    whole = 1.0 if stats.total is not None else OPEN
+    return tuple(
+        Bar(state.field, round(shares[state.field] * whole, 5)) for state in State if _amount(stats.counts, state)
+    )
 
 
 def _amount(counts: Counts, state: State) -> int:
@@ -428,7 +437,7 @@ def _counters(stats: RunStats) -> tuple[Counter, ...]:
         amount = _amount(stats.counts, state)
         if amount or state in always:
             pages = "" if stats.units is None else numbers.count(_amount(stats.units, state))
-            part = numbers.share(stats.counts.shares[state.field], places=2)
+            part = numbers.share(stats.counts.shares[state.field], places=2).replace(".00 %", " %")
             rows.append(Counter(state.field, state.word, numbers.count(amount), part, pages, amount == 0))
     return tuple(rows)
 

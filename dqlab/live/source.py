@@ -22,6 +22,7 @@ __all__ = [
     "QueueControls",
     "RunDetails",
     "RunSource",
+    "cluster_of",
     "has_details",
     "is_lab",
     "is_queue",
@@ -247,6 +248,12 @@ def is_lab(source: object) -> TypeGuard[LabSource]:
 def is_queue(source: object) -> TypeGuard[PoolSource]:
     """Return whether something is a queue that can be watched."""
     return _has(source, "snapshot", "past", "drain", "purge")
+
+
+def cluster_of(source: object) -> str:
+    """Return the address of the scheduler that a run, a queue or a lab belongs to; "" where it has none."""
+    holder = getattr(source, "handle", None) or getattr(source, "session", None)
+    return str(getattr(getattr(holder, "link", None), "address", ""))
 
 
 def _has(source: object, *names: str) -> bool:

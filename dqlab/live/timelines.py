@@ -30,6 +30,7 @@ MARKS = 8
 
 def timeline_text(history: History, style: TextStyle) -> str:
     """Return depth, unacked messages, throughput and failures over time, as wide as the style at most."""
+    history = history.since_known()
     series = _series(history)
     wide = max(NARROWEST, style.width - NAME - 2 - max(columns(spelled) for _, _, spelled in series))
     lines = [_title(history), ""]
@@ -54,6 +55,7 @@ def _mark_line(place: int, said: str, width: int) -> str:
 
 def timeline_html(history: History) -> str:
     """Return the same as a fragment of drawings and words, with inline styles only."""
+    history = history.since_known()
     parts = [f"<div><b>{escape(_title(history))}</b></div>"]
     marks = history.marks[-MARKS:]
     for name, values, spelled in _series(history):
@@ -77,6 +79,7 @@ def _drawing(label: str, values: Sequence[float | None], marks: Sequence[float])
     for known, run in groupby(enumerate(values), key=lambda point: point[1] is not None):
         if known:
             points = [(at * step, height - 1 - (height - 2) * (value or 0.0) / top) for at, value in run]
+            points += [(points[0][0] + step, points[0][1])] * (len(points) == 1)  # one point alone has no width
             line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
             areas.append(
                 f'<polygon points="{points[0][0]:.1f},{height} {line} {points[-1][0]:.1f},{height}" '

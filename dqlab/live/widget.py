@@ -22,6 +22,8 @@ from dqlab.live.run_view import Command, Press, RunView
 __all__ = ["LiveWidget"]
 
 _COMMANDS = {command.value: command for command in Command}
+_FRAMES = {"run": 0.5, "queue": 1.0, "lab": 1.0}
+"""Least seconds between two messages, by kind of widget."""
 _LONGEST = 300
 _MOST_CONSUMERS = 100_000
 _KEEP = "keep"
@@ -72,9 +74,9 @@ class LiveWidget(anywidget.AnyWidget):
     def __init__(
         self, view: RunView | QueuesView, *, on_press: Callable[[Press], None], clock: Clock | None = None
     ) -> None:
-        self._pace, self._clock = Pace(clock), clock or SystemClock()
-        self._kept: float | None = None
         kind = "run" if isinstance(view, RunView) else "queue" if view.single else "lab"
+        self._pace, self._clock = Pace(_FRAMES[kind], clock), clock or SystemClock()
+        self._kept: float | None = None
         super().__init__(kind=kind, **self._pace.due(view.parts()))
         self._on_press = on_press
         self.on_msg(self._receive)

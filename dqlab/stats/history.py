@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from typing import Any
 
 from dqlab.stats.snapshot import Mark, from_plain, plain
@@ -13,6 +14,8 @@ __all__ = ["MAX_POINTS", "Figures", "History"]
 
 MAX_POINTS = 360
 """Most points of one series; the step grows with the span."""
+PIECES = (5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21_600.0, 86_400.0)
+"""Seconds of which the speed of a run is one figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +104,21 @@ class History:
         """Seconds since 1970 UTC of the last point."""
         return self.t0 + self.step * max(0, len(self.ready) - 1)
 
-    @property
-    def units_rate(self) -> list[float | None]:
-        """Pages per second of all consumers together, at each point; None before there was one."""
-        known = [
-            [value for value in point if value is not None] for point in zip(*self.consumers.values(), strict=True)
-        ]
-        return [sum(point) if point else None for point in known]
+    def since_known(self) -> History:
+        """Return the same from the first point on at which something is known."""
+        first = next((at for at, value in enumerate(self.ready) if value is not None), 0)
+        if not first:
+            return self
+        points = len(self.ready)
+
+        def cut(series: Any) -> Any:
+            if isinstance(series, tuple):
+                return series[first:] if len(series) == points else series
+            return {name: each[first:] if len(each) == points else each for name, each in series.items()}
+
+        names = [each.name for each in fields(self) if isinstance(getattr(self, each.name), tuple)]
+        rest = {name: cut(getattr(self, name)) for name in (*names, "consumers", "idle") if name != "marks"}
+        return replace(self, t0=self.t0 + first * self.step, **rest)
 
     def net_rate(self, over: float = 20.0) -> float | None:
         """Return messages put less those settled, per second, over the last seconds; None where nothing is known."""
@@ -120,19 +131,30 @@ class History:
         return sum(known) / len(known) if known else None
 
     def pulse(self, limit: int = 60) -> tuple[float, tuple[float | None, ...]]:
-        """Return pages per second in equal pieces of the span: seconds of one piece, and the mean of each.
+        """Return the speed of the run in equal pieces of the span: seconds of one piece, and the mean of each.
+
+        In pages per second, in documents where page counts are unknown. While input comes, how much of it is settled
+        meanwhile is not known.
 
         Parameters
         ----------
         limit : int, default 60
-            Most pieces; a piece is a whole number of minutes.
+            Most pieces.
         """
-        rates = self.units_rate
-        while rates and rates[0] is None:
-            del rates[0]
-        minutes = max(1, math.ceil(len(rates) * self.step / 60.0 / limit))
-        each = max(1, round(60.0 * minutes / self.step))
-        pieces = [[rate for rate in rates[at : at + each] if rate is not None] for at in range(0, len(rates), each)]
+        changes = [None if before is None or now is None else now - before for before, now in pairwise(self.units_left)]
+        comes = [at < len(self.in_rate) and bool(self.in_rate[at]) for at in range(1, len(changes) + 1)]
+        input_ends = max((at for at, each in enumerate(changes) if comes[at] and each and each > 0), default=-1)
+        speeds: list[float | None] = []
+        for at, change in enumerate(changes):
+            known = change is not None and not (comes[at] and at <= input_ends)
+            if known or speeds:
+                speeds.append(max(0.0, -change) / self.step if known and change is not None else None)
+        span = len(speeds) * self.step
+        seconds = next((each for each in PIECES if each >= self.step and span <= each * limit), PIECES[-1])
+        each = max(1, round(seconds / self.step))
+        pieces = [
+            [speed for speed in speeds[at : at + each] if speed is not None] for at in range(0, len(speeds), each)
+        ]
         return each * self.step, tuple(sum(piece) / len(piece) if piece else None for piece in pieces)
 
     def to_dict(self) -> dict[str, Any]:

@@ -105,6 +105,14 @@ test('versions are those of documents that were looked at', async () => {
   expect([versionWord(4), versionWord('4'), versionWord('a41f9c22')]).toEqual(['v4', 'v4', 'a41f9c']);
 });
 
+test('what is dead in the first minute of a queue is not drawn as failed and not dead', () => {
+  open({});
+  // 25 were dead when the queue was first heard of; an old queue that is opened again has its old dead, too.
+  const history = { ...goldenHistory(), t0: 0, step: 20, dead: [null, 25, 90, 135], failure_rate: [null, 1.25, 3.25, 2.25] };
+  expect(minutesOf(history)).toEqual([{ at: 0, failed: 135, dead: 135 }]);
+  expect(minutesOf({ ...history, dead: [null, 900, 900, 900], failure_rate: [null, 0, 1, 0] })).toEqual([{ at: 0, failed: 20, dead: 20 }]);
+});
+
 test('minutes of a history add up to its rate, and what is not known is not drawn', () => {
   open({});
   const history = { ...goldenHistory(), t0: 0, step: 20, dead: [null, 0, 0, 1, 2, 2, 2, 1], failure_rate: [null, null, 0.1, 0.1, 0.2, 0.2, 0.2, 0.2] };

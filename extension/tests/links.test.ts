@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 
-import { interceptLinks, markedOpening, openingOf } from '../src/lab/links';
+import { interceptLinks, markedOpening, openingOf, wantedOpening } from '../src/lab/links';
 import { service } from './golden';
 
 const BASE = `${window.location.origin}/user/ana/`;
@@ -35,6 +35,18 @@ test('a link that a kernel has marked opens its service, or the only one that is
   expect(markedOpening({ dqPanel: 'dq' }, [service(), service({ id: 'b' })])).toBeNull();
   expect(markedOpening({ dqPanel: '../api' }, [service()])).toBeNull();
   expect(markedOpening({}, [service()])).toBeNull();
+});
+
+test('a widget opens the dashboard of its own cluster, whichever service was chosen or came first', () => {
+  const first = service({ id: 'first', scheduler: 'tcp://10.0.0.1:8786' });
+  const own = service({ id: 'own', scheduler: 'tcp://10.0.0.2:8786' });
+  const before = service({ id: 'before', scheduler: 'tcp://10.0.0.2:8786', state: 'gone' });
+  const wanted = { cluster: 'tcp://10.0.0.2:8786', name: 'parse', queue: 'pages', run: 'parse' };
+  const scope = { queue: 'pages', run: 'parse' };
+  expect(wantedOpening(wanted, [first, before, own])).toEqual({ service: 'own', path: 'dq', name: 'parse', ours: true, scope });
+  expect(wantedOpening({ ...wanted, queue: '', run: '' }, [first, own])).toEqual({ service: 'own', path: 'dq', name: 'parse', ours: true });
+  expect(wantedOpening({ ...wanted, cluster: 'tcp://elsewhere:1' }, [first, own])).toBeNull();
+  expect(wantedOpening({ ...wanted, cluster: '' }, [first])).toMatchObject({ service: 'first' });
 });
 
 test('only a plain click on a link of ours is taken, and the page stays', async () => {

@@ -28,6 +28,17 @@ RUN = """
 run = lab.map(parse, range(60), retry=dq.Retry(0))
 run
 """
+TWO_CLUSTERS = """
+import time
+import dqlab as dq
+%load_ext dqlab
+first = dq.connect(n=1, name="first")
+own = dq.connect(n=1, name="own")
+def parse(x):
+    time.sleep(0.05)
+    return x
+run = own.map(parse, range(2_000), name="parse")
+"""
 MENDED = """
 def parse(x):
     return x
@@ -36,11 +47,12 @@ def parse(x):
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    cells = [nbformat.v4.new_code_cell(source.strip()) for source in (CONNECT, RUN)]
     root = tmp_path / "notebooks"
     root.mkdir()
     spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": spec}), root / "loop.ipynb")
+    for name, sources in {"loop": (CONNECT, RUN), "two": (TWO_CLUSTERS, "run", "own")}.items():
+        cells = [nbformat.v4.new_code_cell(source.strip()) for source in sources]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": spec}), root / f"{name}.ipynb")
     return root
 
 
@@ -56,7 +68,7 @@ def test_a_run_is_mended_and_retried_in_the_widget_that_watched_it(server: str, 
         execute(page, "notebook:run-all-cells")
         page.locator(".dqlab .dq-chip", has_text="Running").wait_for(timeout=90_000)
         page.locator(".dqlab .dq-chip", has_text="Done, 20 dead").wait_for(timeout=60_000)
-        page.locator(".dqlab button", has_text="Retry 20 with v1").wait_for(timeout=15_000)
+        page.locator(".dqlab header button", has_text="Retry 20 with v1").wait_for(timeout=15_000)
 
         page.get_by_role("button", name="More", exact=True).click()
         page.get_by_role("menuitem", name="Insert cell with parse()").click()
@@ -67,7 +79,7 @@ def test_a_run_is_mended_and_retried_in_the_widget_that_watched_it(server: str, 
         page.evaluate(f"(source) => {cells}[2].setSource(source)", MENDED.strip())
         execute(page, "notebook:run-cell")
 
-        page.locator(".dqlab button", has_text="Retry 20 with parse v2").click(timeout=20_000)
+        page.locator(".dqlab header button", has_text="Retry 20 with parse v2").click(timeout=20_000)
         page.wait_for_function(
             "() => /^Done(?!.*dead)/.test(document.querySelector('.dqlab .dq-chip').textContent)", timeout=30_000
         )
@@ -82,3 +94,20 @@ def test_a_run_is_mended_and_retried_in_the_widget_that_watched_it(server: str, 
     (output,) = nbformat.read(root / "loop.ipynb", as_version=4).cells[1].outputs
     assert set(output.data) == {"text/plain", "text/html"}
     assert "dead" not in output.data["text/plain"].split("\n")[0]
+
+
+def test_a_widget_opens_the_dashboard_of_its_own_cluster(server: str) -> None:
+    """It opened that of the service which the sidebar showed, the first one."""
+    with lab_page(server, "two.ipynb") as page:
+        execute(page, "notebook:run-all-cells")
+        page.locator(".dqlab .dq-chip", has_text="Running").wait_for(timeout=90_000)
+        page.get_by_role("button", name="More", exact=True).first.click()
+        page.get_by_role("menuitem", name="Open").click()
+        frame = page.locator(".dq-Panel iframe")
+        frame.wait_for(state="attached", timeout=30_000)
+        assert "dq/dashboard/own/dq?" in (frame.get_attribute("src") or "")
+        assert "run=parse" in (frame.get_attribute("src") or "")
+
+        page.locator(".lm-TabBar-tab", has_text="two.ipynb").click()
+        page.get_by_role("link", name="Open dashboard").click()
+        page.locator(".lm-TabBar-tab.lm-mod-current", has_text="own · own").wait_for(timeout=15_000)

@@ -105,6 +105,8 @@ def test_failures_are_retried_by_class_and_a_panel_outlives_reload_and_kernel(se
         page.click(f"{RUN} .dq-badge")
         page.wait_for_selector(".dq-Fail .dq-class")
         says(page, ".dq-Fail .dq-trace", "KeyError")
+        says(page, ".dq-Fail .dq-trace", "cell [1], line 8, in parse")  # it was a file of the kernel's, without a line
+        says(page, ".dq-Fail .dq-trace", 'raise KeyError("total")')
         assert "80 dead in 1 class" in page.inner_text(".dq-Fail header")
         page.click('.dq-buttons button:text-is("Retry 80")')
         says(page, ".dq-Fail .dq-said", "80 documents")

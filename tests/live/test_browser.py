@@ -334,7 +334,7 @@ def test_needs_lead_to_where_they_are_seen_to(show: Show, full: RunView) -> None
     shown = replace(full, details=replace(full.details, examples=examples("7b0f44a1", [letter])))
     page.evaluate("view => update(view)", as_sent(shown))
     assert "in totals" in page.locator(".dq-detail pre").inner_text()
-    assert "lux/contract-7.pdf (4 deliveries, a41f9c)" in page.locator(".dq-detail").inner_text()
+    assert "lux/contract-7.pdf (4 deliveries, code a41f9c)" in page.locator(".dq-detail").inner_text()
     page.get_by_role("button", name="Retry 61 with v4").click()
     assert page.evaluate("sent[1]") == {"command": "retry", "target": "7b0f44a1"}
 

@@ -43,7 +43,7 @@ def row(page: Any, name: str) -> Any:
 
 def test_rows_say_state_reason_and_figures(show: Show, lab: QueuesView) -> None:
     """Which queue needs what, in words, at one glance."""
-    page = show(lab, width=1160)
+    page = show(lab, width=1600)
 
     assert page.locator("tr[data-name]").count() == 6
     words = row(page, "pages").inner_text().split()
@@ -80,7 +80,7 @@ def test_columns_give_way_to_narrow_places(show: Show, lab: QueuesView) -> None:
     assert "KeyError" in row(page, "pages").locator(".dq-why").inner_text()
 
     page.set_viewport_size({"width": 800, "height": 800})
-    assert len(page.evaluate(shown)) == 10
+    assert len(page.evaluate(shown)) == 9
 
 
 def test_pause_of_a_row_names_its_queue_and_blocks_until_answered(show: Show, lab: QueuesView) -> None:
@@ -144,7 +144,7 @@ def test_of_a_hundred_queues_those_in_sight_are_drawn(show: Show, hundred: Queue
 
     assert page.locator("tr[data-name]").count() < 30
     assert page.locator("tbody .dq-grp").first.inner_text() == "Needs you · 6"
-    assert page.locator("tr[data-name]").first.inner_text().startswith("ocr-07\tStopped · paused itself: 31 % failing")
+    assert page.locator("tr[data-name]").first.inner_text().startswith("ocr-07\nStopped · paused itself: 31 % failing")
     assert page.locator("[role=gridcell]").count() == 100
     assert page.locator(".dq-toggle").all_inner_texts() == [
         "needs you 6", "running 39", "paused 3", "empty 53", "all 100",

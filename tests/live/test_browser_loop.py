@@ -19,7 +19,7 @@ from tests.live.pages import Show, as_sent, overflowing
 
 pytestmark = [pytest.mark.browser, needs_chromium]
 
-NAMES = Names(run="run", magic=True)
+NAMES = Names(run="run", magic=True, cluster="tcp://10.0.0.2:8786")
 LETTER = SimpleNamespace(id=7, key="lux/contract-7.pdf", deliveries=4, version="a41f9c", traceback="Traceback")
 KEEPS = "addEventListener('dqlab-keep', (event) => event.preventDefault())"
 """What JupyterLab does with the extension."""
@@ -134,7 +134,10 @@ def test_what_is_to_be_inserted_is_asked_of_the_page(show: Show, ended: RunView)
     assert page.evaluate("asked") == [
         ["dqlab-insert", {"source": "run.results()"}],
         ["dqlab-insert", {"source": CODE.rstrip()}],
-        ["dqlab-open", {"queue": "pages", "run": "parse-invoices"}],
+        [
+            "dqlab-open",
+            {"cluster": "tcp://10.0.0.2:8786", "name": "parse-invoices", "queue": "pages", "run": "parse-invoices"},
+        ],
     ]
     assert page.evaluate("sent") == []
 

@@ -109,7 +109,7 @@ def test_a_lab_whose_kernel_stops_is_dated_too(show: Show, snapshot: Snapshot) -
 
     page.wait_for_selector(".dqlab[data-stale=true]")
     assert "No answer since" in page.locator(".dq-notice").inner_text()
-    assert "The lab is not touched by this" in page.locator(".dq-notice").inner_text()
+    assert "If it has ended, so has a cluster that it had started" in page.locator(".dq-notice").inner_text()
 
 
 def test_focus_stays_with_the_button_that_was_pressed(show: Show, running: RunStats) -> None:

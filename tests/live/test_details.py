@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from dqlab.live.details import code_pane, consumers, depth_chart, held_rows, leases, left_chart, needs, pulse
-from dqlab.stats import CodeStats, Eta, Held, History, RunStats, Snapshot, Unacked
+from dqlab.live.details import code_pane, consumers, depth_chart, examples, held_rows, leases, left_chart, needs, pulse
+from dqlab.stats import Attention, CodeStats, Eta, Held, History, RunStats, Severity, Snapshot, Unacked
 from dqlab.texts import block
 
 
@@ -43,6 +44,24 @@ def test_chart_without_an_estimate_ends_now(running: RunStats, past: History) ->
 
     assert (chart.fan, chart.due) == ((), "")
     assert chart.end == pytest.approx(chart.now * 1.06)
+
+
+def test_chart_of_a_young_queue_begins_with_it(past: History) -> None:
+    """Of "the last 30 min" nine tenths were blank."""
+    young = replace(
+        past, ready=(None,) * 5 + (500.0, 250.0, 0.0), delayed=(None,) * 5 + (0.0,) * 3, step=10.0, marks=()
+    )
+
+    chart = depth_chart(0, young)
+
+    assert chart.values == (500, 250, 0)
+    assert chart.title == "Messages waiting, last 20 s"
+
+
+def test_what_somebody_did_before_the_first_point_stands_at_it(running: RunStats, past: History) -> None:
+    """The line of a submission stood left of the axis, over its figures."""
+    chart = left_chart(running, past)
+    assert min(each.at for each in chart.marks) >= 0.0
 
 
 def test_chart_without_history_is_a_sentence(running: RunStats) -> None:
@@ -93,6 +112,66 @@ def test_end_of_a_lease_is_one_unit_away(snapshot: Snapshot, seconds: float, hel
     assert (row.held, row.ends_in) == (held, ends_in)
 
 
+def test_bins_of_ages_have_a_unit_at_both_ends(snapshot: Snapshot) -> None:
+    """30 s to 1 min was "30-1 min", and 2 to 4 min "120-4 min"."""
+    words = [word for word, _, _ in leases(snapshot).bins]
+
+    assert [word.replace("\N{EN DASH}", " to ") for word in words] == [
+        "< 1 s", "1 to 2 s", "2 to 4 s", "4 to 8 s", "8 to 15 s", "15 to 30 s",
+        "30 s to 1 min", "1 to 2 min", "2 to 4 min", "4 to 8 min", "> 8 min",
+    ]  # fmt: skip
+
+
+def test_two_runs_that_fail_alike_are_two_lines_that_name_their_runs(snapshot: Snapshot) -> None:
+    """In a queue's view one of them was missing, and neither named its run."""
+    failing = Attention(Severity.PROBLEM, "failing", "36 dead", "ValueError", "parse", "retry", "q", "a", "f", 36)
+
+    first, second = needs([failing, replace(failing, run="b")], ("retry",), several=True)
+
+    assert first.key != second.key
+    assert (first.detail, second.detail) == ("a · parse", "b · parse")
+    assert needs([failing], ("retry",))[0].detail == "parse"
+
+
+def test_a_class_is_retried_with_newer_code_at_once_and_many_a_few_first(snapshot: Snapshot) -> None:
+    """The button beside the failure took the reader to a table where the button is."""
+    failing = Attention(Severity.PROBLEM, "failing", "61 dead", "KeyError", "", "retry", "q", "a", "f", 61)
+
+    few, many = needs([failing, replace(failing, amount=212)], ("retry",), mended="parse v2")
+
+    assert (few.label, few.ready) == ("Retry 61 with parse v2", True)
+    assert (many.label, many.ready) == ("Retry 212 with parse v2…", False)
+
+
+def test_documents_name_the_code_they_ran_as_the_run_does() -> None:
+    """0cbcb7 and v2 were the same."""
+    code = CodeStats("parse", "0cbcb7", 2)
+    letters = [SimpleNamespace(key="a", deliveries=1, version=v, traceback="") for v in ("0cbcb71a", "99aa00bb", "")]
+
+    _, rows = examples("f", letters, code=code)
+
+    assert [row.version for row in rows] == ["v2", "code 99aa00", "\N{EN DASH}"]
+
+
+def test_code_of_a_retried_run_names_what_ran_before_it() -> None:
+    """After a retry with v2 the end said that v2 did all of it."""
+    assert code_pane(CodeStats("parse", "a4", 1, 3), None).caption == "parse v1 (a4), from cell [3]"  # type: ignore[union-attr]
+    assert code_pane(CodeStats("parse", "a4", 2, 8), None).caption.endswith("from cell [8]; before it v1")  # type: ignore[union-attr]
+    assert code_pane(CodeStats("parse", "a4", 4, 8), None).caption.endswith("; before it v1 to v3")  # type: ignore[union-attr]
+
+
+def test_chart_of_the_first_minute_has_times_below_it(running: RunStats) -> None:
+    """It had none until a minute was over."""
+    start = running.at - 40
+    history = History(t0=start, step=1.0, units_left=tuple(float(80 - each) for each in range(41)))
+
+    chart = left_chart(replace(running, eta=None), history)
+
+    assert len(chart.ticks) >= 2
+    assert all(word.count(":") == 2 for _, word in chart.ticks)
+    assert chart.label.endswith("over time: 40 now")
+
+
 def test_code_of_no_known_name_is_not_shown() -> None:
     """Plain puts have none."""
     assert code_pane(CodeStats("?"), None) is None
@@ -103,11 +182,20 @@ def test_code_of_no_known_name_is_not_shown() -> None:
 
 def test_pulse_of_a_run_is_a_line_of_blocks(past: History) -> None:
     """For hosts that show nothing but text."""
-    line = pulse(past)
+    line = pulse(past, "pages")
 
     assert set(line.line) <= set(" ▁▂▃▄▅▆▇█")
-    assert len(line.line) == 25
-    assert pulse(History(t0=0, step=1)).line == ""
+    assert 20 <= len(line.line) <= 60
+    assert line.title.startswith("pages/s, one mark per ")
+    assert pulse(History(t0=0, step=1), "pages").line == ""
+
+
+def test_two_pieces_of_a_run_are_no_line_of_blocks() -> None:
+    """A single full block says nothing."""
+    history = History(t0=0, step=5.0, units_left=(9.0, 8.0, 6.0))
+    assert pulse(history, "documents").line == ""
+    longer = replace(history, units_left=(9.0, 8.0, 6.0, 4.0))
+    assert pulse(longer, "documents")[:2] == ("documents/s, one mark per 5 s", "▄██")
 
 
 def test_block_keeps_lines_and_mends_the_rest() -> None:

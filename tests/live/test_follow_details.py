@@ -49,13 +49,42 @@ def test_run_with_details_shows_needs_chart_consumers_and_code(live: LiveRun, ca
     assert details.code.text == CODE.rstrip()
 
 
-def test_details_are_asked_for_once_a_second(live: LiveRun, detailed: Any, clock: Any) -> None:
-    """Numbers four times, the rest once."""
+def test_numbers_and_details_are_asked_for_together_twice_a_second(live: LiveRun, detailed: Any, clock: Any) -> None:
+    """What is repeated in a picture is of one instant."""
     for _ in range(8):
         live.tick()
         clock.now += 0.25
 
-    assert (detailed.asked, detailed.looked) == (8, 2)
+    assert (detailed.asked, detailed.looked) == (4, 4)
+
+
+def test_numbers_that_a_picture_repeats_are_those_of_one_snapshot(
+    live: LiveRun, detailed: Any, canvas: Any, running: RunStats, snapshot: Snapshot, clock: Any
+) -> None:
+    """17 dead stood above "12 dead", and 20 unacked above 23: each was polled for itself."""
+    counts = replace(running.counts, dead=running.counts.dead + 5, leased=running.counts.leased - 3)
+    detailed.answer = replace(running, counts=counts)
+
+    live.tick()
+    view = canvas.drawn[-1]
+    assert view.figures[3].value == str(snapshot.runs[0].counts.dead)
+    assert (
+        next(each for each in view.counters if each.state == "leased").documents == view.details.leases.title.split()[0]
+    )
+
+    detailed.picture = SLOW
+    clock.now += 1
+    live.tick()
+    assert canvas.drawn[-1].figures[3].value == str(counts.dead), "a queue that alone answers is believed"
+
+
+def test_a_press_is_followed_by_a_look(live: LiveRun, detailed: Any, commands: SimpleQueue[Press]) -> None:
+    """What it did is shown at once, and not with the next picture."""
+    live.tick()
+    commands.put(Press(Command.PAUSE))
+    live.tick()
+
+    assert (detailed.done, detailed.asked) == (["pause"], 2)
 
 
 def test_run_that_answers_statistics_alone_is_watched_all_the_same(live: LiveRun, detailed: Any, canvas: Any) -> None:
@@ -91,7 +120,7 @@ def test_estimate_of_the_snapshot_is_shown_while_the_state_is_the_same(
     assert canvas.drawn[-1].figures[1].value == "14:34"
 
     detailed.answer = replace(running, eta=None, state=RunState.PAUSED)
-    clock.now += 0.25
+    clock.now += 0.5
     live.tick()
     assert canvas.drawn[-1].figures[1].second == "after Resume"
 
@@ -269,11 +298,11 @@ def test_end_is_drawn_with_the_newest_history(
     """The line of speed in the saved notebook covers the whole run."""
     live.tick()
     detailed.answer = done
-    clock.now += 0.25
+    clock.now += 0.5
 
     assert live.tick() is False
     assert detailed.looked == 2
-    assert canvas.last.pulse.title == "pages/s, one mark per minute"
+    assert canvas.last.pulse.title == "pages/s, one mark per 30 s"
     assert canvas.last.pulse.scale.startswith("0 to ")
 
 

@@ -78,7 +78,7 @@ def test_fragment_stays_small_with_the_longest_names(done: RunStats) -> None:
 
     html = run_html(view)
     assert len(html.encode()) < 9_000
-    assert "and 3 more listed by run.failures()" in html
+    assert "and 3 more classes, listed by %dq failed" in html
     assert "and 892 more classes, 204 dead" in html
 
 

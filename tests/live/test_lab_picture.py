@@ -15,7 +15,7 @@ from dqlab.live.run_view import Command, Tone
 from dqlab.live.style import TextStyle
 from dqlab.live.widths import columns
 from dqlab.numbers import UNKNOWN
-from dqlab.stats import Attention, Counts, History, QueueStats, Severity, Snapshot
+from dqlab.stats import Attention, Counts, Held, History, QueueStats, Severity, Snapshot
 from tests.live.scenes import lab_history, many_queues
 from tests.live.test_html import ALLOWED_ATTRIBUTES, ALLOWED_TAGS, Reader
 
@@ -119,6 +119,17 @@ def test_silence_of_a_lab_drops_what_is_live(snapshot: Snapshot) -> None:
     assert (view.stale, view.live) == (True, "as of 14:22:07")
     assert [view.figures[place].value for place in (0, 2, 4)] == ["60,191", UNKNOWN, UNKNOWN]
     assert [button.command for button in view.buttons] == [Command.ASK]
+
+
+def test_ages_that_are_repeated_are_spelled_alike(snapshot: Snapshot, past: History) -> None:
+    """ "Oldest 9.8 s" stood above "oldest 9 s"."""
+    young = replace(snapshot, unacked=replace(snapshot.unacked, oldest=(Held("c0", 9.8, 20.0),)))
+
+    view = queue_view(young, past, place=Place("pages"))
+
+    assert view.figures[1].second == "oldest 9 s"
+    assert view.details.leases is not None
+    assert view.details.leases.title.endswith("oldest 9 s")
 
 
 def test_queue_shows_its_own_needs_runs_and_failures(snapshot: Snapshot, past: History) -> None:

@@ -66,6 +66,18 @@ def test_history_in_html_is_readable_where_drawings_are_stripped(history: Histor
         assert part in said
 
 
+def test_history_of_a_young_queue_fills_the_picture(history: History) -> None:
+    """Of half an hour ten seconds are known: there was a single mark at the right end."""
+    points = len(history.ready)
+    known = {"ready": (None,) * (points - 1) + (489.0,), "delayed": (None,) * (points - 1) + (0.0,), "marks": ()}
+    young = replace(history, **known)
+
+    drawing = next(iter(ElementTree.fromstring(timeline_html(young)).iter("polyline")))
+    first, last = (float(point.split(",")[0]) for point in drawing.get("points", "").split())
+    assert (first, last) == (0.0, 480.0)
+    assert timeline_text(young, TextStyle()).split("\n")[2].startswith("waiting    ████")
+
+
 def test_history_of_nothing_is_drawn_without_lines() -> None:
     """A queue that was made just now."""
     assert "svg" in timeline_html(History(t0=0.0, step=1.0))

@@ -18,7 +18,6 @@ from dqlab.live.built import script, styles
 from dqlab.live.canvas import HtmlCanvas, WidgetCanvas
 from dqlab.live.lab_picture import Place, lab_view, queue_view
 from dqlab.live.lab_view import QueueRow, QueuesView, RunLine, Toggle
-from dqlab.live.pace import PARTS
 from dqlab.live.pieces import Chart, CodePane, ConsumerRow, Consumers, Example, HeldRow, Leases, Need
 from dqlab.live.run_picture import Focus, run_view
 from dqlab.live.run_view import Ask, Button, Command, FailureRow, Figure, Notice, Press, RunView
@@ -61,7 +60,6 @@ def test_picture_is_sent_in_parts(widget: LiveWidget, running: RunStats) -> None
     parts = run_view(running).parts()
 
     assert {name: getattr(widget, name) for name in parts} == parts
-    assert set(PARTS) <= set(widget.keys)
     assert widget.kind == "run"
 
 
@@ -236,11 +234,10 @@ def test_one_run_costs_less_than_40_kb_a_second(
     widget.close()
 
     assert wire.size / seconds < 40_000
-    assert wire.size / seconds < 16_000  # what it is; a part that grows by half is noticed
-    assert len(wire.messages) <= 4 * seconds
+    assert wire.size / seconds < 17_000  # what it is; a part that grows by half is noticed
     sent = [set(message["state"]) for message in wire.messages if message.get("method") == "update"]
-    assert sum("bars" in state for state in sent) == 4 * seconds
-    assert sum("numbers" in state for state in sent) == 2 * seconds
+    assert len(sent) <= 2 * seconds
+    assert all({"bars", "numbers", "failures"} <= state for state in sent), "what is repeated is sent together"
     assert sum("chart" in state for state in sent) == sum("consumers" in state for state in sent) == seconds
     assert sum("code" in state for state in sent) == 0
 

@@ -14,9 +14,9 @@ import type { Desk } from './desk';
 import { browserMemory, Dismissals } from './dismissals';
 import { FailureTabs } from './failures/tabs';
 import { LAYOUT, openLayout, type Place } from './layout';
-import { interceptLinks } from './links';
+import { interceptLinks, wantedOpening } from './links';
 import { Model } from './model';
-import { connectTo, insert, kernelIn } from './notebook';
+import { cellsIn, connectTo, insert, kernelIn } from './notebook';
 import { Panels } from './panels';
 import { Sidebar } from './sidebar/sidebar';
 import { showTwins } from './twins';
@@ -42,7 +42,7 @@ const desk: JupyterFrontEndPlugin<Desk> = {
     const changes = (app.shell as { currentChanged?: ISignal<unknown, unknown> }).currentChanged;
     changes?.connect(() => model.follow());
     const panels = new Panels({ app, model, client, themes, restorer });
-    const failures = new FailureTabs({ app, model, client, restorer, insert: (...cells) => void insert(app.shell, ...cells) });
+    const failures = new FailureTabs({ app, model, client, restorer, cells: () => cellsIn(app.shell), insert: (...cells) => void insert(app.shell, ...cells) });
     let layout: Place[] = LAYOUT;
     const read = (settings: ISettingRegistry.ISettings): void => {
       model.setInterval(settings.composite.interval as number);
@@ -57,10 +57,10 @@ const desk: JupyterFrontEndPlugin<Desk> = {
       .catch((reason: unknown) => console.warn('dqlab: the settings cannot be read, the defaults are used', reason));
     const known = { services: () => model.services ?? [], ask: () => model.list() };
     interceptLinks(client.baseUrl, known, (opening) => panels.open(opening));
-    grantOpenings(async (scope) => {
-      await model.look();
-      if (model.chosen === null) return app.shell.activateById('dqlab-sidebar');
-      await panels.open({ service: model.chosen, path: 'dq', name: scope.run, ours: true, scope });
+    grantOpenings(async (wanted) => {
+      const opening = wantedOpening(wanted, await model.list());
+      if (opening) panels.open(opening);
+      else app.shell.activateById('dqlab-sidebar');
     });
     return {
       model,

@@ -2,6 +2,7 @@
 
 import type { Service } from './client';
 import type { Opening } from './desk';
+import type { Opening as Wanted } from '../widget/wishes';
 
 const BELOW = 'dq/dashboard/';
 
@@ -35,11 +36,22 @@ export function markedOpening(mark: { dqPanel?: string; dqService?: string }, se
   const panel = mark.dqPanel ?? '';
   if (!/^[a-z][a-z-]*$/.test(panel)) return null;
   const up = services.filter((each) => each.state === 'up');
-  const service = mark.dqService ? services.find((each) => each.id === mark.dqService) : up.length === 1 ? up[0] : undefined;
+  const service = mark.dqService ? services.find((each) => each.id === mark.dqService) : only(up);
   if (!service) return null;
   const path = panel === 'dq' || panel.startsWith('individual-') ? panel : `individual-dq-${panel}`;
   return { service: service.id, path, name: nameOf(path), ours: true };
 }
+
+/** What a widget wants to have opened, at the service of its own cluster; null where that service is not known. */
+export function wantedOpening({ cluster, name, queue, run }: Wanted, services: readonly Service[]): Opening | null {
+  const up = services.filter((each) => each.state === 'up');
+  const service = up.find((each) => each.scheduler === cluster) ?? services.find((each) => each.scheduler === cluster) ?? only(up);
+  if (!service) return null;
+  const scope = { ...(queue ? { queue } : {}), ...(run ? { run } : {}) };
+  return { service: service.id, path: 'dq', name, ours: true, ...(queue || run ? { scope } : {}) };
+}
+
+const only = <T>(of: readonly T[]): T | undefined => (of.length === 1 ? of[0] : undefined);
 
 export interface Known {
   /** Services as last heard of, and asked for again. */

@@ -4,6 +4,7 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, showDialog } from '@jupyterlab/apputils';
 import type { Widget } from '@lumino/widgets';
 
+import type { Cell } from './cells';
 import { copy } from './ask';
 import { quoted } from './python';
 
@@ -14,6 +15,13 @@ interface SharedNotebook {
 interface NotebookLike {
   activeCellIndex: number;
   model: { sharedModel: SharedNotebook } | null;
+  scrollToItem?(index: number): Promise<void>;
+}
+
+interface SharedCell {
+  cell_type?: string;
+  execution_count?: number | null;
+  getSource(): string;
 }
 
 export const CONNECT = 'import dqlab as dq\nlab = dq.connect()';
@@ -52,6 +60,7 @@ export async function insert(shell: JupyterFrontEnd.IShell, ...sources: string[]
   );
   notebook.activeCellIndex = at;
   shell.activateById(widget.id);
+  void notebook.scrollToItem?.(at)?.catch(() => undefined);
   return true;
 }
 
@@ -59,6 +68,15 @@ export async function insert(shell: JupyterFrontEnd.IShell, ...sources: string[]
 export function kernelIn(shell: JupyterFrontEnd.IShell): string {
   const current = shell.currentWidget as { sessionContext?: { session?: { kernel?: { id?: string } | null } | null } } | null;
   return current?.sessionContext?.session?.kernel?.id ?? '';
+}
+
+/** Return the code cells of the notebooks that are open. */
+export function cellsIn(shell: JupyterFrontEnd.IShell): Cell[] {
+  return [...shell.widgets('main')].flatMap((widget) => {
+    const shared = (widget as { content?: { model?: { sharedModel?: { cells?: readonly SharedCell[] } } } }).content?.model?.sharedModel;
+    const code = (shared?.cells ?? []).filter((each) => each.cell_type === 'code');
+    return code.map((each) => ({ source: each.getSource(), count: each.execution_count ?? null }));
+  });
 }
 
 function notebookIn(shell: JupyterFrontEnd.IShell): [Widget, NotebookLike] | null {

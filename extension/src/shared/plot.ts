@@ -45,12 +45,15 @@ export function lineOf(values: Values, x: (at: number) => number, y: (value: num
   });
 }
 
-/** A queue's depth over half an hour, without axes, on its own scale. */
-export function spark(svg: SVGElement, values: Values, width: number, height: number): void {
+/** A queue's depth since it is there, over half an hour at most, without axes, on its own scale. */
+export function spark(svg: SVGElement, depths: Values, width: number, height: number): void {
+  const first = depths.findIndex((each) => each !== null);
+  const values = first < 0 ? [] : depths.slice(first);
   const key = values.join();
   if (svg.dataset.key === key) return;
   svg.dataset.key = key;
   const top = most(values);
+  if (values.length === 1) values.push(values[0]!); // level: one minute is known
   const x = (at: number): number => (at / Math.max(1, values.length - 1)) * width;
   svg.replaceChildren(...lineOf(values, x, (value) => height - 1 - (value / top) * (height - 2), height));
 }

@@ -18,7 +18,6 @@ export interface Model {
 }
 
 const KINDS: Record<string, (context: Context<any>) => WidgetView> = { run: runWidget, lab: labWidget, queue: queueWidget };
-const OF: Record<string, string> = { run: 'The run', lab: 'The lab', queue: 'The queue' };
 const PATIENCE_MS = 15_000;
 const LOOK_MS = 500;
 /** How often the kernel is told that the widget is kept; dqlab/live/widget.py forgets it after five minutes. */
@@ -47,7 +46,7 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     pressed: '',
     part: (name) => {
       const part = (model.get(name) ?? null) as any;
-      if (silent) return silenced(name as never, part as never, heard, ignored, OF[context.kind]!);
+      if (silent) return silenced(name as never, part as never, heard, ignored);
       if (name !== 'head') return part;
       return ignored ? ignoring(part, ignored) : told ? telling(part, told) : part;
     },

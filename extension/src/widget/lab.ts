@@ -7,7 +7,7 @@ import { faceOf } from './faces';
 import { heatBox } from './heat';
 import { queueRows, type QueueRow, type QueuesParts, type Toggle } from './parts';
 import { askBox, drawFigures, keysBox, menuOf, noticeBox } from './pieces';
-import { queueMenu } from './queues';
+import { openDashboard, queueMenu } from './queues';
 import { queueTable } from './rows';
 
 export function labWidget(context: Context<QueuesParts>): WidgetView {
@@ -17,6 +17,10 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
   const dashboard = text('a', 'dq-button', 'Open dashboard');
   dashboard.target = '_blank';
   dashboard.rel = 'noopener';
+  dashboard.addEventListener('click', (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+    if (openDashboard(context, '')) event.preventDefault();
+  });
   const again = button('Retry now', '', () => context.send({ command: 'ask' }));
   const tools = make('span', { class: 'dq-tools', role: 'toolbar', 'aria-label': 'Lab controls' }, again, dashboard);
   const notice = noticeBox(context);

@@ -223,7 +223,7 @@ export function leasesPane(context: Context): Pane {
       sync(bins, leases.bins, ([age]) => age, () => make('div', {}, make('b'), make('i'), make('span')), (child, [age, amount, late]) => {
         mark(child, 'data-late', late && amount > 0);
         say(part(child, 'b'), amount ? count(amount) : '');
-        style(part(child, 'i'), 'height', `${amount ? Math.max(2, Math.round((amount / largest) * 36)) : 1}px`);
+        style(part(child, 'i'), 'height', `${amount && Math.max(2, Math.round((amount / largest) * 36))}px`);
         say(part(child, 'span'), age);
       });
       show(made.element, leases.rows.length > 0);

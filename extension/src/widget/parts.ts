@@ -49,6 +49,8 @@ export interface QueuesHead {
   chip: string;
   tone: string;
   dashboard: string;
+  /** Address of its scheduler. */
+  cluster: string;
   stale: boolean;
   notice: Notice;
   buttons: Button[];
@@ -105,6 +107,8 @@ export interface Example {
 }
 /** Cells to insert, and lines to copy. */
 export interface Offers {
+  /** Address of the run's scheduler. */
+  cluster: string;
   queue: string;
   run: string;
   results: string;
@@ -126,6 +130,8 @@ export interface Need {
   queue: string;
   run: string;
   target: string;
+  /** Its button does it at once. */
+  ready: boolean;
 }
 export interface ConsumerRow {
   name: string;

@@ -1,6 +1,7 @@
 // Pieces that all widgets share: menu, question, notice, figures, needs, keys.
 
 import { button, hint, hold, make, mark, part, say, seen, show, sync, text, type Drawn } from '../shared/dom';
+import { count } from '../shared/format';
 import { face } from '../shared/glyphs';
 import { blocked, unique, type Context } from './context';
 import { NEEDS, TONES } from './faces';
@@ -245,7 +246,8 @@ export function needsBox(context: Context, act: (need: Need, from: HTMLElement) 
     element,
     draw() {
       const { total = 0, rows = [] } = context.part('needs') ?? {};
-      say(amount, String(total));
+      const hidden = total - rows.length;
+      say(amount, hidden > 0 ? `${count(total)} · ${count(hidden)} not listed` : String(total));
       show(none, rows.length === 0);
       sync(list, rows, (row) => row.key, create, (line, row) => {
         const [glyph, words] = [...line.children] as HTMLElement[];

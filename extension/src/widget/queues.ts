@@ -8,19 +8,28 @@ import { faceOf } from './faces';
 import { consumersPane, disclosures, failuresPane, leasesPane, runsPane } from './panes';
 import { queueRows, type QueueRow, type QueuesParts } from './parts';
 import { askBox, chartEntry, drawFigures, keysBox, menuButton, menuOf, needsBox, noticeBox, type Entries, type Entry } from './pieces';
+import { OPEN, wish, type Opening } from './wishes';
 
 export interface QueueActs {
   scale(row: QueueRow): void;
   purge(row: QueueRow): void;
 }
 
-export function queueMenu(context: Context, row: QueueRow, act: QueueActs): Entries {
+/** Have the page open the dashboard of a queue, or of all with ""; whether it does. */
+export function openDashboard(context: Context<QueuesParts>, queue: string): boolean {
+  const head = context.part('head');
+  const about: Opening = { cluster: head?.cluster ?? '', name: queue || (head?.name ?? ''), queue, run: '' };
+  return wish(context.root, OPEN, about);
+}
+
+export function queueMenu(context: Context<QueuesParts>, row: QueueRow, act: QueueActs): Entries {
   const queue = row.name;
   return [
     ['Drain', '', () => context.send({ command: 'drain', queue })],
     ['Scale…', '', () => act.scale(row)],
     row.durable && ['Compact', '', () => context.send({ command: 'compact', queue })],
     ...row.retries.map(([run, label]): Entry => [label, '', () => context.send({ command: 'retry', queue, run })]),
+    ['Open', '', () => openDashboard(context, queue) || context.copy('%dq open')],
     row.purge.length > 0 && ['', ''],
     row.purge.length > 0 && [`${row.purge[3]} dead…`, 'dq-danger', () => act.purge(row)]
   ];

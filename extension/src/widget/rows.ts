@@ -11,6 +11,8 @@ import { menuButton } from './pieces';
 
 const MANY = 12;
 const SPARE = 6;
+/** Width up to which a row has two lines; style/widget/queues.css has the same. */
+const TWO_LINES = 1400;
 const WINDOW = 444;
 const SPARK = { width: 72, height: 20 };
 const PARTS = [['leased', 'leased_part'], ['ready', 'ready_part'], ['delayed', 'delayed_part']] as const;
@@ -43,7 +45,7 @@ function columnsOf(context: Context<QueuesParts>, act: RowActs): Column<QueueRow
     text: (row) => row[field]
   });
   return [
-    { title: 'queue', kind: 'dq-qn', make: () => [make('span', { class: 'dq-slot' }), make('b'), make('div')], fill: fillName },
+    { title: 'queue', kind: 'dq-qn', make: () => [make('span', { class: 'dq-slot' }), make('b'), make('div', {}, make('span'), make('span'))], fill: fillName },
     { title: 'state', kind: 'dq-qs', make: () => [make('span'), make('span')], fill: fillState },
     {
       title: 'depth, 30 min',
@@ -96,7 +98,10 @@ function fillName(cell: HTMLElement, row: QueueRow): void {
   face(part(cell, '.dq-slot'), faceOf(row.icon));
   say(name, row.name);
   hint(name, row.name);
-  say(why, row.tone && row.why ? row.why : sentence(row));
+  const [state, reason] = [...why.children] as [HTMLElement, HTMLElement];
+  say(state, row.why ? `${row.state} · ` : row.state);
+  state.className = row.why ? 'dq-wide' : ''; // where it is narrow the reason gets the room, beside the glyph
+  say(reason, row.why);
   why.className = `dq-why dq-cut ${toneOf(row)}`;
 }
 
@@ -160,7 +165,7 @@ export function queueTable(context: Context<QueuesParts>, act: RowActs): QueueTa
   );
 
   function heights(): (item: Item) => number {
-    const tall = context.card.clientWidth <= 620 ? 46 : 34;
+    const tall = context.root.clientWidth <= TWO_LINES ? 46 : 34;
     return (item) => ('row' in item ? tall : 24);
   }
 

@@ -16,6 +16,12 @@ const SEPARATOR: Button = { command: '', label: '', primary: false, n: 0, hint: 
 /** Faces without anything to do but wait, or ask again. */
 const FACELESS = ['connecting', 'no answer', 'nothing to do'];
 
+/** A label whose second half, the code that a retry takes, leaves where it is narrow: names need the room. */
+function worded(label: string): Node[] {
+  const [first = '', code] = label.split(' with ', 2);
+  return [text('span', '', first), ...(code ? [text('span', 'dq-wide', ` with ${code}`)] : [])];
+}
+
 export function runWidget(context: Context<RunParts>): WidgetView {
   const chipIcon = make('span', { class: 'dq-slot' });
   const chipText = make('span');
@@ -55,6 +61,7 @@ export function runWidget(context: Context<RunParts>): WidgetView {
   function act(need: Need, from: HTMLElement): void {
     if (need.action === 'scale') scale(need.queue, from);
     else if (need.action === 'resume') context.send({ command: 'resume' });
+    else if (need.ready) context.send({ command: 'retry', target: need.target });
     else details.show(need.pane, need.pane === 'failures' ? need.target : '');
   }
 
@@ -73,7 +80,7 @@ export function runWidget(context: Context<RunParts>): WidgetView {
     const hidden = buttons.filter((each) => !seen(toolOf(each)!));
     const cancel = hidden.find((each) => each.command === 'cancel');
     const offers = context.part('offers');
-    const about: Opening | null = offers && { queue: offers.queue, run: offers.run };
+    const about: Opening | null = offers && { cluster: offers.cluster, name: offers.run, queue: offers.queue, run: offers.run };
     menu.open(from, [
       ...hidden.filter((each) => each !== cancel).map((each): Entry => [each.label, '', () => press(each, from)]),
       offers?.results && !buttons.some((each) => each.command === 'results') && ['Results', '', () => context.insert(offers.results)],
@@ -107,7 +114,9 @@ export function runWidget(context: Context<RunParts>): WidgetView {
       return toggle;
     }
     const kind = command === 'cancel' ? 'dq-danger dq-wide' : n || command === 'results' ? 'dq-wide' : primary ? 'dq-pri' : '';
-    const element = button(label, kind, () => press(each, element));
+    const element = button('', kind, () => press(each, element));
+    element.append(...worded(label));
+    mark(element, 'aria-label', label);
     element.dataset.command = command;
     element.dataset.key = keyOf(each);
     return element;

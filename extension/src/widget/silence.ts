@@ -22,11 +22,12 @@ export function telling(head: Head | null, text: string): Head | null {
 }
 
 /** Return a part as it is shown while nothing comes: dated, without speeds and forecasts. `since` is in milliseconds. */
-export function silenced<K extends keyof Parts>(name: K, part: Parts[K], since: number, press: string, of: string): Parts[K] {
+export function silenced<K extends keyof Parts>(name: K, part: Parts[K], since: number, press: string): Parts[K] {
   if (part === null) return part;
   if (name === 'head') {
     const why = "The notebook's kernel has ended, was restarted, or is held up.";
-    const text = `No answer since ${clock(since / 1000)}. ${why} ${press ? `${unanswered(press)} ` : ''}${of} is not touched by this.`;
+    const fate = 'If it has ended, so has a cluster that it had started; any other goes on.';
+    const text = `No answer since ${clock(since / 1000)}. ${why} ${press ? `${unanswered(press)} ` : ''}${fate}`;
     const head: Head = { ...(part as Head), notice: { text, tone: 'warn', buttons: [] }, chip: 'No answer', stale: true };
     return { ...head, ...('face' in head ? { face: 'no answer' } : { icon: 'no answer', tone: 'warn' }) } as Parts[K];
   }

@@ -9,8 +9,10 @@ export const KEEP = 'dqlab-keep';
 export interface Insertion {
   source: string;
 }
-/** The dashboard of one run. */
+/** The dashboard of a run, of a queue where that is "", or of all queues of a cluster, which its scheduler's address names. */
 export interface Opening {
+  cluster: string;
+  name: string;
   queue: string;
   run: string;
 }

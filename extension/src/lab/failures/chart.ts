@@ -1,7 +1,7 @@
 // Failed deliveries per minute over time, drawn at the real width; the text in it never scales.
 
 import { draw, make, mark } from '../../shared/dom';
-import { count, minute } from '../../shared/format';
+import { count, minute, short } from '../../shared/format';
 import { ceiling, label } from '../../shared/plot';
 import type { Mark } from '../../shared/snapshot';
 import type { Minute } from './minutes';
@@ -49,7 +49,7 @@ function picture(minutes: Minute[], marks: Mark[], width: number): SVGElement {
   mark(svg, 'aria-label', `Failed deliveries per minute; peak ${count(Math.round(peak.failed))} at ${minute(peak.at)}`);
   for (const value of top > 1 ? [0, top / 2, top] : [0, top]) {
     svg.append(draw('path', { d: `M${EDGE.left} ${y(value)}H${width - EDGE.right}`, class: 'dq-grid' }));
-    svg.append(label(EDGE.left - 6, y(value) + 4, count(value), { 'text-anchor': 'end' }));
+    svg.append(label(EDGE.left - 6, y(value) + 4, short(value), { 'text-anchor': 'end' }));
   }
   const wide = Math.max(1, x(first + 60) - x(first) - 1.5);
   for (const each of minutes) {
@@ -69,7 +69,7 @@ const column = (x: number, y: number, width: number, bottom: number, kind: strin
 /** What is drawn, in its own colours, at the right end. */
 function legend(width: number): SVGElement {
   const element = draw('text', { x: width - EDGE.right, y: 12, 'text-anchor': 'end' });
-  const [dead, and, retry] = ['dead', ' and ', 'will retry'].map((words) => {
+  const [dead, and, retry] = ['dead', ' and ', 'not dead'].map((words) => {
     const span = draw('tspan');
     span.textContent = words;
     return span;
@@ -86,7 +86,7 @@ function marksOf(marks: Mark[], x: (at: number) => number, bottom: number, width
   return marks.flatMap((each) => {
     const at = x(each.at);
     const cell = each.cell === null ? '' : `[${each.cell}]`;
-    const line = draw('path', { d: `M${at.toFixed(1)} 14V${bottom}`, class: 'dq-when' });
+    const line = draw('path', { d: `M${at.toFixed(1)} 16V${bottom}`, class: 'dq-when' });
     const whole = draw('title');
     whole.textContent = `${cell} ${each.text}`.trim();
     line.append(whole);

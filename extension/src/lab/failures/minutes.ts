@@ -22,7 +22,10 @@ export function minutesOf(history: History): Minute[] {
     const known = rates.slice(from + 1, end + 1).filter((rate): rate is number => rate !== null);
     if (!known.length) break;
     const failed = known.reduce((sum, rate) => sum + rate, 0) * step;
-    const died = growth(dead.slice(from, end + 1));
+    // What was dead when a queue was first heard of has failed just before, as far as failures are known.
+    const first = dead.slice(from, end + 1).find((value, at) => value !== null && at > 0 && dead[from + at - 1] === null);
+    const grown = growth(dead.slice(from, end + 1));
+    const died = grown + Math.min(first ?? 0, Math.max(0, Math.round(failed) - grown));
     minutes.unshift({ at: t0 + from * step, failed: Math.max(failed, died), dead: died });
   }
   return minutes;

@@ -1,6 +1,7 @@
 // One class: the traceback of one of its documents, and all of them, fifty at a time.
 
 import { copy } from '../ask';
+import { withCells, type Cell } from '../cells';
 import type { Failure } from '../client';
 import { button, make, mark, say, show, text, type Drawn } from '../../shared/dom';
 import { age, clock, count, many } from '../../shared/format';
@@ -9,9 +10,15 @@ import { openMenu } from '../menu';
 import { showCell } from '../notebook';
 import { PAGE, type FailuresModel } from './model';
 
-const FRAME = /^\s+File ".*?", line (\d+)(?:, in (.*))?$/;
+const FRAME = /^\s+(?:File ".*?"|cell \[[\d ]*\]), line (\d+)(?:, in (.*))?$/;
 
-export function classPane(model: FailuresModel, insert: (...cells: string[]) => void): Drawn {
+export interface Surroundings {
+  insert(...cells: string[]): void;
+  cells(): Cell[];
+}
+
+export function classPane(model: FailuresModel, around: Surroundings): Drawn {
+  const { insert } = around;
   const title = make('h2', { class: 'dq-ell' });
   const when = text('span', 'dq-quiet dq-small', '');
   const trace = make('pre', { class: 'dq-trace', tabindex: 0, role: 'region', 'aria-label': 'Traceback' });
@@ -90,7 +97,8 @@ export function classPane(model: FailuresModel, insert: (...cells: string[]) => 
       mark(title, 'title', key);
     }
     say(when, chosen.first ? `${clock(chosen.first)} to ${age(chosen.last, model.snapshot!.at)}` : '');
-    drawTrace(trace, row ? row.traceback || `${row.error}: ${row.message}` : model.pageError || 'Asking for the documents…');
+    const raised = row && (row.traceback ? withCells(row.traceback, around.cells()) : `${row.error}: ${row.message}`);
+    drawTrace(trace, raised ?? (model.pageError || 'Asking for the documents…'));
     say(reason, row?.reason ?? '');
     show(reason, Boolean(row?.reason));
     show(tools, row !== null);

@@ -1,6 +1,7 @@
 // Failures as tabs: one for each service and run or queue, there again when the page is loaded again.
 
 import type { ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
+import type { Cell } from '../cells';
 import { MainAreaWidget, WidgetTracker } from '@jupyterlab/apputils';
 
 import type { Client, Scope } from '../client';
@@ -17,6 +18,8 @@ export interface FailureTabsOptions {
   model: Model;
   restorer: ILayoutRestorer | null;
   insert(...cells: string[]): void;
+  /** Cells of the notebooks that are open. */
+  cells(): Cell[];
 }
 
 class FailuresTab extends MainAreaWidget<FailuresView> {
@@ -56,14 +59,14 @@ export class FailureTabs {
   }
 
   open(service: string, scope: Scope): void {
-    const { app, client, insert, model } = this.options;
+    const { app, cells, client, insert, model } = this.options;
     const found = this.tracker.find((tab) => tab.id === tabId(service, scope));
     if (found) {
       app.shell.activateById(found.id);
       return;
     }
     const open = (other: Scope): void => this.open(service, other);
-    const tab = new FailuresTab(new FailuresView({ client, model, service, scope, insert, open }), service, scope);
+    const tab = new FailuresTab(new FailuresView({ cells, client, model, service, scope, insert, open }), service, scope);
     for (const area of AREAS) {
       if (tab.isAttached) break;
       tab.toggleClass('dq-mod-aside', area !== 'main');

@@ -4,6 +4,7 @@ import type { Message } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
 
 import { pauseEntry, retryEntries, type Entry } from '../actions';
+import type { Cell } from '../cells';
 import { copy } from '../ask';
 import type { Client, Scope } from '../client';
 import { perform } from '../desk';
@@ -25,6 +26,8 @@ export interface FailuresOptions {
   service: string;
   scope: Scope;
   insert(...cells: string[]): void;
+  /** Cells of the notebooks that are open, in which a traceback may lead. */
+  cells(): Cell[];
   open(scope: Scope): void;
 }
 
@@ -42,7 +45,7 @@ export class FailuresView extends Widget {
     this.title.caption = `Failures of ${scope.run ?? scope.queue ?? service} in ${service}`;
     this.failures = new FailuresModel(client, service, scope, () => !this.isVisible || document.hidden);
     this.table = classesTable(this.failures);
-    this.pane = classPane(this.failures, options.insert);
+    this.pane = classPane(this.failures, options);
     const header = make('header', { role: 'group' }, text('h1', '', 'Failures'), this.sentence, make('span', { class: 'dq-grow' }), text('span', 'dq-quiet dq-aside', 'grouped by traceback'));
     const code = make('div', { class: 'dq-python' }, this.python, button('Copy as Python', 'dq-link', () => copy(this.failures.python)));
     const left = make('div', { class: 'dq-left' }, header, this.notice, this.chart.element, this.table.element);
@@ -93,7 +96,7 @@ export class FailuresView extends Widget {
     const stopped = run && (run.state === 'stopped' || (run.state === 'paused' && run.why !== ''));
     const refused = this.options.model.refusals.get(this.subject);
     const silent = failures.failure && (failures.snapshot ? `Shown as of ${clock(failures.snapshot.at)}. ${failures.failure.message}` : failures.failure.message);
-    const words = refused ?? silent ?? (stopped ? `${run.name} is ${run.state}: ${run.why}` : '');
+    const words = refused ?? silent ?? (stopped ? `${run.name} is ${run.state}${run.why.startsWith('by ') ? ' ' : ': '}${run.why}` : '');
     show(this.notice, words !== '');
     if (!words) return;
     const [slot, sentence] = [this.notice.children[0] as HTMLElement, this.notice.children[1]!];
