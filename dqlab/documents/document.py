@@ -40,6 +40,7 @@ class Document:
 
     It can be opened in any process that reaches `where`. Reading raises what Python raises:
     `FileNotFoundError` when the file is gone, `UnicodeDecodeError` when it is in another encoding.
+    One that is a row has values by column: ``document["title"]``, `row`.
 
     Attributes
     ----------
