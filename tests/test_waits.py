@@ -96,6 +96,7 @@ ASKS: dict[str, Call] = {
     "Run.versions": lambda s: s.run.versions,
     "Run.examples": lambda s: s.run.examples("none"),
     "Run.failures": lambda s: list(s.run.failures()),
+    "Run.left": lambda s: s.run.left(timeout=5),
     "Run.lost": lambda s: list(s.run.lost()),
     "Run.past": lambda s: s.run.past(60),
     "Run.record": lambda s: s.run.record(),
@@ -152,7 +153,7 @@ ACTS: dict[str, Call] = {
 """What changes something."""
 
 SAYS_NOTHING_TO_THE_CLUSTER = {
-    "Lab": "announce dashboard embedded keep_in panel queues runs service client name seen widget",
+    "Lab": "announce dashboard embedded keep_in panel queues runs service client name seen told_once widget",
     "QueuePool": "closed get_len get_queue get_queues put_many_sync put_nowait widget __getitem__ __iter__ __len__",
     "Run": "newer queue on_drop submitter undecided widget",
     "PutResult": "__len__",

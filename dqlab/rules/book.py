@@ -219,7 +219,7 @@ class Book:
             "run": run.hex(),
             "name": record.name if record else None,
             "code": {k: record.code.get(k) for k in ("name", "short", "cell")} if record else None,
-            "codes": [[code["name"], code["short"]] for code in record.codes] if record else [],
+            "codes": [[code.get("name", ""), code.get("short", "")] for code in record.codes] if record else [],
             "counts": self.counts(),
             "missing": self.missing,
             "units": list(lane.units) if any(lane.units) else None,

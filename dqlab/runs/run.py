@@ -147,7 +147,18 @@ class Run(HasWidget, StaysHere):
         return self._order(Resume(self.id))
 
     def left(self, *, timeout: float) -> str:
-        """Return how many of its documents have no outcome, in words; "" when it is done or was cancelled."""
+        """Return how many of its documents have no outcome, in words; "" when it is done or was cancelled.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds to wait for the queue's answer.
+
+        Raises
+        ------
+        CallTimeout
+            The queue did not answer in time.
+        """
         progress = self._progress(timeout=timeout)
         counts, reads = progress.counts, self.submitter is not None and self.submitter.sending
         if progress.cancelled or not (counts.left or reads):
