@@ -288,7 +288,6 @@ class _LinesFile:
     """A file whose records are read at random, mostly one behind the other."""
 
     def __init__(self, where: str, form: str) -> None:
-        self._where, self._form = where, form
         self._lock = threading.Lock()
         stream = open_lines(where, form)
         try:
@@ -301,22 +300,10 @@ class _LinesFile:
         self._local = False
         if isinstance(stream, _Decompressed):
             stream.close()
-            self._forward = Forward(self._blocks, BLOCK * BLOCKS_KEPT)
+            self._forward = Forward(partial(_blocks, where, form), BLOCK * BLOCKS_KEPT)
         else:
             self._stream, self._local = stream, local_path(where) is not None
             weakref.finalize(self, stream.close)
-
-    def _blocks(self) -> Iterator[Piece[bytes]]:
-        at = 0
-        with open_lines(self._where, self._form) as stream:
-            try:
-                while block := stream.read(BLOCK):
-                    yield Piece(at, at + len(block), block, len(block))
-                    at += len(block)
-            except Exception as error:
-                if not _is_broken(error):
-                    raise
-                raise _damaged(self._where, self._form, error) from error
 
     def read(self, offset: int, length: int) -> bytes:
         """Return so many bytes from a place on; fewer where the file ends."""
@@ -346,6 +333,19 @@ class _LinesFile:
             self._stream.close()
         if self._forward is not None:
             self._forward.close()
+
+
+def _blocks(where: str, form: str) -> Iterator[Piece[bytes]]:
+    at = 0
+    with open_lines(where, form) as stream:
+        try:
+            while block := stream.read(BLOCK):
+                yield Piece(at, at + len(block), block, len(block))
+                at += len(block)
+        except Exception as error:
+            if not _is_broken(error):
+                raise
+            raise _damaged(where, form, error) from error
 
 
 _FILES: KeptOpen[_LinesFile] = KeptOpen(16)

@@ -11,7 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import partial
 from typing import Any
 
 from dqlab.documents.arrow_values import plain
@@ -104,13 +104,12 @@ class ParquetTable:
     def __init__(self, where: str) -> None:
         parquet = _pyarrow_parquet()
         self.where = where
+        self._file: Any = None
         self._stream = None if local_path(where) is not None else open_binary(where)
         if self._stream is not None:
             weakref.finalize(self, self._stream.close)
         try:
-            self._file: Any = parquet.ParquetFile(
-                self._stream or local_path(where), pre_buffer=self._stream is not None
-            )
+            self._file = parquet.ParquetFile(self._stream or local_path(where), pre_buffer=self._stream is not None)
         except OSError as error:
             self.close()
             if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
@@ -124,13 +123,17 @@ class ParquetTable:
         self.group_rows: list[int] = [
             self._file.metadata.row_group(at).num_rows for at in range(self._file.metadata.num_row_groups)
         ]
-        self.chosen = lru_cache(16)(self._chosen)
+        self._chosen: dict[int, dict[str, None]] = {}
         self._lock = threading.Lock()
         """Row groups are read by several slots; pyarrow promises nothing of two that read one file at a time."""
 
-    def _chosen(self, mask: int) -> dict[str, None]:
+    def chosen(self, mask: int) -> dict[str, None]:
         """Return the names that a mask stands for, in the file's order."""
-        return dict.fromkeys(name for at, name in enumerate(self.names) if not mask or mask >> at & 1)
+        found = self._chosen.get(mask)
+        if found is None:
+            found = dict.fromkeys(name for at, name in enumerate(self.names) if not mask or mask >> at & 1)
+            self._chosen[mask] = found
+        return found
 
     def batches(self, group: int, names: Sequence[str], rows: int | None = None) -> Iterator[Any]:
         """Decode some columns of a row group, from its start.
@@ -165,6 +168,8 @@ class ParquetTable:
 
     def close(self) -> None:
         """Close the file."""
+        if self._file is not None:
+            self._file.close()
         if self._stream is not None:
             self._stream.close()
 
@@ -217,12 +222,12 @@ class _Batches:
     """Some columns of one row group, as far as they are decoded."""
 
     def __init__(self, table: ParquetTable | None, version: str, part: Row, names: Sequence[str] = ()) -> None:
-        self._table = table
         self.where, self.version = "" if table is None else table.where, version
         self.group, _, self.columns = part
         self.names = frozenset(names)
         self.order = list(names)
-        self._forward: Forward[_Batch] = Forward(self._decode, GROUP_BYTES)
+        # Not a method of this object: the two would keep each other, and the file open, until the next collection.
+        self._forward: Forward[_Batch] = Forward(partial(_decode, table, version, self.group, self.order), GROUP_BYTES)
         self._piece: Piece[_Batch] | None = None
 
     def is_of(self, where: str, version: str, group: int, columns: int) -> bool:
@@ -236,22 +241,23 @@ class _Batches:
             self._piece = piece = self._forward.at(index)
         return piece.held.value(index - piece.start, name)
 
-    def _decode(self) -> Iterator[Piece[_Batch]]:
-        assert self._table is not None
-        at = 0
-        try:
-            for batch in self._table.batches(self.group, self.order):
-                _check(self.where, self.version)
-                yield Piece(at, at + batch.num_rows, _Batch(batch), batch.nbytes)
-                at += batch.num_rows
-        except FileUnreadable:
-            _check(self.where, self.version)
-            raise
-
     def close(self) -> None:
         """Let go of what was decoded."""
         self._forward.close()
         self._piece = None
+
+
+def _decode(table: ParquetTable | None, version: str, group: int, names: list[str]) -> Iterator[Piece[_Batch]]:
+    assert table is not None, "or there is nothing to decode"
+    at = 0
+    try:
+        for batch in table.batches(group, names):
+            _check(table.where, version)
+            yield Piece(at, at + batch.num_rows, _Batch(batch), batch.nbytes)
+            at += batch.num_rows
+    except FileUnreadable:
+        _check(table.where, version)
+        raise
 
 
 _last = _Batches(None, "", Row(-1, 0))

@@ -216,6 +216,7 @@ def test_an_edited_frame_is_another_input_and_an_equal_one_the_same() -> None:
     assert len(set(versions(pd.DataFrame({"x": [1, 1.0, True, "1", b"1", None]}, dtype=object)))) == 6
 
 
+@pytest.mark.cluster
 def test_versions_are_the_same_in_every_process() -> None:
     """The submission of a process that was killed goes on in another."""
     script = (
@@ -328,6 +329,7 @@ def test_a_frame_that_is_changed_after_it_was_mapped_keeps_its_rows() -> None:
     assert [each["n"] for each in documents] == [1, 2, 3]
 
 
+@pytest.mark.cluster
 def test_frames_are_recognised_without_importing_their_libraries() -> None:
     script = (
         "import sys, dqlab as dq\n"

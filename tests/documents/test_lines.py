@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import csv
+import gc
 import gzip
 import io
 import json
@@ -35,6 +36,7 @@ from dqlab.errors import (
     NoFiles,
     RecordInvalid,
 )
+from tests.descriptors import count_files
 
 COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
@@ -407,6 +409,20 @@ def test_ascending_reads_of_a_compressed_file_never_start_over(tmp_path: Path, m
         thread.join()
     assert sorted(found) == list(range(3_000))
     assert file._forward.starts <= 6
+
+
+def test_files_are_closed_when_they_are_listed_and_when_others_are_read(tmp_path: Path) -> None:
+    """A folder has more files than a process may have open."""
+    for at in range(60):
+        (tmp_path / f"{at:03}.jsonl").write_bytes(COMPRESSED[("", ".gz")[at % 2]](notes(2, 2 * at)))
+    gc.disable()
+    try:
+        documents = list(dq.Documents.from_jsonl(tmp_path / "*.jsonl", key="id"))
+        assert count_files(tmp_path) == 0
+        assert [each["at"] for each in documents] == list(range(120))
+        assert count_files(tmp_path) <= 20
+    finally:
+        gc.enable()
 
 
 def test_values_of_one_record_are_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import os
 import pickle
 import subprocess
@@ -37,6 +38,7 @@ from dqlab.errors import (
     NoFiles,
     WrongKind,
 )
+from tests.descriptors import count_files
 
 
 def written(path: Path, columns: dict[str, Any] | pa.Table, group: int = 3) -> Path:
@@ -374,6 +376,7 @@ def test_a_missing_pyarrow_says_which_extra_to_install(tmp_path: Path, monkeypat
         dq.Documents.from_parquet(tmp_path / "a.parquet")
 
 
+@pytest.mark.cluster
 @pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="takes root, who can become somebody else")
 def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
     script = f"""
@@ -563,6 +566,19 @@ def test_the_first_document_comes_after_one_footer_and_some_keys(
 
     next(iter(documents))
     assert len(opened) == 1
+
+
+def test_files_are_closed_when_they_are_listed_and_when_others_are_read(tmp_path: Path) -> None:
+    """A folder has more files than a process may have open."""
+    paths = [papers(tmp_path / f"{at:03}.parquet", n=2, first=2 * at) for at in range(60)]
+    gc.disable()
+    try:
+        documents = list(dq.Documents.from_parquet(paths, key="id"))
+        assert count_files(tmp_path) == 0
+        assert [each["n"] for each in documents] == list(range(120))
+        assert count_files(tmp_path) <= 20
+    finally:
+        gc.enable()
 
 
 def test_numpy_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
