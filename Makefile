@@ -21,9 +21,10 @@ NBVAL     := --nbval-lax --nbval-current-env --nbval-cell-timeout=300 --nbval-sa
 # Notebooks are played in an empty directory, where no run of earlier times waits for them.
 play       = @rm -rf $(PLAYED) && mkdir -p $(PLAYED) && $(BIN)/python -m tests.notebooks --copy $(PLAYED) $(1)
 
-# Where dqlab meets Dask, bokeh, ipywidgets, IPython and pandas. A file that is gone is an error of pytest.
+# Where dqlab meets Dask, bokeh, ipywidgets, IPython, pandas and pyarrow. A file that is gone is an error of pytest.
 ON_LOWEST := $(addprefix tests/,test_connecting.py test_lab.py test_lab_closed.py test_portable.py test_sockets.py \
 	checkup/test_examine.py \
+	$(addprefix documents/,test_frames.py test_parquet.py) \
 	$(addprefix cluster/,test_abandoned.py test_calls.py test_claims.py test_control_route.py test_coroutines.py \
 		test_durable.py test_elasticity.py test_internals.py test_letting_go.py test_many_runs.py test_reading.py \
 		test_reporter.py test_resolving.py test_sealed.py test_supervisor.py test_takeover.py test_tending.py) \
@@ -112,7 +113,7 @@ test: $(STAMP) $(BUILT) $(MODULES) ## Run every test but the slow ones, and the 
 test-fast: $(STAMP) $(BUILT) ## Run the tests that start no process and compute little: for every save.
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m '$(FAST)' tests $(ARGS)
 
-test-slow: $(STAMP) $(BUILT) ## Run the slow tests.
+test-slow: $(STAMP) $(BUILT) $(MODULES) ## Run the slow tests.
 	$(BIN)/python -m pytest -m slow --timeout=600 tests $(ARGS)
 
 # Old versions use what newer versions of their own dependencies deprecate: those warnings are no errors here.

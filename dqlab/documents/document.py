@@ -44,6 +44,7 @@ class Document:
     It can be opened in any process that reaches `where`. Reading raises what Python raises:
     `FileNotFoundError` when the file is gone, `UnicodeDecodeError` when it is in another encoding;
     and a `DocumentError` when a document is not what it was when it was listed, is damaged, or is encrypted.
+    One that is a row has values by column: ``document["title"]``, `row`.
 
     Attributes
     ----------

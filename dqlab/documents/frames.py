@@ -55,6 +55,8 @@ class Table:
         From (start, stop) to the labels of rows; None if they are positions.
     count : int
         Rows.
+    index_name : object
+        The name of the index; its labels are the keys, also where it is given as `key`.
     """
 
     kind: str
@@ -62,6 +64,7 @@ class Table:
     read: Callable[[int, int, Sequence[int]], list[list[Any]]]
     index: Callable[[int, int], list[Any]] | None
     count: int
+    index_name: Any = None
 
 
 class FrameRows:
@@ -92,6 +95,8 @@ class FrameRows:
     @classmethod
     def of(cls, table: Table, key: Any, columns: Any, kind: str, label: str) -> FrameRows:
         """Return the rows of one frame; checks its names."""
+        if key is not None and key == table.index_name and key not in table.names:
+            key = None
         rows = cls(lambda: (table,), key, columns, kind, label)
         rows._check(table)
         return rows
@@ -387,7 +392,7 @@ def _of_pandas(pandas: Any, frame: Any) -> Table:
         return clean.values(index[start:stop].to_series())
 
     names = [clean.value(name) for name in frame.columns]
-    return Table("pandas DataFrame", names, read, None if by_position else labels, len(frame))
+    return Table("pandas DataFrame", names, read, None if by_position else labels, len(frame), index.name)
 
 
 class _Cleaner:

@@ -35,6 +35,10 @@ BLOCKS_KEPT = 4
 """Blocks of each column that are kept as Python objects: slots of a process read next to each other."""
 
 
+class _Changed(Exception):
+    """A file is another one: (version that was listed, version now)."""
+
+
 def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
     """Return one value of a row.
 
@@ -47,26 +51,36 @@ def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
     FileUnreadable, OSError
         It cannot be read.
     """
+    try:
+        return _cell(where, version, part, column)
+    except _Changed as error:
+        raise DocumentChanged(document=key, was=error.args[0], now=error.args[1]) from None
+
+
+def _cell(where: str, version: str, part: Row, column: Any) -> Any:
     global _last
     group, at, columns = part
     last = _last
     # Nearly every document lies in the row group of the one before.
     if last.is_of(where, version, group, columns) and column in last.names:
         return last.value(at, column)
-    table = _table(where, version, key)
+    table = _table(where, version)
     chosen = table.chosen(columns)
     if column not in chosen:
         check_column(column, tuple(chosen), where, "read")
-    _last = last = _batches(table, version, key, part, (column,))
+    _last = last = _batches(table, version, part, (column,))
     return last.value(at, column)
 
 
 def row(where: str, version: str, key: Any, part: Row) -> dict[str, Any]:
     """Return a row, with the chosen columns in the file's order; errors as `cell`."""
-    table = _table(where, version, key)
-    chosen = tuple(table.chosen(part.columns))
-    batches = _batches(table, version, key, part, chosen)
-    return {name: batches.value(part.at, name) for name in chosen}
+    try:
+        table = _table(where, version)
+        chosen = tuple(table.chosen(part.columns))
+        batches = _batches(table, version, part, chosen)
+        return {name: batches.value(part.at, name) for name in chosen}
+    except _Changed as error:
+        raise DocumentChanged(document=key, was=error.args[0], now=error.args[1]) from None
 
 
 class ParquetTable:
@@ -164,48 +178,46 @@ _TABLES: KeptOpen[ParquetTable] = KeptOpen(16)
 _GROUPS: KeptOpen[_Batches] = KeptOpen(4)
 
 
-def _table(where: str, version: str, key: Any) -> ParquetTable:
+def _table(where: str, version: str) -> ParquetTable:
     def opened() -> ParquetTable:
         try:
             table = ParquetTable(where)
         except FileUnreadable:
-            _check(where, version, key)
+            _check(where, version)
             raise
-        _check(where, version, key)
+        _check(where, version)
         return table
 
     return _TABLES.get((where, version), opened)
 
 
-def _check(where: str, version: str, key: Any) -> None:
+def _check(where: str, version: str) -> None:
     """Raise if a file is not the one that was listed. After it was read: what was read before that is of that file."""
     now = version_of(where)
     if now != version:
-        raise DocumentChanged(document=key, was=version, now=now)
+        raise _Changed(version, now)
 
 
-def _batches(table: ParquetTable, version: str, key: Any, part: Row, asked: tuple[str, ...]) -> _Batches:
+def _batches(table: ParquetTable, version: str, part: Row, asked: tuple[str, ...]) -> _Batches:
     """Return the decoded columns of a row group.
 
     All that were chosen; if none were, those that functions have asked for so far, which is known after a few rows.
     """
     place = (table.where, version, part.group, part.columns)
     names = tuple(table.chosen(part.columns)) if part.columns else asked
-    batches = _GROUPS.get(place, lambda: _Batches(table, version, key, part, names))
+    batches = _GROUPS.get(place, lambda: _Batches(table, version, part, names))
     while not batches.names.issuperset(asked):
         _GROUPS.forget(place)
         names = tuple(dict.fromkeys((*batches.order, *asked)))
-        batches = _GROUPS.get(place, lambda names=names: _Batches(table, version, key, part, names))  # type: ignore[misc]
+        batches = _GROUPS.get(place, lambda names=names: _Batches(table, version, part, names))  # type: ignore[misc]
     return batches
 
 
 class _Batches:
     """Some columns of one row group, as far as they are decoded."""
 
-    def __init__(
-        self, table: ParquetTable | None, version: str, key: Any, part: Row, names: Sequence[str] = ()
-    ) -> None:
-        self._table, self._key = table, key
+    def __init__(self, table: ParquetTable | None, version: str, part: Row, names: Sequence[str] = ()) -> None:
+        self._table = table
         self.where, self.version = "" if table is None else table.where, version
         self.group, _, self.columns = part
         self.names = frozenset(names)
@@ -229,11 +241,11 @@ class _Batches:
         at = 0
         try:
             for batch in self._table.batches(self.group, self.order):
-                _check(self.where, self.version, self._key)
+                _check(self.where, self.version)
                 yield Piece(at, at + batch.num_rows, _Batch(batch), batch.nbytes)
                 at += batch.num_rows
         except FileUnreadable:
-            _check(self.where, self.version, self._key)
+            _check(self.where, self.version)
             raise
 
     def close(self) -> None:
@@ -242,7 +254,7 @@ class _Batches:
         self._piece = None
 
 
-_last = _Batches(None, "", None, Row(-1, 0))
+_last = _Batches(None, "", Row(-1, 0))
 """What the last document was read from."""
 
 

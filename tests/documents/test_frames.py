@@ -69,6 +69,7 @@ def test_a_row_travels_in_its_message_with_the_chosen_columns_alone() -> None:
         (FRAME[1:], None, [1, 2]),
         (FRAME.set_index("id"), None, ["a", "b", "c"]),
         (FRAME.set_index("id"), "n", [1, 2, 3]),
+        (FRAME.set_index("id"), "id", ["a", "b", "c"]),
         (FRAME.set_index(pd.Index([7, 5, 6])), None, [7, 5, 6]),
         (FRAME.astype({"id": "category"}), "id", ["a", "b", "c"]),
         (FRAME.astype({"n": "Int64"}), "n", [1, 2, 3]),

@@ -440,6 +440,22 @@ def test_a_file_that_changes_after_it_was_listed_fails_its_documents(tmp_path: P
     assert dq.Documents.from_parquet(fresh, key="id")[8]["n"] == 108
 
 
+def test_the_row_that_finds_a_changed_file_is_the_one_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the row for which the file was opened: that one has its result."""
+    monkeypatch.setattr(tables, "BATCH_ROWS", 4)
+    path = papers(tmp_path / "a.parquet", n=10, group=10)
+    documents = list(dq.Documents.from_parquet(path, key="id"))
+    assert documents[0]["n"] == 0
+    os.utime(path, ns=(1, 1))
+
+    assert documents[3]["n"] == 3
+    for asked in (lambda: documents[7]["n"], lambda: documents[7].row):
+        with pytest.raises(DocumentChanged, match="document 'p7' has changed"):
+            asked()
+
+
 def test_a_file_that_changes_while_it_is_listed_ends_the_listing(tmp_path: Path) -> None:
     path = papers(tmp_path / "a.parquet", n=20_000, group=10_000)
     documents = iter(dq.Documents.from_parquet(path, key="id"))

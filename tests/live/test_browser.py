@@ -112,7 +112,7 @@ def test_narrow_widget_keeps_cancel_behind_a_menu(show: Show, running: RunStats)
 
 def test_failures_table_lists_classes_and_can_be_closed(show: Show, running: RunStats) -> None:
     """What fails and why is readable without a click."""
-    known = replace(running.classes[0], key="acme/2021/inv-30991.pdf")
+    known = replace(running.classes[0], key="acme/2021/inv-30991.pdf", versions=("parse v3",))
     page = show(run_view(replace(running, classes=(known, *running.classes[1:]))))
     rows = page.locator("tbody tr")
     assert rows.count() == 4
@@ -120,6 +120,7 @@ def test_failures_table_lists_classes_and_can_be_closed(show: Show, running: Run
         "PdfError",
         "invalid xref table",
         "parse:31",
+        "parse v3",
         "128",
         "140",
         "acme/2021/inv-30991.pdf",
@@ -150,8 +151,8 @@ def test_zero_is_grey_with_its_glyph(show: Show, running: RunStats, done: RunSta
     retried = replace(running.classes[0], dead=0, retrying=3)
     page.evaluate("view => update(view)", as_sent(run_view(replace(running, classes=(retried, running.classes[1])))))
 
-    assert page.locator("tbody tr").first.locator("td").nth(3).evaluate(GREY % "color")
-    assert not page.locator("tbody tr").last.locator("td").nth(3).evaluate(GREY % "color")
+    assert page.locator("tbody tr").first.locator("td").nth(4).evaluate(GREY % "color")
+    assert not page.locator("tbody tr").last.locator("td").nth(4).evaluate(GREY % "color")
 
 
 def test_rows_do_not_move_under_the_pointer(show: Show, running: RunStats) -> None:

@@ -282,7 +282,7 @@ def test_queue_shows_its_row_in_full(show: Show, pages: QueuesView, width: int) 
     page = show(pages, width=width, dark=width == 400)
 
     assert page.get_by_role("status").inner_text() == "Running"
-    assert page.get_by_role("img", name="Messages waiting, last 30 min: 16,057 now").is_visible()
+    assert page.get_by_role("img", name="Messages waiting, last 24 min: 16,057 now").is_visible()
     assert page.locator(".dq-v").all_inner_texts()[4] == "12min"
     for name in ("Consumers 8", "Runs 1", "Failures 4 classes", "Unacked 64"):
         page.get_by_role("button", name=name).click()

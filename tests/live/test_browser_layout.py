@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.browser, needs_chromium]
 
 WIDTHS = (1600, 1500, 1100, 800, 420)
 CUT = """(selector) => [...document.querySelectorAll(selector)]
-  .filter((each) => each.getClientRects().length && each.scrollWidth > each.clientWidth)
+  .filter((each) => each.getClientRects().length && each.scrollWidth > each.clientWidth + 1)
   .map((each) => each.textContent)"""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from dqlab.errors import LabClosed, QueueNotFound
 from dqlab.live.follow import LiveQueues, LiveRun, following
 from dqlab.live.run_view import Command, Face, Press
+from dqlab.notebook import running_cell
 from dqlab.stats import RunState, RunStats, Snapshot
 from tests.live.conftest import CODE, SLOW
 
@@ -85,6 +87,22 @@ def test_a_press_is_followed_by_a_look(live: LiveRun, detailed: Any, commands: S
     live.tick()
 
     assert (detailed.done, detailed.asked) == (["pause"], 2)
+
+
+def test_what_a_button_does_is_marked_without_a_cell(
+    live: LiveRun, detailed: Any, commands: SimpleQueue[Press], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause by button stood in charts as done by the cell that ran last."""
+    kernel = SimpleNamespace(displayhook=SimpleNamespace(prompt_count=7))
+    monkeypatch.setattr("dqlab.notebook.shell", lambda: kernel)
+    marked: list[int | None] = []
+    monkeypatch.setattr(detailed, "pause", lambda: marked.append(running_cell()))
+    live.tick()
+
+    commands.put(Press(Command.PAUSE))
+    live.tick()
+
+    assert (marked, running_cell()) == ([None], 7)
 
 
 def test_run_that_answers_statistics_alone_is_watched_all_the_same(live: LiveRun, detailed: Any, canvas: Any) -> None:

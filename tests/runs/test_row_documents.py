@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from distributed import Client, LocalCluster
 import dqlab as dq
 from dqlab.errors import DocumentsLost, RunExists, SubmissionIncomplete
 from dqlab.runs.session import Session
-from tests.runs.test_cut_off import all_there, soon  # noqa: F401 - a fixture
+from tests.runs.test_cut_off import soon  # noqa: F401 - a fixture
 from tests.runs.test_lost import kill
 
 pytestmark = pytest.mark.cluster
@@ -93,6 +94,13 @@ def test_an_edited_table_is_another_input(queue: dq.QueuePool, kind: str, tmp_pa
         queue.map(words, documents(kind, tmp_path, first=1), name=run.name).wait(timeout=60)
 
 
+def until_put(pool: dq.QueuePool, n: int) -> None:
+    """Wait until a queue holds so many messages: a process starts first, on a machine that may have others to run."""
+    deadline = time.monotonic() + 120
+    while (there := sum(pool.counts().values())) < n:
+        assert time.monotonic() < deadline, f"{there} of {n} messages are there after 120 s"
+
+
 SCRIPT = """
     import sys
     from pathlib import Path
@@ -117,7 +125,7 @@ def test_a_submission_that_was_killed_goes_on_where_it_was(
     arguments = [lab.client.scheduler.address, queue_name, kind, str(tmp_path)]
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(SCRIPT), *arguments], cwd=ROOT) as child:
         try:
-            all_there(pool, 300)  # frames go in whole
+            until_put(pool, 300)  # frames go in whole: it stops somewhere above that
         finally:
             os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(SubmissionIncomplete, match="again to go on"):

@@ -19,6 +19,14 @@ export interface Menu {
 
 export const firstSeen = <T extends Element>(elements: Iterable<T>): T | undefined => [...elements].find(seen);
 
+/** Write a button's label, whose second half, the code that a retry takes, leaves where it is narrow. */
+export function word(element: HTMLElement, label: string): void {
+  if (element.getAttribute('aria-label') === label) return;
+  const [first = '', code] = label.split(' with ', 2);
+  element.replaceChildren(text('span', '', first), ...(code ? [text('span', 'dq-wide', ` with ${code}`)] : []));
+  mark(element, 'aria-label', label);
+}
+
 /** A button that opens a menu. */
 export function menuButton(kind: string, label: string, act: () => void): HTMLButtonElement {
   const element = button('⋯', kind, act);
@@ -259,7 +267,7 @@ export function needsBox(context: Context, act: (need: Need, from: HTMLElement) 
         subject!.className = row.tone === 'bad' ? 'dq-bad' : '';
         say(rest!, row.icon === 'dead' ? `: ${row.text}` : ` ${row.text}`);
         hint(words!, `${row.subject} ${row.text}`);
-        say(go, row.label);
+        word(go, row.label);
         show(go, row.label !== '');
         hold(go, blocked(context));
         say(detail, row.detail);

@@ -8,19 +8,13 @@ import { blocked, type Context, type WidgetView } from './context';
 import { faceOf, STATES } from './faces';
 import { codePane, consumersPane, disclosures, failuresPane, leasesPane } from './panes';
 import type { Bars, Button, Counter, Need, RunHead, RunNumbers, RunParts } from './parts';
-import { askBox, chartEntry, drawFigures, firstSeen, keysBox, menuButton, menuOf, needsBox, newsOf, noticeBox, ratchet, type Entry } from './pieces';
+import { askBox, chartEntry, drawFigures, firstSeen, keysBox, menuButton, menuOf, needsBox, newsOf, noticeBox, ratchet, word, type Entry } from './pieces';
 import { OPEN, wish, type Opening } from './wishes';
 
 const MORE: Button = { command: 'more', label: 'More', primary: false, n: 0, hint: '', target: '' };
 const SEPARATOR: Button = { command: '', label: '', primary: false, n: 0, hint: '', target: '' };
 /** Faces without anything to do but wait, or ask again. */
 const FACELESS = ['connecting', 'no answer', 'nothing to do'];
-
-/** A label whose second half, the code that a retry takes, leaves where it is narrow: names need the room. */
-function worded(label: string): Node[] {
-  const [first = '', code] = label.split(' with ', 2);
-  return [text('span', '', first), ...(code ? [text('span', 'dq-wide', ` with ${code}`)] : [])];
-}
 
 export function runWidget(context: Context<RunParts>): WidgetView {
   const chipIcon = make('span', { class: 'dq-slot' });
@@ -115,8 +109,7 @@ export function runWidget(context: Context<RunParts>): WidgetView {
     }
     const kind = command === 'cancel' ? 'dq-danger dq-wide' : n || command === 'results' ? 'dq-wide' : primary ? 'dq-pri' : '';
     const element = button('', kind, () => press(each, element));
-    element.append(...worded(label));
-    mark(element, 'aria-label', label);
+    word(element, label);
     element.dataset.command = command;
     element.dataset.key = keyOf(each);
     return element;
