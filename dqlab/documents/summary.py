@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from dqlab.documents.compressed import ENDINGS
 from dqlab.documents.document import Document
 from dqlab.documents.listing import Documents
-from dqlab.documents.parts import PageRange
+from dqlab.documents.parts import Inline, Line, PageRange, Row
 from dqlab.documents.places import local_path
 from dqlab.documents.reference import file_name
 from dqlab.errors import in_words
@@ -68,7 +68,7 @@ class Summary:
     paged: int = 0
     formats: Counter[str] = field(default_factory=Counter)
     unreadable: int = 0
-    named: list[str] = field(default_factory=list)
+    named: list[str | int] = field(default_factory=list)
     whole: bool = False
     repeats: bool = True
     error: str = ""
@@ -130,7 +130,9 @@ def summarize(documents: Documents, patience: float = PATIENCE) -> Summary:
 
 
 def format_of(document: Document) -> str:
-    """Return the ending of a document's name: "pdf", "txt.gz"; "" if it has none."""
+    """Return the ending of a document's name: "pdf", "txt.gz"; "" if it has none; "row" of what has columns."""
+    if isinstance(document.part, Row | Line | Inline):
+        return "row"
     name = file_name(document).rpartition("/")[2]
     stem, dot, ending = name.rpartition(".")
     if dot and f".{ending}" in ENDINGS and "." in stem:
@@ -139,6 +141,8 @@ def format_of(document: Document) -> str:
 
 
 def _is_readable(document: Document) -> bool:
+    if isinstance(document.part, Inline):
+        return True
     path = local_path(document.where)
     if path is not None:
         return os.access(path, os.R_OK)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from dqlab.documents import Document, Documents, summary
@@ -100,6 +101,21 @@ def test_iterator_is_not_used_up_by_showing_it() -> None:
 
     assert "from an iterator" in text
     assert len(list(documents)) == 1
+
+
+def test_rows_are_shown_as_rows(tmp_path: Path) -> None:
+    """They are chosen and counted as files are; those of a frame lie nowhere, and can be read."""
+    frame = pd.DataFrame({"id": range(10, 19), "text": list("abcdefghi")})
+    frame.to_parquet(tmp_path / "rows.parquet")
+    for rows in (Documents.from_frame(frame, key="id"), Documents.from_parquet(tmp_path / "rows.parquet", key="id")):
+        chosen = rows.where("'1' in key and key != '12'").sample(5).longest_first()
+        text = table_text(listing_table(rows))
+
+        assert "9 documents" in text
+        assert "row" in text
+        assert "cannot be read" not in text
+        assert len({document["text"] for document in chosen}) == len(chosen) == 5
+        assert list(rows.split(pages=3)) == list(rows)
 
 
 def test_empty_listing_says_so_and_submits_nothing(tmp_path: Path) -> None:
