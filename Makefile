@@ -113,7 +113,7 @@ test: $(STAMP) $(BUILT) $(MODULES) ## Run every test but the slow ones, and the 
 test-fast: $(STAMP) $(BUILT) ## Run the tests that start no process and compute little: for every save.
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m '$(FAST)' tests $(ARGS)
 
-test-slow: $(STAMP) $(BUILT) ## Run the slow tests.
+test-slow: $(STAMP) $(BUILT) $(MODULES) ## Run the slow tests.
 	$(BIN)/python -m pytest -m slow --timeout=600 tests $(ARGS)
 
 # Old versions use what newer versions of their own dependencies deprecate: those warnings are no errors here.
