@@ -8,7 +8,7 @@ from bokeh.models import ColumnDataSource
 from dqlab.live.palette import Ink
 from dqlab.live.panels.axis import nice, times
 from dqlab.live.panels.changes import fill, html, show
-from dqlab.live.panels.markup import cells, columns
+from dqlab.live.panels.markup import cells, columns, whole
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Column, Table
@@ -62,7 +62,7 @@ class Failures:
         if not left and not note:
             note = "Why is not known yet" if scene.queue.counts.dead else "No message has failed in this window"
         window = f"per minute, {scene.window}, scale {between('0', count(round(full)))}"
-        over = window if classes else ""
+        over = whole(window) if classes else ""
         self._chart.draw(
             Table(columns("class", ""), tuple(left), notes=(note,) if note else ()),
             Table(columns("dead", "retrying"), tuple(right)),

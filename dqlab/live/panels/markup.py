@@ -8,7 +8,7 @@ from html import escape
 from dqlab.live.palette import Ink
 from dqlab.live.tables import Cell, Column, Table
 
-__all__ = ["cells", "columns", "glyph", "heads", "listed", "strong", "text", "unit"]
+__all__ = ["cells", "columns", "glyph", "heads", "listed", "strong", "text", "unit", "whole"]
 
 _INKS = {
     Ink.STRONG: "<b>{}</b>",
@@ -38,6 +38,11 @@ SHORT = 4
 def text(value: object) -> str:
     """Return anything as HTML that reads as it is written."""
     return escape(str(value))
+
+
+def whole(words: str) -> str:
+    """Return text that is shown in full under the pointer where it is cut."""
+    return f'<span title="{text(words)}">{text(words)}</span>'
 
 
 def strong(value: object) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dqlab.live.palette import Ink
 from dqlab.live.panels.axis import nice, times
 from dqlab.live.panels.changes import Series, fill, series
-from dqlab.live.panels.markup import columns, text
+from dqlab.live.panels.markup import columns, whole
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Column, Table
@@ -79,7 +79,7 @@ class Throughput:
         names = list(lines)[: self._stage.rows] if by_worker else list(named)
         full = self._draw_lines(scene, names, {name for name, each in named.items() if each.slow})
         unit = f"{scene.snapshot.units}/s"
-        over = text(f"{unit}, {scene.window}, same scale {between('0', _end(full))}")
+        over = whole(f"{unit}, {scene.window}, same scale {between('0', _end(full))}")
         paged = scene.snapshot.units != PER_DOCUMENT
         if by_worker:
             idle = {name: _last(scene.history.idle.get(name, ())) for name in names}
