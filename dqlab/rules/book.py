@@ -39,7 +39,7 @@ class RunRecord:
 
     name: str
     codes: list[dict[str, Any]]
-    """Code versions, first to newest: {name, hash, short, source, cell}."""
+    """Code versions, first to newest: {name, hash, short, source, cell}; the first also has its owner."""
     keyed: bool = False
     started: float = 0.0
     ended: float | None = None
@@ -220,6 +220,7 @@ class Book:
             "name": record.name if record else None,
             "code": {k: record.code.get(k) for k in ("name", "short", "cell")} if record else None,
             "codes": [[code.get("name", ""), code.get("short", "")] for code in record.codes] if record else [],
+            "owner": (record.codes[0].get("owner") or "") if record and record.codes else "",
             "counts": self.counts(),
             "missing": self.missing,
             "units": list(lane.units) if any(lane.units) else None,

@@ -29,7 +29,7 @@ from dqlab.runs.code.sealing import code_record, sealed_function, tell_uncertain
 from dqlab.runs.code.signature import check_takes_one
 from dqlab.runs.code.versions import CodeVersion
 from dqlab.runs.lost import repeats
-from dqlab.runs.marks import mark
+from dqlab.runs.marks import mark, owner
 from dqlab.runs.run import Run
 from dqlab.runs.submit.comparison import Comparison
 from dqlab.runs.submit.mapping import Submitter, as_mapped
@@ -113,7 +113,10 @@ class RunBook:
         check_takes_one(fn)
         elements = as_mapped(_iterable(documents))
         hash, blob, version = sealed_function(fn)
-        code = code_record(version, hash) | {"cell": cell if cell is not None else version.cell}
+        code = code_record(version, hash) | {
+            "cell": cell if cell is not None else version.cell,
+            "owner": owner(),
+        }
         if name is not None:
             check_name(name, kind="run")
         with self._alone(name), self._lock:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import getpass
+import os
 from contextlib import suppress
 from datetime import datetime
+from pathlib import PurePath
 
 from dqlab.cluster.transport.link import Link
 from dqlab.errors import DqlabError
 from dqlab.notebook import running_cell
 from dqlab.texts import shown
 
-__all__ = ["mark", "pausing"]
+__all__ = ["mark", "owner", "pausing"]
 
 PATIENCE = 5.0
 """Seconds that the report may take; nothing waits for it."""
@@ -41,8 +43,17 @@ def mark(link: Link, text: str, queue: str, *, cell: int | None = None, by: str 
 
 def pausing() -> str:
     """Return the user and the time for a pause made now: ``by ana, 13:34``."""
+    return f"by {_user()}, {datetime.now().astimezone():%H:%M}"
+
+
+def owner() -> str:
+    """Return the user who makes a run here, with the notebook where there is one: ``ana, invoices.ipynb``."""
+    notebook = PurePath(os.environ.get("JPY_SESSION_NAME", "")).name  # as Jupyter tells its kernels
+    return shown(f"{_user()}, {notebook}" if notebook else _user())
+
+
+def _user() -> str:
     try:
-        who = getpass.getuser()
+        return getpass.getuser()
     except (OSError, KeyError):  # a user without a name, as in some containers
-        who = "somebody"
-    return f"by {who}, {datetime.now().astimezone():%H:%M}"
+        return "somebody"

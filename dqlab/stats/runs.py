@@ -223,6 +223,7 @@ class RunFacts:
     started: float
     ended: float | None
     idle: float
+    owner: str = ""
 
     @property
     def stop(self) -> StopReason | None:
@@ -281,6 +282,7 @@ class RunFacts:
             eta=eta,
             stop=self.stop,
             mean_seconds=mean_seconds,
+            owner=self.owner,
         )
 
 

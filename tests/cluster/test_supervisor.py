@@ -132,6 +132,34 @@ def test_a_worker_that_dies_as_soon_as_it_has_the_shard_is_replaced_too() -> Non
     assert asyncio.run(scenario()) == (["b", "c"], "c", ["q"])
 
 
+def test_a_shard_whose_host_comes_back_while_it_is_made_elsewhere_comes_home() -> None:
+    """It would stay beside users' functions until the host of queues is lost once more."""
+
+    async def scenario() -> list[str]:
+        async def host_comes(entry: Entry, address: str) -> None:
+            if address == "elsewhere":
+                registry.join("home")
+                supervisor.changed()
+                supervisor.come_home()  # as when a worker joins: it passes over a shard that is being made
+
+        registry = Noting(host_comes)
+        supervisor = registry.supervisor()
+        registry.plan = lambda: SimpleNamespace(  # type: ignore[method-assign]
+            queues=registry.addresses_of("host") or list(registry.scheduler.workers)
+        )
+        registry.join("elsewhere", name="another")
+        supervisor.worker_left("a")
+        first = registry.task
+        await asyncio.wait_for(first, 5)
+        if registry.task is not first:
+            await asyncio.wait_for(registry.task, 5)
+            await settled()
+            await asyncio.wait_for(registry.task, 5)
+        return registry.made
+
+    assert asyncio.run(scenario()) == ["elsewhere", "home"]
+
+
 def test_a_shard_that_cannot_be_made_says_why_after_some_tries() -> None:
     """Callers hear the reason, and no new epoch is begun for ever."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.clients import Attachments
@@ -140,8 +141,12 @@ class Supervisor:
         """Move shards that had to go elsewhere back to the workers reserved for queues."""
         hosts = self._state.plan().queues
         for entry in self._state.entries.values():
-            if entry.durable and entry.address not in hosts:
+            if self._is_away(entry, hosts):
                 self._state.in_background(self.move(entry))
+
+    @staticmethod
+    def _is_away(entry: Entry, hosts: Collection[str]) -> bool:
+        return entry.durable and entry.gone is None and entry.address not in hosts
 
     async def _recreate(self, entry: Entry, patience: float) -> None:
         """Recreate a shard; wait `patience` seconds for a replacement of its worker."""
@@ -181,6 +186,9 @@ class Supervisor:
         if entry.gone is None:
             entry.failure = ""
         entry.made.set()
+        if address is not None and self._is_away(entry, self._state.plan().queues):
+            # Its host came back meanwhile, and `come_home` passed over a shard that was being made.
+            self._state.in_background(self.move(entry))
         if address is not None:
             await self._attachments.cut_off(entry.queue)  # for clients that left while it was being made
 

@@ -84,6 +84,7 @@ def run_facts(
         trouble=trouble,
         blocked=blocked,
         code=CodeStats(name=code["name"], short=code["short"], version=len(record["codes"]), cell=code["cell"]),
+        owner=record.get("owner", ""),
         started=record["started"],
         ended=max(ends) if None not in ends else None,
         idle=max(lane["idle"] for lane in lanes),
