@@ -1,20 +1,14 @@
 """Filters of failures: ``error == 'KeyError' and deliveries < 3``.
 
-Owns a language of comparisons joined by ``and``, ``or``, ``not`` over the fields of a failure. It is
-parsed with `ast` and run by the closures built here, never by `eval`, so a filter that comes from a
-web page can only compare.
+Owns the fields of a failure that a filter may name; the language is that of `conditions`.
 """
 
 from __future__ import annotations
 
-import ast
-import difflib
-import operator
-import re
 from collections.abc import Callable, Mapping
-from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
+from dqlab.conditions import Field, Fields, compile_condition
 from dqlab.errors import BadOption
 
 __all__ = ["FIELDS", "compile_where"]
@@ -36,40 +30,9 @@ _MEANT = {
     "doc": "key",
     "document": "key",
     "exception": "error",
-    "false": "False",
     "function": "at",
-    "none": "None",
-    "null": "None",
-    "true": "True",
     "type": "error",
 }
-_MAX_LENGTH = 10_000
-_MAX_DEPTH = 50
-_ORDER: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
-_EQUAL: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {ast.Eq: operator.eq, ast.NotEq: operator.ne}
-_SINGLE_EQUALS = re.compile(r"(?<![=!<>])=(?!=)")
-
-_Condition = Callable[[Any], bool]
-
-
-class _Kind(Enum):
-    TEXT = "text"
-    NUMBER = "a number"
-    TRUTH = "True or False"
-    NONE = "None"
-    LIST = "a list"
-
-
-class _Operand(NamedTuple):
-    get: Callable[[Any], Any]
-    kind: _Kind
-    node: ast.expr
-    members: tuple[_Operand, ...] = ()
 
 
 def compile_where(where: str | Callable[[Any], object]) -> Callable[[Any], bool]:
@@ -78,10 +41,8 @@ def compile_where(where: str | Callable[[Any], object]) -> Callable[[Any], bool]
     Parameters
     ----------
     where : str or callable
-        An expression of ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in``, ``not in``, ``is None``,
-        ``and``, ``or``, ``not`` over `FIELDS` and constants: text, numbers, None, and lists of them.
-        ``'timeout' in message`` looks inside a text. None is neither below nor above anything.
-        A callable gets the failure itself; what it returns counts as true or false.
+        An expression over `FIELDS`, see `compile_condition`. A callable gets the failure itself; what it returns
+        counts as true or false.
 
     Returns
     -------
@@ -94,141 +55,10 @@ def compile_where(where: str | Callable[[Any], object]) -> Callable[[Any], bool]
         Anything else; the error names the piece, its character (from 1), and what may have been meant.
     """
     if isinstance(where, str):
-        return _Compiler(where).compile()
+        return compile_condition(where, _FAILURES)
     if not callable(where):
         raise BadOption(option="where", value=where, problem="neither an expression nor a callable.")
     return lambda failure: bool(where(failure))
-
-
-class _Compiler:
-    """Turns one expression into nested closures; refuses whatever it does not know."""
-
-    def __init__(self, where: str) -> None:
-        self.where = where
-        self.text = where.strip().replace("\r\n", "\n").replace("\r", "\n")
-
-    def compile(self) -> _Condition:
-        if not self.text or len(self.text) > _MAX_LENGTH:
-            raise self.refused(f"an expression has 1 to {_MAX_LENGTH:,} characters.")
-        try:
-            tree = ast.parse(self.text, mode="eval")
-        except SyntaxError as error:
-            hint = " Write == to compare." if _SINGLE_EQUALS.search(self.text) else ""
-            raise self.refused(f"{error.msg} at character {error.offset or 1}.{hint}") from None
-        except (ValueError, RecursionError, MemoryError) as error:
-            raise self.refused(f"cannot be read: {error}.") from None
-        return self.condition(tree.body, 0)
-
-    def condition(self, node: ast.expr, depth: int) -> _Condition:
-        if depth > _MAX_DEPTH:
-            raise self.refused(f"nested more than {_MAX_DEPTH} deep.")
-        match node:
-            case ast.BoolOp(op=op, values=values):
-                parts = [self.condition(value, depth + 1) for value in values]
-                every = all if isinstance(op, ast.And) else any
-                return lambda failure: every(part(failure) for part in parts)
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                inner = self.condition(operand, depth + 1)
-                return lambda failure: not inner(failure)
-            case ast.Compare(left=left, ops=ops, comparators=comparators):
-                sides = [self.operand(side) for side in (left, *comparators)]
-                parts = [self.comparison(*pair) for pair in zip(sides, ops, sides[1:], strict=False)]
-                return parts[0] if len(parts) == 1 else lambda failure: all(part(failure) for part in parts)
-            case ast.Constant(value=bool(truth)):
-                return lambda _: truth
-            case ast.Name() | ast.Constant():
-                self.operand(node)
-                raise self.refused(
-                    f"{self.piece(node)} is not a condition by itself; compare it, as in error == 'KeyError'."
-                )
-        raise self.refused(f"{self.piece(node)} is not understood; write comparisons joined by and, or, not.")
-
-    def operand(self, node: ast.expr) -> _Operand:
-        match node:
-            case ast.Name(id=name):
-                if name not in FIELDS:
-                    raise self.refused(f"{self.piece(node)} is not a field. {_meant(name)}")
-                return _Operand(_getter(name), _Kind.TEXT if FIELDS[name] is str else _Kind.NUMBER, node)
-            case ast.Tuple(elts=elements) | ast.List(elts=elements):
-                members = tuple(self.constant(element) for element in elements)
-                values = tuple(member.get(None) for member in members)
-                return _Operand(lambda _: values, _Kind.LIST, node, members)
-        return self.constant(node)
-
-    def constant(self, node: ast.expr) -> _Operand:
-        match node:
-            case ast.Constant(value=str() | bool() | int() | float() | None as value):
-                return _Operand(lambda _: value, _kind(value), node)
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
-                return _Operand(lambda _: -number, _Kind.NUMBER, node)
-        raise self.refused(
-            f"{self.piece(node)} is not understood; compare fields with text, numbers, None or lists of them."
-        )
-
-    def comparison(self, left: _Operand, op: ast.cmpop, right: _Operand) -> _Condition:
-        get_left, get_right = left.get, right.get
-        match op:
-            case ast.In() | ast.NotIn():
-                inside = self.membership(left, right)
-                return inside if isinstance(op, ast.In) else lambda failure: not inside(failure)
-            case ast.Is() | ast.IsNot():
-                if right.kind is not _Kind.NONE:
-                    raise self.refused(f"is compares with None only; write == before {self.piece(right.node)}.")
-                wanted = isinstance(op, ast.Is)
-                return lambda failure: (get_left(failure) is None) is wanted
-            case ast.Eq() | ast.NotEq():
-                self.same_kind(left, right)
-                equal = _EQUAL[type(op)]
-                return lambda failure: equal(get_left(failure), get_right(failure))
-        self.same_kind(left, right)
-        if left.kind not in (_Kind.TEXT, _Kind.NUMBER) or right.kind is _Kind.NONE:
-            raise self.refused(f"{self.piece(right.node)} has no order; compare with == or !=.")
-        below = _ORDER[type(op)]
-
-        def ordered(failure: Any) -> bool:
-            one, other = get_left(failure), get_right(failure)
-            return one is not None and other is not None and below(one, other)
-
-        return ordered
-
-    def membership(self, left: _Operand, right: _Operand) -> _Condition:
-        get_left, get_right = left.get, right.get
-        if right.kind is _Kind.LIST:
-            for member in right.members:
-                self.same_kind(left, member)
-            return lambda failure: get_left(failure) in get_right(failure)
-        if right.kind is not _Kind.TEXT:
-            raise self.refused(f"in looks inside texts and lists; {self.piece(right.node)} is {right.kind.value}.")
-        if left.kind is not _Kind.TEXT:
-            raise self.refused(f"only text is in a text; {self.piece(left.node)} is {left.kind.value}.")
-
-        def within(failure: Any) -> bool:
-            part, whole = get_left(failure), get_right(failure)
-            return part is not None and whole is not None and part in whole
-
-        return within
-
-    def same_kind(self, left: _Operand, right: _Operand) -> None:
-        """Refuse comparisons that can never be true: a typing error, not a filter."""
-        for side in (left, right):
-            if side.kind is _Kind.LIST:
-                raise self.refused(f"{self.piece(side.node)} is a list; write in before it.")
-        if left.kind is not right.kind and _Kind.NONE not in (left.kind, right.kind):
-            one, other = self.piece(left.node), self.piece(right.node)
-            raise self.refused(f"{one} is {left.kind.value}, {other} is {right.kind.value}; they are never equal.")
-
-    def piece(self, node: ast.expr) -> str:
-        """Return a piece of the expression as the user wrote it, with its place."""
-        segment = ast.get_source_segment(self.text, node) or "it"
-        lines = self.text.split("\n")
-        before = lines[node.lineno - 1].encode()[: node.col_offset].decode()
-        skipped = len(self.where) - len(self.where.lstrip())
-        place = skipped + sum(len(line) + 1 for line in lines[: node.lineno - 1]) + len(before) + 1
-        return f"{segment if len(segment) <= 60 else segment[:59] + '…'} (character {place})"
-
-    def refused(self, problem: str) -> BadOption:
-        shown = self.where if len(self.where) <= 200 else self.where[:199] + "…"
-        return BadOption(option="where", value=shown, problem=problem)
 
 
 def _getter(name: str) -> Callable[[Any], Any]:
@@ -242,18 +72,6 @@ def _getter(name: str) -> Callable[[Any], Any]:
     return key if name == "key" else get
 
 
-def _kind(value: object) -> _Kind:
-    if value is None:
-        return _Kind.NONE
-    if isinstance(value, bool):
-        return _Kind.TRUTH
-    return _Kind.TEXT if isinstance(value, str) else _Kind.NUMBER
-
-
-def _meant(name: str) -> str:
-    # KeyError is not a misspelt key: names of classes are compared with only if they differ in case alone.
-    close = difflib.get_close_matches(name.lower(), FIELDS, n=1, cutoff=0.6 if name.islower() else 1.0)
-    meant = _MEANT.get(name.lower()) or (close[0] if close else None)
-    if meant:
-        return f"Did you mean {meant}?"
-    return f"Fields are {', '.join(FIELDS)}; text goes in quotes: {name!r}."
+_FAILURES = Fields(
+    {name: Field(kind, _getter(name)) for name, kind in FIELDS.items()}, _MEANT, example="error == 'KeyError'"
+)
