@@ -141,6 +141,7 @@ def test_a_shard_whose_host_comes_back_while_it_is_made_elsewhere_comes_home() -
                 registry.join("home")
                 supervisor.changed()
                 supervisor.come_home()  # as when a worker joins: it passes over a shard that is being made
+                await settled()
 
         registry = Noting(host_comes)
         supervisor = registry.supervisor()
