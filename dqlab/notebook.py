@@ -54,8 +54,8 @@ def named_after_running_cell(ipython: Any) -> Iterator[None]:
     number, compiler = running_cell(), ipython.compile
     cache = compiler.cache
 
-    def numbered(code: str, _: int = 0, **more: Any) -> str:
-        name: str = cache(code, number, **more)
+    def numbered(code: str, counted: int = 0, **more: Any) -> str:
+        name: str = cache(code, number or counted, **more)  # what plays notebooks may give its cells no numbers
         return name
 
     compiler.cache = numbered

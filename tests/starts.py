@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from functools import wraps
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -39,10 +40,12 @@ def watch() -> None:
     sys.addaudithook(_audit)
     start, init = BaseProcess.start, Scheduler.__init__
 
+    @wraps(start)
     def start_noted(self: BaseProcess) -> None:
         _note("multiprocessing")  # a fork server forks: no event here
         start(self)
 
+    @wraps(init)
     def init_noted(self: Scheduler, *args: Any, **kwargs: Any) -> None:
         _started.append("a Dask scheduler")  # on any thread: none is made by itself
         init(self, *args, **kwargs)

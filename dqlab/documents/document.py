@@ -81,7 +81,7 @@ class Document:
     where: str
     size: int | None = None
     n_pages: int | None = None
-    part: Part | None = None
+    part: Part | None = field(default=None, repr=False)
     encoding: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ def test_checkup_is_kept_in_a_variable(connected: Any) -> None:
 
 
 def test_doctor_is_offered_and_meant() -> None:
-    assert candidates("%dq do", {}, None) == (["doctor"], "do")
+    assert candidates("%dq do", {}, None) == (["documents", "doctor"], "do")
     assert candidates("%dq doctor --", {}, None) == (["--timeout", "--out"], "--")
 
 

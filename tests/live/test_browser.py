@@ -420,11 +420,13 @@ def test_every_table_of_a_run_fits(show: Show, full: RunView) -> None:
         page.get_by_role("button", name=name).click()
         for width in (340, 400, 700, 1000):
             page.set_viewport_size({"width": width, "height": 900})
+            page.evaluate(NEXT_FRAMES)
             assert overflowing(page) == [], (name, width)
             assert page.evaluate(CUT_FIGURES) == [], (name, width)
         assert page.evaluate(POOR_CONTRAST) == [], name
 
 
+NEXT_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))"
 CUT_FIGURES = """() => [...document.querySelectorAll("td.dq-num, th.dq-num")]
   .filter((each) => each.getClientRects().length && each.scrollWidth > each.clientWidth + 1)
   .map((each) => each.textContent)"""

@@ -61,6 +61,9 @@ def test_lab_fits_and_is_readable(show: Show, hundred: QueuesView, lab: QueuesVi
         page.evaluate("view => update(view)", as_sent(view))
         for width in (340, 400, 700, 1000, 1160, 1500):
             page.set_viewport_size({"width": width, "height": 900})
+            page.evaluate(
+                "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))"
+            )
             assert overflowing(page) == [], width
             assert page.evaluate(CUT) == [], width
         assert page.evaluate(POOR_CONTRAST) == []

@@ -35,7 +35,8 @@ CUT = """(selector) => [...document.querySelectorAll(selector)]
 
 
 def cut(page: Any, selector: str) -> list[str]:
-    """The texts of elements that have no room for all of it."""
+    """The texts of elements that have no room for all of it, once the view has followed its width."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
     found: list[str] = page.evaluate(CUT, selector)
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -57,7 +58,7 @@ def test_what_cannot_be_read_is_counted_and_named(tmp_path: Path) -> None:
     documents = Documents([tmp_path / "gone.txt", Document("far", "", "s9://b/far"), *corpus(tmp_path)])
     text = "".join(table_text(listing_table(documents)).split())
 
-    assert f"2documentscannotbereadfromhere:{tmp_path}/gone.txt,far" in text
+    assert re.search(r"2documentscannotbereadfromhere:\S*/gone\.t(xt|…),far", text)
 
 
 def test_parts_of_a_pdf_count_its_bytes_once(tmp_path: Path) -> None:

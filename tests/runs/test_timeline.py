@@ -56,7 +56,7 @@ def test_plot_draws_every_series_and_every_cell(timeline: Timeline) -> None:
 def test_text_draws_a_line_for_each_series(timeline: Timeline) -> None:
     text = timeline_text(timeline.history, TextStyle(unicode=True, width=80))
 
-    assert text.startswith("queue pages, last 29 min")
+    assert text.startswith("queue pages, last 24 min")
     assert "now 16,057, most 48," in text
     assert "^ [12] submit" in text
     assert all(len(line) <= 100 for line in text.splitlines())
