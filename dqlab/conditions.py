@@ -2,7 +2,7 @@
 
 Owns a language of comparisons joined by ``and``, ``or``, ``not``. It is parsed with `ast` and run by the closures built
 here, never by `eval`, so a condition that comes from a web page can only compare. Knows nothing of what is compared:
-whoever asks names the fields, their kinds, and how each is read.
+the caller names the fields, their kinds, and how each is read.
 """
 
 from __future__ import annotations

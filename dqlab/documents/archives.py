@@ -189,7 +189,7 @@ class _Tar:
     def _taken_out(self, stream: BinaryIO, size: int) -> BinaryIO:
         if size <= IN_MEMORY:
             return io.BytesIO(stream.read())
-        kept = tempfile.TemporaryFile()  # noqa: SIM115 - closed by whoever reads it
+        kept = tempfile.TemporaryFile()  # noqa: SIM115 - closed by its reader
         try:
             while block := stream.read(1 << 20):
                 kept.write(block)

@@ -283,7 +283,7 @@ class Split:
             return
         count = document.page_count or pdf.count_pages(document)
         if count is None:
-            yield document  # whoever reads it gets the reason
+            yield document  # its reader gets the reason
             return
         whole = document.part
         first, within = (whole.first, whole.within) if isinstance(whole, PageRange) else (0, whole)

@@ -63,7 +63,7 @@ class Document:
         Where the document lies inside the file at `where`; None for the whole file.
     encoding : str or None
         The encoding that its text was last read in here, by `text`, `html`, `pages` or `open`; None before that. It
-        does not travel with the document, and is no part of what it is compared by.
+        does not travel with the document, and does not count when documents are compared.
 
     Raises
     ------

@@ -197,7 +197,7 @@ def pages(reference: Reference) -> Iterator[Page]:
 
 
 def count_pages(reference: Reference) -> int | None:
-    """Return how many pages a PDF has; None if it cannot be opened, which whoever reads it will report."""
+    """Return how many pages a PDF has; None if it cannot be opened, which its reader will report."""
     with suppress(DqlabError, OSError):
         return _Pdf(reference).count
     return None
