@@ -139,20 +139,20 @@ def total(run: dq.Run) -> int:
 
 
 def test_other_shards_keep_what_they_have_and_everybody_sees_the_same(two: dq.QueuePool, other: Client) -> None:
-    run = two.map(double, list(range(4_000)), name="word-count").wait(timeout=30)
+    run = two.map(double, list(range(20_000)), name="word-count").wait(timeout=30)
     worker = kill(two, 0)  # it had the run record
 
     counts = run.counts
     theirs = dq.QueuePool(other, name=two.name).session.runs.attach("word-count")
     lost = run.lost()
 
-    assert counts["lost"] == 4_000 - counts["acked"] == len(lost) > 0
+    assert counts["lost"] == 20_000 - counts["acked"] == len(lost) > 0
     assert counts["acked"] > 0
     assert theirs.counts == counts
     assert theirs.lost().ranges == lost.ranges
     assert list(theirs.lost()) == list(lost.ordinals)
     assert lost[1] == (list(lost.ordinals)[1],) * 2
-    with pytest.raises(DocumentsLost, match=rf"{len(lost):,} of 4,000 .* shard 0 .*{worker} died") as caught:
+    with pytest.raises(DocumentsLost, match=rf"{len(lost):,} of 20,000 .* shard 0 .*{worker} died") as caught:
         run.wait(timeout=30)
     assert caught.value.ranges == lost.ranges
     with pytest.raises(DocumentsLost, match=r"resubmit_lost\(\)"):
@@ -161,7 +161,7 @@ def test_other_shards_keep_what_they_have_and_everybody_sees_the_same(two: dq.Qu
     with pytest.raises(DocumentsLost):
         seen += run.as_completed(timeout=30)
     skipped, instead, gone = list(run.results(errors="skip")), list(run.results(errors="return")), set(lost.ordinals)
-    assert skipped == [2 * x for x in range(4_000) if x not in gone]
+    assert skipped == [2 * x for x in range(20_000) if x not in gone]
     assert [x for x in instead if not isinstance(x, LostDocument)] == skipped
     assert instead[lost[0][0]].key == lost[0][0]
     assert run.stats(timeout=10).counts.lost == len(lost)
@@ -169,9 +169,9 @@ def test_other_shards_keep_what_they_have_and_everybody_sees_the_same(two: dq.Qu
     with pytest.raises(InputNotHere, match="under the name 'word-count'"):
         theirs.resubmit_lost()
     assert run.resubmit_lost() == len(lost)
-    assert list(run.results(timeout=30)) == [2 * x for x in range(4_000)]
-    assert list(theirs.results(timeout=30)) == [2 * x for x in range(4_000)]
-    assert run.counts["acked"] == total(run) == 4_000
+    assert list(run.results(timeout=30)) == [2 * x for x in range(20_000)]
+    assert list(theirs.results(timeout=30)) == [2 * x for x in range(20_000)]
+    assert run.counts["acked"] == total(run) == 20_000
     assert not run.lost()
     assert run.resubmit_lost() == 0
 
@@ -197,8 +197,8 @@ def test_a_loss_in_the_middle_of_submission_costs_what_was_confirmed_and_nothing
     """What is on its way is sent to the new epoch; the run's end puts the counts right."""
 
     def documents() -> Iterator[int]:
-        for x in range(24_000):
-            if x in (8_000, 16_000):
+        for x in range(60_000):
+            if x in (20_000, 40_000):
                 two[1].stats()  # the second time it waits until the shard is somewhere else
                 os.kill(host_of(two, 1)[1], signal.SIGKILL)
             yield x
@@ -208,29 +208,29 @@ def test_a_loss_in_the_middle_of_submission_costs_what_was_confirmed_and_nothing
         run.wait(timeout=40)
 
     counts = run.counts
-    assert counts["acked"] + counts["lost"] == total(run) == 24_000
+    assert counts["acked"] + counts["lost"] == total(run) == 60_000
     assert len(run.lost()) == counts["lost"] > 0
     with pytest.raises(InputUsedUp, match=r"came from a generator.*under the name 'filling'"):
         run.resubmit_lost()
-    again = two.map(double, Again(24_000), name="filling")
+    again = two.map(double, Again(60_000), name="filling")
     assert again.resubmit_lost() == counts["lost"]
-    assert list(again.results(timeout=40)) == [2 * x for x in range(24_000)]
-    assert again.counts["acked"] == total(again) == 24_000
+    assert list(again.results(timeout=40)) == [2 * x for x in range(60_000)]
+    assert again.counts["acked"] == total(again) == 60_000
 
 
 def test_a_shard_is_lost_again_while_its_documents_are_sent_again(pool: dq.QueuePool) -> None:
-    run = pool.map(slow_double, range(1200), name="unlucky")
+    run = pool.map(slow_double, range(3000), name="unlucky")
     finished = run.as_completed(timeout=30)
-    values = [next(finished)[1] for _ in range(120)]
+    values = [next(finished)[1] for _ in range(300)]
     for _ in range(2):
         kill(pool)
         run.resubmit_lost()
-        values += [next(finished)[1] for _ in range(120)]
+        values += [next(finished)[1] for _ in range(300)]
 
     values += [value for _, value in finished]
-    assert sorted(values) == [2 * x for x in range(1200)]  # what came before a loss did not come again
-    assert list(run.results(timeout=40)) == [2 * x for x in range(1200)]
-    assert run.counts["acked"] == total(run) == 1200
+    assert sorted(values) == [2 * x for x in range(3000)]  # what came before a loss did not come again
+    assert list(run.results(timeout=40)) == [2 * x for x in range(3000)]
+    assert run.counts["acked"] == total(run) == 3000
 
 
 def test_a_run_that_ended_since_the_last_report_ends_all_the_same(hurt: Client, pool: dq.QueuePool) -> None:
