@@ -35,7 +35,7 @@ ON_LOWEST := $(addprefix tests/,test_connecting.py test_lab.py test_lab_closed.p
 	$(addprefix runs/,test_code.py test_consumer_pool.py test_run_attach.py test_run_control.py test_run_failures.py \
 		test_run_flow.py test_run_results.py test_run_tables.py))
 
-# TESTERS=2 takes five minutes less on two processors. It is not the default: now and then a test that gives a process a
+# TESTERS=2 takes six minutes less on two processors. It is not the default: now and then a test that gives a process a
 # moment to begin finds it starved. A file stays with one tester: its fixtures, clusters among them, are made once. One
 # tester begins with the files that start clusters, the other with those that need none (tests/conftest.py).
 SIDE_BY_SIDE = -n $(TESTERS) --dist loadfile --no-loadscope-reorder

@@ -230,7 +230,7 @@ class Documents:
     def longest_first(self) -> Documents:
         """Return a listing that begins with the longest documents, so that none of them runs alone at the end.
 
-        Long means many pages, or many bytes where pages are not known; documents of which neither is known come last.
+        Long means many pages, or many bytes where pages are not known; documents with neither come last.
         Equally long ones keep their order. Listing it holds all references, about 0.5 kB each.
 
         Examples

@@ -35,7 +35,7 @@ class Reference(Protocol):
 
 
 def file_name(reference: Reference) -> str:
-    """Return the name, in lower case, that shows of which format a document is."""
+    """Return the name that shows a document's format, in lower case."""
     part = reference.part.within if isinstance(reference.part, PageRange) else reference.part
     if isinstance(part, Member):
         return part.name.lower()

@@ -15,7 +15,7 @@ __all__ = ["MAX_POINTS", "Figures", "History"]
 MAX_POINTS = 360
 """Most points of one series; the step grows with the span."""
 PIECES = (5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21_600.0, 86_400.0)
-"""Seconds of which the speed of a run is one figure."""
+"""Seconds that one figure of a run's speed covers."""
 
 
 @dataclass(frozen=True, slots=True)

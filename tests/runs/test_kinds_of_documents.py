@@ -215,7 +215,7 @@ def read_again(document: dq.Document) -> str:
 def test_files_that_change_and_are_damaged_fail_by_themselves_and_can_be_retried(
     pool: dq.QueuePool, tmp_path: Path
 ) -> None:
-    """Each is one failure of its own class; what was repaired is read by a function that says so."""
+    """Each is one failure of its own class; `refreshed` reads what was repaired."""
     for at in range(8):
         (tmp_path / f"{at}.txt").write_text(f"text {at}")
     (tmp_path / "bad.txt.gz").write_bytes(b"\x1f\x8b\x08\0")
