@@ -1,4 +1,4 @@
-"""Holds tests to their marks: one that starts a process or a scheduler has `cluster`, `browser` or `slurm`.
+"""Holds tests to their marks: one that starts a process or a scheduler has `cluster`, `browser`, `slow` or `slurm`.
 
 `make test-fast` leaves out what is marked. One test without its mark costs every save seconds.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from distributed import Scheduler
 
-MARKS = {"browser", "cluster", "slurm"}
+MARKS = {"browser", "cluster", "slow", "slurm"}
 EVENTS = frozenset({"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "pty.spawn", "subprocess.Popen"})
 LIGHT = frozenset({"git"})
 """What takes milliseconds, and is asked for the files of the repository."""
