@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from dqlab.cluster.shard.vault import PAGE_VALUES
 from dqlab.cluster.transport.handle import Handle
@@ -234,6 +234,27 @@ class InPlace:
             yield self._absent[ordinal]
 
 
+class _Label(int):
+    """A whole number that is a document's key, with its value's position: an index that is an int is a position.
+
+    `dict(results)` looks every key up; were the keys plain ints, it would get the values of other documents.
+    """
+
+    at: int
+
+    @classmethod
+    def of(cls, key: Any, at: int) -> Any:
+        """Return a key that `Results` finds again; others than whole numbers stay what they are."""
+        if isinstance(key, bool) or not isinstance(key, SupportsIndex):
+            return key
+        label = cls(key)
+        label.at = at
+        return label
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)  # elsewhere it is a number
+
+
 class Results(Sequence[Any], StaysHere):
     """A lazy sequence of a run's values, in document order.
 
@@ -291,7 +312,9 @@ class Results(Sequence[Any], StaysHere):
                 if at in wanted:
                     self._checked(stretch)
             return [values[i - low] for i in wanted]
-        at = range(len(self))[index]
+        if isinstance(index, str):
+            raise TypeError(f"results are a sequence: a position, not {index!r}; dict(results.items()) looks keys up")
+        at = index.at if isinstance(index, _Label) else range(len(self))[index]
         ordinal = self._ordinal(at)
         page = self._page  # another thread may read another page meanwhile
         if not any(stretch.ordinal <= ordinal < stretch.end for stretch in page):
@@ -304,7 +327,8 @@ class Results(Sequence[Any], StaysHere):
 
     def keys(self) -> Iterator[Any]:
         """Yield the key of each value: the document's key, or its position in the input."""
-        return (key for stretch in self._read(0, len(self)) for key, _ in stretch.items())
+        pairs = chain.from_iterable(stretch.items() for stretch in self._read(0, len(self)))
+        return (_Label.of(key, at) for at, (key, _) in enumerate(pairs))
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Yield (key, value) in document order.

@@ -239,3 +239,16 @@ def test_a_failure_of_the_documents_does_not_advise_to_mend_the_function(
     with pytest.raises(AllFailed, match=r"documents.*run\.retry\(\)") as halted:
         queue.map(fn, [f"/nowhere/{i}" for i in range(5000)], retry=ONCE, stop_if=2).results(timeout=30)
     assert "fix the function" not in str(halted.value)
+
+
+@pytest.mark.parametrize("index", [[2, 0, 1], [10, 20, 30]])
+def test_a_dict_of_results_has_each_value_under_its_own_key(queue: dq.QueuePool, index: list[Any]) -> None:
+    """`dict` looks every key up, and results take a whole number for a position: values came under others' keys."""
+    column = pd.Series(["a", "bb", "ccc"], index=pd.Index(index, dtype=object))
+    results = queue.map(len, column).results(timeout=30)
+
+    assert dict(results) == dict(zip(index, [1, 2, 3], strict=True))
+    assert list(results.keys()) == index
+    assert results[0] == 1
+    with pytest.raises(TypeError, match=r"dict\(results.items\(\)\)"):
+        results["a"]  # type: ignore[call-overload]
