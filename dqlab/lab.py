@@ -567,7 +567,7 @@ class Lab(HasWidget, StaysHere):
                 held[name] = error
         if held:
             said = f"queues of the store were left out: {self.told_once(self._who_holds(held))}"
-            warnings.warn(said, DqlabWarning, stacklevel=4)
+            warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
         return held
 
     def _workers(self) -> int:

@@ -146,6 +146,17 @@ def test_lists_of_a_store_that_is_held_name_its_holder_and_not_that_there_is_not
     assert all("%dq connect" not in str(warning.message) for warning in caught)
 
 
+def test_the_warning_of_queues_that_are_left_out_names_the_line_that_asked(second: Lab) -> None:
+    """It named a line of dqlab."""
+    with (
+        pytest.warns(DqlabWarning, match="left out") as caught,
+        pytest.raises(RunNotFound),
+    ):
+        second.attach("nobody-has-this-run")
+
+    assert [warning.filename for warning in caught] == [__file__]
+
+
 def test_a_lab_whose_scheduler_was_killed_is_not_said_to_be_left_as_it_is() -> None:
     """After kill -9 of `dqlab up` nothing was left."""
     client: Any = SimpleNamespace(asynchronous=False, status="closed", scheduler=SimpleNamespace(address="tcp://a:1"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from dqlab.errors import DqlabError
 from dqlab.jupyter.sayings import rest_of
-from dqlab.live.display import Mode, look_again, mode, watch
+from dqlab.live.display import Mode, look_again, mode, sends_widgets, watch
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
 from dqlab.runs.run import Run
@@ -31,10 +31,19 @@ class Choice:
         The code that was to be mapped.
     start_over : callable
         Drops the run and maps again; returns the new run.
+    place : callable, optional
+        Shows a run that has no view yet. Default: `watch`.
     """
 
-    def __init__(self, run: Run, function: Callable[..., Any], start_over: Callable[[], Run]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        function: Callable[..., Any],
+        start_over: Callable[[], Run],
+        place: Callable[[Run], object] | None = None,
+    ) -> None:
         self.run, self._function, self._start_over = run, function, start_over
+        self._place = place or watch
 
     @property
     def labels(self) -> dict[str, Callable[[], str]]:
@@ -51,27 +60,26 @@ class Choice:
     def retry(self) -> str:
         """Retry dead documents with this code, in the view that the cell has of the run, else in a new one."""
         count = self.run.retry(self._function)
-        _show(self.run)
+        self._show()
         return f"{self.run.name}: {many(count, 'document')} sent again with this code"
 
     def rest(self) -> str:
         """Use this code for the rest of the run too."""
         count = self.run.retry(self._function, rest=True)
         rest = rest_of(self.run, self._function, 0, given=True)
-        _show(self.run)
+        self._show()
         return f"{self.run.name}: {many(count, 'document')} sent again{rest}"
 
     def start_over(self) -> str:
         """Drop the run, and map again."""
         new = self._start_over()
-        watch(new)
+        self._place(new)
         return f"{new.name} was started over"
 
-
-def _show(run: Run) -> None:
-    """Show a run that goes on: a second view would stand beside one that rests, and leave it with what it had."""
-    if not look_again(run):
-        watch(run)
+    def _show(self) -> None:
+        """Show a run that goes on: a second view would stand beside one that rests, and leave it with what it had."""
+        if not look_again(self.run):
+            self._place(self.run)
 
 
 def offer(run: Run, function: Callable[..., Any], start_over: Callable[[], Run]) -> None:
@@ -81,7 +89,14 @@ def offer(run: Run, function: Callable[..., Any], start_over: Callable[[], Run])
     import ipywidgets
     from IPython.display import display
 
-    choice = Choice(run, function, start_over)
+    def place(shown: Run) -> None:
+        # Beside the report, not in it: what an Output holds cannot be updated, so the last picture would not come.
+        if sends_widgets():
+            box.children = (*box.children, shown.widget)
+        else:
+            watch(shown)
+
+    choice = Choice(run, function, start_over, place)
     said = ipywidgets.Output()
     buttons: list[Any] = []
 
@@ -100,4 +115,5 @@ def offer(run: Run, function: Callable[..., Any], start_over: Callable[[], Run])
         button = ipywidgets.Button(description=label, layout=ipywidgets.Layout(width="auto"))
         button.on_click(lambda _, act=act: press(act))
         buttons.append(button)
-    display(ipywidgets.VBox([ipywidgets.HBox(buttons), said]))
+    box = ipywidgets.VBox([ipywidgets.HBox(buttons), said])
+    display(box)

@@ -56,6 +56,7 @@ __all__ = [
     "mode",
     "publish",
     "register_formatters",
+    "sends_widgets",
     "set_mode",
     "text_of",
     "watch",
@@ -165,7 +166,7 @@ def _watch_in_notebook(source: RunSource | LabSource | PoolSource) -> None:
         commands.put(pressed)
         ticker.wake()
 
-    canvas: Canvas[Any] = WidgetCanvas(publish, press) if _sends_widgets() else HtmlCanvas(publish)
+    canvas: Canvas[Any] = WidgetCanvas(publish, press) if sends_widgets() else HtmlCanvas(publish)
     live = following(source, canvas, commands=commands, on_end=lambda stats: _note_end(source, stats))
     others = _live_views(source)
     if live.tick():  # the first picture belongs to the running cell, hence not to the ticker's thread
@@ -174,7 +175,7 @@ def _watch_in_notebook(source: RunSource | LabSource | PoolSource) -> None:
         ticker.add(live)
 
 
-def _sends_widgets() -> bool:
+def sends_widgets() -> bool:
     """Return whether a live widget is drawn when it is sent; warn where only the build is missing."""
     if not draws_widgets(shell()):
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,12 +46,25 @@ def parse(x):
 """
 
 
+CELL = """
+%%dq submit --over range(60) --name parse --retries 0 -o run
+def parse(x):
+    if x % 3 == 0:
+        raise ValueError("no total")
+    return x
+"""
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "notebooks"
     root.mkdir()
     spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    for name, sources in {"loop": (CONNECT, RUN), "two": (TWO_CLUSTERS, "run", "own")}.items():
+    for name, sources in {
+        "loop": (CONNECT, RUN),
+        "edited": (CONNECT, CELL, "%dq wait parse"),
+        "two": (TWO_CLUSTERS, "run", "own"),
+    }.items():
         cells = [nbformat.v4.new_code_cell(source.strip()) for source in sources]
         nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": spec}), root / f"{name}.ipynb")
     return root
@@ -94,6 +108,36 @@ def test_a_run_is_mended_and_retried_in_the_widget_that_watched_it(server: str, 
     (output,) = nbformat.read(root / "loop.ipynb", as_version=4).cells[1].outputs
     assert set(output.data) == {"text/plain", "text/html"}
     assert "dead" not in output.data["text/plain"].split("\n")[0]
+
+
+def test_an_edited_cell_is_run_again_and_mended_by_one_press(server: str) -> None:
+    """The loop that README promises, without a view of the run so far: one comes with the press, and stays.
+
+    The run was over before the page had drawn its view, which was gone then.
+    """
+    cells = "window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells"
+    with lab_page(server, "edited.ipynb") as page:
+        execute(page, "notebook:run-all-cells")
+        page.get_by_text("done, 20 dead").first.wait_for(timeout=90_000)
+
+        page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1; }")
+        edited = f"{CELL.strip().splitlines()[0]}\n{MENDED.strip()}"
+        page.evaluate(f"(source) => {cells}[1].setSource(source)", edited)
+        execute(page, "notebook:run-cell")
+        below = page.locator(".jp-CodeCell").nth(1)
+        below.get_by_text("this run exists with other code (parse)").wait_for(timeout=20_000)
+        labels = below.locator(".jp-OutputArea button").all_inner_texts()
+        assert labels == ["Retry 20 failed documents with this code", "Start over"]
+
+        below.get_by_role("button", name="Retry 20 failed documents with this code").click()
+        below.get_by_text("20 documents sent again with this code").wait_for(timeout=20_000)
+        below.locator(".dqlab .dq-chip", has_text=re.compile(r"^Done(?!.*dead)")).wait_for(timeout=20_000)
+
+        below.locator(".dqlab button", has_text="Results").click()
+        page.wait_for_function(f"() => {cells}.length === 4")
+        assert page.evaluate(f"() => {cells}[2].getSource()") == "run.results()"
+        execute(page, "notebook:run-cell")
+        page.locator(".jp-CodeCell").nth(2).locator("table").wait_for(timeout=20_000)
 
 
 def test_a_widget_opens_the_dashboard_of_its_own_cluster(server: str) -> None:
