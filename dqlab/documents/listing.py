@@ -18,6 +18,7 @@ from dqlab.documents.document import Document
 from dqlab.documents.frames import FrameRows, rows_of_dask, rows_of_frame, rows_of_hf
 from dqlab.documents.parquet import ParquetRows
 from dqlab.documents.pattern import parse
+from dqlab.documents.probing import Probed, ProbingLab, counted, lacks_pages
 from dqlab.documents.records import Records, csv_form
 from dqlab.documents.reference import is_pdf
 from dqlab.documents.sources import Given, Glob, Source, Window, stdlib
@@ -299,6 +300,41 @@ class Documents:
         >>> parts = dq.Documents.from_glob("papers/**/*.pdf").split(pages=40)  # doctest: +SKIP
         """
         return self._of(Split(self._source, pages))
+
+    def probe(self, lab: ProbingLab) -> Documents:
+        """Count the pages of PDFs on the consumers, and return a listing that knows them.
+
+        Parameters
+        ----------
+        lab : Lab or QueuePool
+            Where they are counted, in a run whose name begins with "count-pages-". It shows its progress, and stays
+            where the lab keeps its runs: in the store, if there is one. The same listing again takes what was counted,
+            unless a file was added, changed or removed since.
+
+        Returns
+        -------
+        Documents
+            The same documents. PDFs that cannot be opened stay without pages, and fail when they are read.
+
+        Raises
+        ------
+        LengthUnknown
+            They come from an iterator, which counting would use up.
+        KeyboardInterrupt
+            Ctrl-C stops waiting; the run goes on, and probing again waits for the rest.
+
+        Examples
+        --------
+        >>> pdfs = dq.Documents.from_glob("papers/**/*.pdf").probe(lab)  # doctest: +SKIP
+        >>> long = pdfs.where("pages > 100").longest_first()  # doctest: +SKIP
+        """
+        if not self.repeats:
+            raise LengthUnknown()
+        unknown = self._of(Where(self._source, lacks_pages))
+        first = next(iter(unknown), None)
+        # The label of a list is that of any other list.
+        pages = {} if first is None else counted(lab, unknown, f"{self._source.label}\0{first.where}")
+        return self._of(Probed(self._source, pages))
 
     @classmethod
     def from_parquet(
@@ -650,7 +686,7 @@ def parsed_natively(documents: Any) -> bool:
     first = None
     if isinstance(documents, Documents):
         source = documents._source
-        while isinstance(source, Sample | LongestFirst | Split):
+        while isinstance(source, Sample | LongestFirst | Split | Probed):
             source = source.source
         with suppress(DqlabError, OSError, LookupError):  # iterating raises it again
             first = Documents._of(source)[0] if documents.repeats else None
