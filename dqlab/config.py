@@ -16,7 +16,17 @@ from typing import Any
 from dqlab.errors import BadName, BadOption, in_words
 from dqlab.texts import shown
 
-__all__ = ["MOST", "check_directory", "check_name", "nbytes", "nbytes_or_none", "option", "seconds", "seconds_or_none"]
+__all__ = [
+    "MOST",
+    "check_directory",
+    "check_name",
+    "entry",
+    "nbytes",
+    "nbytes_or_none",
+    "option",
+    "seconds",
+    "seconds_or_none",
+]
 
 MOST = 2**63 - 1
 """The largest number that can be sent."""
@@ -40,6 +50,13 @@ def option(key: str) -> Any:
     said = dask.config.get(f"dqlab.{key}", default)
     both = isinstance(default, Mapping) and isinstance(said, Mapping)
     return dask.config.merge(default, said) if both else said
+
+
+def entry(key: str) -> Any:
+    """Return what Dask's configuration has under a name that is not one of ours; None for nothing."""
+    import dask.config
+
+    return dask.config.get(key, None)
 
 
 @cache

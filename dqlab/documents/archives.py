@@ -27,6 +27,7 @@ from dqlab.documents.kept_open import KeptOpen
 from dqlab.documents.parts import Member
 from dqlab.documents.places import Stamp, local_path, local_stamp, open_binary, stamp_of
 from dqlab.documents.reference import Reference
+from dqlab.documents.storage import place_of
 from dqlab.errors import ArchiveUnreadable, DocumentChanged, DocumentDamaged, DocumentEncrypted, DqlabWarning, in_words
 from dqlab.numbers import many
 
@@ -306,10 +307,11 @@ _kept: KeptOpen[_Seen] = KeptOpen(KEPT)
 
 def _opened(where: str) -> _Archive:
     """Return an archive with its directory; opened once in a process, and again when another file is at its path."""
-    found = _kept.get(where, lambda: _open(where))
+    place = place_of(where)
+    found = _kept.get(place, lambda: _open(where))
     if found.seen is not None and found.seen != _looks(where):
-        _kept.forget(where)
-        found = _kept.get(where, lambda: _open(where))
+        _kept.forget(place)
+        found = _kept.get(place, lambda: _open(where))
     return found.archive
 
 

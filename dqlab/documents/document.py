@@ -24,6 +24,7 @@ from dqlab.documents.opening import decompressing, open_raw, read_raw, read_remo
 from dqlab.documents.parts import PARTS, Inline, Line, Member, PageRange, Part, Row
 from dqlab.documents.places import stamp_of
 from dqlab.documents.reference import compression_of, file_name, is_pdf
+from dqlab.documents.storage import stored
 from dqlab.errors import BadOption, WrongKind
 
 __all__ = ["LINES_PER_PAGE", "Document", "made", "sealed_key"]
@@ -489,6 +490,7 @@ def _numbered(key: int, where: str, version: str, size: int | None, n_pages: int
 _REVIVED = {each.__name__: each for each in (_revive, _row, _line, _inline, _numbered)}
 _OPENED: dict[tuple[str, str], Any] = {(each.__module__, each.__qualname__): each for each in PARTS}
 _OPENED |= {(__name__, name): revived for name, revived in _REVIVED.items()}
+_OPENED[stored.__module__, stored.__qualname__] = stored
 """What a pickled reference may name."""
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from dqlab.documents.pattern import MAGIC, parse
 from dqlab.documents.places import local_path, stamp_of
+from dqlab.documents.storage import located
 from dqlab.errors import BadOption, DqlabError, ExtraMissing, FolderUnreadable, NoFiles, in_words
 
 __all__ = ["Files", "ListedFile"]
@@ -36,6 +37,8 @@ class Files:
         beside the documents in them.
     form : str
         What they hold, for errors.
+    storage : str
+        The name of the options that file systems of URLs are opened with.
 
     Raises
     ------
@@ -49,8 +52,8 @@ class Files:
         The file system behind a URL is not installed.
     """
 
-    def __init__(self, given: Any, form: str) -> None:
-        self._form = form
+    def __init__(self, given: Any, form: str, storage: str = "") -> None:
+        self._form, self._storage = form, storage
         self._one = one = isinstance(given, str | os.PathLike)
         if not one and (isinstance(given, bytes) or not isinstance(given, Iterable)):
             problem = "is not a path, a pattern, or a list of them. Nothing was listed."
@@ -87,12 +90,13 @@ class Files:
                 return
         if MAGIC.search(text) is None and (local is None or not Path(local).is_dir()):
             try:
-                version = stamp_of(local or text).version
+                where = local or located(text, self._storage)
+                version = stamp_of(where).version
             except FileNotFoundError:
                 raise NoFiles(pattern=text, hint="a relative path starts at the current directory") from None
-            yield ListedFile(self._name(text), local or text, version)
+            yield ListedFile(self._name(text), where, version)
             return
-        folder, below = parse(text)
+        folder, below = parse(text, self._storage)
         if not folder.exists():
             raise NoFiles(pattern=text, hint=f"there is no folder {folder.where!r}")
         for found in below.walk(folder):

@@ -27,6 +27,7 @@ from dqlab.documents.forward import Forward, Piece
 from dqlab.documents.kept_open import KeptOpen
 from dqlab.documents.parts import Line
 from dqlab.documents.places import local_path, open_binary
+from dqlab.documents.storage import place_of
 from dqlab.errors import ColumnRepeated, DocumentChanged, DqlabError, FileUnreadable, RecordInvalid, in_words
 
 __all__ = ["Header", "Record", "cell", "header_of", "open_lines", "raw", "records", "row", "values_of", "version_of"]
@@ -89,7 +90,7 @@ def row(where: str, version: str, key: Any, part: Line) -> dict[str, Any]:
 
 def cell(where: str, version: str, key: Any, part: Line, column: Any) -> Any:
     """Return one value of a record; errors as `row`, and `ColumnNotFound`."""
-    place = where, part.offset, version, part.form
+    place = place_of(where), part.offset, version, part.form
     if getattr(_last, "place", None) != place:
         _last.values, _last.place = _parsed(where, version, key, part), place
     values: dict[str, Any] = _last.values
@@ -106,7 +107,7 @@ def raw(where: str, version: str, key: Any, part: Line) -> bytes:
     """Return a record's bytes, without the line end; errors as `row`, but for `RecordInvalid`."""
     now = "unknown"
     for again in (False, True):
-        file = _FILES.get((where, part.form), partial(_LinesFile, where, part.form))
+        file = _FILES.get((place_of(where), part.form), partial(_LinesFile, where, part.form))
         try:
             found = file.read(part.offset, part.length)
         except FileUnreadable:
@@ -117,13 +118,14 @@ def raw(where: str, version: str, key: Any, part: Line) -> bytes:
             if len(found) == part.length and (not version or now == version):
                 return found
         # It may have been replaced, or have grown, since it was opened here.
-        _FILES.forget((where, part.form))
+        _FILES.forget((place_of(where), part.form))
     raise DocumentChanged(document=key, was=version, now=now)
 
 
 def _parsed(where: str, version: str, key: Any, part: Line) -> dict[str, Any]:
     found = raw(where, version, key, part)
-    names = _FILES.get((where, part.form), partial(_LinesFile, where, part.form)).header.names if part.form else ()
+    opened = partial(_LinesFile, where, part.form)
+    names = _FILES.get((place_of(where), part.form), opened).header.names if part.form else ()
     try:
         return values_of(found, names, part.form)
     except _Invalid as error:

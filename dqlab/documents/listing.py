@@ -7,7 +7,7 @@ no contents; the sources provide them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from operator import index as as_index
@@ -18,9 +18,11 @@ from dqlab.documents.document import Document
 from dqlab.documents.frames import FrameRows, rows_of_dask, rows_of_frame, rows_of_hf
 from dqlab.documents.parquet import ParquetRows
 from dqlab.documents.pattern import parse
+from dqlab.documents.probing import Probed, ProbingLab, counted, lacks_pages
 from dqlab.documents.records import Records, csv_form
 from dqlab.documents.reference import is_pdf
 from dqlab.documents.sources import Given, Glob, Source, Window, stdlib
+from dqlab.documents.storage import check_options
 from dqlab.documents.unpacked import Unpacked
 from dqlab.errors import BadOption, DqlabError, LengthUnknown, in_words
 
@@ -41,6 +43,11 @@ class Documents:
     key : callable or None
         From an element to the key of its document, a string. None: the path or URL as given, with
         "/" between its parts. Keys may repeat; results are told apart by their position.
+    storage_options : dict, str or None
+        What the file systems behind URLs are opened with, here and where functions run, such as
+        ``{"endpoint_url": "https://minio.example.org", "key": "env:MINIO_KEY", "secret": "env:MINIO_SECRET"}``. They
+        travel with each reference, and are kept in the run's queue. Secrets are looked up where a document is opened:
+        "env:NAME" in the environment, "config:NAME" in Dask's config; a string instead of a dict names a section there.
 
     Notes
     -----
@@ -50,7 +57,11 @@ class Documents:
     Raises
     ------
     BadOption
-        Neither iterable nor callable, or a single path.
+        Neither iterable nor callable, or a single path; or `storage_options` has more than text, numbers and booleans.
+    StorageRefused
+        A secret itself is among `storage_options`.
+    StorageUnset
+        When a document is opened, or listed: what `storage_options` name is not set there.
     NotADocument
         While iterating: an element is something else.
     DocumentsUsedUp
@@ -61,9 +72,13 @@ class Documents:
     _source: Source
 
     def __init__(
-        self, iterable: Iterable[Any] | Callable[[], Iterable[Any]], key: Callable[[Any], str] | None = None
+        self,
+        iterable: Iterable[Any] | Callable[[], Iterable[Any]],
+        key: Callable[[Any], str] | None = None,
+        *,
+        storage_options: Mapping[str, Any] | str | None = None,
     ) -> None:
-        self._source = Given(iterable, key)
+        self._source = Given(iterable, key, check_options(storage_options))
 
     @classmethod
     def stdlib(cls) -> Documents:
@@ -85,7 +100,9 @@ class Documents:
         return cls._of(stdlib())
 
     @classmethod
-    def from_glob(cls, pattern: str | os.PathLike[str]) -> Documents:
+    def from_glob(
+        cls, pattern: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | str | None = None
+    ) -> Documents:
         """List the files that match a pattern, in the order of their keys.
 
         Parameters
@@ -94,6 +111,8 @@ class Documents:
             A local path or an fsspec URL ("s3://bucket/**/*.pdf"). ``*``, ``?`` and ``[...]`` match
             within one name, ``**`` any number of folders; names that begin with a dot only match
             when the pattern has the dot. Links are followed.
+        storage_options : dict, str or None
+            As for `Documents`.
 
         Returns
         -------
@@ -119,12 +138,19 @@ class Documents:
         if not isinstance(pattern, str | os.PathLike):
             raise BadOption(option="pattern", value=pattern, problem=_NOT_A_PATTERN)
         text = os.fspath(pattern)
+        storage = check_options(storage_options)
         with _listable("pattern", text):
-            folder, below = parse(text)
+            folder, below = parse(text, storage)
             return cls._of(Glob(folder, below, f"Documents.from_glob({text!r})"))
 
     @classmethod
-    def from_archive(cls, archive: str | os.PathLike[str], pattern: str = "**") -> Documents:
+    def from_archive(
+        cls,
+        archive: str | os.PathLike[str],
+        pattern: str = "**",
+        *,
+        storage_options: Mapping[str, Any] | str | None = None,
+    ) -> Documents:
         """List the members of an archive that match a pattern, in the order in which they are packed.
 
         Parameters
@@ -134,6 +160,8 @@ class Documents:
             local path or an fsspec URL. With wildcards, as for `from_glob`: all archives that match.
         pattern : str
             What matches the names of members, as for `from_glob`; default: all.
+        storage_options : dict, str or None
+            As for `Documents`.
 
         Returns
         -------
@@ -167,8 +195,9 @@ class Documents:
         >>> pages = dq.Documents.from_archive("dump.zip", "**/*.html")  # doctest: +SKIP
         >>> run = lab.map(lambda page: len(page.html().split()), pages)  # doctest: +SKIP
         """
+        storage = check_options(storage_options)
         with _listable("archive", archive):
-            return cls._of(Unpacked(archive, pattern))
+            return cls._of(Unpacked(archive, pattern, storage))
 
     # --- Other listings made of this one; each is lazy, and lists this one again when it is listed.
 
@@ -272,8 +301,50 @@ class Documents:
         """
         return self._of(Split(self._source, pages))
 
+    def probe(self, lab: ProbingLab) -> Documents:
+        """Count the pages of PDFs on the consumers, and return a listing that knows them.
+
+        Parameters
+        ----------
+        lab : Lab or QueuePool
+            Where they are counted, in a run whose name begins with "count-pages-". It shows its progress, and stays
+            where the lab keeps its runs: in the store, if there is one. The same listing again takes what was counted,
+            unless a file was added, changed or removed since.
+
+        Returns
+        -------
+        Documents
+            The same documents. PDFs that cannot be opened stay without pages, and fail when they are read.
+
+        Raises
+        ------
+        LengthUnknown
+            They come from an iterator, which counting would use up.
+        KeyboardInterrupt
+            Ctrl-C stops waiting; the run goes on, and probing again waits for the rest.
+
+        Examples
+        --------
+        >>> pdfs = dq.Documents.from_glob("papers/**/*.pdf").probe(lab)  # doctest: +SKIP
+        >>> long = pdfs.where("pages > 100").longest_first()  # doctest: +SKIP
+        """
+        if not self.repeats:
+            raise LengthUnknown()
+        unknown = self._of(Where(self._source, lacks_pages))
+        first = next(iter(unknown), None)
+        # The label of a list is that of any other list.
+        pages = {} if first is None else counted(lab, unknown, f"{self._source.label}\0{first.where}")
+        return self._of(Probed(self._source, pages))
+
     @classmethod
-    def from_parquet(cls, files: Any, key: str | None = None, columns: Iterable[str] | None = None) -> Documents:
+    def from_parquet(
+        cls,
+        files: Any,
+        key: str | None = None,
+        columns: Iterable[str] | None = None,
+        *,
+        storage_options: Mapping[str, Any] | str | None = None,
+    ) -> Documents:
         """List the rows of Parquet files, each a document.
 
         Here only footers and the column with the keys are read, while the listing is iterated. Functions read values
@@ -289,6 +360,8 @@ class Documents:
             position in it, from 0, such as "papers.parquet:17".
         columns : iterable of str or None
             The columns that rows have, in the file's order. None: all of them.
+        storage_options : dict, str or None
+            As for `Documents`.
 
         Returns
         -------
@@ -322,7 +395,7 @@ class Documents:
         [('a', 1), ('b', 2)]
         >>> os.remove("papers.parquet")
         """
-        return cls._of(ParquetRows(files, key, columns))
+        return cls._of(ParquetRows(files, key, columns, check_options(storage_options)))
 
     @classmethod
     def from_frame(cls, frame: Any, key: Any = None, columns: Iterable[Any] | None = None) -> Documents:
@@ -425,7 +498,9 @@ class Documents:
         return cls._of(rows_of_hf(dataset, key, columns))
 
     @classmethod
-    def from_jsonl(cls, files: Any, key: str | None = None) -> Documents:
+    def from_jsonl(
+        cls, files: Any, key: str | None = None, *, storage_options: Mapping[str, Any] | str | None = None
+    ) -> Documents:
         r"""List the lines of files with one JSON object a line, each a document.
 
         Files are read to their end here, while the listing is iterated; compressed ones (gzip, bzip2, xz, by their
@@ -438,6 +513,8 @@ class Documents:
         key : str or None
             The name whose values are the keys, texts or whole numbers, none of them twice. None: keys are the file and
             the record's position in it, from 0, such as "notes.jsonl:17", and no line is parsed here.
+        storage_options : dict, str or None
+            As for `Documents`.
 
         Returns
         -------
@@ -464,11 +541,17 @@ class Documents:
         [('b', 2, '{"id": "b", "n": 2}')]
         >>> Path("notes.jsonl").unlink()
         """
-        return cls._of(Records(files, key, "", "from_jsonl"))
+        return cls._of(Records(files, key, "", "from_jsonl", check_options(storage_options)))
 
     @classmethod
     def from_csv(
-        cls, files: Any, key: str | None = None, *, delimiter: str = ",", encoding: str = "utf-8"
+        cls,
+        files: Any,
+        key: str | None = None,
+        *,
+        delimiter: str = ",",
+        encoding: str = "utf-8",
+        storage_options: Mapping[str, Any] | str | None = None,
     ) -> Documents:
         r"""List the rows of CSV files whose first line has the names of the columns, each a document.
 
@@ -480,6 +563,8 @@ class Documents:
             What stands between cells, one character.
         encoding : str
             Any in which a line ends with the byte 10: not UTF-16 or UTF-32.
+        storage_options : dict, str or None
+            As for `Documents`.
 
         Returns
         -------
@@ -500,7 +585,7 @@ class Documents:
         {'id': 'a', 'title': 'On "trees",\nabridged'}
         >>> Path("papers.csv").unlink()
         """
-        return cls._of(Records(files, key, csv_form(delimiter, encoding), "from_csv"))
+        return cls._of(Records(files, key, csv_form(delimiter, encoding), "from_csv", check_options(storage_options)))
 
     @classmethod
     def _of(cls, source: Source) -> Documents:
@@ -601,7 +686,7 @@ def parsed_natively(documents: Any) -> bool:
     first = None
     if isinstance(documents, Documents):
         source = documents._source
-        while isinstance(source, Sample | LongestFirst | Split):
+        while isinstance(source, Sample | LongestFirst | Split | Probed):
             source = source.source
         with suppress(DqlabError, OSError, LookupError):  # iterating raises it again
             first = Documents._of(source)[0] if documents.repeats else None

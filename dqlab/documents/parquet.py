@@ -39,13 +39,15 @@ class ParquetRows:
         The column with the keys.
     columns : iterable of str or None
         What rows have; None for all.
+    storage : str
+        The name of options of file systems.
     """
 
     repeats = True
 
-    def __init__(self, files: Any, key: Any, columns: Any) -> None:
+    def __init__(self, files: Any, key: Any, columns: Any, storage: str = "") -> None:
         self._key, self._columns = key, chosen(columns)
-        self._files = Files(files, "Parquet")
+        self._files = Files(files, "Parquet", storage)
         words = [self._files.label]
         words += [f"key={key!r}"] if key is not None else []
         words += [f"columns={self._columns!r}"] if self._columns is not None else []

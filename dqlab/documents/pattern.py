@@ -111,8 +111,10 @@ class Pattern:
         return reached
 
 
-def parse(text: str) -> tuple[Folder, Pattern]:
+def parse(text: str, storage: str = "") -> tuple[Folder, Pattern]:
     """Split a path or URL with wildcards into the folder before the first of them and the rest.
+
+    `storage` is the name of the options that a URL's file system is opened with.
 
     Raises
     ------
@@ -130,8 +132,8 @@ def parse(text: str) -> tuple[Folder, Pattern]:
         chain_at = text.find("::", path_at)
         url, rest = (text, "") if chain_at < 0 else (text[:chain_at], text[chain_at:])
         head, tail = _split(url[path_at:])
-        folder = RemoteFolder(url[:path_at] + head, rest)
-        whole = RemoteFolder(url, rest)
+        folder = RemoteFolder(url[:path_at] + head, rest, storage)
+        whole = RemoteFolder(url, rest, storage)
     if MAGIC.search(tail) is None and whole.exists():
         problem = f"that is a folder. Use {text.rstrip('/') + '/**'!r} for all files in it."
         raise BadOption(option="pattern", value=text, problem=problem)

@@ -28,13 +28,21 @@ from dqlab.errors import (
     in_words,
 )
 
-__all__ = ["Page", "count_pages", "pages"]
+__all__ = ["Page", "count_pages", "note_page", "pages"]
 
 T = TypeVar("T")
 POINTS = 72
 """A PDF measures in points, this many an inch."""
 _lock = threading.RLock()
 """Held around every call of PDFium. Garbage is collected between such calls, in whichever thread, and closes files."""
+
+
+def _unnoted(number: int) -> None:
+    """Note nothing."""
+
+
+note_page: Callable[[int], object] = _unnoted
+"""Notes the page that PDFium is given, and 0 after that. Set by a process that may die of it."""
 
 
 class Page:
@@ -141,11 +149,13 @@ class _Pdf:
         """Return what a function makes of a page, which is closed then."""
         with _lock:
             try:
+                note_page(number)
                 page = self._document[number - 1]
                 try:
                     return do(page)
                 finally:
                     page.close()
+                    note_page(0)
             except DqlabError:
                 raise
             except Exception as error:

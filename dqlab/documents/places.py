@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 from dqlab.documents.names import in_order
+from dqlab.documents.storage import located, redacted, resolved, storage_of
 
 __all__ = [
     "UNKNOWN",
@@ -108,8 +109,9 @@ def open_binary(where: str) -> BinaryIO:
     path = local_path(where)
     if path is not None:
         return Path(path).open("rb")
-    system, path = remote(where)
-    stream = cast(BinaryIO, system.open(path, "rb"))
+    with redacted(where):
+        system, path = remote(where)
+        stream = cast(BinaryIO, system.open(path, "rb"))
     if not system.cachable:
         # An archive closes itself, and its members, when it is no longer referenced: the stream keeps a reference.
         weakref.finalize(stream, _let_go, system)
@@ -121,8 +123,9 @@ def stamp_of(where: str) -> Stamp:
     path = local_path(where)
     if path is not None:
         return local_stamp(Path(path).stat())
-    system, path = remote(where)
-    return _remote_stamp(system.info(path))
+    with redacted(where):
+        system, path = remote(where)
+        return _remote_stamp(system.info(path))
 
 
 class LocalFolder:
@@ -170,26 +173,32 @@ class RemoteFolder:
         Its URL, up to the first "::" that follows the path.
     rest : str
         What follows the path in a chained URL, from its "::" on.
+    storage : str
+        The name of the options that its file system is opened with.
     """
 
-    def __init__(self, url: str, rest: str = "") -> None:
-        self._url, self._rest = url, rest
-        self._system, self._path = remote(url + rest)
+    def __init__(self, url: str, rest: str = "", storage: str = "") -> None:
+        self._url, self._rest, self._storage = url, rest, storage
+        with redacted(self.where):
+            self._system, self._path = remote(self.where)
 
     @property
     def where(self) -> str:
         """The whole URL."""
-        return self._url + self._rest
+        return located(self._url + self._rest, self._storage)
 
     def exists(self) -> bool:
         """Whether it exists and is a folder; asks the store, not a cache."""
-        self._system.invalidate_cache()
-        return bool(self._system.isdir(self._path))
+        with redacted(self.where):
+            self._system.invalidate_cache()
+            return bool(self._system.isdir(self._path))
 
     def entries(self) -> Iterator[FolderEntry]:
         """Return files and folders, with one listing of the store."""
         found = []
-        for info in self._system.ls(self._path, detail=True):
+        with redacted(self.where):
+            listed = self._system.ls(self._path, detail=True)
+        for info in listed:
             path = info["name"].rstrip("/")
             # Object stores list the empty object that marks a folder inside the folder itself.
             if path != self._path.rstrip("/"):
@@ -207,7 +216,7 @@ class RemoteFolder:
 
     def at(self, path: str) -> str:
         """Return the URL of a file below."""
-        return _join(self._url, path) + self._rest
+        return located(_join(self._url, path) + self._rest, self._storage)
 
 
 def _join(url: str, path: str) -> str:
@@ -260,5 +269,10 @@ def remote(url: str) -> tuple[Any, str]:
     """Return the file system behind a URL, and the path there."""
     import fsspec.core  # only here: local documents do not need it
 
-    system, path = fsspec.core.url_to_fs(url)
+    storage = storage_of(url)
+    if not storage:
+        system, path = fsspec.core.url_to_fs(url)
+        return system, path
+    # A string of its own class would be asked for its options again, and is no text to compiled code.
+    system, path = fsspec.core.url_to_fs(str(url), **resolved(storage))
     return system, path

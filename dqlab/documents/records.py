@@ -37,13 +37,15 @@ class Records:
         As in `Line`.
     label : str
         The name of the constructor.
+    storage : str
+        The name of options of file systems.
     """
 
     repeats = True
 
-    def __init__(self, files: Any, key: Any, form: str, label: str) -> None:
+    def __init__(self, files: Any, key: Any, form: str, label: str, storage: str = "") -> None:
         self._key, self._form = key, form
-        self._files = Files(files, "CSV" if form else "JSON lines")
+        self._files = Files(files, "CSV" if form else "JSON lines", storage)
         words = [self._files.label, *([] if key is None else [f"key={key!r}"])]
         self.label = f"Documents.{label}({', '.join(words)})"
         assert self._files.first is not None, "or it had raised NoFiles"

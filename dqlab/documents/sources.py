@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from dqlab.documents.document import LINES_PER_PAGE, Document
 from dqlab.documents.pattern import FoundFile, Pattern
 from dqlab.documents.places import UNKNOWN, Folder, LocalFolder, Stamp, local_path, stamp_of
+from dqlab.documents.storage import located
 from dqlab.errors import BadOption, DocumentsUsedUp, FolderNotFound, NotADocument
 
 __all__ = ["Given", "Glob", "Look", "Source", "Window", "stdlib"]
@@ -134,6 +135,8 @@ class Given:
         Yields the elements; a callable is called again for each pass.
     key : callable or None
         From an element to its key.
+    storage : str
+        The name of the options that file systems of URLs are opened with.
 
     Raises
     ------
@@ -141,14 +144,14 @@ class Given:
         Neither iterable nor callable, or a single path.
     """
 
-    def __init__(self, iterable: Any, key: Callable[[Any], object] | None) -> None:
+    def __init__(self, iterable: Any, key: Callable[[Any], object] | None, storage: str = "") -> None:
         if isinstance(iterable, str | bytes | os.PathLike | Document):
             problem = "one document is not a listing. Pass a list, or use Documents.from_glob(pattern)."
             raise BadOption(option="iterable", value=iterable, problem=problem)
         if not isinstance(iterable, Iterable) and not callable(iterable):
             problem = f"a {type(iterable).__name__} cannot be iterated. Pass paths, URLs or documents."
             raise BadOption(option="iterable", value=iterable, problem=problem)
-        self._iterable, self._key = iterable, key
+        self._iterable, self._key, self._storage = iterable, key, storage
         self.repeats = not isinstance(iterable, Iterator)
         self._used_up = False
 
@@ -169,7 +172,7 @@ class Given:
         return (partial(self._look, position, element) for position, element in enumerate(elements))
 
     def _look(self, position: int, element: Any) -> Document:
-        document = _document(element, position)
+        document = _document(element, position, self._storage)
         if self._key is None:
             return document
         key = self._key(element)
@@ -179,15 +182,16 @@ class Given:
         return replace(document, key=key)
 
 
-def _document(element: Any, position: int) -> Document:
+def _document(element: Any, position: int, storage: str) -> Document:
     if isinstance(element, Document):
         return element
     place = os.fspath(element) if isinstance(element, str | os.PathLike) else None
     if not isinstance(place, str):
         raise NotADocument(position=position, type=type(element).__name__)
     path = local_path(place)
-    version, size = _stamp(place)
-    return Document(place if path is None else place.replace(os.sep, "/"), version, path or place, size)
+    where = located(place, storage) if path is None else path
+    version, size = _stamp(where)
+    return Document(place if path is None else place.replace(os.sep, "/"), version, where, size)
 
 
 def _stamp(place: str) -> Stamp:

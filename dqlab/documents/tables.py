@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from dqlab.documents.forward import Forward, Piece
 from dqlab.documents.kept_open import KeptOpen
 from dqlab.documents.parts import Row
 from dqlab.documents.places import local_path, open_binary, stamp_of
+from dqlab.documents.storage import place_of
 from dqlab.errors import DocumentChanged, ExtraMissing, FileUnreadable, in_words
 
 __all__ = ["ParquetTable", "cell", "row", "version_of"]
@@ -62,7 +63,7 @@ def _cell(where: str, version: str, part: Row, column: Any) -> Any:
     group, at, columns = part
     last = _last
     # Nearly every document lies in the row group of the one before.
-    if last.is_of(where, version, group, columns) and column in last.names:
+    if last.is_of(place_of(where), version, group, columns) and column in last.names:
         return last.value(at, column)
     table = _table(where, version)
     chosen = table.chosen(columns)
@@ -193,7 +194,7 @@ def _table(where: str, version: str) -> ParquetTable:
         _check(where, version)
         return table
 
-    return _TABLES.get((where, version), opened)
+    return _TABLES.get((place_of(where), version), opened)
 
 
 def _check(where: str, version: str) -> None:
@@ -208,7 +209,7 @@ def _batches(table: ParquetTable, version: str, part: Row, asked: tuple[str, ...
 
     All that were chosen; if none were, those that functions have asked for so far, which is known after a few rows.
     """
-    place = (table.where, version, part.group, part.columns)
+    place = (place_of(table.where), version, part.group, part.columns)
     names = tuple(table.chosen(part.columns)) if part.columns else asked
     batches = _GROUPS.get(place, lambda: _Batches(table, version, part, names))
     while not batches.names.issuperset(asked):
@@ -222,7 +223,7 @@ class _Batches:
     """Some columns of one row group, as far as they are decoded."""
 
     def __init__(self, table: ParquetTable | None, version: str, part: Row, names: Sequence[str] = ()) -> None:
-        self.where, self.version = "" if table is None else table.where, version
+        self.place, self.version = "" if table is None else place_of(table.where), version
         self.group, _, self.columns = part
         self.names = frozenset(names)
         self.order = list(names)
@@ -230,9 +231,9 @@ class _Batches:
         self._forward: Forward[_Batch] = Forward(partial(_decode, table, version, self.group, self.order), GROUP_BYTES)
         self._piece: Piece[_Batch] | None = None
 
-    def is_of(self, where: str, version: str, group: int, columns: int) -> bool:
+    def is_of(self, place: Hashable, version: str, group: int, columns: int) -> bool:
         """Return whether a row with these columns is one of these."""
-        return self.group == group and self.version == version and self.where == where and self.columns == columns
+        return self.group == group and self.version == version and self.place == place and self.columns == columns
 
     def value(self, index: int, name: str) -> Any:
         """Return the value of a row, by its place in the group."""

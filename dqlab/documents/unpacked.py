@@ -28,6 +28,8 @@ class Unpacked:
         One archive, or a pattern of archives: a path or an fsspec URL.
     pattern : str
         What matches members.
+    storage : str
+        The name of options of file systems.
 
     Raises
     ------
@@ -41,7 +43,7 @@ class Unpacked:
 
     repeats = True
 
-    def __init__(self, archive: str | os.PathLike[str], pattern: str) -> None:
+    def __init__(self, archive: str | os.PathLike[str], pattern: str, storage: str = "") -> None:
         if not isinstance(archive, str | os.PathLike) or not isinstance(os.fspath(archive), str):
             raise BadOption(option="archive", value=archive, problem="is not a path or URL of an archive.")
         if not isinstance(pattern, str) or not pattern:
@@ -49,7 +51,7 @@ class Unpacked:
         self._archive, self._text = os.fspath(archive), pattern
         self._pattern = Pattern(pattern)
         self._several = MAGIC.search(self._archive) is not None
-        self._folder, self._archives = _parsed(self._archive)
+        self._folder, self._archives = _parsed(self._archive, storage)
         self._check()
 
     @property
@@ -82,9 +84,9 @@ class Unpacked:
             raise ArchiveNotFound(archive=self._archive)
 
 
-def _parsed(archive: str) -> tuple[Folder, Pattern]:
+def _parsed(archive: str, storage: str) -> tuple[Folder, Pattern]:
     try:
-        return parse(archive)
+        return parse(archive, storage)
     except BadOption as error:
         if "folder" in str(error.problem):
             problem = "that is a folder. Use Documents.from_glob for the files in it."

@@ -24,10 +24,11 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
+    │                                    StorageUnset
     └── UsageError ── BadName · BadOption · UnknownOption · RunsInFlight · QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
                     DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
-                    ExtraMissing · NoBatchSystem · ClusterClosed
+                    ExtraMissing · NoBatchSystem · ClusterClosed · StorageRefused
 """
 
 from __future__ import annotations
@@ -120,6 +121,8 @@ __all__ = [
     "RunStalled",
     "RunsInFlight",
     "SchedulerGone",
+    "StorageRefused",
+    "StorageUnset",
     "StoreFailed",
     "StoreNotShared",
     "SubmissionIncomplete",
@@ -694,6 +697,12 @@ class KeysRepeat(DocumentError):
     )
 
 
+class StorageUnset(DocumentError):
+    """What `storage_options` name is not set where a document is opened."""
+
+    text = "{what} is not set {where}. Nothing was read there, and no result is lost. {hint}, then retry."
+
+
 class NoFiles(DocumentError):
     """No file matches, so there is nothing to read columns from."""
 
@@ -946,6 +955,16 @@ class ExtraMissing(UsageError, ImportError):
     text = (
         "{what} need {missing}, which is not installed in {python}. Nothing was read or submitted. Install it there, "
         "and in the Python of jobs and workers: pip install {install}"
+    )
+
+
+class StorageRefused(UsageError):
+    """A secret is among the options of a file system, which travel with a run and stay in its queue's log."""
+
+    text = (
+        "storage_options[{name!r}] holds a secret, and options are kept in the log of a queue. Nothing was listed. Set "
+        "the secret in the environment of workers and of this notebook, and name its variable: "
+        "storage_options={{{name!r}: 'env:{variable}'}}; or name an entry of Dask's config: 'config:NAME'."
     )
 
 

@@ -41,6 +41,7 @@ __all__ = [
     "Streams",
     "check_errors",
     "check_readable",
+    "frame_of_pairs",
     "open_settlements",
 ]
 
@@ -361,31 +362,13 @@ class Results(Sequence[Any], StaysHere):
         ImportError
             pandas is not installed (it is in the extra ``lab``).
         """
-        import pandas as pd
+        return frame_of_pairs(self._pairs(), len(self), None if self._instead is None else self._instead.is_one)
 
-        keys, values = [], []
-        with shown(f"reading {many(len(self), 'result')}") as wait:
-            for key, value in self._pairs():
-                keys.append(key)
-                values.append(value)
-                if len(keys) % SAID_EVERY == 0:
-                    wait.step(f"{len(keys):,} read")
-        index = index_of(keys)
-        failed = [self._instead is not None and self._instead.is_one(value) for value in values]
-        reasons = [str(value) if bad else None for value, bad in zip(values, failed, strict=True)]
-        told = [{} if bad or value is None else value for value, bad in zip(values, failed, strict=True)]
-        if all(isinstance(value, dict) for value in told) and any(isinstance(value, dict) for value in values):
-            frame: pd.DataFrame = frame_of(told, index)
-            if any(failed):
-                name = "error"
-                while name in frame:  # a column of the results stays what it is
-                    name = f"dqlab_{name}"
-                frame[name] = pd.Series(reasons, index, dtype=object)
-            return frame
-        column = pd.Series(values, index=index, name="value", dtype=object)
-        with suppress(UnicodeEncodeError):  # text that is not valid Unicode stays an object
-            column = column.infer_objects()
-        return column.to_frame()
+    def replaced_keys(self) -> Iterator[tuple[Any, Any]]:
+        """Yield the key of each value, and what replaces the value, or None."""
+        for stretch in self._read(0, len(self)):
+            for key, value in stretch.items():
+                yield key, value if self._instead is not None and self._instead.is_one(value) else None
 
     # --- fetching ---------------------------------------------------------------------------
 
@@ -446,6 +429,37 @@ class Results(Sequence[Any], StaysHere):
         meta = {"run": self._run, "lo": self._ordinal(at), "hi": self._ordinal(stop - 1) + 1}
         answers = await asyncio.gather(*(self._handle.ask(at, "page", meta) for at in range(len(self._handle.refs))))
         return [part for _, parts in answers for part in parts]
+
+
+def frame_of_pairs(
+    pairs: Iterable[tuple[Any, Any]], count: int, replaced: Callable[[Any], bool] | None
+) -> pd.DataFrame:
+    """Return a DataFrame of (key, value); `replaced` tells values that replace a result. See `Results.to_frame`."""
+    import pandas as pd
+
+    keys, values = [], []
+    with shown(f"reading {many(count, 'result')}") as wait:
+        for key, value in pairs:
+            keys.append(key)
+            values.append(value)
+            if len(keys) % SAID_EVERY == 0:
+                wait.step(f"{len(keys):,} read")
+    index = index_of(keys)
+    failed = [replaced is not None and replaced(value) for value in values]
+    reasons = [str(value) if bad else None for value, bad in zip(values, failed, strict=True)]
+    told = [{} if bad or value is None else value for value, bad in zip(values, failed, strict=True)]
+    if all(isinstance(value, dict) for value in told) and any(isinstance(value, dict) for value in values):
+        frame: pd.DataFrame = frame_of(told, index)
+        if any(failed):
+            name = "error"
+            while name in frame:  # a column of the results stays what it is
+                name = f"dqlab_{name}"
+            frame[name] = pd.Series(reasons, index, dtype=object)
+        return frame
+    column = pd.Series(values, index=index, name="value", dtype=object)
+    with suppress(UnicodeEncodeError):  # text that is not valid Unicode stays an object
+        column = column.infer_objects()
+    return column.to_frame()
 
 
 def _join(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, overload
 
 from dqlab.cluster.consumer.running.isolation import isolation
 from dqlab.cluster.transport import run_orders
@@ -58,6 +58,7 @@ from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.lost import CancelledDocument, Lost, LostDocument, repeats, why_empty
 from dqlab.runs.marks import mark, pausing
+from dqlab.runs.merged import MergedResults, check_merge
 from dqlab.runs.results import InPlace, Keys, Results, Streams, check_errors
 from dqlab.runs.staying import StaysHere
 from dqlab.runs.submit.mapping import Submitter
@@ -626,10 +627,30 @@ class Run(HasWidget, StaysHere):
         except CallTimeout:
             return False
 
+    @overload
+    def results(
+        self,
+        errors: Literal["raise", "skip", "return"] = ...,
+        timeout: float | str | None = ...,
+        *,
+        merge: None = ...,
+    ) -> Results: ...
+    @overload
+    def results(
+        self,
+        errors: Literal["raise", "skip", "return"] = ...,
+        timeout: float | str | None = ...,
+        *,
+        merge: Callable[[list[Any]], Any],
+    ) -> MergedResults: ...
     @checks_keywords
     def results(
-        self, errors: Literal["raise", "skip", "return"] = "raise", timeout: float | str | None = None
-    ) -> Results:
+        self,
+        errors: Literal["raise", "skip", "return"] = "raise",
+        timeout: float | str | None = None,
+        *,
+        merge: Callable[[list[Any]], Any] | None = None,
+    ) -> Results | MergedResults:
         """Wait for the run, then return its values in document order.
 
         Parameters
@@ -641,20 +662,38 @@ class Run(HasWidget, StaysHere):
             its place.
         timeout : float or str, optional
             As in `wait`.
+        merge : callable, optional
+            Puts documents together again that `Documents.split` has cut: it gets a list, the values of a document's
+            parts in the order of its pages, and returns the value of the document. Of a document that was not split
+            the list has one value. A document with a part without a result is treated as `errors` has it, as a whole.
 
         Returns
         -------
-        Results
-            A lazy sequence; holds one page.
+        Results, or MergedResults with `merge`
+            A lazy sequence; holds one page. With `merge`, a value for each document, whose keys are those of the
+            documents; all keys are read first.
 
         Raises
         ------
         RunFailed, RunCancelled, DocumentsLost, ResultsMissing
             Some documents have no result, and `errors` is "raise".
+        BadOption
+            `merge` cannot be called.
+
+        Examples
+        --------
+        >>> run = lab.map(lambda part: [len(page.text()) for page in part.pages()], pdfs.split(40))  # doctest: +SKIP
+        >>> lengths = dict(run.results(merge=lambda parts: sum(parts, [])).items())  # doctest: +SKIP
         """
         check_errors(errors, "skip")
+        check_merge(merge)
         with self._interruptible(), shown(self):
-            return self._results(errors, Deadline(seconds_or_none(timeout, name="timeout")))
+            deadline = Deadline(seconds_or_none(timeout, name="timeout"))
+            if merge is None:
+                return self._results(errors, deadline)
+            # Skipped parts are needed too: their documents are not whole.
+            found = self._results("return" if errors == "skip" else errors, deadline)
+            return MergedResults(found, merge, errors)
 
     def _results(self, errors: str, deadline: Deadline) -> Results:
         try:

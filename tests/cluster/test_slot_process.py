@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import psutil
 import pytest
 
+import dqlab as dq
 from dqlab.cluster.consumer.process.slot_process import FRUITLESS, SlotProcess
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin
@@ -27,6 +29,7 @@ from dqlab.failures.classes import Failure
 from dqlab.frame import Frame, Kind, Outcome
 from dqlab.testing import Gate, Tally
 from tests.descriptors import count_descriptors
+from tests.pdfs import make_pdf
 
 pytestmark = pytest.mark.cluster
 
@@ -281,6 +284,45 @@ def test_document_that_crashes_is_named_by_its_key(slot: SlotProcess) -> None:
 
     assert [key for index, _, _, key in sorted(chunk.done)] == [document.key for document in documents]
     assert failures(chunk)[5].key == "né/5.pdf"
+
+
+def test_row_whose_key_is_a_number_can_crash_too(slot: SlotProcess) -> None:
+    """Keys of tables are whole numbers, and what is noted is text."""
+    rows = list(dq.Documents.from_frame(pd.DataFrame({"id": [7, 8], "n": [1, 2]}), key="id"))
+
+    def parse(row: Document) -> int:
+        if row["n"] == 2:
+            os._exit(1)
+        return int(row["n"])
+
+    chunk = run(slot, parse, rows)
+
+    assert results(chunk) == {0: 1}
+    assert failures(chunk)[1].key == "8"
+
+
+def test_page_that_crashes_is_named(slot: SlotProcess, tmp_path: Path) -> None:
+    """A PDF of 1,370 pages crashed: somebody has to know which of them to leave out."""
+    path = tmp_path / "a.pdf"
+    path.write_bytes(make_pdf("one", "two", "three"))
+    document = Document("a.pdf", "", str(path))
+
+    def parse(document: Document) -> None:
+        for page in document.pages():
+            page._pdf.on_page(page.number, lambda _, n=page.number: os.kill(os.getpid(), 9) if n == 2 else None)
+
+    def between(document: Document) -> None:
+        for page in document.pages():
+            page.text()
+        os.kill(os.getpid(), 9)
+
+    [inside] = failures(run(slot, parse, [document])).values()
+    [behind] = failures(run(slot, between, [document])).values()
+
+    assert "(SIGKILL)" in inside.message
+    assert "at page 2 of 'a.pdf'" in inside.message
+    assert inside.key == "a.pdf"
+    assert "at page" not in behind.message
 
 
 def test_what_cannot_be_opened_fails_one_message(slot: SlotProcess) -> None:

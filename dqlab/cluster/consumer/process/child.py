@@ -24,7 +24,7 @@ from dqlab.cluster.consumer.running.chunk import Done
 from dqlab.cluster.consumer.running.execution import Origin, Work, end_if_forked, fail_all, run_calls
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.transport.wire import unpack
-from dqlab.documents import Document
+from dqlab.documents import Document, pdf
 from dqlab.frame import Kind
 
 __all__ = ["Turns", "main"]
@@ -166,10 +166,11 @@ class Turns:
         if self.kind is not Kind.ELEMENT:
             return work
         call, note = work.call, self._words.note
+        pdf.note_page = self._words.note_page
 
         def noted(value: Any) -> Any:
             if type(value) is Document and self.running is not None:
-                note(self.running, value.key)
+                note(self.running, str(value.key))
             return call(value)
 
         return replace(work, call=noted)

@@ -19,7 +19,9 @@ __all__ = ["TURN", "LastWords", "Record", "Records", "Say", "record"]
 
 TURN = struct.Struct("<I")
 _HEAD = struct.Struct("<BBIiQ")
-_KEY = struct.Struct("<IH")
+_KEY = struct.Struct("<IIH")
+"""Turn, page, and how many bytes of a key follow."""
+_PAGE, _PAGE_AT = struct.Struct("<I"), 4
 _KEY_ROOM = 4096
 _STACK_MOST = 64 * 1024
 
@@ -106,15 +108,27 @@ class LastWords:
         """Note a message's key, for it is not known before the message is opened."""
         named = kept(key)
         if len(named) <= _KEY_ROOM - _KEY.size:
-            os.pwrite(self.fd, _KEY.pack(turn, len(named)) + named, 0)
+            os.pwrite(self.fd, _KEY.pack(turn, 0, len(named)) + named, 0)
+
+    def note_page(self, number: int) -> None:
+        """Note which page of the message's document native code is at; 0: none."""
+        os.pwrite(self.fd, _PAGE.pack(number), _PAGE_AT)
 
     def key(self, turn: int) -> str | None:
         """Return a message's key, if it was noted and no later one was."""
         noted = os.pread(self.fd, _KEY_ROOM, 0)
         if len(noted) < _KEY.size:
             return None
-        of, length = _KEY.unpack_from(noted)
+        of, _, length = _KEY.unpack_from(noted)
         return restored(noted[_KEY.size : _KEY.size + length]) if turn and of == turn else None
+
+    def page(self, turn: int) -> int:
+        """Return the page of a message's document that native code was at; 0: none that is known."""
+        noted = os.pread(self.fd, _KEY.size, 0)
+        if len(noted) < _KEY.size:
+            return 0
+        of, page, _ = _KEY.unpack(noted)
+        return page if turn and of == turn else 0
 
     def stack(self) -> str:
         """Return where a crash was, as `faulthandler` wrote it; "" when it had no time to."""

@@ -314,7 +314,9 @@ class _Passage:
 
     def _charge(self, child: Child, turn: int, index: int, error: DqlabError, held: float) -> None:
         meta, _ = unpack(self._blob)
-        key = child.words.key(turn)
+        key, page = child.words.key(turn), child.words.page(turn)
+        if page and isinstance(error, ProcessDied):
+            error = ProcessDied(how=f"{error.how} at page {page} of {key!r}")
         failure = obituary(error, child.words.stack(), self._slot.origin, key=key, code=meta["code"], seconds=held)
         done: Done = index, Outcome.FAIL, failure.to_bytes(), key
         self._chunk.done.append(done)

@@ -1,0 +1,88 @@
+"""Counting the pages of PDFs where functions run, and a listing that knows them.
+
+Owns the run that counts, and what of its results a listing takes. Knows no cluster: a lab is anything that maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Protocol
+
+from dqlab.documents.document import Document
+from dqlab.documents.parts import PageRange
+from dqlab.documents.pdf import count_pages
+from dqlab.documents.reference import is_pdf
+from dqlab.documents.sources import Look, Source
+from dqlab.errors import RunExists
+from dqlab.texts import kept
+
+__all__ = ["Probed", "ProbingLab", "counted", "lacks_pages"]
+
+
+class ProbingLab(Protocol):
+    """What counts pages: a `Lab`, or a `QueuePool`."""
+
+    def map(self, fn: Callable[[Any], Any], documents: Iterable[Any], *, name: str, on_existing: Any) -> Any:
+        """Start a run, or attach to the one of that name."""
+        ...
+
+
+class Probed:
+    """A source whose PDFs have their number of pages.
+
+    Parameters
+    ----------
+    source : Source
+        What they come from.
+    pages : dict
+        Number of pages by key and version; those of a file that has changed since stay unknown.
+    """
+
+    def __init__(self, source: Source, pages: dict[tuple[str, str], int]) -> None:
+        self.source, self._pages = source, pages
+
+    @property
+    def label(self) -> str:
+        """The source's label and the call."""
+        return f"{self.source.label}.probe()"
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the source can be read more than once."""
+        return self.source.repeats
+
+    def looks(self) -> Iterator[Look]:
+        """Name the documents, as the source does; each gets its pages when it is examined."""
+        return (partial(self._look, look) for look in self.source.looks())
+
+    def _look(self, look: Look) -> Document | None:
+        document = look()
+        if document is None or not lacks_pages(document):
+            return document
+        pages = self._pages.get((str(document.key), document.version or document.where))
+        return document if pages is None else replace(document, n_pages=pages)
+
+
+def lacks_pages(document: Document) -> bool:
+    """Return whether a document is a PDF whose number of pages is unknown."""
+    return document.n_pages is None and is_pdf(document) and not isinstance(document.part, PageRange)
+
+
+def counted(lab: ProbingLab, documents: Iterable[Document], label: str) -> dict[tuple[str, str], int]:
+    """Count pages in a run over PDFs; what was counted under that label before is taken again if nothing has changed.
+
+    PDFs that cannot be opened, or kill their process, are left out: who reads them gets the reason.
+    """
+    name = f"count-pages-{blake2b(kept(label), digest_size=4).hexdigest()}"
+    try:
+        found = lab.map(_pages, documents, name=name, on_existing="attach").results(errors="skip")
+    except RunExists:  # files were added, changed or removed; or dqlab was updated
+        found = lab.map(_pages, documents, name=name, on_existing="new").results(errors="skip")
+    return {(key, version): pages for key, version, pages in found if pages is not None}
+
+
+def _pages(document: Document) -> tuple[str, str, int | None]:
+    return str(document.key), document.version or document.where, count_pages(document)

@@ -1,0 +1,261 @@
+"""Options of file systems that users give with a listing: what they may hold, and how they reach who opens a document.
+
+Owns `StoredAt`, a URL that bears the name of its options, and the options that this process knows by that name. They
+travel with each reference. Secrets are no part of them: options name the variable of the environment, or the entry of
+Dask's config, that holds a secret where a document is opened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Any
+
+from dqlab.config import entry
+from dqlab.errors import BadOption, DqlabError, StorageRefused, StorageUnset
+
+__all__ = [
+    "StoredAt",
+    "check_options",
+    "located",
+    "place_of",
+    "redacted",
+    "resolved",
+    "storage_of",
+    "stored",
+]
+
+_SECRET = re.compile(
+    r"secret|passw|passphrase|token|credential|connection_string|private|sas|account_key|access_key|authorization|cookie"
+)
+"""Names of options that hold a secret, in lower case; with `_KEYS`."""
+_KEYS = frozenset({"key", "auth", "pwd", "api_key", "apikey", "client_id_key"})
+_PLAIN = frozenset({"anon", "cloud", "google_default", "cache", "browser", ""})
+"""Words that gcsfs takes in place of a token; they are no secret."""
+_FROM = ("env:", "config:")
+
+_known: dict[str, Any] = {}
+"""Options by name: a dict, or the name of a section of Dask's config."""
+_spelled: dict[str, str] = {}
+"""The same as text, by name."""
+_names: dict[str, str] = {}
+"""Names, by that text."""
+
+
+class StoredAt(str):
+    """A URL whose file system is opened with options.
+
+    A text like any other. What is kept by place is kept by `place_of` it: two stores may have the same URL.
+
+    Attributes
+    ----------
+    storage : str
+        The name of the options.
+    """
+
+    __slots__ = ("storage",)
+    storage: str
+
+    def __new__(cls, url: str, storage: str) -> StoredAt:
+        """Join a URL with the name of options."""
+        made = super().__new__(cls, url)
+        made.storage = storage
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return stored, (str(self), _spelled[self.storage])
+
+
+def stored(url: str, spelled: str) -> StoredAt:
+    """Join a URL with its options, as text; what pickles of references call."""
+    name = _names.get(spelled)
+    return StoredAt(url, _learn(spelled) if name is None else name)
+
+
+def storage_of(where: object) -> str:
+    """Return the name of the options of a URL; "" for one without."""
+    return where.storage if type(where) is StoredAt else ""
+
+
+def place_of(where: str) -> Hashable:
+    """Return what tells a URL from the same one of another store."""
+    return (where, where.storage) if type(where) is StoredAt else where
+
+
+def located(where: str, storage: str) -> str:
+    """Return a URL with the name of its options, if it has any."""
+    return StoredAt(where, storage) if storage else where
+
+
+def check_options(options: Any) -> str:
+    """Check options that a user gives, remember them in this process, and return their name; "" for none.
+
+    Parameters
+    ----------
+    options : mapping, str or None
+        What the file system takes; values of secrets are "env:NAME" or "config:dotted.name". A string names a mapping
+        in Dask's config, looked up where a document is opened.
+
+    Raises
+    ------
+    BadOption
+        They are neither, or a secret itself is among them.
+    """
+    if options is None:
+        return ""
+    if isinstance(options, str):
+        if not options.strip():
+            problem = "is empty. Name a section of Dask's config, or pass a dict."
+            raise BadOption(option="storage_options", value=options, problem=problem)
+        plain: Any = options
+    elif isinstance(options, Mapping):
+        plain = _checked(options, "")
+        if not plain:
+            return ""
+    else:
+        problem = f"is a {type(options).__name__}, not a dict, nor a name in Dask's config. Nothing was listed."
+        raise BadOption(option="storage_options", value="...", problem=problem)
+    return _learn(json.dumps(plain, sort_keys=True, separators=(",", ":")))
+
+
+def _learn(spelled: str) -> str:
+    """Take in options as text, and return their name."""
+    name = blake2b(spelled.encode(), digest_size=6).hexdigest()
+    _known[name], _spelled[name], _names[spelled] = json.loads(spelled), spelled, name
+    return name
+
+
+def _checked(options: Mapping[Any, Any], above: str) -> dict[str, Any]:
+    """Return plain data; a secret's value is in no error."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        called = f"{above}{name}"
+        if not isinstance(name, str):
+            problem = "has a name that is not a string. Nothing was listed."
+            raise BadOption(option="storage_options", value=called, problem=problem)
+        if isinstance(value, Mapping):
+            found[name] = _checked(value, f"{called}.")
+        elif _is_secret(name) and not (
+            value is None
+            or isinstance(value, bool)
+            or (isinstance(value, str) and (value in _PLAIN or value.startswith(_FROM)))
+        ):
+            raise StorageRefused(name=called, variable=re.sub(r"\W", "_", name).upper())
+        elif value is None or isinstance(value, str | int | float | bool):
+            found[name] = value
+        elif isinstance(value, list | tuple) and all(isinstance(each, str | int | float | bool) for each in value):
+            found[name] = list(value)
+        else:
+            problem = (
+                f"storage_options[{called!r}] is a {type(value).__name__}; options travel as text, numbers and truth "
+                "values. Nothing was listed."
+            )
+            raise BadOption(option="storage_options", value=called, problem=problem)
+    return found
+
+
+def _is_secret(name: str) -> bool:
+    name = name.lower()
+    return name in _KEYS or _SECRET.search(name) is not None
+
+
+# --- Where documents are opened.
+
+
+def resolved(storage: str) -> dict[str, Any]:
+    """Return options with their secrets, as this process has them now.
+
+    Raises
+    ------
+    StorageUnset
+        A variable, or an entry of Dask's config, is not set here.
+    """
+    if not storage:
+        return {}
+    options = _known[storage]
+    if isinstance(options, str):
+        found = entry(options)
+        if not isinstance(found, Mapping):
+            raise _unset(f"{options!r} as a section of Dask's config", f"Set dask.config {options}")
+        options = dict(found)
+    return {name: _value(value) for name, value in options.items()}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _value(each) for name, each in value.items()}
+    if isinstance(value, str) and value.startswith("env:"):
+        name = value.removeprefix("env:")
+        if name not in os.environ:
+            raise _unset(f"the variable {name}", f"Set {name} where workers start")
+        return os.environ[name]
+    if isinstance(value, str) and value.startswith("config:"):
+        name = value.removeprefix("config:")
+        found = entry(name)
+        if found is None:
+            raise _unset(
+                f"{name!r} of Dask's config", f"Set it in the configuration of workers, or as {_variable(name)}"
+            )
+        return found
+    return value
+
+
+def _variable(name: str) -> str:
+    return "DASK_" + name.upper().replace(".", "__").replace("-", "_")
+
+
+def _unset(what: str, hint: str) -> StorageUnset:
+    return StorageUnset(what=what, where=_here(), hint=hint)
+
+
+def _here() -> str:
+    import socket
+
+    return f"in process {os.getpid()} on {socket.gethostname()}"
+
+
+@contextmanager
+def redacted(where: str) -> Iterator[None]:
+    """Raise errors of a file system without the secrets it was opened with; they name them, at times."""
+    try:
+        yield
+    except Exception as error:
+        storage = storage_of(where)
+        if not storage or isinstance(error, DqlabError):
+            raise
+        secrets = list(_secrets(_known.get(storage)))
+        said = str(error)
+        if not any(secret in said for secret in secrets):
+            raise
+        for secret in secrets:
+            said = said.replace(secret, "***")
+        kind = type(error) if type(error) in (PermissionError, FileNotFoundError, OSError) else OSError
+        raise kind(said) from None
+
+
+def _secrets(options: Any) -> Iterator[str]:
+    """Yield the values that options stand for, where they are set."""
+    try:
+        if isinstance(options, str):
+            options = entry(options)
+            named = ((name, value) for name, value in _leaves(options) if _is_secret(name))
+        else:
+            named = ((name, _value(value)) for name, value in _leaves(options) if str(value).startswith(_FROM))
+        for _, value in named:
+            if isinstance(value, str) and len(value) > 3:
+                yield value
+    except DqlabError:
+        return
+
+
+def _leaves(options: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(options, Mapping):
+        for name, value in options.items():
+            if isinstance(value, Mapping):
+                yield from _leaves(value)
+            else:
+                yield str(name), value

@@ -1,0 +1,156 @@
+"""Results of documents that were split: the values of their parts, put together again.
+
+Owns which results are parts of one document, which their keys show. Fetching values is left to `Results`.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, overload
+
+from dqlab.errors import BadOption, ResultUnreadable
+from dqlab.numbers import many
+from dqlab.runs.results import InPlace, Results, frame_of_pairs
+from dqlab.runs.staying import StaysHere
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["MergedResults", "check_merge"]
+
+_PART = re.compile(r"#p([1-9][0-9]*)-[1-9][0-9]*$")
+"""What `Documents.split` adds to the key of a document: "a.pdf#p1-40"."""
+
+
+def check_merge(merge: object) -> None:
+    """Refuse what cannot be called."""
+    if merge is not None and not callable(merge):
+        problem = "is not a function of a list, the values of a document's parts in the order of its pages."
+        raise BadOption(option="merge", value=merge, problem=problem)
+
+
+@dataclass(slots=True)
+class _Whole:
+    """A document: its key, and where the values of its parts are."""
+
+    key: Any
+    split: bool
+    firsts: list[int] = field(default_factory=list)
+    """The first page of each part."""
+    at: array[int] = field(default_factory=lambda: array("Q"))
+    """Positions among the results, as `firsts`."""
+    lacks: bool = False
+    """A part has no result."""
+
+    def ordered(self) -> list[int]:
+        """Return the positions in the order of pages."""
+        return [at for _, at in sorted(zip(self.firsts, self.at, strict=True))]
+
+
+class MergedResults(Sequence[Any], StaysHere):
+    """A lazy sequence with one value for each document, in document order; what `run.results(merge=...)` returns.
+
+    A document has the place of its first part. One without a result for each of its parts has no value: the whole of it
+    is what the first such part has (``errors="return"``), or it is left out (``errors="skip"``).
+
+    Parameters
+    ----------
+    results : Results
+        Values of parts; with failures in their places unless `errors` is "raise".
+    merge : callable
+        From a list, the values of a document's parts in the order of its pages, to the value of the document.
+    errors : {"raise", "skip", "return"}
+        As for `run.results`.
+    """
+
+    _way_out = "take along list(results)"
+
+    def __init__(self, results: Results, merge: Callable[[list[Any]], Any], errors: str) -> None:
+        self.name, self._results, self._merge, self._errors = results.name, results, merge, errors
+        wholes = list(_wholes(results.replaced_keys()))
+        self._wholes = [each for each in wholes if errors != "skip" or not each.lacks]
+
+    def __repr__(self) -> str:
+        parts = many(sum(len(each.at) for each in self._wholes), "part")
+        return f"<Results of {self.name!r}: {many(len(self), 'document')} from {parts}>"
+
+    def __len__(self) -> int:
+        return len(self._wholes)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self._fetched(whole) for whole in self._wholes[index]]
+        return self._fetched(self._wholes[range(len(self))[index]])
+
+    def __iter__(self) -> Iterator[Any]:
+        return (value for _, value in self.items())
+
+    def keys(self) -> Iterator[Any]:
+        """Yield the key of each document, as it was before it was split."""
+        return (whole.key for whole in self._wholes)
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Yield (key, value) in document order, reading the results once."""
+        wanted = {at for whole in self._wholes for at in whole.at}
+        values, held = enumerate(self._results), dict[int, Any]()
+        for whole in self._wholes:
+            while any(at not in held for at in whole.at):
+                at, value = next(values)
+                if at in wanted:
+                    held[at] = value
+            yield whole.key, self._value(whole, [held.pop(at) for at in whole.ordered()])
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a pandas DataFrame with a row for each document; see `Results.to_frame`."""
+        return frame_of_pairs(self.items(), len(self), InPlace.is_one if self._errors == "return" else None)
+
+    def _fetched(self, whole: _Whole) -> Any:
+        return self._value(whole, [self._results[at] for at in whole.ordered()])
+
+    def _value(self, whole: _Whole, values: list[Any]) -> Any:
+        """Return what `merge` makes of the values; of a document that lacks one, the reason."""
+        bad = next((value for value in values if InPlace.is_one(value)), None)
+        if bad is not None:
+            if isinstance(bad, ResultUnreadable) and self._errors != "return":
+                raise bad.with_traceback(None)
+            return bad
+        try:
+            return self._merge(values)
+        except Exception as error:
+            error.add_note(f"merge= was called with {many(len(values), 'value')} of document {whole.key!r}")
+            raise
+
+
+def _wholes(keys: Iterator[tuple[Any, Any]]) -> Iterator[_Whole]:
+    """Yield the documents that results belong to, given the key of each and what replaces it, or None."""
+    wholes, newest = list[_Whole](), dict[str, _Whole]()
+    before: _Whole | None = None
+    unknown = False
+    for at, (key, instead) in enumerate(keys):
+        part = _PART.search(key) if isinstance(key, str) else None
+        if part is None:
+            whole = _Whole(key, split=False, firsts=[1], lacks=instead is not None)
+            wholes.append(whole)
+        else:
+            name, first = key[: part.start()], int(part[1])
+            known = newest.get(name)
+            if known is None or first in known.firsts:  # or another document of that key
+                known = newest[name] = _Whole(name, split=True)
+                wholes.append(known)
+            whole = known
+            whole.firsts.append(first)
+            whole.lacks |= instead is not None or (unknown and first > 1)
+        whole.at.append(at)
+        # One that was cancelled or lost may have no key here: it is a part of the document around it, if of any.
+        unknown = instead is not None and not isinstance(key, str)
+        if unknown and before is not None and before.split:
+            before.lacks = True
+        before = whole
+    yield from wholes

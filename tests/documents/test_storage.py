@@ -1,0 +1,194 @@
+"""Options of file systems: they reach who opens a document, and secrets reach nobody else."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import traceback
+from pathlib import Path
+from typing import Any
+
+import dask
+import fsspec
+import pytest
+
+import dqlab as dq
+from dqlab.cluster.transport.sealed import seal_value
+from dqlab.documents import storage
+from dqlab.documents.document import sealed_key
+from dqlab.errors import BadOption, StorageRefused, StorageUnset
+
+SECRET = "dq-s3cr3t-value"
+
+
+class Vault(fsspec.AbstractFileSystem):  # type: ignore[misc]
+    """Files of a folder, for who has the password."""
+
+    protocol = "vault"
+    cachable = False
+
+    def __init__(self, root: str = "", password: str = "", region: str = "", **_: Any) -> None:
+        super().__init__()
+        self.root, self.region = root, region
+        if password != os.environ["DQ_TEST_RIGHT"]:
+            raise PermissionError(f"password {password!r} is wrong")
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        return [self._info(found, self.root) for found in Path(self.root, path).iterdir()]
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        return self._info(Path(self.root, path), self.root)
+
+    def _info(self, found: Path, root: str) -> dict[str, Any]:
+        status = found.stat()
+        kind = "directory" if found.is_dir() else "file"
+        name = str(found.relative_to(root)).removeprefix(".")
+        return {"name": name, "size": status.st_size, "type": kind, "mtime": status.st_mtime}
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        return Path(self.root, path).open(mode)
+
+
+@pytest.fixture(autouse=True)
+def _vault(monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec.register_implementation("vault", Vault, clobber=True)
+    monkeypatch.setenv("DQ_TEST_PASSWORD", SECRET)
+    monkeypatch.setenv("DQ_TEST_RIGHT", SECRET)
+    for name in ("_known", "_spelled", "_names"):
+        monkeypatch.setattr(storage, name, {})
+
+
+def options(folder: Path, **more: Any) -> dict[str, Any]:
+    return {"root": str(folder), "password": "env:DQ_TEST_PASSWORD", **more}
+
+
+def test_options_reach_what_lists_and_what_opens(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("a.txt", "sub/b.txt"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "n.jsonl").write_text('{"id": "x", "n": 1}\n')
+    (tmp_path / "n.csv").write_text("id,n\nx,1\n")
+    given = options(tmp_path)
+
+    found = list(dq.Documents.from_glob("vault://**/*.txt", storage_options=given))
+
+    assert [(each.key, each.where, each.text()) for each in found] == [
+        ("a.txt", "vault://a.txt", "a.txt"),
+        ("sub/b.txt", "vault://sub/b.txt", "sub/b.txt"),
+    ]
+    assert dq.Documents.from_jsonl("vault://n.jsonl", key="id", storage_options=given)[0]["n"] == 1
+    assert dq.Documents.from_csv("vault://n.csv", key="id", storage_options=given)[0]["n"] == "1"
+    assert dq.Documents(["vault://a.txt"], storage_options=given)[0].bytes() == b"a.txt"
+    assert found[0].refreshed().text() == "a.txt"
+
+
+def test_reference_names_its_options_and_travels_without_them(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("here")
+    [document] = dq.Documents.from_glob("vault://*.txt", storage_options=options(tmp_path, region="eu"))
+
+    payload = seal_value(document)
+
+    assert len(payload) < 300
+    assert sealed_key(payload) == "a.txt"
+    back = pickle.loads(payload)
+    assert (back, back.text()) == (document, "here")
+    assert (back.where, repr(back.where)) == ("vault://a.txt", "'vault://a.txt'")
+
+
+def test_options_arrive_where_nothing_was_listed(tmp_path: Path) -> None:
+    """A process that opens a document gets its options with it, and resolves secrets by itself."""
+    (tmp_path / "a.txt").write_text("here")
+    [document] = dq.Documents.from_glob("vault://*.txt", storage_options=options(tmp_path))
+    payload = seal_value(document)
+
+    for kept in (storage._known, storage._spelled, storage._names):
+        kept.clear()
+
+    assert pickle.loads(payload).text() == "here"
+    assert SECRET.encode() not in payload
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"secret": SECRET},
+        {"password": SECRET},
+        {"token": SECRET},
+        {"key": SECRET},
+        {"client_kwargs": {"aws_secret_access_key": SECRET}},
+        {"account_key": SECRET},
+        {"connection_string": SECRET},
+        {"sas_token": SECRET},
+        {"token": {"private_key": SECRET}},
+        {"token": [SECRET]},
+        {"client_kwargs": {"headers": {"Authorization": SECRET}}},
+    ],
+)
+def test_secret_itself_is_refused_and_not_repeated(given: dict[str, Any]) -> None:
+    """A queue's log is a file that is copied, sent to colleagues, and kept for years."""
+    with pytest.raises(StorageRefused) as caught:
+        dq.Documents.from_glob("s3://b/*", storage_options=given)
+
+    assert "env:" in str(caught.value)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    assert storage._known == {}
+
+
+def test_options_that_cannot_travel_are_refused() -> None:
+    for given in (3, [("anon", True)], {"session": object()}, {1: 2}, " "):
+        with pytest.raises(BadOption, match="storage_options"):
+            dq.Documents.from_glob("s3://b/*", storage_options=given)  # type: ignore[arg-type]
+    assert storage.check_options({"token": "anon", "anon": True, "key": None}) != ""
+    assert storage.check_options({}) == storage.check_options(None) == ""
+
+
+def test_secret_that_is_not_set_names_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("here")
+    [document] = dq.Documents.from_glob("vault://*.txt", storage_options=options(tmp_path))
+    monkeypatch.delenv("DQ_TEST_PASSWORD")
+
+    with pytest.raises(StorageUnset, match=f"DQ_TEST_PASSWORD is not set in process {os.getpid()}"):
+        document.text()
+
+
+def test_secrets_come_from_dasks_config_by_name(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("here")
+    with dask.config.set({"vaults.mine": {"root": str(tmp_path), "password": SECRET}, "word": SECRET}):
+        whole = dq.Documents.from_glob("vault://*.txt", storage_options="vaults.mine")
+        one = dq.Documents.from_glob("vault://*.txt", storage_options=options(tmp_path, password="config:word"))
+        assert (whole[0].text(), one[0].text()) == ("here", "here")
+        assert SECRET not in str(storage._spelled)
+        document, other = whole[0], one[0]
+    with pytest.raises(StorageUnset, match=r"'vaults\.mine' as a section"):
+        document.text()
+    with pytest.raises(StorageUnset, match="DASK_WORD"):
+        other.text()
+
+
+def test_error_of_a_file_system_does_not_repeat_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would stand in the failure's record, in the log, and on the screen of who looks over a shoulder."""
+    (tmp_path / "a.txt").write_text("here")
+    [document] = dq.Documents.from_glob("vault://*.txt", storage_options=options(tmp_path))
+    monkeypatch.setenv("DQ_TEST_PASSWORD", "an-old-secret")
+
+    with pytest.raises(PermissionError) as caught:
+        document.text()
+
+    told = "".join(traceback.format_exception(caught.value))
+    assert "password '***' is wrong" in told
+    assert "an-old-secret" not in told
+
+
+def test_one_url_of_two_stores_is_two_documents(tmp_path: Path) -> None:
+    """Caches of open files go by place: the other store's file would be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table({"n": [name]}), tmp_path / name / "t.parquet")
+        os.utime(tmp_path / name / "t.parquet", (1, 1))
+        tables.append(dq.Documents.from_parquet("vault://t.parquet", storage_options=options(tmp_path / name)))
+
+    assert [table[0]["n"] for table in tables for _ in range(2)] == ["one", "one", "two", "two"]

@@ -1,0 +1,99 @@
+"""Documents that were split come back whole: `run.results(merge=...)`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import BadOption, RunFailed
+from dqlab.runs.failures import DeadLetter
+from tests.pdfs import make_pdf
+
+
+@pytest.fixture
+def papers(tmp_path: Path) -> dq.Documents:
+    """Three PDFs of 5, 1 and 3 pages, and a text."""
+    for name, pages in (("a.pdf", 5), ("b.pdf", 1), ("c.pdf", 3)):
+        (tmp_path / name).write_bytes(make_pdf(*(f"{name} {at + 1}" for at in range(pages))))
+    (tmp_path / "d.txt").write_text("plain")
+    return dq.Documents.from_glob(f"{tmp_path}/*")
+
+
+def texts(document: dq.Document) -> list[str]:
+    if document.key.startswith("a.pdf#p3"):
+        raise ValueError(document.key)
+    return pages_of(document)
+
+
+def pages_of(document: dq.Document) -> list[str]:
+    if not document.key.partition("#")[0].endswith(".pdf"):
+        return [document.text()]
+    return [page.text().strip() for page in document.pages()]
+
+
+def joined(parts: list[list[str]]) -> list[str]:
+    return [text for part in parts for text in part]
+
+
+WHOLE = {
+    "a.pdf": [f"a.pdf {at}" for at in range(1, 6)],
+    "b.pdf": ["b.pdf 1"],
+    "c.pdf": [f"c.pdf {at}" for at in range(1, 4)],
+    "d.txt": ["plain"],
+}
+
+
+def test_split_documents_come_back_whole_and_in_order(queue: dq.QueuePool, papers: dq.Documents) -> None:
+    run = queue.map(pages_of, papers.split(2), executor="thread")
+
+    whole = run.results(merge=joined)
+
+    assert len(run.results()) == 7
+    assert dict(whole.items()) == WHOLE
+    assert (len(whole), list(whole.keys()), list(whole)) == (4, list(WHOLE), list(WHOLE.values()))
+    assert (whole[0], whole[-1], whole[1:3]) == (WHOLE["a.pdf"], WHOLE["d.txt"], [WHOLE["b.pdf"], WHOLE["c.pdf"]])
+    assert repr(whole).endswith("4 documents from 7 parts>")
+
+
+def test_parts_in_another_order_are_joined_in_the_order_of_pages(queue: dq.QueuePool, papers: dq.Documents) -> None:
+    """Longest first the last part of a document comes long after the others."""
+    run = queue.map(pages_of, papers.split(2).longest_first(), executor="thread")
+
+    assert dict(run.results(merge=joined).items()) == WHOLE
+
+
+def test_document_lacking_a_part_is_never_half_there(queue: dq.QueuePool, papers: dq.Documents) -> None:
+    """Half a document that looks whole is worse than none."""
+    run = queue.map(texts, papers.split(2), executor="thread", retry=dq.Retry(0))
+
+    with pytest.raises(RunFailed):
+        run.results(merge=joined)
+    assert dict(run.results("skip", merge=joined).items()) == {key: WHOLE[key] for key in ("b.pdf", "c.pdf", "d.txt")}
+    returned = dict(run.results("return", merge=joined).items())
+    assert isinstance(returned["a.pdf"], DeadLetter)
+    assert returned["a.pdf"].key == "a.pdf#p3-4"
+    frame = run.results("return", merge=len).to_frame()
+    assert list(frame.index) == list(WHOLE)
+    assert frame.shape == (4, 1)
+
+
+def test_two_documents_of_one_key_stay_two(queue: dq.QueuePool, papers: dq.Documents) -> None:
+    run = queue.map(pages_of, list(papers[:1].split(2)) * 2, executor="thread")
+
+    assert list(run.results(merge=joined)) == [WHOLE["a.pdf"]] * 2
+
+
+def test_merge_that_fails_names_the_document(queue: dq.QueuePool, papers: dq.Documents) -> None:
+    run = queue.map(pages_of, papers.split(2), executor="thread")
+
+    def broken(parts: list[Any]) -> Any:
+        return parts[0] + 1
+
+    with pytest.raises(TypeError) as caught:
+        list(run.results(merge=broken))
+    assert "3 values of document 'a.pdf'" in caught.value.__notes__[0]
+    with pytest.raises(BadOption, match="merge"):
+        run.results(merge="join")  # type: ignore[call-overload]
