@@ -26,8 +26,8 @@ from dqlab.cluster.transport.undisturbed import Undisturbed
 from dqlab.clusters_here import LOCAL, Registration, find, keeper_of, way_to
 from dqlab.config import check_directory, seconds, seconds_or_none
 from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared
-from dqlab.hpc.jobs import system_of
 from dqlab.hpc.recipes import Recipe
+from dqlab.hpc.systems import system_of
 from dqlab.lab import Lab
 from dqlab.numbers import many
 from dqlab.runs.keywords import checks_keywords
@@ -357,7 +357,7 @@ def _checked(lab: Lab, store: Path | None) -> Lab:
 
 def _on_batch_system(target: Any, name: str | None, timeout: float, store: Path | None) -> Lab:
     """Wait for the first worker; check that it sees the same store."""
-    from dqlab.hpc.waiting import arrived, await_worker, waited_for, warn_of_what_is_missing
+    from dqlab.hpc.job_waits import arrived, await_worker, waited_for, warn_of_what_is_missing
 
     step(f"waiting for the first worker of the batch system, {timeout:g} s at most")
     if isinstance(target, Recipe):

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["beside_cells", "cells_by_file", "in_jupyter", "named_after_running_cell", "running_cell", "shell"]
+__all__ = [
+    "beside_cells",
+    "cells_by_file",
+    "in_jupyter",
+    "named_after_running_cell",
+    "running_cell",
+    "shell",
+    "with_cells",
+]
 
+_PLACE = re.compile(r'(?P<indent>\s*)File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)')
 _beside: ContextVar[bool] = ContextVar("dqlab_beside_cells", default=False)
 
 
@@ -46,6 +57,29 @@ def cells_by_file() -> Mapping[str, int]:
     """Return the numbers of the cells that ran here, by the names of the files that they were compiled as."""
     cells: Mapping[str, int] | None = getattr(getattr(shell(), "compile", None), "_filename_map", None)
     return {} if cells is None else cells
+
+
+def with_cells(traceback: str) -> str:
+    """Return a traceback from another process with "cell [2], line 4" in place of a cell's file, and with its lines.
+
+    A cell is not a file: the process that ran its function knows neither its number nor its text, and this kernel does.
+    """
+    numbers = cells_by_file()
+    if not numbers:
+        return traceback
+    shown: list[str] = []
+    lines = traceback.split("\n")
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        place = _PLACE.fullmatch(line)
+        if place is None or place["file"] not in numbers:
+            shown.append(line)
+            continue
+        indent = place["indent"]
+        shown.append(f"{indent}cell [{numbers[place['file']]}], line {place['line']}, in {place['function']}")
+        text = linecache.getline(place["file"], int(place["line"])).strip()
+        if text and not following.startswith(f"{indent}  "):
+            shown.append(f"{indent}  {text}")
+    return "\n".join(shown)
 
 
 @contextmanager

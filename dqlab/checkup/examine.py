@@ -11,14 +11,27 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
-from dqlab.checkup.connections import answers, answers_fine, clocks, clocks_fine, connections, connections_fine
 from dqlab.checkup.facts import Facts, Process, StoreFacts, look_at_store
 from dqlab.checkup.findings import Checkup, Finding
-from dqlab.checkup.placement import placement, placement_fine
-from dqlab.checkup.queues import leases, leases_fine, queues, queues_fine
+from dqlab.checkup.process_checks import (
+    answers,
+    answers_fine,
+    clocks,
+    clocks_fine,
+    connections,
+    connections_fine,
+    imports,
+    imports_fine,
+    placement,
+    placement_fine,
+    plugins,
+    plugins_fine,
+    versions,
+    versions_fine,
+)
+from dqlab.checkup.queue_checks import leases, leases_fine, queues, queues_fine
 from dqlab.checkup.resources import jobs, jobs_fine, resources, resources_fine
 from dqlab.checkup.stores import files, files_fine, stores, stores_fine
-from dqlab.checkup.versions import imports, imports_fine, plugins, plugins_fine, versions, versions_fine
 from dqlab.clock import SystemClock
 from dqlab.config import seconds
 from dqlab.errors import BadOption, DqlabError, LabClosed, UsageError

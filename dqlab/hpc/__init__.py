@@ -14,8 +14,8 @@ from dqlab.errors import (
     SubmitFailed,
 )
 from dqlab.hpc.clusters import lsf, oar, pbs, sge, slurm
+from dqlab.hpc.job_waits import give_up
 from dqlab.hpc.recipes import Recipe, recipe
-from dqlab.hpc.waiting import give_up
 
 __all__ = [
     "ClusterClosed",

@@ -24,9 +24,8 @@ from distributed.deploy.adaptive import Adaptive
 
 from dqlab.cluster.transport.undisturbed import ClusterClosesUndisturbed
 from dqlab.errors import NoBatchSystem
-from dqlab.hpc.jobs import ask, jobs_of, log_end, system_of
 from dqlab.hpc.recipes import Recipe, check_interface, jobqueue, recipe
-from dqlab.hpc.systems import System
+from dqlab.hpc.systems import System, ask, jobs_of, log_end, system_of
 
 if TYPE_CHECKING:
     from distributed import SpecCluster

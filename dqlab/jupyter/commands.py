@@ -13,9 +13,9 @@ from dqlab.checkup.findings import Checkup
 from dqlab.documents import Documents
 from dqlab.errors import RunExists, UsageError
 from dqlab.errors.trimming import StoppedWaiting
+from dqlab.hpc.job_waits import give_up
 from dqlab.hpc.recipes import Recipe, spoken
 from dqlab.hpc.systems import KINDS
-from dqlab.hpc.waiting import give_up
 from dqlab.jupyter.choice import offer
 from dqlab.jupyter.letters import find_letter
 from dqlab.jupyter.line import Line

@@ -8,8 +8,8 @@ from html import escape
 from typing import Any
 
 from dqlab.errors import UsageError, in_words
-from dqlab.live.cells import with_cells
 from dqlab.live.display import Mode, mode
+from dqlab.notebook import with_cells
 from dqlab.numbers import many
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.texts import block, one_line, shown

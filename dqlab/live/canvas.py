@@ -11,12 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from dqlab.clock import Clock, SystemClock
-from dqlab.live.html import run_html
-from dqlab.live.lab_text import queues_html, queues_screen
-from dqlab.live.lab_view import QueuesView
-from dqlab.live.run_view import Press, RunView
+from dqlab.live.html import queues_html, run_html
 from dqlab.live.style import PLAIN, TextStyle
-from dqlab.live.text import run_screen
+from dqlab.live.text import queues_screen, run_screen
+from dqlab.live.views import Press, QueuesView, RunView
 
 __all__ = ["HtmlCanvas", "LooseCanvas", "View", "WidgetCanvas", "bundle", "screen"]
 

@@ -13,8 +13,7 @@ from typing import Any
 from dqlab import numbers
 from dqlab.live.html import inked, quiet, wrap
 from dqlab.live.palette import Ink
-from dqlab.live.style import PLAIN, Span, TextStyle, paint
-from dqlab.live.widths import columns
+from dqlab.live.style import PLAIN, Span, TextStyle, columns, paint
 from dqlab.numbers import many
 from dqlab.texts import one_line
 

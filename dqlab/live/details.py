@@ -11,21 +11,21 @@ from itertools import pairwise
 from typing import Any
 
 from dqlab import numbers
-from dqlab.live.cells import with_cells
 from dqlab.live.offers import CANARY
-from dqlab.live.pieces import (
+from dqlab.live.views import (
     NO_PULSE,
     Chart,
+    ChartMark,
     CodePane,
     ConsumerRow,
     Consumers,
     Example,
     HeldRow,
     Leases,
-    Mark,
     Need,
     Pulse,
 )
+from dqlab.notebook import with_cells
 from dqlab.numbers import many
 from dqlab.stats import AGE_EDGES, Attention, CodeStats, Eta, History, RunStats, Severity, Snapshot
 from dqlab.texts import block, one_line
@@ -311,9 +311,9 @@ def sure(eta: Eta, now: float) -> str:
     return f"80 % sure: {times}" if "\N{EN DASH}" in times else "80 % sure, to the minute"
 
 
-def _marks(history: History, start: float, now: float) -> tuple[Mark, ...]:
+def _marks(history: History, start: float, now: float) -> tuple[ChartMark, ...]:
     return tuple(
-        Mark(
+        ChartMark(
             max(0.0, round(each.at - start, 1)), "" if each.cell is None else f"[{each.cell}]", one_line(each.text, 40)
         )
         for each in history.marks

@@ -22,27 +22,24 @@ from weakref import WeakKeyDictionary, ref
 
 from dqlab.errors import BadOption, DqlabError, DqlabWarning, WidgetNotBuilt
 from dqlab.live import details
-from dqlab.live.asking import CALL_TIMEOUT
-from dqlab.live.built import missing
 from dqlab.live.canvas import HtmlCanvas, LooseCanvas, View, WidgetCanvas, bundle, screen
 from dqlab.live.checkups import checkup_html, checkup_text
-from dqlab.live.follow import Canvas, Live, following
-from dqlab.live.frontend import draws_widgets
+from dqlab.live.feeds import LabSource, PoolSource, RunSource, has_details, is_lab, is_queue
+from dqlab.live.follow import CALL_TIMEOUT, Canvas, Live, following
+from dqlab.live.frontend import draws_widgets, missing
 from dqlab.live.html import needs_html, table_html, wrap
-from dqlab.live.lab_picture import Place, absent_queues, lab_view, queue_view
+from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
 from dqlab.live.listings import listing_table
 from dqlab.live.offers import names_here
-from dqlab.live.pieces import Need
 from dqlab.live.run_picture import NO_FOCUS, Focus, absent_view, run_view
 from dqlab.live.run_table import SortBy, SortedSnapshot
-from dqlab.live.run_view import Press, RunView
-from dqlab.live.source import LabSource, PoolSource, RunSource, has_details, is_lab, is_queue
 from dqlab.live.style import PLAIN, TextStyle, paint
 from dqlab.live.tables import Table, failures_table, results_table, runs_table, status_table
 from dqlab.live.terminal import follow_here
 from dqlab.live.text import need_lines, run_end, table_text
 from dqlab.live.ticker import shared
 from dqlab.live.timelines import timeline_html, timeline_text
+from dqlab.live.views import Need, Press, RunView
 from dqlab.notebook import in_jupyter, running_cell, shell
 from dqlab.stats import RunStats
 
@@ -269,14 +266,14 @@ def _picture(source: Any) -> View:
     """Return one picture of a run, a lab or a queue as it is now."""
     try:
         if is_lab(source):
-            place = Place(source.name, source.dashboard)
+            place = Site(source.name, source.dashboard)
             return lab_view(source.snapshot(timeout=CALL_TIMEOUT), place=place)
         if is_queue(source):
-            return queue_view(source.snapshot(timeout=CALL_TIMEOUT), place=Place(source.name))
+            return queue_view(source.snapshot(timeout=CALL_TIMEOUT), place=Site(source.name))
         return run_view(source.stats(timeout=CALL_TIMEOUT), _focus(source))
     except DqlabError as error:
         if is_lab(source) or is_queue(source):
-            return absent_queues(Place(source.name), str(error), single=is_queue(source))
+            return absent_queues(Site(source.name), str(error), single=is_queue(source))
         return absent_view(source.name, str(error))
 
 

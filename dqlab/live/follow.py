@@ -9,32 +9,227 @@ what is watched is touched in `tick`, or in the thread of `Obeying`, alone.
     Live        the steps that are common
     ├── LiveRun         a run, until it rests
     └── LiveQueues      a lab or a queue, until it is closed
+    Asking      when to poll, and since when there is no answer
+    Obeying     carries out what was pressed
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from dqlab.clock import Clock, SystemClock
-from dqlab.errors import DqlabError
+from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.live import details
-from dqlab.live.asking import CALL_TIMEOUT, GIVE_UP_AFTER, Asking
-from dqlab.live.lab_picture import Place, absent_queues, lab_view, moved_queues, queue_view
-from dqlab.live.lab_view import QueuesView
-from dqlab.live.obeying import Obeying
+from dqlab.live.feeds import LabSource, PoolSource, QueueControls, RunSource, cluster_of, has_details, is_lab, is_queue
+from dqlab.live.lab_picture import Site, absent_queues, lab_view, moved_queues, queue_view
 from dqlab.live.offers import NO_NAMES, names_here, run_here
-from dqlab.live.pieces import Example
-from dqlab.live.run_picture import Focus, absent_view, connecting_view, moved_view, run_view
-from dqlab.live.run_view import Command, Press, RunView
-from dqlab.live.source import LabSource, PoolSource, QueueControls, RunSource, cluster_of, has_details, is_lab, is_queue
+from dqlab.live.run_picture import Focus, Silence, absent_view, connecting_view, moved_view, run_view
+from dqlab.live.views import Command, Example, Press, QueuesView, RunView
+from dqlab.notebook import beside_cells
 from dqlab.numbers import many, size
 from dqlab.stats import History, RunStats, Snapshot
 from dqlab.texts import one_line
 
-__all__ = ["Canvas", "Live", "LiveQueues", "LiveRun", "following"]
+__all__ = [
+    "CALL_TIMEOUT",
+    "GIVE_UP_AFTER",
+    "SLOW",
+    "Asking",
+    "Canvas",
+    "Live",
+    "LiveQueues",
+    "LiveRun",
+    "Obeying",
+    "following",
+]
+
+CALL_TIMEOUT = 1.0
+"""Timeout of one poll for statistics, in seconds."""
+STALE_AFTER = 3.0
+"""Seconds without an answer after which a view marks its numbers as old."""
+FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0
+"""Seconds between polls while there is no answer; doubled each time."""
+GIVE_UP_AFTER = 600.0
+"""Seconds without an answer after which a view stops polling."""
+_SLACK = 0.05
+"""Seconds by which a step may come early."""
+
+UNREACHABLE: tuple[type[DqlabError], ...] = (SchedulerGone, ActorGone, CallTimeout)
+"""Errors that may pass: a later poll may be answered."""
+
+T = TypeVar("T")
+
+
+class Asking:
+    """One poll, repeated; less often while there is no answer.
+
+    Parameters
+    ----------
+    clock : Clock
+        Moved by hand in tests.
+    period : float, default 0
+        Least seconds between two polls.
+    silences : tuple of DqlabError classes
+        What counts as no answer.
+
+    Attributes
+    ----------
+    heard : bool
+        The last poll was answered.
+    """
+
+    def __init__(self, clock: Clock, period: float = 0.0, silences: tuple[type[DqlabError], ...] = UNREACHABLE) -> None:
+        self._clock, self.period, self._silences = clock, period, silences
+        self._answered = clock.monotonic()
+        self._retry, self._due = FIRST_RETRY, self._answered
+        self.heard = False
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to poll."""
+        return self._clock.monotonic() >= self._due - _SLACK * (self.period > 0)
+
+    @property
+    def quiet(self) -> float:
+        """Seconds since the last answer."""
+        return self._clock.monotonic() - self._answered
+
+    @property
+    def silence(self) -> Silence | None:
+        """How long there has been no answer, if that is long enough to be shown."""
+        if self.quiet <= STALE_AFTER:
+            return None
+        return Silence(self.quiet, max(0.0, self._due - self._clock.monotonic()))
+
+    def now(self) -> None:
+        """Make the next poll due now."""
+        self._due = self._clock.monotonic()
+
+    def ask(self, question: Callable[[], T], before: T) -> T:
+        """Return the answer, or `before` if there is none. Raises other errors."""
+        self.heard = False
+        try:
+            answer = question()
+        except self._silences:
+            self._due = self._clock.monotonic() + self._retry
+            self._retry = min(2 * self._retry, LONGEST_RETRY)
+            return before
+        self.heard = True
+        self._answered = self._clock.monotonic()
+        self._retry, self._due = FIRST_RETRY, self._answered + self.period
+        return answer
+
+
+SLOW = frozenset(
+    {
+        Command.RETRY,
+        Command.SHOW,
+        Command.REPLACE,
+        Command.GIVE_UP,
+        Command.SCALE,
+        Command.COMPACT,
+        Command.PURGE,
+        Command.DRAIN,
+    }
+)
+"""Commands that may take longer than a step."""
+NAME = "dqlab-live-command"
+
+_log = logging.getLogger(__name__)
+
+Act = Callable[[Press], str]
+"""Carries out a press, and returns the message to show."""
+
+
+class Obeying:
+    """What was pressed, and what became of it.
+
+    Quick commands are carried out in the step that finds them. Those that may take long, such as compacting, run one
+    after another in a thread of their own, which ends when none is left; meanwhile the view stays live.
+
+    Parameters
+    ----------
+    act : callable
+        Carries out one press; may raise `DqlabError`.
+    presses : SimpleQueue of Press, optional
+        Where buttons put what was pressed, from any thread.
+
+    Attributes
+    ----------
+    trouble : str
+        Why the last command was refused.
+    busy : str
+        What the last command is doing, or has done.
+    answered : int
+        How many were carried out or refused, or are under way.
+    """
+
+    def __init__(self, act: Act, presses: SimpleQueue[Press] | None = None) -> None:
+        self._act = act
+        self._presses = SimpleQueue[Press]() if presses is None else presses
+        self._slow: SimpleQueue[Press] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self.trouble = self.busy = ""
+        self.answered = 0
+
+    def step(self) -> None:
+        """Carry out pending presses; start those that may take long."""
+        while True:
+            try:
+                press = self._presses.get_nowait()
+            except Empty:
+                return
+            self.answered += 1
+            self.trouble = self.busy = ""
+            if press.command in SLOW:
+                self._start(press)
+            else:
+                self._carry_out(press)
+
+    def join(self, timeout: float = 10.0) -> None:
+        """Wait until no command is running."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
+
+    def _start(self, press: Press) -> None:
+        # A row that is opened shows that itself: a notice would move it away from under the pointer.
+        self.busy = "" if press.command is Command.SHOW else f"{_words(press.command)} is under way."
+        with self._lock:
+            self._slow.put(press)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if self._slow.empty():
+                    self._thread = None
+                    return
+                press = self._slow.get()
+            self._carry_out(press)
+
+    def _carry_out(self, press: Press) -> None:
+        try:
+            with beside_cells():
+                self.busy = self._act(press)
+        except DqlabError as error:
+            self.busy, self.trouble = "", f"{_words(press.command)} failed: {error}"
+        except Exception as error:  # noqa: BLE001 - a button must never end the view it stands on
+            _log.exception("event=live_command_failed press=%r", press)
+            self.busy, self.trouble = "", f"{_words(press.command)} failed: {type(error).__name__}: {error}"
+
+
+def _words(command: Command) -> str:
+    return command.value.replace("_", " ").capitalize()
+
 
 FRAME = 0.5
 """Seconds between two polls for the numbers of a run, and for what stands below them."""
@@ -345,7 +540,7 @@ class LiveQueues(Live[QueuesView]):
         super().__init__(canvas, commands, clock, FOCUS_PERIOD / 2)
         self.source: LabSource | PoolSource = source
         self._lab = source if is_lab(source) else None
-        self._place = Place(source.name)
+        self._place = Site(source.name)
         self._snapshot: Snapshot | None = None
         self._history: History | None = None
         self._lines = Asking(self._clock, HISTORY_PERIOD, (DqlabError,))
@@ -357,7 +552,7 @@ class LiveQueues(Live[QueuesView]):
             return
         if self._lines.due:
             dashboard = self._lab.dashboard if self._lab is not None else ""
-            self._place = Place(self.source.name, dashboard, cluster_of(self.source))
+            self._place = Site(self.source.name, dashboard, cluster_of(self.source))
             self._history = self._lines.ask(lambda: self.source.past(self._span(), timeout=CALL_TIMEOUT), self._history)
 
     def _span(self) -> float:

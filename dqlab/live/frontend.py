@@ -1,6 +1,7 @@
-"""Which front end shows the output of this kernel, and whether it can draw the widget.
+"""Whether this kernel can show the live widget: which front end reads its output, and whether the widget was built.
 
-A kernel does not know which front end reads its output, so this looks for the traces that front ends leave in it.
+A kernel does not know which front end reads its output, so this looks for the traces that front ends leave in it. The
+files are built from `extension/` into `static/`, and ignored by git.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ import importlib.util
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-__all__ = ["draws_widgets", "in_colab", "in_vscode"]
+from dqlab.errors import WidgetNotBuilt
+
+__all__ = ["STATIC", "draws_widgets", "in_colab", "in_vscode", "missing", "script", "styles"]
 
 
 def draws_widgets(shell: Any) -> bool:
@@ -32,3 +36,29 @@ def in_vscode(shell: Any, environ: Mapping[str, str] = os.environ) -> bool:
 def in_colab() -> bool:
     """Return whether this is a kernel of Google Colab."""
     return "google.colab" in sys.modules
+
+
+STATIC = Path(__file__).parent / "static"
+_SCRIPT, _STYLES = "widget.js", "widget.css"
+
+
+def script() -> str:
+    """Return the widget's ES module, which imports nothing."""
+    return _read(_SCRIPT)
+
+
+def styles() -> str:
+    """Return the widget's style sheet."""
+    return _read(_STYLES)
+
+
+def missing() -> Path | None:
+    """Return the first file that was not built, if any."""
+    return next((path for path in (STATIC / _SCRIPT, STATIC / _STYLES) if not path.exists()), None)
+
+
+def _read(name: str) -> str:
+    try:
+        return (STATIC / name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise WidgetNotBuilt(file=str(STATIC / name)) from None

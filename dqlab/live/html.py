@@ -1,4 +1,4 @@
-"""A run and its tables as HTML that needs nothing else.
+"""Runs, labs and queues, and their tables, as HTML that needs nothing else.
 
 Inline styles only: no script, class, image or font, so the fragment looks the same in a saved
 notebook, on a code host that strips styles, and in print, on light and dark pages. Every text
@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from html import escape
 
-from dqlab.live.palette import Ink, State
-from dqlab.live.pieces import Need
-from dqlab.live.run_view import Notice, RunView, Tone
+from dqlab.live.palette import Ink, StateLook
 from dqlab.live.tables import Table
+from dqlab.live.views import Need, Notice, QueuesView, RunView, Tone
 from dqlab.numbers import UNKNOWN, many
 from dqlab.texts import as_word, one_line
 
-__all__ = ["inked", "needs_html", "notice_html", "quiet", "run_html", "table_html", "wrap"]
+__all__ = ["inked", "needs_html", "notice_html", "queues_html", "quiet", "run_html", "table_html", "wrap"]
 
 _OUTER = (
     "font-family:system-ui,-apple-system,'Helvetica Neue',Helvetica,Arial,sans-serif;font-size:13px;line-height:1.5"
@@ -28,7 +27,7 @@ _QUIET = ' style="opacity:.7"'
 _MONO = ";font-family:monospace;overflow-wrap:anywhere;min-width:10ch"
 _FIGURES = "font-variant-numeric:tabular-nums"
 _INKS = {Ink.BAD: "#E0533F", Ink.WARN: "#9A6200", Ink.GOOD: "#0A9F88"}
-_STATES = {state.field: state for state in State}
+_STATES = {state.field: state for state in StateLook}
 _CLASSES = 5
 
 
@@ -61,6 +60,24 @@ def run_html(view: RunView) -> str:
         parts.append(f'<div style="opacity:.7">{escape(" · ".join(about))}</div>')
         back = f"%dq attach {as_word(view.name)} -o {view.variable or 'run'}"
         parts.append(f'<div style="margin-top:6px">Back to it: <code>{escape(back)}</code></div>')
+    return wrap(parts, width=1100)
+
+
+def queues_html(view: QueuesView) -> str:
+    """Return a lab or queue as a fragment with inline styles only; words and figures carry all of it."""
+    chip = f"{escape(view.chip.lower())} &nbsp;" if view.chip else ""
+    parts = [
+        f'<div style="font-size:15px"><b>{escape(view.name)}</b> &nbsp;{chip}'
+        f'<span style="opacity:.7">{escape(view.subtitle)}</span></div>',
+        *notice_html(view.notice),
+    ]
+    if view.figures:
+        said = (
+            f"{each.label.lower()} <b>{escape(each.value)}</b> {escape(each.unit)}".rstrip() for each in view.figures
+        )
+        parts.append(f'<div style="margin:2px 0 8px">{" · ".join(said)}</div>')
+    parts += needs_html(view.details.needs)
+    parts += [table_html(table) for table in (view.table, view.runs_table) if table.columns]
     return wrap(parts, width=1100)
 
 

@@ -11,16 +11,26 @@ from dataclasses import dataclass
 
 from dqlab import numbers
 from dqlab.live import details
-from dqlab.live.lab_view import QueueRow, QueuesView, RunLine, Toggle
-from dqlab.live.pieces import Details
 from dqlab.live.run_picture import Silence, failure_row, silence_notice
-from dqlab.live.run_view import NO_NOTICE, Button, Command, Figure, Notice, Tone
 from dqlab.live.tables import NO_TABLE, Table, runs_table, status_table
+from dqlab.live.views import (
+    NO_NOTICE,
+    Button,
+    Command,
+    Details,
+    Figure,
+    Notice,
+    QueueRow,
+    QueuesView,
+    RunLine,
+    Toggle,
+    Tone,
+)
 from dqlab.numbers import UNKNOWN, many
 from dqlab.stats import Attention, Counts, History, QueueStats, RunStats, Severity, Snapshot
 from dqlab.texts import one_line
 
-__all__ = ["Place", "absent_queues", "lab_view", "moved_queues", "queue_view"]
+__all__ = ["Site", "absent_queues", "lab_view", "moved_queues", "queue_view"]
 
 NEEDS = "needs you"
 RUNS = 20
@@ -43,7 +53,7 @@ _LAST = ("paused", "draining", "drained", "empty")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Site:
     """Where a lab or queue is looked at: name, and the addresses of the dashboard and of the scheduler."""
 
     name: str
@@ -51,9 +61,7 @@ class Place:
     cluster: str = ""
 
 
-def absent_queues(
-    place: Place, reason: str = "", *, single: bool = False, silence: Silence | None = None
-) -> QueuesView:
+def absent_queues(place: Site, reason: str = "", *, single: bool = False, silence: Silence | None = None) -> QueuesView:
     """Return the view of a lab or queue that has not answered yet, or does not answer now."""
     what = "The queue" if single else "The lab"
     notice = Notice(one_line(reason, 300), Tone.WARN) if reason else NO_NOTICE
@@ -68,7 +76,7 @@ def absent_queues(
     )
 
 
-def moved_queues(place: Place, *, single: bool = False) -> QueuesView:
+def moved_queues(place: Site, *, single: bool = False) -> QueuesView:
     """Return the view of a lab or queue that is shown elsewhere now: without numbers, which would stand still."""
     return QueuesView(one_line(place.name), single, icon="connecting", about="its live view is in a later cell")
 
@@ -77,7 +85,7 @@ def lab_view(
     snapshot: Snapshot,
     history: History | None = None,
     *,
-    place: Place,
+    place: Site,
     silence: Silence | None = None,
     trouble: str = "",
     busy: str = "",
@@ -90,7 +98,7 @@ def lab_view(
         The newest numbers.
     history : History, optional
         With ``depths``, for the small lines beside the rows.
-    place : Place
+    place : Site
         What it is called here.
     silence : Silence, optional
         Given when the numbers are old because there is no answer.
@@ -130,7 +138,7 @@ def queue_view(
     snapshot: Snapshot,
     history: History | None = None,
     *,
-    place: Place,
+    place: Site,
     silence: Silence | None = None,
     trouble: str = "",
     busy: str = "",

@@ -7,18 +7,19 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dqlab import numbers
-from dqlab.live.source import cluster_of, is_lab
+from dqlab.live.feeds import cluster_of, is_lab
+from dqlab.live.views import Offers
 from dqlab.notebook import shell
 from dqlab.stats import RunStats
 from dqlab.texts import as_word, one_line
 
-__all__ = ["CANARY", "NO_NAMES", "NO_OFFERS", "Names", "Offers", "first", "names_here", "offers", "run_here"]
+__all__ = ["CANARY", "NO_NAMES", "NotebookNames", "first", "names_here", "offers", "run_here"]
 
 CANARY = 100
 """Dead documents above which a retry is offered of so many first; the sidebar has the same number."""
 
 
-class Names(NamedTuple):
+class NotebookNames(NamedTuple):
     """What the notebook calls things: a run, its lab, both empty where they have no name; and whether it has `%dq`.
 
     `cluster` is the address of their scheduler, by which the front end finds the service.
@@ -30,30 +31,10 @@ class Names(NamedTuple):
     cluster: str = ""
 
 
-NO_NAMES = Names()
+NO_NAMES = NotebookNames()
 
 
-class Offers(NamedTuple):
-    """What can be made of a run in the notebook.
-
-    `cluster` is the address of its scheduler. `results` and `code` are cells, `label` is the entry that inserts `code`,
-    `python` are lines to copy, and `open` is the line that leads to the dashboard where the front end opens no tabs.
-    """
-
-    cluster: str = ""
-    queue: str = ""
-    run: str = ""
-    results: str = ""
-    code: str = ""
-    label: str = ""
-    open: str = ""
-    python: tuple[str, ...] = ()
-
-
-NO_OFFERS = Offers()
-
-
-def names_here(source: object) -> Names:
+def names_here(source: object) -> NotebookNames:
     """Return what this notebook calls a run and its lab."""
     known: Mapping[str, Any] = dict(vars(sys.modules["__main__"])) if "__main__" in sys.modules else {}
     mine = {name: value for name, value in known.items() if not name.startswith("_")}
@@ -62,7 +43,7 @@ def names_here(source: object) -> Names:
     cluster = cluster_of(source)
     own = [name for name, lab in labs if not cluster or cluster_of(lab) == cluster]
     magics = getattr(shell(), "find_line_magic", None)
-    return Names(min(runs, key=len, default=""), own[0] if own else "", bool(magics and magics("dq")), cluster)
+    return NotebookNames(min(runs, key=len, default=""), own[0] if own else "", bool(magics and magics("dq")), cluster)
 
 
 def first(dead: int) -> int:
@@ -70,7 +51,7 @@ def first(dead: int) -> int:
     return CANARY if dead > CANARY else 0
 
 
-def offers(stats: RunStats, source: str | None, names: Names, *, newer: bool = False) -> Offers:
+def offers(stats: RunStats, source: str | None, names: NotebookNames, *, newer: bool = False) -> Offers:
     """Return what can be made of a run.
 
     Parameters
@@ -78,7 +59,7 @@ def offers(stats: RunStats, source: str | None, names: Names, *, newer: bool = F
     stats : RunStats
     source : str or None
         Source of its newest code.
-    names : Names
+    names : NotebookNames
     newer : bool, default False
         The notebook has redefined the function, and a retry takes that.
     """
@@ -101,7 +82,7 @@ def offers(stats: RunStats, source: str | None, names: Names, *, newer: bool = F
     )
 
 
-def _results(run: str, stats: RunStats, names: Names) -> tuple[str, str]:
+def _results(run: str, stats: RunStats, names: NotebookNames) -> tuple[str, str]:
     """Return the line that gets the results there are, and what they leave out: without, it would raise."""
     missing = _missing(stats)
     if names.magic and not names.run:
@@ -121,7 +102,7 @@ def _missing(stats: RunStats) -> str:
     return f"without the documents that have no result: {', '.join(told)}" if told else ""
 
 
-def run_here(letter: Any, stats: RunStats, names: Names) -> str:
+def run_here(letter: Any, stats: RunStats, names: NotebookNames) -> str:
     """Return the cell that opens a dead document and calls the function with it; "" for a function without a name."""
     if not stats.code.name.isidentifier():
         return ""
@@ -133,5 +114,5 @@ def run_here(letter: Any, stats: RunStats, names: Names) -> str:
     return f"{opens}\n{stats.code.name}(letter.document)"
 
 
-def _handle(name: str, names: Names) -> str:
+def _handle(name: str, names: NotebookNames) -> str:
     return names.run or f"{names.lab or 'lab'}.attach({name!r})"

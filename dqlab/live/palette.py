@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import Enum, StrEnum
 
-__all__ = ["Ink", "State"]
+__all__ = ["Ink", "StateLook"]
 
 
 class Ink(StrEnum):
@@ -26,7 +26,7 @@ class Ink(StrEnum):
     GONE = "90"
 
 
-class State(Enum):
+class StateLook(Enum):
     """A message's state. Members stand in the order in which bars stack them.
 
     Attributes

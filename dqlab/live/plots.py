@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from dqlab.live.palette import State
+from dqlab.live.palette import StateLook
 from dqlab.stats import History
 
 if TYPE_CHECKING:
@@ -29,17 +29,22 @@ def timeline_figure(history: History) -> Figure:
     times = [datetime.fromtimestamp(at, tz=UTC).astimezone() for at in history.times]
     ready, delayed = _numbers(history.ready), _numbers(history.delayed)
     depth.stackplot(
-        times, ready, delayed, colors=[State.READY.static, State.DELAYED.static], labels=["ready", "delayed"], alpha=0.7
+        times,
+        ready,
+        delayed,
+        colors=[StateLook.READY.static, StateLook.DELAYED.static],
+        labels=["ready", "delayed"],
+        alpha=0.7,
     )
     _say(depth, f"{history.queue or 'all queues'}: messages waiting")
     depth.legend(loc="upper left", frameon=False, ncols=2)
-    unacked.fill_between(times, _numbers(history.leased), color=State.LEASED.static, alpha=0.5)
+    unacked.fill_between(times, _numbers(history.leased), color=StateLook.LEASED.static, alpha=0.5)
     _say(unacked, "unacked")
-    rates.plot(times, _numbers(history.in_rate), color=State.READY.static, label="in", linestyle="--")
-    rates.plot(times, _numbers(history.out_rate), color=State.ACKED.static, label="out")
+    rates.plot(times, _numbers(history.in_rate), color=StateLook.READY.static, label="in", linestyle="--")
+    rates.plot(times, _numbers(history.out_rate), color=StateLook.ACKED.static, label="out")
     _say(rates, "messages/s")
     rates.legend(loc="upper left", frameon=False, ncols=2)
-    failures.fill_between(times, [60 * each for each in _numbers(history.failure_rate)], color=State.DEAD.static)
+    failures.fill_between(times, [60 * each for each in _numbers(history.failure_rate)], color=StateLook.DEAD.static)
     _say(failures, "failures/min")
     for axes in (depth, unacked, rates, failures):
         for mark in history.marks:

@@ -13,20 +13,25 @@ from typing import NamedTuple
 
 from dqlab import numbers
 from dqlab.live import details
-from dqlab.live.offers import NO_NAMES, NO_OFFERS, Names, first, offers
-from dqlab.live.palette import State
-from dqlab.live.pieces import NO_DETAILS, NO_PULSE, Details, Example, Pulse
-from dqlab.live.run_view import (
+from dqlab.live.offers import NO_NAMES, NotebookNames, first, offers
+from dqlab.live.palette import StateLook
+from dqlab.live.views import (
+    NO_DETAILS,
     NO_NOTICE,
+    NO_OFFERS,
+    NO_PULSE,
     Ask,
     Bar,
     Button,
     Command,
     Counter,
+    Details,
+    Example,
     Face,
     FailureRow,
     Figure,
     Notice,
+    Pulse,
     RunView,
     Tone,
 )
@@ -77,7 +82,7 @@ class Focus(NamedTuple):
     source: str | None = None
     examples: tuple[str, tuple[Example, ...]] | None = None
     newer: bool = False
-    names: Names = NO_NAMES
+    names: NotebookNames = NO_NAMES
 
 
 NO_FOCUS = Focus()
@@ -415,11 +420,11 @@ def _bars(stats: RunStats) -> tuple[Bar, ...]:
     shares = stats.progress.shares
     whole = 1.0 if stats.total is not None else OPEN
     return tuple(
-        Bar(state.field, round(shares[state.field] * whole, 5)) for state in State if _amount(stats.counts, state)
+        Bar(state.field, round(shares[state.field] * whole, 5)) for state in StateLook if _amount(stats.counts, state)
     )
 
 
-def _amount(counts: Counts, state: State) -> int:
+def _amount(counts: Counts, state: StateLook) -> int:
     amount: int = getattr(counts, state.field)
     return amount
 
@@ -431,9 +436,9 @@ def _bar_label(stats: RunStats, share: float | None) -> str:
 
 
 def _counters(stats: RunStats) -> tuple[Counter, ...]:
-    always = (State.ACKED, State.DEAD) if stats.resting else (*_FLOW, State.DEAD)
+    always = (StateLook.ACKED, StateLook.DEAD) if stats.resting else (*_FLOW, StateLook.DEAD)
     rows = []
-    for state in State:
+    for state in StateLook:
         amount = _amount(stats.counts, state)
         if amount or state in always:
             pages = "" if stats.units is None else numbers.count(_amount(stats.units, state))
@@ -442,7 +447,7 @@ def _counters(stats: RunStats) -> tuple[Counter, ...]:
     return tuple(rows)
 
 
-_FLOW = (State.ACKED, State.LEASED, State.READY, State.DELAYED)
+_FLOW = (StateLook.ACKED, StateLook.LEASED, StateLook.READY, StateLook.DELAYED)
 
 
 def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:

@@ -11,10 +11,9 @@ from typing import TextIO
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.live.canvas import View, screen
+from dqlab.live.feeds import LabSource, PoolSource, RunSource
 from dqlab.live.follow import following
-from dqlab.live.source import LabSource, PoolSource, RunSource
-from dqlab.live.style import TextStyle
-from dqlab.live.widths import columns
+from dqlab.live.style import TextStyle, columns
 from dqlab.texts import one_line
 
 __all__ = ["LineCanvas", "ScreenCanvas", "follow_here"]

@@ -1,7 +1,7 @@
-"""A run, its queues and its failures as text.
+"""Runs, labs and queues, and their tables, as text.
 
-A run is a screen of at most 80 columns, for `repr` and terminals, or one line. Draws a `RunView`
-or a `Table`; the line for pipes and logs stands in the view itself (`RunView.log`).
+A run is a screen of at most 80 columns, for `repr` and terminals, or one line; a lab is figures, queues and runs.
+Draws a view or a `Table`; the line for pipes and logs stands in the view itself (`RunView.log`).
 """
 
 from __future__ import annotations
@@ -9,17 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dqlab import numbers
-from dqlab.live.palette import Ink, State
-from dqlab.live.pieces import Need
+from dqlab.live.palette import Ink, StateLook
 from dqlab.live.run_picture import NEAR_END
-from dqlab.live.run_view import Face, RunView, Tone
-from dqlab.live.style import PLAIN, Span, TextStyle, paint
+from dqlab.live.style import PLAIN, Span, TextStyle, columns, cut, paint
 from dqlab.live.tables import Column, Table
-from dqlab.live.widths import columns, cut
+from dqlab.live.views import Face, Need, QueuesView, RunView, Tone
 
-__all__ = ["need_lines", "run_end", "run_screen", "table_text"]
+__all__ = ["need_lines", "queues_screen", "run_end", "run_screen", "table_text"]
 
-_STATES = {state.field: state for state in State}
+_STATES = {state.field: state for state in StateLook}
 _TONES = {Tone.PLAIN: Ink.PLAIN, Tone.QUIET: Ink.QUIET, Tone.WARN: Ink.WARN, Tone.BAD: Ink.BAD}
 _FACE_INKS = {
     Face.STOPPED: Ink.BAD,
@@ -56,6 +54,23 @@ def run_screen(view: RunView, style: TextStyle = PLAIN) -> str:
     else:
         lines += [_failure_line(view, place) for place in range(min(len(view.failures), _FAILURES))]
     return "\n".join(paint(line, style) for line in lines)
+
+
+def queues_screen(view: QueuesView, style: TextStyle = PLAIN) -> str:
+    """Return a lab or queue as text: a summary line, queues, runs, what needs the user."""
+    head = [Span(f"{view.name}  ", Ink.STRONG)]
+    head += [Span(f"{view.chip.lower()}  ", Ink.WARN if view.tone else Ink.STRONG)] if view.chip else []
+    lines = [[*head, Span(view.subtitle, Ink.QUIET)]]
+    if view.notice.text:
+        ink = {Tone.BAD: Ink.BAD, Tone.WARN: Ink.WARN}.get(view.notice.tone, Ink.PLAIN)
+        lines.append([Span(f"! {view.notice.text}", ink)])
+    if view.figures:
+        said = [f"{each.label.lower()} {each.value} {each.unit}".rstrip() for each in view.figures]
+        lines += [[Span(", ".join(said[:3]))], [Span(", ".join(said[3:]))]]
+    text = [paint(line, style) for line in lines]
+    text += [table_text(table, style) for table in (view.table, view.runs_table) if table.columns]
+    text += [paint(line, style) for line in need_lines(view.details.needs)] if view.details.needs else []
+    return "\n".join(text)
 
 
 def run_end(view: RunView, style: TextStyle = PLAIN) -> str:

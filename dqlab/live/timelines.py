@@ -12,8 +12,7 @@ from itertools import groupby
 
 from dqlab import numbers
 from dqlab.live.html import quiet, wrap
-from dqlab.live.style import TextStyle
-from dqlab.live.widths import columns, cut
+from dqlab.live.style import TextStyle, columns, cut
 from dqlab.stats import History, Mark
 from dqlab.texts import one_line
 

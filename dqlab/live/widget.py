@@ -7,19 +7,55 @@ thread of its own while a cell is busy, so nothing of the user's is touched here
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import anywidget
 import traitlets
 
 from dqlab.clock import Clock, SystemClock
-from dqlab.live.built import script, styles
-from dqlab.live.lab_view import QueuesView
-from dqlab.live.pace import Pace
-from dqlab.live.run_view import Command, Press, RunView
+from dqlab.live.frontend import script, styles
+from dqlab.live.views import Command, Press, QueuesView, RunView
 
 __all__ = ["LiveWidget"]
+
+_SLACK = 0.05
+"""Seconds by which a step may come early."""
+_AT_ONCE = ("head", "examples")
+
+
+class _HeldParts:
+    """What changed is sent in one message, twice a second for a run and once for queues.
+
+    Parts that repeat a number are of one instant, so they are sent together. A change of the head, such as another
+    state, waits for nothing.
+
+    Parameters
+    ----------
+    period : float
+        Least seconds between two messages.
+    clock : Clock, optional
+        Moved by hand in tests.
+    """
+
+    def __init__(self, period: float, clock: Clock | None = None) -> None:
+        self._period, self._clock = period, clock or SystemClock()
+        self._sent: dict[str, Any] = {}
+        self._at: float | None = None
+        self.behind = False
+
+    def due(self, parts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parts that changed, if they may be sent now; `behind` is whether they wait."""
+        now = self._clock.monotonic()
+        changed = {name: part for name, part in parts.items() if name not in self._sent or self._sent[name] != part}
+        early = self._at is not None and now - self._at < self._period - _SLACK
+        self.behind = early and bool(changed) and not any(name in changed for name in _AT_ONCE)
+        if self.behind or not changed:
+            return {}
+        self._sent |= changed
+        self._at = now
+        return changed
+
 
 _COMMANDS = {command.value: command for command in Command}
 _FRAMES = {"run": 0.5, "queue": 1.0, "lab": 1.0}
@@ -75,9 +111,9 @@ class LiveWidget(anywidget.AnyWidget):
         self, view: RunView | QueuesView, *, on_press: Callable[[Press], None], clock: Clock | None = None
     ) -> None:
         kind = "run" if isinstance(view, RunView) else "queue" if view.single else "lab"
-        self._pace, self._clock = Pace(_FRAMES[kind], clock), clock or SystemClock()
+        self._held_parts, self._clock = _HeldParts(_FRAMES[kind], clock), clock or SystemClock()
         self._kept: float | None = None
-        super().__init__(kind=kind, **self._pace.due(view.parts()))
+        super().__init__(kind=kind, **self._held_parts.due(view.parts()))
         self._on_press = on_press
         self.on_msg(self._receive)
         self._answer_beside_a_busy_cell()
@@ -95,10 +131,10 @@ class LiveWidget(anywidget.AnyWidget):
     def show(self, view: RunView | QueuesView, answered: int = 0) -> bool:
         """Draw another view: one message with what changed and is due. Return False when a part is held back."""
         with self.hold_sync():
-            for name, part in self._pace.due(view.parts()).items():
+            for name, part in self._held_parts.due(view.parts()).items():
                 setattr(self, name, part)
             self.answered = answered
-        return not self._pace.behind
+        return not self._held_parts.behind
 
     def close(self) -> None:
         """Close the widget, and the layout that came with it, in kernel and front end."""

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.checkup.connections import answers
 from dqlab.checkup.facts import Facts, Process, Registered, Scheduler, WorkerFacts
+from dqlab.checkup.process_checks import answers
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.transport.reporter import Reporter
 from dqlab.cluster.transport.wire import unpack_report

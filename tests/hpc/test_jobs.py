@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from dqlab.hpc.clusters import FIRST_WAIT, LONGEST_WAIT, Toll
-from dqlab.hpc.jobs import ask, log_end
-from dqlab.hpc.systems import SYSTEMS, JobState
+from dqlab.hpc.systems import SYSTEMS, JobState, ask, log_end
 
 SLURM = SYSTEMS["slurm"]
 
@@ -60,7 +59,7 @@ def test_batch_system_that_cannot_be_asked_ends_no_job(tmp_path: Path, monkeypat
 
 @pytest.mark.cluster
 def test_batch_system_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dqlab.hpc.jobs.ASK_TIMEOUT", 0.2)
+    monkeypatch.setattr("dqlab.hpc.systems.ASK_TIMEOUT", 0.2)
     squeue(tmp_path, monkeypatch, "exec sleep 60")
     state = ask(SLURM, ["7"])["7"]
 

@@ -17,9 +17,9 @@ import pytest
 import dqlab as dq
 from dqlab.checkup.resources import _kind
 from dqlab.cluster.worker.walltime import _SIGNS
-from dqlab.hpc import waiting
+from dqlab.hpc import job_waits
+from dqlab.hpc.job_waits import warn_of_what_is_missing
 from dqlab.hpc.systems import SYSTEMS
-from dqlab.hpc.waiting import warn_of_what_is_missing
 from tests.hpc.single_node import MISSING, TOLD, Slurm, wait_until
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
@@ -84,7 +84,7 @@ def run(cluster: Any, pbs_jobs: Path) -> bool:
 def test_wait_in_another_thread_can_be_given_up(idle_cluster: dq.hpc.Recipe, pbs_jobs: Path) -> None:
     with ThreadPoolExecutor(1) as threads:
         mine = threads.submit(dq.connect, idle_cluster, timeout="60s")
-        wait_until(lambda: run(waiting._clusters.get(idle_cluster), pbs_jobs), 20, "jobs to run")
+        wait_until(lambda: run(job_waits._clusters.get(idle_cluster), pbs_jobs), 20, "jobs to run")
         assert dq.hpc.give_up() == 2
         assert isinstance(mine.exception(timeout=20), dq.hpc.ClusterClosed)
     numbers = [int(path.read_text()) for path in pbs_jobs.glob("*.pid")]
@@ -136,7 +136,7 @@ def test_close_of_a_cluster_that_was_interrupted_goes_on_and_can_be_repeated(
 def test_give_up_that_was_interrupted_can_be_repeated(idle_cluster: dq.hpc.Recipe, pbs_jobs: Path) -> None:
     with pytest.raises(dq.hpc.JobsPending):
         dq.connect(idle_cluster, timeout=1)
-    cluster = waiting._clusters[idle_cluster]
+    cluster = job_waits._clusters[idle_cluster]
     wait_until(lambda: run(cluster, pbs_jobs), 20, "jobs to run")
     cluster._correct_state_internal = interrupt_at(cluster._correct_state_internal)
     with pytest.raises(KeyboardInterrupt):
@@ -175,7 +175,7 @@ def test_jobs_that_were_cancelled_while_they_waited_stay_cancelled(slurm: Slurm,
     with pytest.raises(dq.hpc.JobsPending):
         dq.connect(made_of, timeout=1)
     slurm.cancel_all()
-    cluster = waiting._clusters[made_of]
+    cluster = job_waits._clusters[made_of]
     while not cluster._adaptive._dead:
         cluster.sync(cluster._adaptive.adapt)
     cluster._adaptive._toll._until = 0.0

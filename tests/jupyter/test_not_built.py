@@ -30,7 +30,7 @@ def outputs(connected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         return SimpleNamespace(update=lambda new, *, raw: outputs.__setitem__(place, new))
 
     ticker = Ticker()
-    monkeypatch.setattr("dqlab.live.built.STATIC", tmp_path / "static")
+    monkeypatch.setattr("dqlab.live.frontend.STATIC", tmp_path / "static")
     monkeypatch.setattr("dqlab.jupyter.choice.in_jupyter", lambda: True)
     monkeypatch.setattr(display, "in_jupyter", lambda: True)
     monkeypatch.setattr(display, "publish", publish)

@@ -298,7 +298,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def show(browser: Any) -> Iterator[Show]:
     """Open a page with the widget drawing a view; fails on any error in the page."""
-    from dqlab.live.built import script, styles
+    from dqlab.live.frontend import script, styles
 
     pages, errors = [], []
 

@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from dqlab.live.lab_view import QueuesView
-from dqlab.live.run_view import RunView
+from dqlab.live.views import QueuesView, RunView
 
 __all__ = ["DARK", "LIGHT", "PAGE", "POOR_CONTRAST", "START", "Show", "as_sent", "overflowing"]
 

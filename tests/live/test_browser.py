@@ -10,7 +10,7 @@ import pytest
 from dqlab.live.details import code_pane, examples
 from dqlab.live.html import run_html
 from dqlab.live.run_picture import Focus, Silence, connecting_view, run_view
-from dqlab.live.run_view import RunView
+from dqlab.live.views import RunView
 from dqlab.stats import ClassStats, CodeStats, Counts, Held, History, RunState, RunStats, Snapshot
 from tests.chromium import needs_chromium
 from tests.live.conftest import CODE

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dqlab.live.lab_picture import Place, lab_view, queue_view
+from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.run_picture import Focus, Silence, connecting_view, run_view
-from dqlab.live.run_view import RunView
+from dqlab.live.views import RunView
 from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
 from tests.axe import needs_axe, read_out, violations
 from tests.chromium import needs_chromium
@@ -73,11 +73,11 @@ def test_widgets_of_labs_and_queues_break_no_rule(
     show: Show, snapshot: Snapshot, past: History, width: int, dark: bool
 ) -> None:
     """One queue, six of them, and a hundred with a filter and a map."""
-    scene, place = many_queues(), Place("papers", "http://127.0.0.1:8787/status")
+    scene, place = many_queues(), Site("papers", "http://127.0.0.1:8787/status")
     for view in (
         lab_view(snapshot, lab_history(snapshot), place=place),
         lab_view(scene, lab_history(scene), place=place),
-        queue_view(snapshot, past, place=Place("pages")),
+        queue_view(snapshot, past, place=Site("pages")),
     ):
         page = show(view, width=width, dark=dark)
         assert violations(page, WIDGET) == []
@@ -99,5 +99,5 @@ def test_a_screen_reader_reads_a_sentence_for_each_picture(
     bar, chart = pictures(show(full))
     assert bar == "65.4 percent of pages settled"
     assert chart.startswith("Pages left over time: 315,894 now, zero expected at 14:34")
-    queue = queue_view(snapshot, past, place=Place("pages"))
+    queue = queue_view(snapshot, past, place=Site("pages"))
     assert pictures(show(queue)) == ["Messages waiting, last 30 min: 16,057 now"]

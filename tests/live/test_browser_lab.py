@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from dqlab.live.lab_picture import Place, absent_queues, lab_view, queue_view
-from dqlab.live.lab_view import QueuesView
+from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
 from dqlab.live.run_picture import Silence
+from dqlab.live.views import QueuesView
 from dqlab.stats import History, Snapshot
 from tests.chromium import needs_chromium
 from tests.live.pages import POOR_CONTRAST, Show, as_sent, overflowing
 from tests.live.scenes import lab_history, many_queues
 
-PAPERS = Place("papers", "http://127.0.0.1:8787/status")
+PAPERS = Site("papers", "http://127.0.0.1:8787/status")
 FOCUSED = "document.activeElement.textContent"
 
 pytestmark = [pytest.mark.browser, needs_chromium]
@@ -28,7 +28,7 @@ def lab(snapshot: Snapshot) -> QueuesView:
 
 @pytest.fixture
 def pages(snapshot: Snapshot, past: History) -> QueuesView:
-    return queue_view(snapshot, past, place=Place("pages"))
+    return queue_view(snapshot, past, place=Site("pages"))
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def test_hostile_queue_names_stay_text(show: Show, snapshot: Snapshot) -> None:
     queues = tuple(replace(queue, name=f"{evil}{queue.name}", why=evil) for queue in snapshot.queues)
     runs = tuple(replace(run, name=evil, queue=f"{evil}{run.queue}") for run in snapshot.runs)
     scene = replace(snapshot, queues=queues, runs=runs, attention=())
-    page = show(lab_view(scene, lab_history(scene), place=Place(evil, "javascript:window.hacked=1")), width=1160)
+    page = show(lab_view(scene, lab_history(scene), place=Site(evil, "javascript:window.hacked=1")), width=1160)
     page.get_by_role("button", name="⋯").or_(page.locator("tr .dq-more")).first.click()
 
     assert page.evaluate("window.hacked") is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.live.lab_picture import Place, lab_view, queue_view
+from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.run_picture import Focus, run_view
 from dqlab.stats import (
     Attention,
@@ -78,8 +78,8 @@ def test_no_head_of_a_table_is_cut_at_any_width(
             assert cut(page, "th") == [], (pane, width)
     scene = sixteen(snapshot)
     for view in (
-        lab_view(scene, lab_history(scene), place=Place("papers")),
-        queue_view(snapshot, past, place=Place("pages")),
+        lab_view(scene, lab_history(scene), place=Site("papers")),
+        queue_view(snapshot, past, place=Site("pages")),
     ):
         page = show(view, width=1600)
         for width in WIDTHS:
@@ -90,7 +90,7 @@ def test_no_head_of_a_table_is_cut_at_any_width(
 def test_names_of_sixteen_queues_can_be_told_apart_at_every_width(show: Show, snapshot: Snapshot) -> None:
     """At 1600 px they had a tenth of the width: "queue-0…" seven times."""
     scene = sixteen(snapshot)
-    page = show(lab_view(scene, lab_history(scene), place=Place("papers")), width=1600)
+    page = show(lab_view(scene, lab_history(scene), place=Site("papers")), width=1600)
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         assert cut(page, ".dq-queues td.dq-qn b") == [], width
@@ -136,7 +136,7 @@ def test_the_line_of_a_young_queue_fills_its_room(show: Show, snapshot: Snapshot
     """Of half an hour one minute is known: the line was blank, or four pixels wide."""
     history = lab_history(snapshot)
     depths = {name: (*[None] * 27, *values[-3:]) for name, values in history.depths.items()}
-    page = show(lab_view(snapshot, replace(history, depths=depths), place=Place("papers")), width=1600)
+    page = show(lab_view(snapshot, replace(history, depths=depths), place=Site("papers")), width=1600)
     line = page.locator('tr[data-name="pages"] .dq-spark path.dq-line')
 
     assert line.evaluate("each => each.getBBox().width") > 60

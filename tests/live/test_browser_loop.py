@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dqlab.live.details import examples
-from dqlab.live.offers import Names, run_here
+from dqlab.live.offers import NotebookNames, run_here
 from dqlab.live.run_picture import Focus, run_view
-from dqlab.live.run_view import RunView
+from dqlab.live.views import RunView
 from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
 from tests.chromium import needs_chromium
 from tests.live.conftest import CODE
@@ -20,7 +20,7 @@ from tests.live.pages import Show, as_sent, overflowing
 pytestmark = [pytest.mark.browser, needs_chromium]
 
 RESULTS = '# without the documents that have no result: 212 dead\nrun.results(errors="skip").to_frame()'
-NAMES = Names(run="run", magic=True, cluster="tcp://10.0.0.2:8786")
+NAMES = NotebookNames(run="run", magic=True, cluster="tcp://10.0.0.2:8786")
 LETTER = SimpleNamespace(id=7, key="lux/contract-7.pdf", deliveries=4, version="a41f9c", traceback="Traceback")
 KEEPS = "addEventListener('dqlab-keep', (event) => event.preventDefault())"
 """What JupyterLab does with the extension."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.live.lab_picture import Place, lab_view
+from dqlab.live.lab_picture import Site, lab_view
 from dqlab.live.run_picture import run_view
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import RunState, RunStats, Snapshot
@@ -102,7 +102,7 @@ def test_a_run_that_rests_is_not_called_silent(show: Show, done: RunStats) -> No
 
 def test_a_lab_whose_kernel_stops_is_dated_too(show: Show, snapshot: Snapshot) -> None:
     """One rule for all widgets."""
-    page = show(lab_view(snapshot, None, place=Place("local")), clock=BEGAN)
+    page = show(lab_view(snapshot, None, place=Site("local")), clock=BEGAN)
     stop(page)
 
     page.clock.fast_forward(5_000)

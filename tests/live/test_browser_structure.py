@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from dqlab.live.lab_picture import Place, lab_view, queue_view
+from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.run_picture import Focus, run_view
-from dqlab.live.run_view import RunView
+from dqlab.live.views import RunView
 from dqlab.stats import History, RunStats, Snapshot
 from tests.chromium import needs_chromium
 from tests.live.conftest import CODE
@@ -68,7 +68,7 @@ def test_the_widget_of_a_queue_stands_at_each_size(
 ) -> None:
     """One queue has one row, in full."""
     width, scale = SIZES[size]
-    view = queue_view(snapshot, past, place=Place("pages"))
+    view = queue_view(snapshot, past, place=Site("pages"))
 
     assert flaws(show(view, width=width, dark=dark, scale=scale), CARD, CARD) == {}
 
@@ -84,6 +84,6 @@ def test_the_widget_of_a_lab_stands_at_each_size(
     """Names had a tenth of the width, and heads were cut, where there was most room."""
     width, scale = SIZES[size]
     scene = many_queues() if crowded else snapshot
-    view = lab_view(scene, lab_history(scene), place=Place("papers", "http://127.0.0.1:8787/status"))
+    view = lab_view(scene, lab_history(scene), place=Site("papers", "http://127.0.0.1:8787/status"))
 
     assert flaws(show(view, width=width, dark=dark, scale=scale), CARD, CARD) == {}

@@ -229,7 +229,7 @@ def test_without_the_built_widget_html_is_refreshed_after_one_warning(
     kernel: Kernel, run: Any, done: RunStats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The view raised instead, below a line that had already acted."""
-    monkeypatch.setattr("dqlab.live.built.STATIC", tmp_path)
+    monkeypatch.setattr("dqlab.live.frontend.STATIC", tmp_path)
     with pytest.warns(DqlabWarning, match="the live widget has not been built.*make extension"):
         watch(run)
     watch(run)  # a second warning would be an error
@@ -245,7 +245,7 @@ def test_front_end_without_widgets_is_not_told_of_the_build(
     kernel: Kernel, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The built widget would change nothing there."""
-    monkeypatch.setattr("dqlab.live.built.STATIC", tmp_path)
+    monkeypatch.setattr("dqlab.live.frontend.STATIC", tmp_path)
     monkeypatch.setattr(display, "draws_widgets", lambda shell: False)
     watch(run)
     assert set(kernel.outputs[0]) == {"text/plain", "text/html"}

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from dqlab.errors import ActorGone, CallTimeout, RunNotFound, SchedulerGone
-from dqlab.live.asking import GIVE_UP_AFTER
-from dqlab.live.follow import LiveRun
-from dqlab.live.run_view import Command, Face, Press
+from dqlab.live.follow import GIVE_UP_AFTER, LiveRun
+from dqlab.live.views import Command, Face, Press
 from dqlab.stats import RunState, RunStats
 
 GONE = SchedulerGone(address="tcp://nowhere", reason="closed")

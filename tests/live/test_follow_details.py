@@ -11,7 +11,7 @@ import pytest
 
 from dqlab.errors import LabClosed, QueueNotFound
 from dqlab.live.follow import LiveQueues, LiveRun, following
-from dqlab.live.run_view import Command, Face, Press
+from dqlab.live.views import Command, Face, Press
 from dqlab.notebook import running_cell
 from dqlab.stats import RunState, RunStats, Snapshot
 from tests.live.conftest import CODE, SLOW

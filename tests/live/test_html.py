@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.live.html import run_html, table_html
-from dqlab.live.offers import Names
+from dqlab.live.offers import NotebookNames
 from dqlab.live.run_picture import Focus, Silence, run_view
 from dqlab.live.tables import documents_table, status_table
 from dqlab.live.text import run_screen
@@ -152,7 +152,7 @@ def test_bar_has_its_sentence_for_screen_readers(running: RunStats) -> None:
 
 def test_way_back_stores_the_run_where_the_notebook_has_it(done: RunStats) -> None:
     """The cell has `-o reviews`, and the line below said `-o run`."""
-    view = run_view(done, Focus(names=Names(run="reviews")))
+    view = run_view(done, Focus(names=NotebookNames(run="reviews")))
 
     assert "Back to it: %dq attach parse-invoices -o reviews" in Reader(run_html(view)).text
 

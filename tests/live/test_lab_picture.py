@@ -7,19 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from dqlab.live.html import table_html
-from dqlab.live.lab_picture import NEEDS, Place, absent_queues, lab_view, queue_view
-from dqlab.live.lab_text import queues_html, queues_screen
+from dqlab.live.html import queues_html, table_html
+from dqlab.live.lab_picture import NEEDS, Site, absent_queues, lab_view, queue_view
 from dqlab.live.run_picture import Silence
-from dqlab.live.run_view import Command, Tone
-from dqlab.live.style import TextStyle
-from dqlab.live.widths import columns
+from dqlab.live.style import TextStyle, columns
+from dqlab.live.text import queues_screen
+from dqlab.live.views import Command, Tone
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import Attention, Counts, Held, History, QueueStats, Severity, Snapshot
 from tests.live.scenes import lab_history, many_queues
 from tests.live.test_html import ALLOWED_ATTRIBUTES, ALLOWED_TAGS, Reader
 
-PAPERS = Place("papers", "http://127.0.0.1:8787/status")
+PAPERS = Site("papers", "http://127.0.0.1:8787/status")
 
 
 def test_six_figures_answer_for_the_lab(snapshot: Snapshot) -> None:
@@ -125,7 +124,7 @@ def test_ages_that_are_repeated_are_spelled_alike(snapshot: Snapshot, past: Hist
     """ "Oldest 9.8 s" stood above "oldest 9 s"."""
     young = replace(snapshot, unacked=replace(snapshot.unacked, oldest=(Held("c0", 9.8, 20.0),)))
 
-    view = queue_view(young, past, place=Place("pages"))
+    view = queue_view(young, past, place=Site("pages"))
 
     assert view.figures[1].second == "oldest 9 s"
     assert view.details.leases is not None
@@ -135,7 +134,7 @@ def test_ages_that_are_repeated_are_spelled_alike(snapshot: Snapshot, past: Hist
 def test_queue_shows_its_own_needs_runs_and_failures(snapshot: Snapshot, past: History) -> None:
     """And nobody else's."""
     other = Attention(Severity.WARNING, "lag", "ocr", "is behind", "", "", "ocr")
-    view = queue_view(replace(snapshot, attention=(other, *snapshot.attention)), past, place=Place("pages"))
+    view = queue_view(replace(snapshot, attention=(other, *snapshot.attention)), past, place=Site("pages"))
 
     assert (view.chip, view.single) == ("Running", True)
     assert [need.queue for need in view.details.needs] == ["pages"] * 3
@@ -147,7 +146,7 @@ def test_queue_shows_its_own_needs_runs_and_failures(snapshot: Snapshot, past: H
 
 def test_queue_that_the_cluster_does_not_know_says_so(snapshot: Snapshot) -> None:
     """It was closed, or its name is another."""
-    view = queue_view(snapshot, place=Place("nowhere"))
+    view = queue_view(snapshot, place=Site("nowhere"))
 
     assert "no queue named 'nowhere'" in view.notice.text
     assert view.figures == ()
@@ -179,7 +178,7 @@ def test_lab_as_text_fits_its_terminal(snapshot: Snapshot) -> None:
 def test_lab_in_one_line_for_logs(snapshot: Snapshot) -> None:
     """No commas, no glyphs."""
     assert lab_view(snapshot, place=PAPERS).log == "14:22:07 papers waiting 60191 unacked 104 out 51.9/s dead 215"
-    assert absent_queues(Place("my lab")).log == "- my_lab connecting"
+    assert absent_queues(Site("my lab")).log == "- my_lab connecting"
 
 
 def test_lab_as_html_needs_nothing_and_escapes_all(snapshot: Snapshot) -> None:
@@ -187,7 +186,7 @@ def test_lab_as_html_needs_nothing_and_escapes_all(snapshot: Snapshot) -> None:
     evil = '<script>alert(1)</script>"'
     queues = tuple(replace(queue, name=f"{evil}{queue.name}") for queue in snapshot.queues)
     attention = tuple(replace(each, subject=evil, text=evil, detail=evil) for each in snapshot.attention)
-    view = lab_view(replace(snapshot, queues=queues, attention=attention), place=Place(evil))
+    view = lab_view(replace(snapshot, queues=queues, attention=attention), place=Site(evil))
 
     for html in (queues_html(view), table_html(view.table)):
         reader = Reader(html)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.live.offers import Names, names_here, offers, run_here
+from dqlab.live.offers import NotebookNames, names_here, offers, run_here
 from dqlab.stats import CodeStats, RunStats
 from tests.live.conftest import CODE
 
@@ -18,13 +18,13 @@ LETTER = SimpleNamespace(id=7, key="lux/contract 7.pdf")
 
 def test_cells_call_things_as_the_notebook_does(done: RunStats) -> None:
     """A line that raises NameError is worse than none."""
-    made = offers(done, CODE, Names(run="invoices", lab="here"), newer=True)
+    made = offers(done, CODE, NotebookNames(run="invoices", lab="here"), newer=True)
 
     clean = replace(done, counts=replace(done.counts, dead=0))
-    assert offers(clean, CODE, Names(run="invoices", lab="here")).results == "invoices.results()"
+    assert offers(clean, CODE, NotebookNames(run="invoices", lab="here")).results == "invoices.results()"
     assert made.python[:2] == ("invoices.retry(parse)", "invoices.retry(parse, limit=100)")
-    assert offers(clean, CODE, Names(lab="here")).results == "here.attach('parse-invoices').results()"
-    assert offers(clean, CODE, Names(lab="here", magic=True)).results == "%dq results parse-invoices"
+    assert offers(clean, CODE, NotebookNames(lab="here")).results == "here.attach('parse-invoices').results()"
+    assert offers(clean, CODE, NotebookNames(lab="here", magic=True)).results == "%dq results parse-invoices"
 
 
 def test_results_of_a_run_with_dead_documents_leave_them_out_and_say_so(done: RunStats) -> None:
@@ -32,20 +32,20 @@ def test_results_of_a_run_with_dead_documents_leave_them_out_and_say_so(done: Ru
     dead = done.counts.dead
     note = f"# without the documents that have no result: {dead} dead\n"
 
-    named = offers(done, CODE, Names(run="run"))
+    named = offers(done, CODE, NotebookNames(run="run"))
     assert named.results == f'{note}run.results(errors="skip").to_frame()'
     assert 'run.results(errors="skip").to_frame()' in named.python
-    line = offers(done, CODE, Names(lab="here", magic=True)).results
+    line = offers(done, CODE, NotebookNames(lab="here", magic=True)).results
     assert line == f"{note}%dq results parse-invoices --errors skip"
     cancelled = replace(done, counts=replace(done.counts, dead=0, cancelled=3))
-    assert offers(cancelled, CODE, Names(run="run")).results.startswith(
+    assert offers(cancelled, CODE, NotebookNames(run="run")).results.startswith(
         "# without the documents that have no result: 3"
     )
 
 
 def test_python_of_a_run_is_what_can_be_done_to_it_now(running: RunStats, done: RunStats) -> None:
     """Each action has its twin, so that a click can become a cell."""
-    names = Names(run="run")
+    names = NotebookNames(run="run")
     assert "run.pause()" in offers(running, CODE, names).python
     assert "run.pause()" not in offers(done, CODE, names).python
     clean = replace(done, counts=replace(done.counts, dead=0))
@@ -54,20 +54,20 @@ def test_python_of_a_run_is_what_can_be_done_to_it_now(running: RunStats, done: 
 
 def test_the_function_of_a_run_is_a_cell_where_its_source_is_known(done: RunStats) -> None:
     """To be edited, which is how a run is mended."""
-    made = offers(done, CODE, Names())
+    made = offers(done, CODE, NotebookNames())
     assert (made.label, made.code) == ("Insert cell with parse()", CODE.rstrip())
-    assert offers(done, None, Names()).label == ""
+    assert offers(done, None, NotebookNames()).label == ""
     unnamed = replace(done, code=CodeStats("<lambda>", "ab", 1, 1))
-    assert offers(unnamed, "lambda x: x", Names()).label == ""
+    assert offers(unnamed, "lambda x: x", NotebookNames()).label == ""
 
 
 def test_a_dead_document_is_opened_and_given_to_the_function(done: RunStats) -> None:
     """Where it can be looked into; the same function, in this kernel."""
-    opened, called = run_here(LETTER, done, Names(magic=True)).split("\n")
+    opened, called = run_here(LETTER, done, NotebookNames(magic=True)).split("\n")
     assert opened == "%dq show 7 parse-invoices -o letter    # lux/contract 7.pdf"
     assert called == "parse(letter.document)"
 
-    opened, _ = run_here(LETTER, done, Names(run="run")).split("\n")
+    opened, _ = run_here(LETTER, done, NotebookNames(run="run")).split("\n")
     assert opened == "letter = next(each for each in run.failures() if each.id == 7)    # lux/contract 7.pdf"
 
 
@@ -75,7 +75,7 @@ def test_a_dead_document_is_opened_and_given_to_the_function(done: RunStats) -> 
 def test_a_key_cannot_add_a_line_to_a_cell(done: RunStats, key: str) -> None:
     """Keys come from documents; the user runs the cell."""
     hostile: Any = SimpleNamespace(id=7, key=key)
-    assert len(run_here(hostile, done, Names(run="run")).splitlines()) == 2
+    assert len(run_here(hostile, done, NotebookNames(run="run")).splitlines()) == 2
 
 
 def test_names_are_those_of_the_notebook(monkeypatch: pytest.MonkeyPatch, source: Any, hand_lab: Any) -> None:
@@ -83,5 +83,5 @@ def test_names_are_those_of_the_notebook(monkeypatch: pytest.MonkeyPatch, source
     main = SimpleNamespace(_7=source, parsed=source, run=source, papers=hand_lab, other=1)
     monkeypatch.setitem(sys.modules, "__main__", main)  # type: ignore[arg-type]
 
-    assert names_here(source) == Names("run", "papers", False)
-    assert names_here(object()) == Names("", "papers", False)
+    assert names_here(source) == NotebookNames("run", "papers", False)
+    assert names_here(object()) == NotebookNames("", "papers", False)

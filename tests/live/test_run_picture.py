@@ -10,8 +10,8 @@ import pytest
 
 from dqlab.live.html import run_html
 from dqlab.live.run_picture import Focus, Silence, connecting_view, log_line, run_view
-from dqlab.live.run_view import Command, Face, Tone
 from dqlab.live.text import run_screen
+from dqlab.live.views import Command, Face, Tone
 from dqlab.numbers import UNKNOWN, many
 from dqlab.stats import ClassStats, ConsumerStats, Counts, Eta, RunState, RunStats, Snapshot
 

@@ -9,10 +9,9 @@ import pytest
 from dqlab.live.html import table_html
 from dqlab.live.palette import Ink
 from dqlab.live.run_table import SortBy, run_rows
-from dqlab.live.style import TextStyle
+from dqlab.live.style import TextStyle, columns
 from dqlab.live.tables import runs_table
 from dqlab.live.text import table_text
-from dqlab.live.widths import columns
 from dqlab.stats import Attention, Counts, RunState, RunStats, Severity, Snapshot
 
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from dqlab.jupyter.grammar import split
 from dqlab.live.run_picture import Silence, connecting_view, run_view
-from dqlab.live.style import TextStyle
+from dqlab.live.style import TextStyle, columns
 from dqlab.live.tables import documents_table, failures_table, results_table, runs_table, status_table
 from dqlab.live.text import run_screen, table_text
-from dqlab.live.widths import columns
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import ClassStats, Counts, RunState, RunStats, Snapshot
 from dqlab.texts import as_word

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from dqlab.live.style import TextStyle
+from dqlab.live.style import TextStyle, columns
 from dqlab.live.timelines import timeline_html, timeline_text
-from dqlab.live.widths import columns
 from dqlab.stats import History, Mark
 from tests.live.conftest import HISTORY
 

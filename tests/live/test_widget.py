@@ -14,13 +14,32 @@ import pytest
 pytest.importorskip("anywidget", reason="the extra `lab` is not installed")
 
 from dqlab.errors import WidgetNotBuilt
-from dqlab.live.built import script, styles
 from dqlab.live.canvas import HtmlCanvas, WidgetCanvas
-from dqlab.live.lab_picture import Place, lab_view, queue_view
-from dqlab.live.lab_view import QueueRow, QueuesView, RunLine, Toggle
-from dqlab.live.pieces import Chart, CodePane, ConsumerRow, Consumers, Example, HeldRow, Leases, Need
+from dqlab.live.frontend import script, styles
+from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.run_picture import Focus, run_view
-from dqlab.live.run_view import Ask, Button, Command, FailureRow, Figure, Notice, Press, RunView
+from dqlab.live.views import (
+    Ask,
+    Button,
+    Chart,
+    CodePane,
+    Command,
+    ConsumerRow,
+    Consumers,
+    Example,
+    FailureRow,
+    Figure,
+    HeldRow,
+    Leases,
+    Need,
+    Notice,
+    Press,
+    QueueRow,
+    QueuesView,
+    RunLine,
+    RunView,
+    Toggle,
+)
 from dqlab.live.widget import LiveWidget
 from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
 from tests.live.scenes import lab_history, many_queues
@@ -253,7 +272,7 @@ def test_a_lab_of_a_hundred_queues_costs_less_than_40_kb_a_second(clock: Any) ->
             replace(queue, counts=replace(queue.counts, ready=queue.counts.ready + at), lag=queue.lag + at / 4)
             for queue in scene.queues
         )
-        return lab_view(replace(scene, at=scene.at + at / 4, queues=queues), history, place=Place("papers"))
+        return lab_view(replace(scene, at=scene.at + at / 4, queues=queues), history, place=Site("papers"))
 
     widget = LiveWidget(picture(0), on_press=lambda press: None, clock=clock)
     wire = Wire(widget)
@@ -300,7 +319,7 @@ def test_script_is_one_module_without_imports() -> None:
 
 def test_widget_that_was_not_built_names_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkout that was installed without the build has Python alone, and an empty output helps nobody."""
-    monkeypatch.setattr("dqlab.live.built.STATIC", tmp_path)
+    monkeypatch.setattr("dqlab.live.frontend.STATIC", tmp_path)
 
     with pytest.raises(WidgetNotBuilt, match="make extension") as missing:
         styles()
@@ -330,8 +349,8 @@ def test_parts_have_the_fields_that_the_widget_reads() -> None:
 
 def test_lab_and_queue_have_widgets_of_their_own_kind(snapshot: Snapshot, past: History) -> None:
     """One class; the front end asks which."""
-    lab = LiveWidget(lab_view(snapshot, place=Place("papers")), on_press=lambda press: None)
-    queue = LiveWidget(queue_view(snapshot, past, place=Place("pages")), on_press=lambda press: None)
+    lab = LiveWidget(lab_view(snapshot, place=Site("papers")), on_press=lambda press: None)
+    queue = LiveWidget(queue_view(snapshot, past, place=Site("pages")), on_press=lambda press: None)
 
     assert (lab.kind, queue.kind) == ("lab", "queue")
     assert lab.chart is None
@@ -344,10 +363,10 @@ def test_lab_output_carries_a_right_table(snapshot: Snapshot) -> None:
     """A notebook saved while a lab is open shows the table, not an empty place."""
     output = Output()
     canvas = WidgetCanvas(output.show, lambda press: None)
-    canvas.draw(lab_view(snapshot, place=Place("papers")))
+    canvas.draw(lab_view(snapshot, place=Site("papers")))
 
     assert {WIDGET, "text/html", "text/plain"} <= set(output.shown[0])
     assert "15,846" in output.shown[0]["text/html"]
     assert "2 empty: thumbs, default" in output.shown[0]["text/plain"]
-    canvas.finish(lab_view(snapshot, place=Place("papers")))
+    canvas.finish(lab_view(snapshot, place=Site("papers")))
     assert set(output.shown[-1]) == {"text/html", "text/plain"}

@@ -4,9 +4,9 @@ Runs beside every notebook, so it loads neither Dask nor anything that draws; an
 
 ::
 
-    services     what is announced, and whether it answers     paths        which pages of a dashboard may be requested
-    upstream     calls a scheduler, with its token             proxy        its dashboard below Jupyter's own address
-    api          JSON for the sidebar, and all routes          handler      what api and proxy share
+    services     what is announced, and whether it answers     upstream     calls a scheduler, with its token
+    api          JSON for the sidebar, and all routes          proxy        its dashboard below Jupyter's own address
+    handler      what api and proxy share
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ They draw the scheduler's feed and compute nothing. Importing this package loads
     serving      adds pages to a scheduler      axis         the time axis of a page, its crosshair, its marks
     application  makes a document               scene        what is looked at, at one instant
     page         brings it up to date           readings     what sessions share
-    controls     queue, span, Hold              changes      sends only what differs
-    depth, unacked, throughput, failures, runs, storage, summary: what is drawn
+    head         controls, needs, figures       changes      sends only what differs
+    panel        what every panel has           markup, look what they are made of
+    depth, unacked, throughput, failures, runs, storage: what is drawn
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from dqlab.live.feed import Feed
+from dqlab.live.feeds import Feed
 
 __all__ = ["install", "preregister"]
 

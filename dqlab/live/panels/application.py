@@ -9,12 +9,11 @@ from weakref import WeakKeyDictionary
 
 from bokeh.document import Document
 
-from dqlab.live.feed import Feed, feed_of
+from dqlab.live.feeds import Feed, feed_of
+from dqlab.live.panels.look import BARE, FRAMED, page_template, read, tokens
 from dqlab.live.panels.page import PANELS, Page
 from dqlab.live.panels.readings import Readings
-from dqlab.live.panels.request import request
-from dqlab.live.panels.templates import BARE, FRAMED, page, read
-from dqlab.live.panels.tokens import tokens
+from dqlab.live.panels.scene import request
 
 __all__ = ["APPLICATIONS", "PAGE", "draw_from", "forget", "open_page"]
 
@@ -52,7 +51,7 @@ def open_page(names: Sequence[str], scheduler: Any, extra: dict[str, Any], doc: 
     asked = request(context.request.arguments if context is not None and context.request is not None else {})
     alone = len(names) == 1
     doc.title = f"dqlab {names[0]}" if alone else "dqlab"
-    doc.template = page()
+    doc.template = page_template()
     readings = _readings_of(scheduler)
     opened = Page(doc, readings, asked, names) if readings is not None else None
     doc.template_variables.update(extra)

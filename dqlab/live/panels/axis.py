@@ -24,11 +24,11 @@ from bokeh.plotting import figure
 from numpy.typing import NDArray
 
 from dqlab.live.panels.changes import show
+from dqlab.live.panels.look import SANS, Tokens
 from dqlab.live.panels.markup import text
 from dqlab.live.panels.scene import Scene
-from dqlab.live.panels.tokens import SANS, Tokens
 
-__all__ = ["LEFT", "Place", "TimeAxis", "bare", "nice", "spread", "strip", "times", "tip"]
+__all__ = ["LEFT", "Caption", "TimeAxis", "bare", "nice", "spread", "strip", "times", "tip"]
 
 STEPS = (1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10, 12, 16, 20)
 LEFT = 44
@@ -55,7 +55,7 @@ def spread(top: float) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Caption:
     """A word above a chart, at an instant; `lead` is kept where there is no room for `rest`."""
 
     at: float
@@ -64,7 +64,7 @@ class Place:
     kind: str = ""
 
 
-def strip(places: Iterable[Place], start: float, end: float) -> str:
+def strip(places: Iterable[Caption], start: float, end: float) -> str:
     """Return HTML of words above a chart; one that does not fit before the next one begins is left out."""
     inside = sorted((place for place in places if start <= place.at <= end), key=lambda place: place.at)
     pieces = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter, Range1d
 from bokeh.plotting import figure
 
-from dqlab.live.palette import State
-from dqlab.live.panels.axis import LEFT, Place, nice, spread, strip, times
+from dqlab.live.palette import StateLook
+from dqlab.live.panels.axis import LEFT, Caption, nice, spread, strip, times
 from dqlab.live.panels.changes import Series, fill, html, show, together
 from dqlab.live.panels.markup import columns, glyph, strong, text
 from dqlab.live.panels.panel import Stage
@@ -14,7 +14,7 @@ from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Table
 from dqlab.numbers import clock, count, duration, minute, rate
 
-__all__ = ["Depth"]
+__all__ = ["DepthPanel"]
 
 LANE, LABELS, STRIP = 27, 22, 18
 """Heights in pixels: a small state, the times of day, the marks."""
@@ -22,11 +22,11 @@ LATELY = 20.0
 """Seconds over which the trend of the depth is judged."""
 FULL = 0.7
 """Height of the highest value of a small state, as a share of its lane."""
-SMALL = (State.DELAYED, State.LEASED, State.DEAD)
-STACKED = (State.LEASED, State.DELAYED, State.READY)
+SMALL = (StateLook.DELAYED, StateLook.LEASED, StateLook.DEAD)
+STACKED = (StateLook.LEASED, StateLook.DELAYED, StateLook.READY)
 
 
-class Depth:
+class DepthPanel:
     """Ready, delayed and unacked messages over time; dead ones beside them, as they are not waiting."""
 
     name, title = "depth", "Queue depth by state"
@@ -63,10 +63,10 @@ class Depth:
             alpha=0.8,
             source=self._source,
         )
-        self._hover(stage, fig, State.READY)
+        self._hover(stage, fig, StateLook.READY)
         return fig
 
-    def _lane(self, stage: Stage, state: State, *, last: bool) -> figure:
+    def _lane(self, stage: Stage, state: StateLook, *, last: bool) -> figure:
         colour = getattr(stage.theme, state.field)
         fig = stage.axis.chart(
             LANE + (LABELS if last else 0),
@@ -81,16 +81,16 @@ class Depth:
         self._hover(stage, fig, state)
         return fig
 
-    def _hover(self, stage: Stage, fig: figure, state: State) -> None:
+    def _hover(self, stage: Stage, fig: figure, state: StateLook) -> None:
         line = fig.line(
             "x",
             state.field,
             color=getattr(stage.theme, state.field),
             line_width=1.5,
-            alpha=0 if state is State.READY else 1,
+            alpha=0 if state is StateLook.READY else 1,
             source=self._source,
         )
-        order = (State.READY, State.DELAYED, State.LEASED, State.DEAD)
+        order = (StateLook.READY, StateLook.DELAYED, StateLook.LEASED, StateLook.DEAD)
         stage.axis.hover(fig, [(each.word, f"@{each.field}{{0,0}}") for each in order], line)
 
     def answer(self, scene: Scene) -> str:
@@ -114,7 +114,7 @@ class Depth:
     def draw(self, scene: Scene) -> None:
         """Update stack, lanes, marks and last values."""
         history = scene.history
-        order = (*STACKED, State.DEAD)
+        order = (*STACKED, StateLook.DEAD)
         first, columns = together(len(history.ready), **{each.field: getattr(history, each.field) for each in order})
         fill(self._source, x=times(scene, history.times[first:]), **columns)
         inside = [mark for mark in history.marks if scene.start <= mark.at <= scene.end]
@@ -132,7 +132,7 @@ class Depth:
 
     def table(self, scene: Scene) -> Table:
         """Return the messages in each state, at some instants."""
-        states = (State.READY, *SMALL)
+        states = (StateLook.READY, *SMALL)
         history = scene.history
         return Table(
             columns("at", *(state.word for state in states)),
@@ -146,7 +146,7 @@ class Depth:
         if not scene.history.ready and not scene.queue.counts.all:
             return '<div class="strip"><i class="empty">No message has come in this window</i></div>'
         places = (
-            Place(mark.at, f"[{mark.cell}]" if mark.cell is not None else "·", mark.text, "cell")
+            Caption(mark.at, f"[{mark.cell}]" if mark.cell is not None else "·", mark.text, "cell")
             for mark in scene.history.marks
         )
         return strip(places, scene.start, scene.end)
@@ -158,7 +158,7 @@ class Depth:
         height = f"{min(max(1 - share, 0), 1):.3f}"
         pieces = [
             f'<div class="v two" style="top:calc({STRIP + 4}px + (100% - {STRIP + 8 + below}px) * {height})">'
-            f"{glyph('ready')}<span>{strong(count(counts.ready))}<br>{text(State.READY.word)}</span></div>"
+            f"{glyph('ready')}<span>{strong(count(counts.ready))}<br>{text(StateLook.READY.word)}</span></div>"
         ]
         for at, state in enumerate(SMALL):
             bottom = LABELS + LANE * (len(SMALL) - 1 - at)

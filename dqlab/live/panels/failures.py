@@ -15,12 +15,12 @@ from dqlab.live.tables import Cell, Column, Table
 from dqlab.numbers import UNKNOWN, between, count, many
 from dqlab.stats import ClassStats, FailingDocument
 
-__all__ = ["Failures"]
+__all__ = ["FailuresPanel"]
 
 FULL = 0.8
 
 
-class Failures:
+class FailuresPanel:
     """A row per class of failures, with bars per minute on one scale."""
 
     name, title = "failures", "Failures"

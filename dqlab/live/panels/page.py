@@ -13,24 +13,19 @@ from bokeh.document import Document
 from bokeh.models import CustomJS, InlineStyleSheet, TextInput, Toggle
 
 from dqlab.clock import Clock, SystemClock
-from dqlab.live.panels.changes import html, show
-from dqlab.live.panels.controls import Controls
-from dqlab.live.panels.depth import Depth
-from dqlab.live.panels.failures import Failures
-from dqlab.live.panels.frames import Frame
+from dqlab.live.panels.changes import HeldChanges, html, show
+from dqlab.live.panels.depth import DepthPanel
+from dqlab.live.panels.failures import FailuresPanel
+from dqlab.live.panels.head import Controls, Needs, Overview
+from dqlab.live.panels.look import read, tokens
 from dqlab.live.panels.markup import listed, text
-from dqlab.live.panels.needs import Needs
 from dqlab.live.panels.panel import Panel, Stage, place
 from dqlab.live.panels.readings import Readings
-from dqlab.live.panels.request import LATELY, USUAL, WHOLE, Request
-from dqlab.live.panels.runs import Runs
-from dqlab.live.panels.scene import Scene, scene, span_of_run
-from dqlab.live.panels.storage import Storage
-from dqlab.live.panels.summary import Summary
-from dqlab.live.panels.templates import read
-from dqlab.live.panels.throughput import Throughput
-from dqlab.live.panels.tokens import tokens
-from dqlab.live.panels.unacked import UnackedMessages
+from dqlab.live.panels.runs import RunsPanel
+from dqlab.live.panels.scene import LATELY, USUAL, WHOLE, Request, Scene, scene, span_of_run
+from dqlab.live.panels.storage import StoragePanel
+from dqlab.live.panels.throughput import ThroughputPanel
+from dqlab.live.panels.unacked import UnackedPanel
 from dqlab.numbers import clock as spell_clock
 from dqlab.stats import Snapshot
 
@@ -39,12 +34,12 @@ __all__ = ["PANELS", "Page"]
 logger = logging.getLogger("dqlab.panels")
 
 PANELS: dict[str, type[Panel]] = {
-    "runs": Runs,
-    "depth": Depth,
-    "unacked": UnackedMessages,
-    "throughput": Throughput,
-    "failures": Failures,
-    "storage": Storage,
+    "runs": RunsPanel,
+    "depth": DepthPanel,
+    "unacked": UnackedPanel,
+    "throughput": ThroughputPanel,
+    "failures": FailuresPanel,
+    "storage": StoragePanel,
 }
 """Panels by their names in addresses, in the order of the page."""
 PERIOD = 250
@@ -197,11 +192,11 @@ class Page:
         self._eyes.on_change("active", lambda _, __, seen: self.look() if seen else None)
         self._stage.again = self.look
         self._needs = Needs(sheet)
-        self._summary = Summary(sheet)
+        self._summary = Overview(sheet)
         self._controls = Controls(self, sheet, self._asked)
         self._seen: Snapshot | None = None
         self._scene: Scene | None = None
-        self._frame = Frame(doc)
+        self._frame = HeldChanges(doc)
         self._undrawn: list[Panel] = []
         self._looked = self._counted = -math.inf
         self._broken = self._completing = False

@@ -11,9 +11,9 @@ from bokeh.plotting import figure
 
 from dqlab.live.panels.axis import TimeAxis, bare
 from dqlab.live.panels.changes import html, show
+from dqlab.live.panels.look import Tokens
 from dqlab.live.panels.markup import cells
 from dqlab.live.panels.scene import Scene
-from dqlab.live.panels.tokens import Tokens
 from dqlab.live.tables import Table
 
 __all__ = ["HEAD", "Panel", "RowChart", "Stage", "place"]

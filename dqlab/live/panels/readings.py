@@ -9,8 +9,8 @@ from itertools import zip_longest
 from typing import Any, TypeVar
 
 from dqlab.clock import Clock, SystemClock
-from dqlab.live.feed import Feed
-from dqlab.live.panels.request import SHORTEST
+from dqlab.live.feeds import Feed
+from dqlab.live.panels.scene import SHORTEST
 from dqlab.stats import History, Snapshot
 
 __all__ = ["Readings"]

@@ -9,7 +9,7 @@ from bokeh.core.properties import value
 from bokeh.models import ColumnDataSource, HoverTool, Span, TextInput
 
 from dqlab.live.palette import Ink
-from dqlab.live.panels.axis import Place, strip, times, tip
+from dqlab.live.panels.axis import Caption, strip, times, tip
 from dqlab.live.panels.changes import fill, html, show
 from dqlab.live.panels.markup import columns, heads
 from dqlab.live.panels.panel import RowChart, Stage
@@ -19,7 +19,7 @@ from dqlab.live.tables import Cell, Table
 from dqlab.numbers import UNKNOWN, between, clock, count, minute, rate
 from dqlab.stats import RunState, RunStats
 
-__all__ = ["Runs"]
+__all__ = ["RunsPanel"]
 
 STEPS = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 """Seconds between the times of day above the chart."""
@@ -44,20 +44,20 @@ RIGHT = ((SortBy.END, "end"), (SortBy.DEAD, "dead"), (SortBy.SPEED, "speed"), (S
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SortOrder:
     """What rows are sorted by, and whether the last come first; spelled ``dead`` or ``-dead``."""
 
     by: SortBy = SortBy.NEED
     back: bool = False
 
     @classmethod
-    def read(cls, spelt: str) -> Order:
+    def read(cls, spelt: str) -> SortOrder:
         """Return what a browser asks for; nonsense is the usual order."""
         by = spelt.removeprefix("-")
         return cls(SortBy(by), spelt.startswith("-")) if by in list(SortBy) else cls()
 
 
-class Runs:
+class RunsPanel:
     """A row per run: figures, and a bar until now, dots to the early estimate, a band to the late one.
 
     What is dead is red: in the glyph of an ended run, in its bar, and as a number.
@@ -68,13 +68,13 @@ class Runs:
     def __init__(self, stage: Stage) -> None:
         self._stage, theme = stage, stage.theme
         self._chart = RowChart(stage, "jobs", time=False)
-        self._order = Order()
+        self._order = SortOrder()
         self._keys: list[tuple[str, str]] = []
         self._sorted = 0.0
         self._left_head = html(stage.sheet, "head", "left", "jobs")
         self._right_head = html(stage.sheet, "head", "right", "jobs")
         self._asked = TextInput(name="runs-order", visible=False)
-        self._asked.on_change("value", lambda _, __, spelt: self._sort(Order.read(spelt)))
+        self._asked.on_change("value", lambda _, __, spelt: self._sort(SortOrder.read(spelt)))
         self._chart.root.children = [*self._chart.root.children, self._left_head, self._right_head]
         fig = self._chart.figure
         self._bars = ColumnDataSource({name: [] for name in ("y", "left", "right", "colour", "name", "from", "until")})
@@ -185,7 +185,7 @@ class Runs:
             self._keys, self._sorted = fresh, at
         return [rows[key] for key in self._keys[: self._stage.rows]]
 
-    def _sort(self, order: Order) -> None:
+    def _sort(self, order: SortOrder) -> None:
         self._order, self._keys = order, []
         self._write_heads()
         self._stage.again()
@@ -294,10 +294,10 @@ def _axis(scene: Scene, runs: list[RunStats]) -> tuple[float, float]:
     return now - 1.04 * back, max([now + (REST if going else 0.02) * back, *(now + 1.06 * (end - now) for end in ends)])
 
 
-def _places(start: float, end: float, now: float) -> list[Place]:
+def _places(start: float, end: float, now: float) -> list[Caption]:
     """Return the times of day to be written above the chart, none on top of "now"."""
     step = next((each for each in STEPS if (end - start) / each <= 4), STEPS[-1])
     first = int(start // step + 1) * step
     marks = [at for at in range(first, int(end), step) if abs(at - now) > 0.24 * (end - start)]
     inside = [at for at in marks if 0.08 * (end - start) < at - start < 0.92 * (end - start)]
-    return [*(Place(float(at), minute(at), kind="tick") for at in inside), Place(now, "now", kind="now")]
+    return [*(Caption(float(at), minute(at), kind="tick") for at in inside), Caption(now, "now", kind="now")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 
-from dqlab.live.panels.axis import LEFT, Place, nice, spread, strip, times
+from dqlab.live.panels.axis import LEFT, Caption, nice, spread, strip, times
 from dqlab.live.panels.changes import fill, html, show, together
 from dqlab.live.panels.markup import columns, strong, text, unit
 from dqlab.live.panels.panel import Stage
@@ -12,12 +12,12 @@ from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Table
 from dqlab.numbers import UNKNOWN, clock, duration, share, size
 
-__all__ = ["Storage"]
+__all__ = ["StoragePanel"]
 
 LABELS = 22
 
 
-class Storage:
+class StoragePanel:
     """Live and garbage bytes stacked, compactions as marks, and the state of the disk below."""
 
     name, title = "storage", "Storage"
@@ -74,7 +74,7 @@ class Storage:
         seen = [each for each in storage.compactions if scene.start <= each.at <= scene.end]
         fill(self._marks, x=times(scene, [each.at for each in seen]))
         if storage.total or known.any():
-            places = (Place(each.at, f"\N{MINUS SIGN}{size(each.freed)}", duration(each.seconds)) for each in seen)
+            places = (Caption(each.at, f"\N{MINUS SIGN}{size(each.freed)}", duration(each.seconds)) for each in seen)
             show(self._above, text=strip(places, scene.start, scene.end))
         else:
             show(self._above, text='<div class="strip"><i class="empty">Queues here are in memory</i></div>')

@@ -20,7 +20,7 @@ from dqlab.numbers import UNKNOWN, between, count, many, rate, share
 from dqlab.stats import ConsumerStats, History
 from dqlab.stats.queues import WINDOW
 
-__all__ = ["Throughput"]
+__all__ = ["ThroughputPanel"]
 
 POINTS = 100
 """Most points of one line: it is some 300 pixels wide."""
@@ -38,7 +38,7 @@ PER_DOCUMENT = "documents"
 """What speeds count where pages are unknown: one column of speeds is enough then."""
 
 
-class Throughput:
+class ThroughputPanel:
     """A row per consumer: its line, pages and documents per second, idle share, unacked messages."""
 
     name, title = "throughput", "Throughput per consumer"

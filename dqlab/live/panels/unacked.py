@@ -10,17 +10,17 @@ from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NoOverlap, Nu
 
 from dqlab.live.details import held_rows
 from dqlab.live.palette import Ink
-from dqlab.live.panels.axis import Place, bare, nice, spread, strip, tip
+from dqlab.live.panels.axis import Caption, bare, nice, spread, strip, tip
 from dqlab.live.panels.changes import fill, html, show
+from dqlab.live.panels.look import SANS
 from dqlab.live.panels.markup import cells, columns
 from dqlab.live.panels.panel import Stage
 from dqlab.live.panels.scene import Scene
-from dqlab.live.panels.tokens import SANS
 from dqlab.live.tables import Cell, Column, Table
 from dqlab.numbers import between, count, duration, many
 from dqlab.stats import AGE_EDGES, Snapshot, Unacked
 
-__all__ = ["UnackedMessages"]
+__all__ = ["UnackedPanel"]
 
 BINS = len(AGE_EDGES) + 1
 LISTED = 3
@@ -28,7 +28,7 @@ NOBODY = '<div class="strip"><i class="empty">No message is held by a consumer</
 RENEWAL = "by renewal only"
 
 
-class UnackedMessages:
+class UnackedPanel:
     """A histogram of ages, the line past which only renewal keeps a message, and those held longest."""
 
     name, title = "unacked", "Unacked messages"
@@ -130,7 +130,7 @@ class UnackedMessages:
         names = ("x", "y", "text", "align", "shift", "lift")
         fill(self._notes, **{name: [note[at] for note in notes] for at, name in enumerate(names)})
         fill(self._line, x=[_place(unacked.timeout)] if unacked.timeout else [])
-        renewal = [Place(_place(unacked.timeout), _seconds(unacked.timeout), RENEWAL)] if unacked.timeout else []
+        renewal = [Caption(_place(unacked.timeout), _seconds(unacked.timeout), RENEWAL)] if unacked.timeout else []
         show(self._above, text=strip(renewal, 0, BINS) if scene.queue.counts.leased or unacked.total else NOBODY)
 
 

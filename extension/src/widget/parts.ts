@@ -1,4 +1,4 @@
-// The parts of a picture as Python sends them: dqlab/live/run_view.py, lab_view.py and pieces.py, field for field.
+// The parts of a picture as Python sends them: dqlab/live/views.py, field for field.
 // Every string in them is ready-made; a view formats nothing.
 
 export interface Notice {

@@ -17,7 +17,7 @@ from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, w
 import dqlab as dq
 from dqlab import clusters_here
 from dqlab.clusters_here import Announcement
-from dqlab.jupyter.server.paths import Trick, location, query, upstream_path
+from dqlab.jupyter.server.proxy import Trick, location, query, upstream_path
 from dqlab.jupyter.server.upstream import LARGEST
 from tests.jupyter.server.conftest import BASE, LOGIN, Jupyter
 from tests.jupyter.server.dashboards import Dashboards

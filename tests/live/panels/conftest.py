@@ -58,7 +58,7 @@ def open_page(feed: HandFeed, clock: Any) -> Callable[..., Any]:
 
     from dqlab.live.panels.page import PANELS, Page
     from dqlab.live.panels.readings import Readings
-    from dqlab.live.panels.request import Request
+    from dqlab.live.panels.scene import Request
 
     readings = Readings(feed, clock)
 

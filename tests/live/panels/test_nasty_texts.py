@@ -18,7 +18,7 @@ from dqlab.cluster.transport.wire import pack_report, unpack_report
 from dqlab.live import metrics
 from dqlab.live.display import text_of
 from dqlab.live.html import run_html
-from dqlab.live.lab_picture import Place, lab_view, queue_view
+from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.run_picture import Focus, run_view
 from dqlab.live.text import run_end, run_screen
 from dqlab.stats import History, Snapshot
@@ -81,7 +81,7 @@ class Hall:
 def drawn(hall: Hall) -> Iterator[str]:
     """Yield everything that is made of what the collector knows."""
     snapshot, history = hall.snapshot("pages"), hall.history(600, "pages")
-    place = Place("lab", "")
+    place = Site("lab", "")
     for run in snapshot.runs:
         view = run_view(run, Focus(snapshot, history, "def f(): pass"))
         yield json.dumps(view.parts(), ensure_ascii=False)
@@ -117,7 +117,7 @@ def test_panels_draw_any_text(text: str, clock: Any) -> None:
 
     from dqlab.live.panels.page import PANELS, Page
     from dqlab.live.panels.readings import Readings
-    from dqlab.live.panels.request import Request
+    from dqlab.live.panels.scene import Request
 
     page = Page(Document(), Readings(Hall(text), clock), Request(queue="pages", wall=True), list(PANELS), clock)
     for _ in PANELS:

@@ -18,7 +18,7 @@ from bokeh.protocol import Protocol
 
 from dqlab.live.panels.page import PANELS, Page
 from dqlab.live.panels.readings import Readings
-from dqlab.live.panels.request import WHOLE, Request
+from dqlab.live.panels.scene import WHOLE, Request
 from dqlab.stats import Counts
 
 TICK = 0.25

@@ -1,4 +1,4 @@
-"""What a live view needs of the things it shows.
+"""What views need of the things they show.
 
 ::
 
@@ -7,6 +7,7 @@
     LabSource       a lab: statistics, history, controls by queue
     PoolSource      one queue: the same, and its own controls
     QueueControls   what can be done to one queue
+    Feed            on the scheduler: statistics without a call
 """
 
 from __future__ import annotations
@@ -17,16 +18,41 @@ from typing import Any, Protocol, TypeGuard
 from dqlab.stats import CodeStats, History, RunStats, Snapshot
 
 __all__ = [
+    "Feed",
     "LabSource",
     "PoolSource",
     "QueueControls",
     "RunDetails",
     "RunSource",
     "cluster_of",
+    "feed_of",
     "has_details",
     "is_lab",
     "is_queue",
 ]
+
+
+class Feed(Protocol):
+    """A source of statistics in this process; the scheduler's plugin has one."""
+
+    @property
+    def seq(self) -> int:
+        """Number of the newest change: equal numbers, equal statistics but for the passing of time."""
+        ...
+
+    def snapshot(self, queue: str = "", run: str = "") -> Snapshot:
+        """Return everything now; leases, consumers, failures and storage of one queue or run, if one is named."""
+        ...
+
+    def history(self, span: float, queue: str = "", run: str = "") -> History:
+        """Return how it was over the last `span` seconds."""
+        ...
+
+
+def feed_of(scheduler: Any) -> Feed | None:
+    """Return the feed of a scheduler, or None when no dqlab is installed on it yet."""
+    plugin = scheduler.plugins.get("dqlab")
+    return None if plugin is None else getattr(plugin, "collector", None)
 
 
 class RunSource(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.live.widths import columns, cut
+from dqlab.live.style import columns, cut
 from dqlab.texts import one_line
 
 ANY_TEXT = st.text(st.characters(codec=None, categories=None), max_size=400)

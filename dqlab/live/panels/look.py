@@ -1,10 +1,19 @@
-"""Colours and sizes of the panels, light and dark: as CSS variables for HTML, and as values for canvases."""
+"""How the pages look: colours and sizes in light and dark, and the files beside this module.
+
+Colours are CSS variables for HTML and values for canvases; the files are the page around the panels, and style sheets.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
 
-__all__ = ["DARK", "LIGHT", "SANS", "Tokens", "tokens"]
+import distributed
+from jinja2 import Environment, FileSystemLoader, Template
+
+__all__ = ["BARE", "DARK", "FRAMED", "LIGHT", "SANS", "Tokens", "drawing", "page_template", "read", "tokens"]
 
 SANS = "Helvetica, Arial, sans-serif"
 """Font of canvases: they know no CSS variables, and no system font under one name."""
@@ -115,3 +124,30 @@ DARK = Tokens(
 def tokens(theme: str) -> Tokens:
     """Return the theme of that name, the light one unless it is ``dark``."""
     return DARK if theme == "dark" else LIGHT
+
+
+HERE = Path(__file__).parent
+BARE, FRAMED = "bare.html", "base.html"
+"""What a page is embedded in: nothing, or the navigation of Dask's dashboard."""
+UNUSED = re.compile(r"<script[^>]*\bsrc=\"[^\"]*/bokeh-(?:gl|tables|mathjax)\.[^\"]*\"[^>]*></script>\s*")
+"""Parts of BokehJS that no panel uses: more than half of its four megabytes."""
+
+
+@cache
+def read(name: str) -> str:
+    """Return the text of a file."""
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+@cache
+def page_template() -> Template:
+    """Return the template of every page; Bokeh fills in what belongs to a session."""
+    dask = Path(distributed.__file__).parent / "http" / "templates"
+    environment = Environment(loader=FileSystemLoader([HERE, dask]), autoescape=False)
+    environment.filters["drawing"] = drawing
+    return environment.get_template("page.html")
+
+
+def drawing(scripts: str) -> str:
+    """Return the script tags of BokehJS without the parts that panels do not use."""
+    return UNUSED.sub("", scripts)

@@ -19,9 +19,8 @@ from distributed.core import Status
 from dqlab.cluster.worker.walltime import DEADLINE
 from dqlab.errors import ClusterClosed, DqlabWarning, JobsDied, JobsPending, SubmitFailed
 from dqlab.hpc.clusters import start
-from dqlab.hpc.jobs import ASK_TIMEOUT, ask, jobs_of, log_end, system_of
 from dqlab.hpc.recipes import Recipe
-from dqlab.hpc.systems import JobState, System
+from dqlab.hpc.systems import ASK_TIMEOUT, JobState, System, ask, jobs_of, log_end, system_of
 
 if TYPE_CHECKING:
     from distributed import SpecCluster
