@@ -324,6 +324,7 @@ class PutResult:
             except (CallTimeout, TimeoutError) as error:  # the shard is being recreated
                 if deadline.over:
                     raise NoAnswer(run=name, queue=self._handle.name, seconds=deadline.limit) from error
+                standstill.unanswered(queue)
                 continue
             if not answer["left"]:
                 return parts

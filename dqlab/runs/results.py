@@ -256,6 +256,13 @@ class _Label(int):
         return int, (int(self),)  # elsewhere it is a number
 
 
+def _position(index: Any) -> Any:
+    """Return an index that is a position, or raise TypeError for the key of a document."""
+    if not isinstance(index, SupportsIndex):
+        raise TypeError(f"results are a sequence: a position, not {index!r}; dict(results.items()) looks keys up")
+    return index
+
+
 class Results(Sequence[Any], StaysHere):
     """A lazy sequence of a run's values, in document order.
 
@@ -313,9 +320,7 @@ class Results(Sequence[Any], StaysHere):
                 if at in wanted:
                     self._checked(stretch)
             return [values[i - low] for i in wanted]
-        if isinstance(index, str):
-            raise TypeError(f"results are a sequence: a position, not {index!r}; dict(results.items()) looks keys up")
-        at = index.at if isinstance(index, _Label) else range(len(self))[index]
+        at = index.at if isinstance(index, _Label) else range(len(self))[_position(index)]
         ordinal = self._ordinal(at)
         page = self._page  # another thread may read another page meanwhile
         if not any(stretch.ordinal <= ordinal < stretch.end for stretch in page):

@@ -519,6 +519,7 @@ class Run(HasWidget, StaysHere):
             parked = deadline.within(PARK if alone_since is None and not standstill.begun else 0.5)
             progress = self._tried(deadline, wait=parked)
             if progress is None:
+                standstill.unanswered(self.queue)
                 continue
             over = progress.done and ended and not (progress.counts.lost and self._are_sent_again(deadline))
             # Wait for lost documents that are being sent again: their sender knows why it failed.
@@ -841,6 +842,7 @@ class Run(HasWidget, StaysHere):
             except CallTimeout as silent:  # a shard is being recreated
                 if deadline.over and not came:
                     raise self._no_answer(deadline) from silent
+                standstill.unanswered(self.queue)
             self._raise_other_input()
             if deadline.over and not came and not (over and streams.done):
                 raise error or self._out_of_time(self._asked(deadline), limit)

@@ -79,20 +79,36 @@ class Standstill:
     def __init__(self, what: str, limit: float | None) -> None:
         self._what, self._silent = what, limit is not None
         self._since: float | None = None
+        self._unanswered = 0
 
     @property
     def begun(self) -> bool:
         """Whether a warning may be due soon."""
         return self._since is not None and not self._silent
 
+    def unanswered(self, queue: str) -> None:
+        """Warn when a second call to the queue in a row got no answer in its time: no worker may be left to hold it.
+
+        One call is lost while a shard is made again, which ends by itself.
+        """
+        self._unanswered += 1
+        if self._unanswered > 1 and not self._silent:
+            self._warn(
+                f" No worker process answers for queue {queue!r}: it goes on when one is there that can hold it. "
+                "lab.stats() shows the workers, and what stands in the way (in a notebook: %dq status)."
+            )
+
     def look(self, why: str) -> None:
         """Warn when a pause has held everything up for a while; `why` names it, "" when something moves."""
-        now = time.monotonic()
+        now, self._unanswered = time.monotonic(), 0
         if not why:
             self._since = None
         elif self._since is None:
             self._since = now
         elif not self._silent and now - self._since >= LATE:
-            self._silent = True
-            text = f"{self._what} stands still, and this waits without a limit.{why} Ctrl-C stops the wait alone."
-            warnings.warn(text, DqlabWarning, stacklevel=level_of_user())
+            self._warn(why)
+
+    def _warn(self, why: str) -> None:
+        self._silent = True
+        text = f"{self._what} stands still, and this waits without a limit.{why} Ctrl-C stops the wait alone."
+        warnings.warn(text, DqlabWarning, stacklevel=level_of_user())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 import warnings
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.errors import DqlabWarning, JoinStalled, WaitTimeout
+from dqlab.cluster.transport.ref import Ref
+from dqlab.errors import CallTimeout, DqlabWarning, JoinStalled, WaitTimeout
 from dqlab.runs import waiting
 from dqlab.testing import Gate
 
@@ -151,3 +153,54 @@ def test_joining_consumers_of_a_paused_queue_names_the_line_that_ends_the_pause(
         consumers.join()
 
     consumers.cancel()
+
+
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """No shard answers while it is set."""
+    silent, plain = threading.Event(), Ref.call
+
+    async def call(ref: Ref, function: str, *arguments: Any, **options: Any) -> bytes:
+        if silent.is_set():
+            await asyncio.sleep(0.05)
+            raise CallTimeout(name=ref.name, call=function, seconds=0.05)
+        return await plain(ref, function, *arguments, **options)
+
+    monkeypatch.setattr(Ref, "call", call)
+    return silent
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_wait_without_a_limit_warns_once_that_no_worker_answers(
+    queue: dq.QueuePool, silence: threading.Event, wait: str
+) -> None:
+    """A cluster that was scaled to nothing may come back, so the wait goes on; a script must learn of it."""
+    queue.pause()
+    run = queue.map(same, range(9))
+    assert run.submitter is not None
+    run.submitter.join(30)
+
+    def answer() -> None:
+        silence.clear()
+        queue.resume()
+
+    silence.set()
+    [said] = said_while(lambda: WAITS[wait](run), answer)
+
+    assert f"run {run.name!r} stands still" in said
+    assert f"No worker process answers for queue {queue.name!r}" in said
+
+
+def test_calls_without_a_limit_warn_once_that_no_worker_answers(queue: dq.QueuePool, silence: threading.Event) -> None:
+    queue.pause()
+    calls = queue.batch_submit([(same, 1), (same, 2)])
+    queue.flush()
+
+    def answer() -> None:
+        silence.clear()
+        queue.resume()
+
+    silence.set()
+    said, *_ = said_while(lambda: calls.results() == [1, 2], answer)  # then the place: a thread of the client
+
+    assert f"No worker process answers for queue {queue.name!r}" in said
