@@ -100,4 +100,4 @@ def test_a_screen_reader_reads_a_sentence_for_each_picture(
     assert bar == "65.4 percent of pages settled"
     assert chart.startswith("Pages left over time: 315,894 now, zero expected at 14:34")
     queue = queue_view(snapshot, past, place=Site("pages"))
-    assert pictures(show(queue)) == ["Messages waiting, last 30 min: 16,057 now"]
+    assert pictures(show(queue)) == ["Messages waiting, last 24 min: 16,057 now"]
