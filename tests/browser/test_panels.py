@@ -217,7 +217,7 @@ def test_each_chart_has_words_and_a_table(show: Any) -> None:
 SPOKEN = """(selector) => {
   const words = []
   const visit = (root) => root.querySelectorAll("*").forEach((each) => {
-    if (each.tagName === "CANVAS") words.push(each.getAttribute("aria-label") ?? "")
+    if (each.tagName === "CANVAS" && each.ariaHidden !== "true") words.push(each.getAttribute("aria-label") ?? "")
     if (each.shadowRoot) visit(each.shadowRoot)
   })
   visit(document.querySelector(selector))
