@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dqlab.frame import NO_ID
+from dqlab.log.ownership import Holder
 from dqlab.store.directories import NotAQueue, shard_directory
 from dqlab.store.inspection import StoreInfo, inspect
 from dqlab.store.reports import inspect_text
@@ -136,3 +138,29 @@ def test_what_is_no_store_is_refused_by_name(store: Path) -> None:
         inspect(store)
     with pytest.raises(NotAQueue, match="Check the path"):
         inspect(store / "nowhere")
+
+
+def test_no_text_of_a_store_reaches_the_terminal_with_its_escapes(store: Path, clock: FakeClock) -> None:
+    """Names, options and owners come from other people; one sequence could rewrite the screen."""
+    busy_queue(store, clock, seed=1, steps=10)
+    found, evil = inspect(store, clock), "\x1b[2J\x1b]0;mine\x07\r"
+    [queue] = found.queues
+    shards = tuple(
+        replace(
+            shard,
+            error=evil if shard.index else None,
+            checkpoints=(evil,),
+            segments=tuple(replace(entry, file=evil) for entry in shard.segments),
+            runs=tuple(replace(run, name=evil) for run in shard.runs),
+            holder=Holder(evil, 1, evil, held=True),
+        )
+        for shard in queue.shards
+    )
+
+    text = inspect_text(
+        replace(found, queues=(replace(queue, name=evil, directory=evil, options={evil: evil}, shards=shards),))
+    )
+    text += inspect_text(replace(found, queues=(replace(queue, error=evil),)))
+
+    assert text.count("mine") > 6
+    assert not {"\x1b", "\x07", "\r"} & set(text)
