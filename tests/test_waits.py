@@ -110,6 +110,7 @@ ASKS: dict[str, Call] = {
     "Results.index": lambda s: s.results.index(1),
     "Results.items": lambda s: list(s.results.items()),
     "Results.keys": lambda s: list(s.results.keys()),
+    "Results.replaced_keys": lambda s: list(s.results.replaced_keys()),
     "Results.to_frame": lambda s: s.results.to_frame(),
     "ConsumerPool.nb_consumed": lambda s: s.consumers.nb_consumed(),
     "ConsumerPool.results": lambda s: s.consumers.results(),

@@ -79,7 +79,7 @@ class Standstill:
     def __init__(self, what: str, limit: float | None) -> None:
         self._what, self._silent = what, limit is not None
         self._since: float | None = None
-        self._unanswered = 0
+        self._unanswered: float | None = None
 
     @property
     def begun(self) -> bool:
@@ -87,12 +87,14 @@ class Standstill:
         return self._since is not None and not self._silent
 
     def unanswered(self, queue: str) -> None:
-        """Warn when a second call to the queue in a row got no answer in its time: no worker may be left to hold it.
+        """Warn when calls to the queue have got no answer in their time for a while: no worker may be left to hold it.
 
         One call is lost while a shard is made again, which ends by itself.
         """
-        self._unanswered += 1
-        if self._unanswered > 1 and not self._silent:
+        now = time.monotonic()
+        if self._unanswered is None:
+            self._unanswered = now
+        elif now - self._unanswered >= LATE and not self._silent:
             self._warn(
                 f" No worker process answers for queue {queue!r}: it goes on when one is there that can hold it. "
                 "lab.stats() shows the workers, and what stands in the way (in a notebook: %dq status)."
@@ -100,7 +102,7 @@ class Standstill:
 
     def look(self, why: str) -> None:
         """Warn when a pause has held everything up for a while; `why` names it, "" when something moves."""
-        now, self._unanswered = time.monotonic(), 0
+        now, self._unanswered = time.monotonic(), None
         if not why:
             self._since = None
         elif self._since is None:

@@ -172,7 +172,7 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 @pytest.mark.parametrize("wait", WAITS)
 def test_a_wait_without_a_limit_warns_once_that_no_worker_answers(
-    queue: dq.QueuePool, silence: threading.Event, wait: str
+    queue: dq.QueuePool, silence: threading.Event, soon: None, wait: str
 ) -> None:
     """A cluster that was scaled to nothing may come back, so the wait goes on; a script must learn of it."""
     queue.pause()
@@ -191,7 +191,9 @@ def test_a_wait_without_a_limit_warns_once_that_no_worker_answers(
     assert f"No worker process answers for queue {queue.name!r}" in said
 
 
-def test_calls_without_a_limit_warn_once_that_no_worker_answers(queue: dq.QueuePool, silence: threading.Event) -> None:
+def test_calls_without_a_limit_warn_once_that_no_worker_answers(
+    queue: dq.QueuePool, silence: threading.Event, soon: None
+) -> None:
     queue.pause()
     calls = queue.batch_submit([(same, 1), (same, 2)])
     queue.flush()
