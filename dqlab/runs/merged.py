@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from dqlab.errors import BadOption, ResultUnreadable
 from dqlab.numbers import many
-from dqlab.runs.results import InPlace, Results, frame_of_pairs
+from dqlab.runs.results import InPlace, Labels, Results, frame_of_pairs
 from dqlab.runs.staying import StaysHere
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class MergedResults(Sequence[Any], StaysHere):
         self.name, self._results, self._merge, self._errors = results.name, results, merge, errors
         wholes = list(_wholes(results.replaced_keys()))
         self._wholes = [each for each in wholes if errors != "skip" or not each.lacks]
+        self._labels = Labels(len(self._wholes))
 
     def __repr__(self) -> str:
         parts = many(sum(len(each.at) for each in self._wholes), "part")
@@ -87,14 +88,14 @@ class MergedResults(Sequence[Any], StaysHere):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return [self._fetched(whole) for whole in self._wholes[index]]
-        return self._fetched(self._wholes[range(len(self))[index]])
+        return self._fetched(self._wholes[self._labels.at(index)])
 
     def __iter__(self) -> Iterator[Any]:
         return (value for _, value in self.items())
 
     def keys(self) -> Iterator[Any]:
         """Yield the key of each document, as it was before it was split."""
-        return (whole.key for whole in self._wholes)
+        return self._labels.keys(whole.key for whole in self._wholes)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Yield (key, value) in document order, reading the results once."""

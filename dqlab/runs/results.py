@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "InPlace",
     "Keys",
+    "Labels",
     "OpenedStretch",
     "Results",
     "Streams",
@@ -242,25 +243,46 @@ class _Label(int):
     """
 
     at: int
+    within: object
+    """Stands for the results that it is a key of; among others it is a position, as any number."""
 
     @classmethod
-    def of(cls, key: Any, at: int) -> Any:
-        """Return a key that `Results` finds again; others than whole numbers stay what they are."""
+    def of(cls, key: Any, at: int, within: object) -> Any:
+        """Return a key that its results find again; others than whole numbers stay what they are."""
         if isinstance(key, bool) or not isinstance(key, SupportsIndex):
             return key
         label = cls(key)
-        label.at = at
+        label.at, label.within = at, within
         return label
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
         return int, (int(self),)  # elsewhere it is a number
 
 
-def _position(index: Any) -> Any:
-    """Return an index that is a position, or raise TypeError for the key of a document."""
-    if not isinstance(index, SupportsIndex):
-        raise TypeError(f"results are a sequence: a position, not {index!r}; dict(results.items()) looks keys up")
-    return index
+class Labels:
+    """Makes the keys of a sequence of results, and finds the positions of those, and of plain numbers.
+
+    Parameters
+    ----------
+    count : int
+        Number of its values.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._positions = range(count)
+        self._mark = object()
+
+    def keys(self, keys: Iterable[Any]) -> Iterator[Any]:
+        """Yield keys that `at` finds again, given those of all values in order."""
+        return (_Label.of(key, at, self._mark) for at, key in enumerate(keys))
+
+    def at(self, index: Any) -> int:
+        """Return the position that an index stands for; raise IndexError, or TypeError for other keys."""
+        if isinstance(index, _Label) and index.within is self._mark:
+            return index.at
+        if not isinstance(index, SupportsIndex):
+            raise TypeError(f"results are a sequence: a position, not {index!r}; dict(results.items()) looks keys up")
+        return self._positions[index]
 
 
 class Results(Sequence[Any], StaysHere):
@@ -295,6 +317,7 @@ class Results(Sequence[Any], StaysHere):
         merged = sorted([*covered, *((at, at + 1) for at in (instead.ordinals if instead is not None else ()))])
         self._ranges = _join(merged)
         self._starts = list(accumulate((hi - lo for lo, hi in self._ranges), initial=0))
+        self._labels = Labels(len(self))
         self._page: list[OpenedStretch] = []
         self._gone = gone
 
@@ -320,7 +343,7 @@ class Results(Sequence[Any], StaysHere):
                 if at in wanted:
                     self._checked(stretch)
             return [values[i - low] for i in wanted]
-        at = index.at if isinstance(index, _Label) else range(len(self))[_position(index)]
+        at = self._labels.at(index)
         ordinal = self._ordinal(at)
         page = self._page  # another thread may read another page meanwhile
         if not any(stretch.ordinal <= ordinal < stretch.end for stretch in page):
@@ -334,7 +357,7 @@ class Results(Sequence[Any], StaysHere):
     def keys(self) -> Iterator[Any]:
         """Yield the key of each value: the document's key, or its position in the input."""
         pairs = chain.from_iterable(stretch.items() for stretch in self._read(0, len(self)))
-        return (_Label.of(key, at) for at, (key, _) in enumerate(pairs))
+        return self._labels.keys(key for key, _ in pairs)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Yield (key, value) in document order.

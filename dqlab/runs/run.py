@@ -831,6 +831,7 @@ class Run(HasWidget, StaysHere):
                     deadline, came = Deadline(limit), True
                 if came or over:
                     alone_since, given_up, error = None, False, None
+                    standstill.look("")
                 elif (given_up or error is not None) and not streams.more:
                     break
                 elif deadline.over or time.monotonic() > looked + LOOK_EVERY:

@@ -250,5 +250,11 @@ def test_a_dict_of_results_has_each_value_under_its_own_key(queue: dq.QueuePool,
     assert dict(results) == dict(zip(index, [1, 2, 3], strict=True))
     assert list(results.keys()) == index
     assert results[0] == 1
+    merged = queue.map(len, column).results(timeout=30, merge=lambda parts: parts[0])
+    assert dict(merged) == dict(results)
+    others = queue.map(same, [5, 6, 7, 8]).results(timeout=30)
+    label = next(key for key in results.keys() if key == index[1])  # noqa: SIM118 - a sequence: iterating gives values
+    if index[1] < len(others):
+        assert others[label] == [5, 6, 7, 8][index[1]]  # elsewhere it is a number, and numbers are positions
     with pytest.raises(TypeError, match=r"dict\(results.items\(\)\)"):
         results["a"]  # type: ignore[call-overload]

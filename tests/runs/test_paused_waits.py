@@ -206,3 +206,15 @@ def test_calls_without_a_limit_warn_once_that_no_worker_answers(
     said, *_ = said_while(lambda: calls.results() == [1, 2], answer)  # then the place: a thread of the client
 
     assert f"No worker process answers for queue {queue.name!r}" in said
+
+
+def test_an_answer_between_two_that_were_missed_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours may lie between two shards that were made again."""
+    monkeypatch.setattr("dqlab.runs.waiting.LATE", 0.0)
+    standstill = waiting.Standstill("run 'a'", None)
+
+    standstill.unanswered("q")
+    standstill.look("")
+    standstill.unanswered("q")
+    with pytest.warns(DqlabWarning, match="No worker process answers for queue 'q'"):
+        standstill.unanswered("q")
