@@ -24,7 +24,7 @@ from dqlab.documents.opening import decompressing, open_raw, read_raw, read_remo
 from dqlab.documents.parts import PARTS, Inline, Line, Member, PageRange, Part, Row
 from dqlab.documents.places import stamp_of
 from dqlab.documents.reference import compression_of, file_name, is_pdf
-from dqlab.documents.storage import stored
+from dqlab.documents.storage import check_url, stored
 from dqlab.errors import BadOption, WrongKind
 
 __all__ = ["LINES_PER_PAGE", "Document", "made", "sealed_key"]
@@ -70,6 +70,8 @@ class Document:
     ------
     BadOption
         A part has an invalid value. Whole numbers of another type, as numpy and pandas have them (3.0), become ints.
+    PasswordInURL
+        `where` is a URL with a password in it.
 
     Examples
     --------
@@ -89,6 +91,8 @@ class Document:
         # Checked here, where the traceback has the caller's line: further on they are columns of numbers without names.
         if not type(self.key) is type(self.version) is type(self.where) is str:
             self._check_texts()
+        if "://" in self.where:
+            check_url(self.where)
         size, n_pages = self.size, self.n_pages
         if size is not None and not (type(size) is int and 0 <= size <= _MOST_BYTES):
             object.__setattr__(self, "size", self._whole("size", _MOST_BYTES))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 from dqlab.documents.names import in_order
-from dqlab.documents.storage import located, redacted, resolved, storage_of
+from dqlab.documents.storage import check_url, located, redacted, resolved, storage_of
 
 __all__ = [
     "UNKNOWN",
@@ -90,10 +90,19 @@ class Folder(Protocol):
 
 
 def local_path(place: str) -> str | None:
-    """Return the absolute path of a path or file:// URL; None for any other URL."""
+    """Return the absolute path of a path or file:// URL; None for any other URL.
+
+    Raises
+    ------
+    PasswordInURL
+        Another URL, with a password in it.
+    """
     if (local := _LOCAL_URL.match(place)) and "::" not in place:
         return str(Path(place[local.end() :]).absolute())
-    return None if _URL.match(place) else str(Path(place).absolute())
+    if _URL.match(place) is None:
+        return str(Path(place).absolute())
+    check_url(place)
+    return None
 
 
 def open_binary(where: str) -> BinaryIO:

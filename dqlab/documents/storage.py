@@ -16,11 +16,12 @@ from hashlib import blake2b
 from typing import Any
 
 from dqlab.config import entry
-from dqlab.errors import BadOption, DqlabError, StorageRefused, StorageUnset
+from dqlab.errors import BadOption, DqlabError, PasswordInURL, StorageRefused, StorageUnset
 
 __all__ = [
     "StoredAt",
     "check_options",
+    "check_url",
     "located",
     "place_of",
     "redacted",
@@ -37,6 +38,8 @@ _KEYS = frozenset({"key", "auth", "pwd", "api_key", "apikey", "client_id_key"})
 _PLAIN = frozenset({"anon", "cloud", "google_default", "cache", "browser", ""})
 """Words that gcsfs takes in place of a token; they are no secret."""
 _FROM = ("env:", "config:")
+_LOGIN = re.compile(r"(?<=://)[^/?#@]*:[^/?#@]+(?=@)")
+"""The name and password of a URL; a "/" in a password would end the host, so it is written "%2F"."""
 
 _known: dict[str, Any] = {}
 """Options by name: a dict, or the name of a section of Dask's config."""
@@ -89,6 +92,18 @@ def place_of(where: str) -> Hashable:
 def located(where: str, storage: str) -> str:
     """Return a URL with the name of its options, if it has any."""
     return StoredAt(where, storage) if storage else where
+
+
+def check_url(where: str) -> None:
+    """Refuse a URL with a password in it: references, and so URLs, are kept in the log of a queue.
+
+    Raises
+    ------
+    PasswordInURL
+        It has one; the error shows the URL without it.
+    """
+    if "@" in where and _LOGIN.search(where) is not None:
+        raise PasswordInURL(url=_LOGIN.sub("***", where))
 
 
 def check_options(options: Any) -> str:

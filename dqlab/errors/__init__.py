@@ -29,6 +29,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
                     DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
                     ExtraMissing · NoBatchSystem · ClusterClosed · StorageRefused
+                    PasswordInURL
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ __all__ = [
     "NotPicklable",
     "NotSentAgain",
     "PageFailed",
+    "PasswordInURL",
     "ProcessDied",
     "PutError",
     "PutFailed",
@@ -965,6 +967,16 @@ class StorageRefused(UsageError):
         "storage_options[{name!r}] holds a secret, and options are kept in the log of a queue. Nothing was listed. Set "
         "the secret in the environment of workers and of this notebook, and name its variable: "
         "storage_options={{{name!r}: 'env:{variable}'}}; or name an entry of Dask's config: 'config:NAME'."
+    )
+
+
+class PasswordInURL(UsageError):
+    """The URL of a document has a password in it; URLs travel with a run and stay in its queue's log."""
+
+    text = (
+        "the URL {url} has a password in it, and URLs of documents are kept in the log of a queue. Nothing was listed. "
+        "Take name and password out of the URL, set the password in the environment of workers and of this notebook, "
+        "and name its variable: storage_options={{'username': '...', 'password': 'env:STORAGE_PASSWORD'}}."
     )
 
 

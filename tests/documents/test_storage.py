@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import dqlab as dq
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.documents import storage
 from dqlab.documents.document import sealed_key
-from dqlab.errors import BadOption, StorageRefused, StorageUnset
+from dqlab.errors import BadOption, PasswordInURL, StorageRefused, StorageUnset
 
 SECRET = "dq-s3cr3t-value"
 
@@ -132,6 +133,32 @@ def test_secret_itself_is_refused_and_not_repeated(given: dict[str, Any]) -> Non
     assert "env:" in str(caught.value)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
     assert storage._known == {}
+
+
+@pytest.mark.parametrize(
+    "list_them",
+    [
+        lambda url: dq.Document("a.txt", "", url + "a.txt"),
+        lambda url: dq.Documents.from_glob(url + "*.txt"),
+        lambda url: dq.Documents.from_archive(url + "a.zip"),
+        lambda url: list(dq.Documents([url + "a.txt"])),
+        lambda url: list(dq.Documents.from_parquet(url + "a.parquet")),
+        lambda url: list(dq.Documents.from_jsonl(url + "a.jsonl")),
+        lambda url: list(dq.Documents.from_csv("simplecache::" + url + "a.csv")),
+    ],
+)
+def test_password_in_a_url_is_refused_and_not_repeated(list_them: Callable[[str], object]) -> None:
+    with pytest.raises(PasswordInURL) as caught:
+        list_them(f"ftp://me:{SECRET}@host.example.org/")
+
+    assert "ftp://***@host.example.org/" in str(caught.value)
+    assert "env:" in str(caught.value)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_url_with_a_name_alone_or_an_at_sign_in_its_path_is_taken() -> None:
+    for url in ("ftp://me@host.example.org/a.txt", "s3://bucket/a:b@c.txt", "memory://a.txt?x=1:2@3"):
+        assert dq.Document("a.txt", "", url).where == url
 
 
 def test_options_that_cannot_travel_are_refused() -> None:
