@@ -1,20 +1,20 @@
 """Opening a document where it lies: a file, a member of an archive, behind a path or a URL.
 
-Owns which reader a reference takes, decompression, and the check that a local file is the one that was listed.
+Owns which reader a reference takes, decompression, and the check that a file is the one that was listed.
 """
 
 from __future__ import annotations
 
 import io
-import os
 from typing import BinaryIO, cast
 
 from dqlab.documents.archives import open_member, read_member
 from dqlab.documents.compressed import decompressor
 from dqlab.documents.damage import Guarded
 from dqlab.documents.parts import Member, PageRange
-from dqlab.documents.places import local_path, local_stamp, open_binary, remote
+from dqlab.documents.places import local_path, open_binary, remote, stamp_of_open
 from dqlab.documents.reference import Reference, check_stamp, compression_of, is_whole_file
+from dqlab.documents.storage import redacted
 
 __all__ = ["decompressing", "open_raw", "read_raw", "read_remote"]
 
@@ -33,12 +33,14 @@ def open_raw(reference: Reference) -> BinaryIO:
     if member is not None:
         return open_member(reference, member)
     stream = open_binary(reference.where)
-    if local_path(reference.where) is not None:
-        try:
-            check_stamp(reference, local_stamp(os.fstat(stream.fileno())).version)
-        except BaseException:
-            stream.close()
-            raise
+    try:
+        with redacted(reference.where):
+            now = stamp_of_open(reference.where, stream)
+        if now.version:
+            check_stamp(reference, now.version)
+    except BaseException:
+        stream.close()
+        raise
     return stream
 
 

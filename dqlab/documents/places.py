@@ -33,6 +33,7 @@ __all__ = [
     "open_binary",
     "remote",
     "stamp_of",
+    "stamp_of_open",
 ]
 
 _URL = re.compile(r"(?:[a-z][a-z0-9+._-]*::)*[a-z][a-z0-9+._-]*://", re.ASCII | re.IGNORECASE)
@@ -125,6 +126,15 @@ def open_binary(where: str) -> BinaryIO:
         # An archive closes itself, and its members, when it is no longer referenced: the stream keeps a reference.
         weakref.finalize(stream, _let_go, system)
     return stream
+
+
+def stamp_of_open(where: str, stream: BinaryIO) -> Stamp:
+    """Return the stamp of what `open_binary` has opened, without another request; UNKNOWN where it has none."""
+    if local_path(where) is not None:
+        return local_stamp(os.fstat(stream.fileno()))
+    # Files of a cache, `simplecache::`, have the stamp of the copy; files of a bucket know what gave them their size.
+    details = getattr(stream, "details", None)
+    return _remote_stamp(details) if isinstance(details, Mapping) else UNKNOWN
 
 
 def stamp_of(where: str) -> Stamp:

@@ -326,7 +326,7 @@ def test_formats_can_be_mixed_and_each_is_read_as_what_it_is(tmp_path: Path) -> 
     assert [document.text() for document in Documents.from_glob(tmp_path / "*")] == ["paper", "<p>page", "text"]
 
 
-@pytest.mark.parametrize(("url", "install"), [("s3://bucket/*.txt", "s3fs"), ("gs://bucket/*.pdf", "gcsfs")])
+@pytest.mark.parametrize(("url", "install"), [("abfs://bucket/*.txt", "adlfs"), ("gs://bucket/*.pdf", "gcsfs")])
 def test_url_without_its_package_says_which_to_install(url: str, install: str) -> None:
     pytest.importorskip("fsspec")
     with pytest.raises(ImportError, match=f"(?i)install {install}"):

@@ -356,9 +356,9 @@ def test_a_folder_is_refused_with_the_pattern_for_it(tmp_path: Path) -> None:
 
 def test_a_url_without_its_package_says_what_to_install() -> None:
     with pytest.raises(
-        ExtraMissing, match=r"files of s3:// need s3fs.*Nothing was read or submitted.*pip install s3fs"
+        ExtraMissing, match=r"files of gs:// need gcsfs.*Nothing was read or submitted.*pip install gcsfs"
     ):
-        dq.Documents.from_parquet("s3://bucket/*.parquet")
+        dq.Documents.from_parquet("gs://bucket/*.parquet")
 
 
 def test_a_url_of_an_unknown_scheme_is_refused() -> None:

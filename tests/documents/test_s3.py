@@ -1,0 +1,156 @@
+"""Documents in a bucket: a server that speaks S3 on this machine, and consumers that read from it."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import uuid
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dqlab as dq
+from dqlab.errors import DocumentChanged, StorageUnset
+
+pytestmark = pytest.mark.cluster
+
+SECRET = "nobody-reads-this"
+SERVER = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """A server of its own, which ends with these tests."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        port = server.stdout.readline().strip()
+        assert port, "the server did not start"
+        yield f"http://127.0.0.1:{port}"
+        server.terminate()
+
+
+@pytest.fixture
+def options(endpoint: str, monkeypatch: pytest.MonkeyPatch, lab: dq.Lab) -> Iterator[dict[str, Any]]:
+    """What opens the bucket, here and where functions run."""
+    monkeypatch.setenv("DQ_TEST_S3", SECRET)
+    lab.client.run(lambda: os.environ.update(DQ_TEST_S3=SECRET))
+    yield {"endpoint_url": endpoint, "key": "env:DQ_TEST_S3", "secret": "env:DQ_TEST_S3"}
+    lab.client.run(lambda: os.environ.pop("DQ_TEST_S3", None))
+
+
+@pytest.fixture
+def bucket(endpoint: str) -> tuple[Any, str]:
+    """A file system, and the name of a new bucket."""
+    import s3fs
+
+    system = s3fs.S3FileSystem(
+        endpoint_url=endpoint, key="k", secret="s", skip_instance_cache=True, use_listings_cache=False
+    )
+    name = f"b-{uuid.uuid4().hex[:12]}"
+    system.mkdir(name)
+    return system, name
+
+
+def test_objects_of_a_bucket_are_read_by_consumers(
+    lab: dq.Lab, bucket: tuple[Any, str], options: dict[str, Any]
+) -> None:
+    system, name = bucket
+    texts = {f"{n % 3}/{n:03}.txt": "word " * n for n in range(60)}
+    for path, text in texts.items():
+        system.pipe_file(f"{name}/notes/{path}", text.encode())
+
+    docs = dq.Documents.from_glob(f"s3://{name}/notes/**/*.txt", storage_options=options)
+    run = lab.map(lambda doc: len(doc.text().split()), docs)
+
+    assert [doc.key for doc in docs] == sorted(texts)
+    assert all(doc.version and doc.size == len(texts[doc.key]) for doc in docs)
+    assert dict(run.results().items()) == {path: len(text.split()) for path, text in texts.items()}
+
+
+def test_rows_and_members_in_a_bucket_are_read_by_consumers(
+    lab: dq.Lab, bucket: tuple[Any, str], options: dict[str, Any]
+) -> None:
+    system, name = bucket
+    table = pa.table({"id": [f"r{n}" for n in range(500)], "n": range(500)})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=100)
+    system.pipe_file(f"{name}/t.parquet", sink.getvalue())
+    dump = io.BytesIO()
+    with zipfile.ZipFile(dump, "w") as archive:
+        for n in range(40):
+            archive.writestr(f"p/{n}.html", f"<b>{n}</b>")
+    system.pipe_file(f"{name}/d.zip", dump.getvalue())
+    system.pipe_file(f"{name}/l.jsonl", b'{"id": "x", "n": 1}\n{"id": "y", "n": 2}\n')
+
+    rows = dq.Documents.from_parquet(f"s3://{name}/t.parquet", key="id", storage_options=options)
+    members = dq.Documents.from_archive(f"s3://{name}/d.zip", "**/*.html", storage_options=options)
+    lines = dq.Documents.from_jsonl(f"s3://{name}/l.jsonl", key="id", storage_options=options)
+
+    assert dict(lab.map(lambda doc: doc["n"] * 2, rows).results().items()) == {f"r{n}": 2 * n for n in range(500)}
+    assert dict(lab.map(lambda doc: doc.html(), members).results().items()) == {
+        f"p/{n}.html": f"{n}" for n in range(40)
+    }
+    assert dict(lab.map(lambda doc: doc["n"], lines).results().items()) == {"x": 1, "y": 2}
+
+
+def test_object_that_changes_after_it_was_listed_is_a_failure_of_that_document_alone(
+    lab: dq.Lab, bucket: tuple[Any, str], options: dict[str, Any]
+) -> None:
+    system, name = bucket
+    for path in ("a", "b", "c"):
+        system.pipe_file(f"{name}/{path}.txt", b"old words")
+    listed = list(dq.Documents.from_glob(f"s3://{name}/*.txt", storage_options=options))
+    system.pipe_file(f"{name}/b.txt", b"new words")  # as long as it was
+
+    run = lab.map(lambda doc: doc.text(), listed)
+
+    run.wait()
+    assert dict(run.results("skip").items()) == {"a.txt": "old words", "c.txt": "old words"}
+    [failure] = run.failures()
+    assert (failure.key, failure.error) == ("b.txt", DocumentChanged.__name__)
+    assert lab.map(lambda doc: doc.refreshed().text(), [listed[1]]).results()[0] == "new words"
+
+
+def test_versions_of_ones_own_are_not_compared(bucket: tuple[Any, str], options: dict[str, Any]) -> None:
+    system, name = bucket
+    system.pipe_file(f"{name}/a.txt", b"words")
+    [listed] = dq.Documents.from_glob(f"s3://{name}/*.txt", storage_options=options)
+
+    for version in ("", "2024-01", "v2"):
+        assert dq.Document("a.txt", version, listed.where, listed.size).text() == "words"
+
+
+def test_secret_that_workers_lack_is_named_and_never_shown(
+    lab: dq.Lab, bucket: tuple[Any, str], options: dict[str, Any]
+) -> None:
+    system, name = bucket
+    system.pipe_file(f"{name}/a.txt", b"words")
+    docs = dq.Documents.from_glob(f"s3://{name}/*.txt", storage_options=options)
+    lab.client.run(lambda: os.environ.pop("DQ_TEST_S3", None))
+
+    run = lab.map(lambda doc: doc.text(), docs, retry=dq.Retry(0))
+
+    run.wait()
+    [failure] = run.failures()
+    assert failure.error == StorageUnset.__name__
+    assert "DQ_TEST_S3" in failure.message
+    assert SECRET not in failure.traceback
