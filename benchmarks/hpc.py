@@ -33,7 +33,7 @@ AS_SHORT = Target(floor=1.1, aim=1.0)
 """The same of makespans, where less is better."""
 DOCUMENT_S = 0.002
 SHORT_ROUNDS = 5
-"""Times as many rounds of additions, each of which takes half a second only."""
+"""Times as many rounds of additions that take half a second each."""
 ENDED = 3
 """How often the job of a queue is cancelled."""
 

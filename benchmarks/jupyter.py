@@ -1,4 +1,4 @@
-"""Room `jupyter`: what the JupyterLab extension costs whoever looks, and whoever is looked at."""
+"""Room `jupyter`: what the JupyterLab extension costs the browser, and the cluster it looks at."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class _Disk(Files):
 
 
 def group_commit(directory: Path, sizes: Sizes) -> Iterator[Figure]:
-    """Measure many producers, each of which waits for its put before the next one, on a disk that syncs in 2 ms."""
+    """Measure many producers that each wait for their put before the next one, on a disk that syncs in 2 ms."""
     found = alternate(
         [
             Contestant("together", lambda: _put_together(directory, _Disk(SYNC_S), producers=PRODUCERS, each=EACH)),
@@ -177,7 +177,7 @@ def _put_together(directory: Path, disk: _Disk, *, producers: int, each: int) ->
 
 
 def _put_one_by_one(directory: Path, n: int) -> tuple[float, float]:
-    """Return puts per second and per sync when each is committed for itself, whoever it comes from."""
+    """Return puts per second and per sync when each is committed for itself, whatever producer it comes from."""
     disk = _Disk(SYNC_S)
     (frame, *_), shard = frames(SMALL, 1), open_shard(directory / "log", "always", disk)
     before, start = disk.syncs, time.perf_counter()

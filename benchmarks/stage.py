@@ -50,7 +50,7 @@ class Stage:
         self._open.close()
 
     def clear(self) -> None:
-        """End everything that was started; it starts anew when it is asked for again."""
+        """End everything that was started; it starts again when it is asked for."""
         self._open.close()
         for name in ("lab", "dask", "processes", "directory"):
             self.__dict__.pop(name, None)

@@ -1,7 +1,7 @@
 """Rows of frames in memory as documents: pandas, polars, Arrow.
 
 Owns reading a frame piece by piece, what its values become, and the version of a row. Imports none of these libraries:
-who has a frame has imported them.
+whatever made a frame has imported them.
 
 In a pandas frame None, NaN, NaT and NA all mean that a value is missing, and become None, as in the Parquet file that
 pandas would write of it. polars and Arrow tell null from NaN, and so do their rows.

@@ -292,6 +292,6 @@ def remote(url: str) -> tuple[Any, str]:
     if not storage:
         system, path = fsspec.core.url_to_fs(url)
         return system, path
-    # A string of its own class would be asked for its options again, and is no text to compiled code.
+    # A string of its own class would be asked for its options again, and compiled code does not take it for text.
     system, path = fsspec.core.url_to_fs(str(url), **resolved(storage))
     return system, path

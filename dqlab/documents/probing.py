@@ -74,7 +74,7 @@ def lacks_pages(document: Document) -> bool:
 def counted(lab: ProbingLab, documents: Iterable[Document], label: str) -> dict[tuple[str, str], int]:
     """Count pages in a run over PDFs; what was counted under that label before is taken again if nothing has changed.
 
-    PDFs that cannot be opened, or kill their process, are left out: who reads them gets the reason.
+    PDFs that cannot be opened, or kill their process, are left out: reading them gives the reason.
     """
     name = f"count-pages-{blake2b(kept(label), digest_size=4).hexdigest()}"
     try:

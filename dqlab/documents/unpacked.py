@@ -38,7 +38,7 @@ class Unpacked:
     FolderNotFound
         The folder before the first wildcard does not exist.
     BadOption
-        One of them is no pattern, or the file system cannot be listed.
+        One of them is not a pattern, or the file system cannot be listed.
     """
 
     repeats = True

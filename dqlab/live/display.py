@@ -184,7 +184,7 @@ def sends_widgets() -> bool:
 
 @cache
 def _warn_not_built(file: Path) -> None:
-    """Warn once in a process: a line that shows a run has already acted, hence this is no error."""
+    """Warn once in a process: a line that shows a run has already acted, hence this is not an error."""
     warnings.warn(str(WidgetNotBuilt(file=str(file))), DqlabWarning, stacklevel=2)
 
 

@@ -118,7 +118,7 @@ def test_queue_with_results_stays(in_town: Callable[..., Any]) -> None:
     assert in_town(scenario) == []
 
 
-def test_messages_that_came_and_went_begin_the_hour_anew(in_town: Callable[..., Any]) -> None:
+def test_messages_that_came_and_went_start_the_hour_again(in_town: Callable[..., Any]) -> None:
     """Also when they did between two looks."""
 
     async def scenario(town: Town) -> Any:
@@ -130,7 +130,7 @@ def test_messages_that_came_and_went_begin_the_hour_anew(in_town: Callable[..., 
     assert in_town(scenario) == ([], ["q"])
 
 
-def test_client_that_came_and_went_begins_the_hour_anew(in_town: Callable[..., Any]) -> None:
+def test_client_that_came_and_went_starts_the_hour_again(in_town: Callable[..., Any]) -> None:
     """However shortly it was there."""
 
     async def scenario(town: Town) -> Any:

@@ -80,7 +80,7 @@ def dying() -> Iterator[None]:
 
 
 def test_mapping_it_again_opens_it_where_it_is_missing(queue: dq.QueuePool, other: dq.Lab, name: str) -> None:
-    """Whoever was killed in the instant of `map` can go on; with the options that it was given first."""
+    """A user whose kernel was killed during `map` can go on; with the options that it was given first."""
     with dying():
         queue.map(fail, range(DOCUMENTS), name=name, retry=dq.Retry(0), stop_if=None)
 

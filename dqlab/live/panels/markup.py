@@ -146,5 +146,5 @@ def _cell(cell: Cell, column: Column) -> str:
     if column.bars:
         width = min(max(cell.filled, 0.0), 1.0) * 100
         return f'<i class="bar"><i style="width:{width:.0f}%"></i></i><em>{words}</em>'
-    is_name = column.mono and cell.ink is not Ink.QUIET  # what stands for a name that is not known is no name
+    is_name = column.mono and cell.ink is not Ink.QUIET  # what stands for a name that is not known is not one
     return f'<span class="mono">{words}</span>' if is_name else words

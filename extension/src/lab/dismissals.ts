@@ -19,7 +19,7 @@ export class Dismissals {
   has(service: string, need: Need): boolean {
     const kept = this.read()[service]?.[need.key];
     if (!kept || kept[0] !== need.state) return false;
-    return need.amount === kept[1] || need.amount < 2 * kept[1]; // grown a little is no news
+    return need.amount === kept[1] || need.amount < 2 * kept[1]; // a small growth is not shown again
   }
 
   add(service: string, needs: readonly Need[]): void {

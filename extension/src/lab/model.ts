@@ -73,7 +73,7 @@ export class Model implements IDisposable {
     return this.change;
   }
 
-  /** A service is there again, or was restarted: whoever shows its pages has to load them again. */
+  /** A service is there again, or was restarted: what shows its pages has to load them again. */
   get returned(): ISignal<this, string> {
     return this.coming;
   }
@@ -102,13 +102,13 @@ export class Model implements IDisposable {
     });
   }
 
-  /** Ask for the services now, whoever looks; those that were known where that fails. */
+  /** Ask for the services now, whether its sidebar is visible or not; those that were known where that fails. */
   async list(): Promise<readonly Service[]> {
     await this.readServices().catch(() => undefined);
     return this.services ?? [];
   }
 
-  /** Ask for the chosen service's numbers now, whoever looks; null where there are none. */
+  /** Ask for the chosen service's numbers now, visible or not; null where there are none. */
   async look(): Promise<Snapshot | null> {
     if (this.services === null) await this.list();
     await this.readSnapshot().catch(() => undefined);
@@ -271,8 +271,8 @@ export class Model implements IDisposable {
       this.follow();
       for (const each of this.services) {
         const old = before.get(each.id);
-        const anew = old && (old.state !== 'up' || old.started !== each.started);
-        if (anew && each.state === 'up') this.welcome(each);
+        const back = old && (old.state !== 'up' || old.started !== each.started);
+        if (back && each.state === 'up') this.welcome(each);
       }
     } catch (error) {
       this.servicesError = sentence(error);

@@ -1,4 +1,4 @@
-// Services: who is there, who fell silent and when; those that have ended share a line.
+// Services: those that answer, those that stopped answering and when; those that have ended share a line.
 
 import type { Service } from '../client';
 import type { Desk } from '../desk';
