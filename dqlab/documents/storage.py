@@ -1,4 +1,4 @@
-"""Options of file systems that users give with a listing: what they may hold, and how they reach the process that opens a document.
+"""Options of file systems that users give with a listing: what they may hold, and how they get to its readers.
 
 Owns `StoredAt`, a URL that bears the name of its options, and the options that this process knows by that name. They
 travel with each reference. Secrets are no part of them: options name the variable of the environment, or the entry of
