@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -81,9 +82,18 @@ async def _restarting(times: int) -> AsyncIterator[tuple[Scheduler, asyncio.Queu
 
 
 @pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_client_of_dask_fails_while_the_cluster_restarts() -> None:
+    """Why there is a client of ours; once this fails, Dask has mended it and ours may go.
+
+    Dask leaves the connection open on which its handshake failed; it is collected here, not in the test that follows.
+    """
+    _fail_as_dask_does()
+    gc.collect()
+
+
 @_in_a_loop
-async def test_client_of_dask_fails_while_the_cluster_restarts() -> None:
-    """Why there is a client of ours; once this fails, Dask has mended it and ours may go."""
+async def _fail_as_dask_does() -> None:
     async with _restarting(1) as (scheduler, _):
         client = Client(scheduler.address, asynchronous=True, set_as_default=False)
         with pytest.raises(AssertionError):
