@@ -141,6 +141,7 @@ ACTS: dict[str, Call] = {
     "Run.resume": lambda s: s.run.resume(),
     "Run.scale": lambda s: s.run.scale(1),
     "Run.retry": lambda s: s.run.retry(),
+    "Run.send_again": lambda s: s.run.send_again(),
     "Run.replace": lambda s: s.run.replace("c0"),
     "Run.give_up": lambda s: s.run.give_up("#0"),
     "Run.resubmit_lost": lambda s: s.run.resubmit_lost(),
