@@ -168,7 +168,8 @@ class Lab(HasWidget, StaysHere):
         try:
             workers = self._workers()
         except DqlabError:
-            return "no answer; dq.connect() tries again"
+            where = "" if self.embedded else repr(self.session.link.address)
+            return f"no answer; dq.connect({where}) tries again"
         if workers == 0:
             return "no worker is left; dq.connect() starts new ones" if self.embedded else "no worker has come yet"
         held, what = workers - self._reserved, "consumer process" if self.embedded else "worker"

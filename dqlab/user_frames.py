@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-__all__ = ["is_own", "is_users", "level_of_user"]
+__all__ = ["is_own", "is_users", "level_of_user", "names_of_user"]
 
 _OWN = str(Path(__file__).parent) + os.sep
 _STANDARD = (str(Path(os.__file__).parent) + os.sep, "<frozen ")
@@ -32,3 +34,13 @@ def level_of_user() -> int:
             return 1
         level, frame = level + 1, frame.f_back
     return 1 if str(frame.f_globals.get("__name__")).startswith("asyncio.") else level
+
+
+def names_of_user() -> Mapping[str, Any]:
+    """Return what can be named in the user's line that led here: its function's own names, and those of its module."""
+    frame = sys._getframe(1)
+    while not is_users(frame.f_code.co_filename):
+        if frame.f_back is None:
+            return {}
+        frame = frame.f_back
+    return {**frame.f_globals, **frame.f_locals}

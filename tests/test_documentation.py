@@ -120,6 +120,15 @@ def test_every_method_of_a_document_and_a_listing_has_an_example_and_those_that_
             assert all(runner.run(test).failed == 0 for test in tests)
 
 
+def test_every_word_of_the_glossary_has_one_entry() -> None:
+    """It had *position* twice, with two meanings."""
+    headings = re.findall(r"^\*\*(.+?)\*\* \W ", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    words = [word for heading in headings for word in heading.split(", ")]
+
+    assert len(words) > 50
+    assert [word for word in words if words.count(word) > 1] == []
+
+
 def test_every_page_is_listed_in_the_index() -> None:
     """A decision that nobody finds is made a second time."""
     index = (ROOT / "docs/index.md").read_text()

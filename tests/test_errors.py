@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import pickle
 import re
 import string
+from pathlib import Path
 
 import cloudpickle
 import pytest
@@ -128,6 +130,20 @@ def test_no_sentence_of_an_error_has_a_plural_beside_a_bare_count() -> None:
     ]
 
     assert bare == []
+
+
+def test_no_text_leaves_the_plural_open() -> None:
+    """A queue of one shard had "1 shard(s)"."""
+    package = Path(dqlab.errors.__file__).parent.parent
+    texts = [
+        (path.name, node.value)
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+
+    assert len(texts) > 1000
+    assert [text for text in texts if re.search(r"[a-z]\(s\)", text[1])] == []
 
 
 @pytest.mark.parametrize(

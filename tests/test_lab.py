@@ -17,7 +17,16 @@ from distributed.core import Server
 
 import dqlab as dq
 from dqlab.cluster.transport.protocol import OLDEST_DASK, check_dask
-from dqlab.errors import BadOption, DaskTooOld, LabClosed, QueueInUse, QueueNotFound, UsageError, VersionMismatch
+from dqlab.errors import (
+    BadOption,
+    CallTimeout,
+    DaskTooOld,
+    LabClosed,
+    QueueInUse,
+    QueueNotFound,
+    UsageError,
+    VersionMismatch,
+)
 from dqlab.stats import Snapshot
 
 
@@ -48,9 +57,26 @@ def test_two_clients_in_one_process_simply_work(lab: dq.Lab, queue_name: str) ->
 
         assert list(run.results(timeout=20)) == list(range(100))
         assert list(other.results(timeout=20)) == list(range(100, 200))
-        with pytest.raises(QueueInUse, match="force=True"):
+        with pytest.raises(QueueInUse, match=r"in 1 other client; .*force=True"):
             second.close()
+        assert repr(second) == f"<QueuePool {queue_name!r}: 1 shard, maxsize None>"
         second.close(force=True)
+
+
+def test_a_lab_that_does_not_answer_names_the_line_that_connects_to_its_cluster(
+    lab: dq.Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dq.connect()` starts a cluster of its own, where the lab was one of `dqlab up`."""
+
+    def silent(lab: dq.Lab) -> str:
+        raise CallTimeout(name="x", call="dq_snapshot", seconds=2)
+
+    with dq.connect(address_of(lab)) as other:
+        monkeypatch.setattr(dq.Lab, "_workers", silent)
+
+        assert f"dq.connect({address_of(lab)!r}) tries again" in repr(other)
+        assert "dq.connect() tries again" in repr(lab)
+        monkeypatch.undo()
 
 
 def test_workers_of_another_dqlab_are_refused_before_anything_is_sent(

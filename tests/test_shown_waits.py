@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import sys
 import threading
@@ -192,6 +193,26 @@ def test_waits_of_a_run_are_shown_while_they_last(held: dq.Run, seen: Drawn, cal
 
     assert seen.steps
     assert seen.ended == 1
+
+
+def test_a_call_that_the_cluster_does_not_answer_is_shown_while_it_lasts(
+    lab: dq.Lab, seen: Drawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`lab.stats()` and `lab.map` stood still for 40 s without a word while `dqlab up` was stopped."""
+    monkeypatch.setattr("dqlab.cluster.transport.link.UNSHOWN", 0.0)
+    link = lab.session.link
+
+    link.sync(link.scheduler("dq_run_name", stem="asked"))
+    assert not seen.steps
+    link.sync(asyncio.wait_for(_until(seen), 30))
+
+    assert seen.steps
+    assert seen.ended == 1
+
+
+async def _until(seen: Drawn) -> None:
+    """Answer once the wait for it is shown."""
+    await asyncio.get_running_loop().run_in_executor(None, seen.seen.wait, 30)
 
 
 def test_a_loop_that_is_left_early_leaves_no_thread(queue: dq.QueuePool, seen: Drawn) -> None:

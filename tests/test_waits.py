@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import threading
@@ -140,6 +141,7 @@ ACTS: dict[str, Call] = {
     "Run.resume": lambda s: s.run.resume(),
     "Run.scale": lambda s: s.run.scale(1),
     "Run.retry": lambda s: s.run.retry(),
+    "Run.send_again": lambda s: s.run.send_again(),
     "Run.replace": lambda s: s.run.replace("c0"),
     "Run.give_up": lambda s: s.run.give_up("#0"),
     "Run.resubmit_lost": lambda s: s.run.resubmit_lost(),
@@ -238,6 +240,28 @@ def test_interrupt_ends_a_wait(lab: dq.Lab, pool: dq.QueuePool, name: str) -> No
         WAITS[name](scene)
     press.join()
     assert scene.run.counts["ready"] == 1
+
+
+@pytest.mark.parametrize("kept", ["run", "lab", "nothing"])
+def test_lines_that_an_interrupt_names_work_with_the_names_that_the_user_has(
+    lab: dq.Lab, pool: dq.QueuePool, kept: str
+) -> None:
+    """It named `lab.attach`, where nothing may be called `lab`."""
+    scene = Scene.on(lab, pool)
+    mine = {"run": {"mine": scene.run}, "lab": {"work": lab}, "nothing": {}}[kept]
+    names: dict[str, Any] = {"dqlab": dq, "_wait": lambda: scene.run, **mine}
+    press = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    press.start()
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        exec(compile("_wait().wait()", "cell.py", "exec"), names)
+    press.join()
+    found = re.search(r"as it is\. (.+)\.wait\(\) waits again, (.+)\.cancel\(\) gives it up\.", str(caught.value))
+    assert found is not None, str(caught.value)
+    assert found[1] == found[2]
+    if kept != "nothing":
+        assert found[1].startswith(next(iter(mine)))
+    assert eval(found[1], names).id == scene.run.id
 
 
 def test_queue_closed_by_another_client_ends_every_call(lab: dq.Lab, pool: dq.QueuePool) -> None:

@@ -235,8 +235,9 @@ class CallTimeout(DqlabError):
     """A queue or consumer did not answer in time; the call may or may not have taken effect."""
 
     text = (
-        "{name!r} did not answer {call}() within {seconds:g} s; it may still act on the call. "
-        "Look at lab.stats(), then call again: puts and settles that arrive twice count once."
+        "{name!r} did not answer {call}() within {seconds:g} s: its process may be stopped, busy or out of reach. It "
+        "may still act on the call. lab.doctor(), or `dqlab doctor` in a terminal, examines the cluster; then call "
+        "again: puts and settles that arrive twice count once."
     )
 
 
@@ -493,7 +494,7 @@ class QueueNotFound(UsageError):
 class QueueInUse(UsageError):
     """Other clients have the queue open."""
 
-    text = "queue {queue!r} is open in {others} other client(s); it was left open. Use pool.close(force=True)."
+    text = "queue {queue!r} is open in {others:other client}; it was left open. Use pool.close(force=True)."
 
 
 class QueueClosed(UsageError):

@@ -7,7 +7,7 @@ the exception, for ``%tb`` and ``%debug``.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple
@@ -124,11 +124,17 @@ class StoppedWaiting(KeyboardInterrupt):
 
 
 @contextmanager
-def interruptible(text: str) -> Iterator[None]:
-    """Report on Ctrl-C what continues and what to do next, instead of fifty lines of traceback."""
+def interruptible(text: str | Callable[[], str]) -> Iterator[None]:
+    """Report on Ctrl-C what continues and what to do next, instead of fifty lines of traceback.
+
+    Parameters
+    ----------
+    text : str or callable
+        What to report; a callable returns it, where it depends on the user's line.
+    """
     try:
         yield
     except StoppedWaiting:
         raise
     except KeyboardInterrupt:
-        raise StoppedWaiting(text) from None
+        raise StoppedWaiting(text if isinstance(text, str) else text()) from None

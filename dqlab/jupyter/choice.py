@@ -59,13 +59,13 @@ class Choice:
 
     def retry(self) -> str:
         """Retry dead documents with this code, in the view that the cell has of the run, else in a new one."""
-        count = self.run.retry(self._function)
+        count = self.run.send_again(self._function)
         self._show()
         return f"{self.run.name}: {many(count, 'document')} sent again with this code"
 
     def rest(self) -> str:
         """Use this code for the rest of the run too."""
-        count = self.run.retry(self._function, rest=True)
+        count = self.run.send_again(self._function, rest=True)
         rest = rest_of(self.run, self._function, 0, given=True)
         self._show()
         return f"{self.run.name}: {many(count, 'document')} sent again{rest}"

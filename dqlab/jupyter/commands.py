@@ -211,7 +211,7 @@ def retry(line: Line, options: Namespace) -> int:
         raise UsageError(reason=f"--rest gives the run new code, and no {name} is defined here. Nothing was sent.")
     function = line.function(name) if defined else None
     left = Counts(**run.counts).left
-    count = run.retry(fn=function, where=options.where, rest=options.rest)
+    count = run.send_again(function, options.where, rest=options.rest)
     code = f"{name} as it is defined now" if defined else f"the code it had; no {name} is defined here"
     rest = rest_of(run, function, left, given=options.rest)
     line.say(f"{run.name}: {many(count, 'document')} sent again with {code}{rest}")

@@ -129,7 +129,7 @@ class RunDetails(Protocol):
         """Return the function that the notebook has under the name of this code now, if it is another one."""
         ...
 
-    def retry(
+    def send_again(
         self, fn: Callable[..., Any] | None = None, *, fingerprint: str | None = None, limit: int | None = None
     ) -> int:
         """Send dead documents through again; return how many.

@@ -500,9 +500,11 @@ class LiveRun(Live[RunView]):
             self._examples = details.examples(press.target, letters, self._cell_of, code)
             return ""
         if press.command is Command.RETRY:
-            again = source.retry(self._newer, fingerprint=press.target or None, limit=press.n or None)
+            again = source.send_again(self._newer, fingerprint=press.target or None, limit=press.n or None)
+            waits = self._stats is not None and (self._stats.counts.ready or self._stats.counts.delayed)
+            rest = " What waits keeps the code it had." if self._newer is not None and waits else ""
             self._asking.now()
-            return f"{many(again, 'document')} sent through again."
+            return f"{many(again, 'document')} sent through again.{rest}"
         if press.command is Command.REPLACE:
             return f"{', '.join(source.replace(press.target))}: tried again; {press.target} goes on with others."
         if press.command is Command.GIVE_UP:

@@ -117,7 +117,7 @@ class Book:
     def explain_failing(self) -> str:
         """Describe in a few words what failed."""
         dead, top = self.lane.counts[State.DEAD], self.classes.top(1)
-        what = f"all of its first {dead:,} documents failed"
+        what = "its first document failed" if dead == 1 else f"all of its first {dead:,} documents failed"
         if top and top[0].dead:
             of = "" if top[0].dead == dead else f", {top[0].dead:,} of them"
             return f"{what}{of} with {one_line(f'{top[0].error}: {top[0].message}', _WHAT)}"

@@ -26,7 +26,7 @@ from dqlab.rules.retry import Retry
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import code_record, sealed_function, tell_uncertain
-from dqlab.runs.code.signature import check_takes_one
+from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import CodeVersion
 from dqlab.runs.lost import repeats
 from dqlab.runs.marks import mark, owner
@@ -108,8 +108,7 @@ class RunBook:
         cell: int | None,
     ) -> Run:
         """See `QueuePool.map`."""
-        if not callable(fn):
-            raise BadOption(option="fn", value=fn, problem="is not a function.")
+        check_function(fn, "map({fn}, documents)")
         check_takes_one(fn)
         elements = as_mapped(_iterable(documents))
         hash, blob, version = sealed_function(fn)
@@ -423,12 +422,20 @@ class RunBook:
 
 def _difference(code: CodeVersion, newest: dict[str, Any]) -> str:
     """Describe in a few words how a function differs from the newest version of a run."""
+    if (code.source is None) != (newest["source"] is None):
+        return f"other code, as far as can be compared ({newest['name']}; {_without_source(here=code.source is None)})"
     changed = code.changed_since(newest.get("parts") or {})
     own = f"code of {code.name}"
     if not changed or changed == [own]:
         return f"other code ({newest['name']})"
     named = ", ".join(changed[:NAMED]) + (f" and {len(changed) - NAMED} more" if len(changed) > NAMED else "")
     return f"other code ({newest['name']}; changed: {named})"
+
+
+def _without_source(*, here: bool) -> str:
+    """Explain that only one of two functions has a source, which is compared by its bytecode then."""
+    whose = "the function here" if here else "that of the run"
+    return f"{whose} has no source, as in a script from a pipe: run the script as a file to attach"
 
 
 def _iterable(documents: Any) -> Iterable[Any]:

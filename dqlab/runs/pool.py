@@ -194,7 +194,7 @@ class QueuePool(HasWidget, StaysHere):
         self.session.pools[self.name] = self
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{len(self.handle.refs)} shard(s)"
+        state = "closed" if self._closed else many(len(self.handle.refs), "shard")
         return f"<QueuePool {self.name!r}: {state}, maxsize {self.options['maxsize']}>"
 
     def _store_in(self, dirpath: str | os.PathLike[str] | None) -> tuple[Path, str] | None:
@@ -476,6 +476,9 @@ class QueuePool(HasWidget, StaysHere):
 
         Raises
         ------
+        BadOption
+            `fn` is not a function, or cannot be called with these arguments. A consumer that calls it with others takes
+            a `Message`, whose arguments are not compared: ``put(Message(fn, ...))``. Nothing was submitted.
         NotPicklable
             The function or an argument cannot be sent.
         MessageTooLarge
@@ -502,6 +505,11 @@ class QueuePool(HasWidget, StaysHere):
             Each ``(fn, *args)``, or ``(fn, args, kwargs)`` with a tuple and a dict.
         timeout, worker_class, sync_mode, batch_size
             The ancestor's; they change nothing.
+
+        Raises
+        ------
+        BadOption
+            One of them is not a call, or its function cannot be called with its arguments. Nothing was submitted.
         """
         return self._calls(_call(call, position) for position, call in enumerate(calls))
 

@@ -10,6 +10,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from inspect import Signature
 from typing import Any, Literal, TypeAlias
 
 from dqlab.cluster.consumer.message import Message
@@ -21,7 +22,6 @@ from dqlab.cluster.transport.ref import Replaced
 from dqlab.cluster.transport.sealed import blob_hash, pack_function, seal_or_explain
 from dqlab.config import nbytes, option, seconds_or_none
 from dqlab.errors import (
-    BadOption,
     CallsFailed,
     CallTimeout,
     DqlabError,
@@ -41,6 +41,7 @@ from dqlab.numbers import many
 from dqlab.rules.ids import shard_of
 from dqlab.rules.states import State
 from dqlab.runs.code.sealing import function_bytes
+from dqlab.runs.code.signature import check_function, check_takes, own_signature
 from dqlab.runs.failures import Failures
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.results import check_errors, check_readable, open_settlements
@@ -62,8 +63,8 @@ WARNED_AT = 6
 """Frames between a warning and the user's line: every put comes here the same way, without comprehensions,
 which have their own frames before Python 3.12."""
 
-_Entries: TypeAlias = dict[int, tuple[Callable[..., Any], Entry]]
-"""Functions of one put, by identity; kept alive, so that no identity is reused."""
+_Entries: TypeAlias = dict[int, tuple[Callable[..., Any], Entry, Signature | None]]
+"""Functions of one put and their signatures, by identity; kept alive, so that no identity is reused."""
 
 
 class PlainPuts:
@@ -110,7 +111,10 @@ class PlainPuts:
             self._serving = asyncio.get_running_loop().create_task(self._serve(), name="dqlab-serve")
 
     def values(self, values: Iterable[Any]) -> PutResult:
-        """Put plain values; put a `Message` among them as a call."""
+        """Put plain values; put a `Message` among them as a call.
+
+        Its arguments are not compared with its function: a consumer of the user's own may call it with others.
+        """
         entries: _Entries = {}
         sealed: list[tuple[Entry, bytes]] = []
         for position, value in enumerate(values):
@@ -125,20 +129,32 @@ class PlainPuts:
         entries: _Entries = {}
         sealed: list[tuple[Entry, bytes]] = []
         for position, (fn, args, kwargs) in enumerate(calls):
-            sealed.append(self._call(fn, args, kwargs, position, entries))
+            sealed.append(self._call(fn, args, kwargs, position, entries, check=True))
         return self._send(sealed)
 
     def _value(self, value: Any, position: int) -> tuple[Entry, bytes]:
         return self._values, self._sealed(value, f"value {position}", position)
 
     def _call(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], position: int, entries: _Entries
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        position: int,
+        entries: _Entries,
+        *,
+        check: bool = False,
     ) -> tuple[Entry, bytes]:
-        if not callable(fn):
-            raise BadOption(option=f"call {position}", value=fn, problem="its first element is not a function.")
+        check_function(
+            fn, "submit({fn}, *args), or ({fn}, *args) in batch_submit", option=f"function of call {position}"
+        )
         known = entries.get(id(fn))
         if known is None:
-            entries[id(fn)] = known = (fn, _entry(fn))
+            signature = own_signature(fn) if check else None
+            check_takes(fn, signature, args, kwargs, position)  # first: it costs less than to pickle the function
+            entries[id(fn)] = known = (fn, _entry(fn), signature)
+        else:
+            check_takes(fn, known[2], args, kwargs, position)
         return known[1], self._sealed((args, kwargs), f"the arguments of call {position}", position)
 
     def flush(self, timeout: float | None = CONFIRM_WAIT) -> None:

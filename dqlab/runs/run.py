@@ -52,7 +52,7 @@ from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
 from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import code_record, sealed_function
-from dqlab.runs.code.signature import check_takes_one
+from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import Redefined, code_version
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.keywords import checks_keywords
@@ -64,6 +64,7 @@ from dqlab.runs.staying import StaysHere
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
 from dqlab.runs.submit.sender import Entry
+from dqlab.runs.users_names import ways_back
 from dqlab.runs.waiting import GRACE, Deadline, Standstill, name_pause
 from dqlab.runs.where import compile_where
 from dqlab.runs.widget import HasWidget
@@ -285,7 +286,8 @@ class Run(HasWidget, StaysHere):
             Use `fn` also for the documents that have no result yet, while the run continues: those that wait and those
             that are not submitted yet. What runs now finishes with the code that it began with. A run that paused
             itself because everything failed (`stop_if` of `map`) continues, and uses `fn` for its rest in any case.
-            A run that is done has no rest, and keeps its code.
+            A run that is done has no rest, and keeps its code. Without it they keep the code that they had, which a
+            warning says where `fn` is new to a run that continues.
 
         Raises
         ------
@@ -296,9 +298,58 @@ class Run(HasWidget, StaysHere):
         BadOption
             `fn` is not a function; `rest` without `fn`; `limit` is below 1; the expression is not one; or the run's
             messages run in processes, and `fn` is a coroutine function.
+
+        Warns
+        -----
+        DqlabWarning
+            Documents that wait, or are not submitted yet, keep the code they had.
         """
-        chosen = compile_where(where) if where is not None else None
         code = self._new_code(fn) if fn is not None else None
+        kept = "" if code is None or rest else self._rest_keeps(code)
+        count = self._retry(code, where, fingerprint, limit, rest=rest)
+        if kept:
+            warnings.warn(kept, DqlabWarning, stacklevel=level_of_user())
+        return count
+
+    def send_again(
+        self,
+        fn: Callable[..., Any] | None = None,
+        where: str | None = None,
+        *,
+        fingerprint: str | None = None,
+        limit: int | None = None,
+        rest: bool = False,
+    ) -> int:
+        """Retry as `retry` does, without its warning: for a caller that reports itself which code the rest has."""
+        return self._retry(self._new_code(fn) if fn is not None else None, where, fingerprint, limit, rest=rest)
+
+    def _rest_keeps(self, code: Code) -> str:
+        """Return a warning where documents that have yet to run will not run this code; "" where it is theirs."""
+        progress = self._progress()
+        counts, codes = progress.counts, progress.record["codes"]
+        if progress.halted or progress.cancelled or codes[-1]["hash"] == code.code["hash"]:
+            return ""
+        waiting = counts.ready + counts.delayed
+        if not waiting and progress.sealed:
+            return ""
+        which = many(waiting, "document") if progress.sealed else "the documents"
+        one = progress.sealed and waiting == 1
+        wait, them = ("waits keeps the code that it", "it") if one else ("wait keep the code that they", "them")
+        return (
+            f"{which} of run {self.name!r} that {wait} had, version {len(codes)}. run.retry(fn=..., rest=True) gives "
+            f"{them} this code too."
+        )
+
+    def _retry(
+        self,
+        code: Code | None,
+        where: str | Callable[[DeadLetter], bool] | None,
+        fingerprint: str | None,
+        limit: int | None,
+        *,
+        rest: bool,
+    ) -> int:
+        chosen = compile_where(where) if where is not None else None
         classes = [] if fingerprint is None else [fingerprint]
         if limit is not None and not (type(limit) is int and limit >= 1):
             raise BadOption(option="limit", value=limit, problem="is how many documents at most, 1 or more.")
@@ -400,8 +451,7 @@ class Run(HasWidget, StaysHere):
         return progress.lost, [counts.lost for counts in progress.by_shard]
 
     def _new_code(self, fn: Callable[..., Any]) -> Code:
-        if not callable(fn):
-            raise BadOption(option="fn", value=fn, problem="is not a function. Nothing was sent again.")
+        check_function(fn, "retry(fn={fn})")
         check_takes_one(fn)
         if self._progress().record["process"] is not None:
             isolation("process", fn)
@@ -482,8 +532,12 @@ class Run(HasWidget, StaysHere):
         return progress
 
     def _interruptible(self) -> AbstractContextManager[None]:
-        again = f"lab.attach({self.name!r}).wait() waits again, lab.attach({self.name!r}).cancel() gives it up."
-        return interruptible(f"no longer waiting for run {self.name!r}, which was left as it is. {again}")
+        def text() -> str:
+            wait, cancel = ways_back(self)
+            left = f"no longer waiting for run {self.name!r}, which was left as it is"
+            return f"{left}. {wait} waits again, {cancel} gives it up."
+
+        return interruptible(text)
 
     def _asked(self, deadline: Deadline, **question: Any) -> Progress:
         """Call until all shards answer: another worker may still be opening one.

@@ -19,6 +19,7 @@ from dqlab.log.ownership import look_at_lock
 from dqlab.log.readonly import ReadOnlyLog, SegmentCheck
 from dqlab.log.records import HEADER_BYTES
 from dqlab.log.segment import SEGMENT_BYTES
+from dqlab.numbers import many
 from dqlab.rules.ids import first_id, next_sequence
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.ranges import Ranges
@@ -175,7 +176,10 @@ class _Check:
             if book.missing:
                 name = run.hex() if book.record is None else book.record.name
                 at = ", ".join(f"{lo} to {hi - 1}" for lo, hi in book.missing_ordinals()[:8])
-                text = f"{book.missing:,} documents of run {name} are acked and have no result, at positions {at}"
+                text = (
+                    f"{many(book.missing, 'document')} of run {name} {'is' if book.missing == 1 else 'are'} acked and "
+                    f"{'has' if book.missing == 1 else 'have'} no result, at positions {at}"
+                )
                 self._add(Level.LOST, text)
 
     def _loss(self, position: Position, lost: Iterable[tuple[int, int]], text: str) -> None:

@@ -50,7 +50,9 @@ def fsck_text(found: FsckReport) -> str:
 
 
 def _shard_check(shard: ShardCheck) -> Iterator[str]:
-    size = f"{shard.segments:,} {_plural('segment', shard.segments)}, {shard.records:,} records"
+    size = (
+        f"{shard.segments:,} {_plural('segment', shard.segments)}, {shard.records:,} {_plural('record', shard.records)}"
+    )
     yield f"  shard {shard.index:03d}: {_WORDS[shard.level]} ({size})"
     for finding in shard.findings:
         yield f"    - {one_line(finding, _LONG)}"

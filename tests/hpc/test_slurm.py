@@ -111,7 +111,13 @@ def test_cluster_that_somebody_else_made_works_and_says_what_it_does_without(slu
     from dask_jobqueue import SLURMCluster
 
     with (
-        SLURMCluster(cores=1, memory="1GB", walltime="00:10:00", log_directory=str(tmp_path)) as cluster,
+        SLURMCluster(
+            cores=1,
+            memory="1GB",
+            walltime="00:10:00",
+            log_directory=str(tmp_path),
+            scheduler_options={"dashboard_address": ":0"},
+        ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         cluster.scale(jobs=1)

@@ -47,7 +47,14 @@ def test_several_processes_in_a_job_are_warned_of(tmp_path: Path) -> None:
     from dask_jobqueue import PBSCluster
 
     with (
-        PBSCluster(cores=2, processes=2, memory="1GB", walltime="00:10:00", log_directory=str(tmp_path)) as cluster,
+        PBSCluster(
+            cores=2,
+            processes=2,
+            memory="1GB",
+            walltime="00:10:00",
+            log_directory=str(tmp_path),
+            scheduler_options={"dashboard_address": ":0"},
+        ) as cluster,
         pytest.warns(UserWarning, match="one process in each job"),
     ):
         warn_of_what_is_missing(cluster)

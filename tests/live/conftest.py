@@ -139,7 +139,7 @@ class DetailedSource(HandSource):
     def newer(self, code: CodeStats) -> Any:
         return self.redefined
 
-    def retry(self, fn: Any = None, *, fingerprint: str | None = None, limit: int | None = None) -> int:
+    def send_again(self, fn: Any = None, *, fingerprint: str | None = None, limit: int | None = None) -> int:
         words = ["retry", fingerprint or "all", *([] if limit is None else [f"first {limit}"])]
         self._obey(" ".join([*words, *([] if fn is None else [f"with {fn}"])]))
         return 61 if limit is None else limit

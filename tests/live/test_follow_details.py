@@ -191,7 +191,7 @@ def test_of_many_dead_documents_a_hundred_are_retried_first_if_that_is_pressed(
     live.tick()
 
     assert detailed.done == ["retry 7b0f44a1 first 100 with parse as it is now"]
-    assert canvas.drawn[-1].notice.text == "100 documents sent through again."
+    assert canvas.drawn[-1].notice.text == "100 documents sent through again. What waits keeps the code it had."
 
 
 def test_a_view_that_its_page_keeps_offers_after_the_end_what_can_be_done(

@@ -122,6 +122,55 @@ def test_a_function_that_cannot_take_one_document_is_refused(queue: dq.QueuePool
     assert nothing_was_submitted(queue)
 
 
+async def awaited(x: Any) -> Any:
+    return x
+
+
+@pytest.mark.parametrize(("made", "named"), [(lambda: None, "fn"), (lambda: 3, "fn"), (lambda: awaited(1), "awaited")])
+def test_what_a_call_returned_in_place_of_a_function_is_refused_with_the_way_out(
+    queue: dq.QueuePool, made: Callable[[], Any], named: str
+) -> None:
+    """`lab.map(f(doc), docs)` was answered by "is not a function", which a user knows to be wrong: f is one."""
+    value = made()
+    for call, shown in (
+        (lambda: queue.map(value, ["a"]), rf"map\({named}, documents\)"),
+        (lambda: queue.submit(value, 1), rf"submit\({named}, \*args\)"),
+        (lambda: queue.batch_submit([(value, 1)]), rf"\({named}, \*args\) in batch_submit"),
+    ):
+        with pytest.raises(BadOption, match=rf"Pass the function itself, .*{shown}.*Nothing was submitted"):
+            call()
+    assert nothing_was_submitted(queue)
+    if hasattr(value, "close"):
+        value.close()
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda queue: queue.submit(two, 1),
+        lambda queue: queue.submit(same, 1, key=2),
+        lambda queue: queue.submit(functools.partial(two, 1), 2, 3),
+        lambda queue: queue.batch_submit([(same, 1), (same, 2, 3)]),
+        lambda queue: queue.batch_submit([(two, (1, 2), {}), (two, (1,), {"c": 2})]),
+    ],
+    ids=["one too few", "a keyword", "a partial", "the second call", "the second one's keyword"],
+)
+def test_a_call_with_arguments_that_its_function_cannot_take_is_refused(
+    queue: dq.QueuePool, put: Callable[[dq.QueuePool], Any]
+) -> None:
+    """It was put, and died of a TypeError that only its result raised."""
+    with pytest.raises(BadOption, match=r"argument.* of call \d.*Its parameters are \(.*Nothing was submitted"):
+        put(queue)
+    assert nothing_was_submitted(queue)
+
+
+def test_calls_that_a_function_takes_in_any_way_are_put(queue: dq.QueuePool) -> None:
+    results = queue.batch_submit(
+        [(two, 1, 2), (two, (1,), {"b": 2}), (functools.partial(two, b=2), 1), (decorated, 1), (dict, (), {"a": 1})]
+    )
+    assert results.results(timeout=30) == [None, None, None, (1, 2), {"a": 1}]
+
+
 def test_a_retry_with_a_function_that_cannot_take_one_document_sends_nothing(queue: dq.QueuePool) -> None:
     run = queue.map(int, ["one"], retry=ONCE)
     with pytest.warns(DqlabWarning, match="failed"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from itertools import count, islice
 from pathlib import Path
@@ -16,7 +17,7 @@ from distributed import Client, Scheduler
 import dqlab as dq
 from dqlab.cluster.transport.orders import Drop
 from dqlab.cluster.transport.run_orders import cancel
-from dqlab.errors import ActorGone, BadOption, QueueClosed, QueueDraining, RunCancelled, RunNotFound
+from dqlab.errors import ActorGone, BadOption, DqlabWarning, QueueClosed, QueueDraining, RunCancelled, RunNotFound
 from dqlab.frame import NO_ID
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.testing import Gate, Tally
@@ -31,6 +32,15 @@ class Held:
     def __call__(self, x: int) -> int:
         self.gate.wait(x)
         return x
+
+
+class BreaksFirst(Held):
+    """Fails for its first element."""
+
+    def __call__(self, x: int) -> int:
+        if x == 0:
+            raise OSError(x)
+        return super().__call__(x)
 
 
 def fails(x: int) -> int:
@@ -96,6 +106,23 @@ def test_paused_queue_takes_puts_and_runs_nothing(queue: dq.QueuePool) -> None:
     queue.resume()
 
     assert list(run.results(timeout=20)) == list(range(10))
+
+
+def test_a_retry_while_the_run_goes_on_says_that_the_rest_keeps_its_code(queue: dq.QueuePool, gate: Gate) -> None:
+    """The view named version 2, and documents that waited ran version 1 in silence."""
+    run = queue.map(BreaksFirst(gate), range(200), retry=dq.Retry(0))
+    until(lambda: run.counts["dead"] == 1)
+
+    with pytest.warns(
+        DqlabWarning, match=r"[\d,]+ documents of run .* keep the code that they had, version 1\..*rest=True"
+    ):
+        assert run.retry(fn=Held(gate)) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run.retry(fn=Held(gate), rest=True)
+        gate.open()
+        run.wait(timeout=30)
+        run.retry(fn=same)
 
 
 def test_cancelled_run_keeps_what_it_has_and_gives_up_the_rest(queue: dq.QueuePool, gate: Gate) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import copy
 import inspect
 import logging
+import traceback
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any
@@ -135,13 +136,22 @@ class PatientClient(Client):
         for _ in range(HANDSHAKES):
             try:
                 await super()._ensure_connected(timeout=timeout)  # type: ignore[no-untyped-call]
-            except AssertionError:
+            except AssertionError as error:
+                _abort_comms(error)
                 # The scheduler notes the end of the failed connection at some later time; under the same id, it would
                 # remove the new one then.
                 self.id = f"{self.id}-again"
             else:
                 return
         raise OSError(f"the cluster was restarted during each of {HANDSHAKES} handshakes")
+
+
+def _abort_comms(error: BaseException) -> None:
+    """Close the connection on which a handshake failed: Dask does it when it is collected, and logs a warning then."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        comm = frame.f_locals.get("comm")
+        if isinstance(comm, Comm):
+            comm.abort()
 
 
 class OwnClient(ClosesUndisturbed, PatientClient):

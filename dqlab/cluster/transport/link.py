@@ -16,6 +16,7 @@ import threading
 import time
 import warnings
 from collections.abc import Coroutine
+from contextlib import ExitStack
 from typing import Any, Self, TypeVar
 
 from distributed import Client
@@ -23,12 +24,15 @@ from distributed import Client
 from dqlab.cluster.transport.errands import opened
 from dqlab.cluster.transport.internals import event_loop, in_event_loop, scheduler_rpc
 from dqlab.errors import CallTimeout, DqlabError, DqlabWarning, LabClosed, SchedulerGone, UsageError
+from dqlab.waits import shown
 
 __all__ = ["Link"]
 
 T = TypeVar("T")
 
 SLICE = 0.2
+UNSHOWN = 1.0
+"""Seconds of a wait after which it begins to be watched, and is drawn some seconds later."""
 GONE_AFTER = 8.0
 """Seconds without a connection to the scheduler after which it counts as gone."""
 
@@ -119,7 +123,8 @@ class Link:
         late: tuple[float, str] | None = None,
     ) -> T:
         """Wait for what `start` began; options and errors as `sync`. Gives it up when the wait is interrupted."""
-        began = time.monotonic()
+        began, shows = time.monotonic(), ExitStack()
+        silent = True
         deadline = None if timeout is None else began + timeout
         try:
             while True:
@@ -130,6 +135,9 @@ class Link:
                     if future.done():
                         raise
                     self.check_scheduler()
+                    if silent and time.monotonic() - began > UNSHOWN:
+                        silent = False
+                        shows.enter_context(shown(f"waiting for an answer of the cluster at {self.address}"))
                     if late is not None and time.monotonic() - began > late[0]:
                         warnings.warn(late[1], DqlabWarning, stacklevel=4)
                         late = None
@@ -140,6 +148,7 @@ class Link:
             raise
         finally:
             future.cancel()
+            shows.close()
 
     def check_scheduler(self) -> None:
         """Raise `SchedulerGone` when the scheduler has been out of reach for some seconds, or `LabClosed`."""

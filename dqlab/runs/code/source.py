@@ -9,7 +9,10 @@ from __future__ import annotations
 import ast
 import dis
 import linecache
+import os
 import re
+import stat
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -134,7 +137,7 @@ class Sources:
         """Return whether the code was compiled from this source: a file may be edited while its process runs."""
         filename = code.co_filename
         kept: Any = linecache.cache.get(filename, (0, None))
-        if kept[1] is None:  # no modification time: a notebook cell, which never changes
+        if kept[1] is None and filename not in _GIVEN:  # no modification time: a notebook cell, which never changes
             return True
         if filename not in self._compiled:
             self._compiled[filename] = _compiled(source, filename)
@@ -156,13 +159,51 @@ def cell_number(code: CodeType) -> int | None:
 
 def _parse(filename: str, namespace: dict[str, Any] | None) -> tuple[ast.Module, str] | None:
     linecache.checkcache(filename)
-    source = "".join(linecache.getlines(filename, namespace))
+    given = _GIVEN.get(filename)
+    source = given() if given is not None else "".join(linecache.getlines(filename, namespace))
     if not source:
         return None
     try:
         return parse(source), source
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # not Python
         return None
+
+
+def _command() -> str:
+    """Return the source that Python was started with by ``-c``, "" without one."""
+    words = iter(sys.orig_argv[1:])
+    for word in words:
+        if not word.startswith("-") or word == "-":
+            return ""
+        if word.startswith("--"):
+            if word == "--check-hash-based-pycs":
+                next(words, "")
+            continue
+        for at, letter in enumerate(word[1:], 2):
+            value = word[at:]
+            if letter == "m":
+                return ""
+            if letter == "c":
+                source = value or next(words, "")
+                return textwrap.dedent(source) if source[:1].isspace() else source  # since Python 3.14
+            if letter in "WX":
+                if not value:
+                    next(words, "")
+                break
+    return ""
+
+
+def _standard_input() -> str:
+    """Return the script on standard input, "" where it cannot be read again, as from a pipe."""
+    try:
+        status = os.fstat(0)
+        return os.pread(0, status.st_size, 0).decode() if stat.S_ISREG(status.st_mode) else ""
+    except (OSError, ValueError):
+        return ""
+
+
+_GIVEN = {"<string>": _command, "<stdin>": _standard_input}
+"""Sources that are no files, by the name that Python gives their code; `exec` gives the first one as well."""
 
 
 def _compiled(source: str, filename: str) -> set[CodeType]:
