@@ -27,6 +27,7 @@ from dqlab.config import option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
 from dqlab.log import OwnerStillAlive
 from dqlab.notebook import in_jupyter
+from dqlab.numbers import many
 from dqlab.rules.retry import Retry
 from dqlab.runs.keywords import checks_keywords, documented_as
 from dqlab.runs.pool import OnExisting, QueuePool
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     from dqlab.checkup.findings import Checkup
 
-__all__ = ["Lab", "QueueHeld"]
+__all__ = ["Lab", "QueueHeld", "crew"]
 
 ANSWER = 40.0
 """Seconds in which the scheduler answers, once it has an answer."""
@@ -172,10 +173,8 @@ class Lab(HasWidget, StaysHere):
             return f"no answer; dq.connect({where}) tries again"
         if workers == 0:
             return "no worker is left; dq.connect() starts new ones" if self.embedded else "no worker has come yet"
-        held, what = workers - self._reserved, "consumer process" if self.embedded else "worker"
-        plural = "" if held == 1 else "es" if self.embedded else "s"
         steps = "next: lab.map(function, documents), or %%dq submit --over documents"
-        return f"{held} {what}{plural}, dashboard {self.dashboard}; {steps}"
+        return f"{crew(self, workers)}, dashboard {self.dashboard}; {steps}"
 
     def __enter__(self) -> Lab:
         return self
@@ -640,3 +639,8 @@ class Lab(HasWidget, StaysHere):
     def _check_open(self) -> None:
         if self.closed:
             raise self.session.link.closed_error()
+
+
+def crew(lab: Lab, workers: int) -> str:
+    """Return how many of a lab's workers run consumers, in words; the others hold its queues."""
+    return many(workers - lab._reserved, "consumer process" if lab.embedded else "worker")

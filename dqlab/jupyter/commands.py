@@ -31,7 +31,7 @@ from dqlab.jupyter.sayings import (
     submitted,
     warned,
 )
-from dqlab.lab import Lab
+from dqlab.lab import Lab, crew
 from dqlab.live.display import conclude, ended_in_view, is_watched
 from dqlab.live.listings import ShownDocuments
 from dqlab.live.run_table import SortBy, sorted_by
@@ -66,7 +66,7 @@ def connect(line: Line, options: Namespace) -> Lab:
         kept = options.store or lab.store
         where = f", queues are kept in {kept}" if kept is not None else ""
         at = lab.session.link.address.removeprefix("tcp://")  # which notebooks would make a link that leads nowhere
-        line.say(f"{lab.name}: {many(lab.stats().workers, 'worker')} at {at}{where}; dashboard {lab.panel()}")
+        line.say(f"{lab.name}: {crew(lab, lab.stats().workers)} at {at}{where}; dashboard {lab.panel()}")
     return lab
 
 

@@ -45,7 +45,7 @@ def test_connecting_otherwise_closes_what_the_magic_opened(alone: Any, capsys: A
     assert first.closed
     assert not alone["lab"].closed
     assert "local is closed; its cluster ended with it, and the results of small are gone" in said
-    assert "local: 3 workers at unix" in said
+    assert "local: 2 consumer processes at unix" in said
 
 
 def test_target_is_an_address_a_variable_or_an_expression_in_braces(notebook: Any, lab: dq.Lab) -> None:
@@ -95,8 +95,9 @@ def test_runs_of_a_store_are_there_after_closing_and_connecting_again(
     """A store is what a notebook needs to go on after a restart of its kernel."""
     connect = f"%dq connect -n 1 --store '{tmp_path}/my runs' --name kept -o lab"
     notebook.run(connect)
-    assert f"kept: 2 workers at {notebook['lab'].session.link.address}, queues are kept in {tmp_path}/my runs" in (
-        capsys.readouterr().out
+    assert (
+        f"kept: 1 consumer process at {notebook['lab'].session.link.address}, queues are kept in {tmp_path}/my runs"
+        in (capsys.readouterr().out)
     )
     notebook.run("%dq submit abs --over range(-3, 0) --name small --wait")
     assert notebook.run(f"%dq connect -n 1 --store '{tmp_path}/my runs' --name kept") is notebook["lab"]
