@@ -493,8 +493,9 @@ class Run(HasWidget, StaysHere):
         NoAnswer
             The time is over.
         """
+        standstill = self._standstill(deadline.limit)
         while (progress := self._tried(deadline, **question)) is None:
-            pass
+            standstill.unanswered(self.queue)
         return progress
 
     def _tried(self, deadline: Deadline, **question: Any) -> Progress | None:
