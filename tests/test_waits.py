@@ -510,6 +510,7 @@ def test_interrupt_ends_every_call_though_nobody_answers(
     scene.consumers.start()
     assert untyped(outcomes(scene, condition.calls(ASKS)), must_raise=False) == {}  # starts the threads of pools
     scene.results = lab.attach(scene.results.name).results(timeout=20)  # the first ones keep a page
+    monkeypatch.setattr("dqlab.runs.results.READ_VALUES", 3)  # of ten results: several pages are asked for at once
     silence, wrong = Silence(monkeypatch), {}
     with no_leaks():
         for name, call in condition.calls(WAITS | ASKS | ACTS).items():

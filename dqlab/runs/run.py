@@ -422,8 +422,8 @@ class Run(HasWidget, StaysHere):
         Parameters
         ----------
         timeout : float or str, optional
-            Seconds, or "5m". Without one there is no limit: for a paused run it waits on, and warns once after some
-            seconds.
+            Seconds, or "5m". Without one there is no limit: for a paused run, or workers that have not come yet, it
+            waits on, and warns once after some seconds.
 
         Returns
         -------
