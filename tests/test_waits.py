@@ -1,22 +1,27 @@
 """Every public call that may wait ends, whatever happens meanwhile: with an error of ours, within a limit.
 
-Every public name of the classes that users hold stands in one of the tables below; a new one that stands in none
-fails the first test. Calls that wait at the same time share a queue and a condition.
+Every public name of the classes that users hold stands in one of the tables below, `WAITS`, `ASKS` and `ACTS`; a new
+one that stands in none fails the first tests. Each of them is made under each of `CONDITIONS`, which name the few that
+cannot block there, and why. Calls that wait at the same time share a queue and a condition.
 """
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import json
 import os
+import pkgutil
 import re
 import signal
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from inspect import getattr_static
+from dataclasses import dataclass, field
+from inspect import getattr_static, isclass, signature
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +30,28 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
-from dqlab.errors import ConnectFailed, DqlabError, QueueFull, ResultsFull, StoreFailed
+import dqlab.lab
+import dqlab.runs
+from dqlab.checkup.gathering import Gathering
+from dqlab.cluster.transport.link import Link
+from dqlab.cluster.transport.ref import Ref
+from dqlab.errors import (
+    ActorGone,
+    CallTimeout,
+    ConnectFailed,
+    DqlabError,
+    DqlabWarning,
+    QueueFull,
+    ResultsFull,
+    StoreFailed,
+)
+from dqlab.runs.consumer_pool import Consumer
+from dqlab.runs.failures import Failures
+from dqlab.runs.merged import MergedResults
+from dqlab.runs.pool import ShardView
 from dqlab.runs.puts import PutResult
 from dqlab.runs.results import Results
+from dqlab.testing.leaks import no_leaks
 from tests.disks import asked, break_disk, unplugged
 
 
@@ -52,8 +76,31 @@ class Scene:
         assert run.submitter.join(20)
         return cls(lab, pool, run, put, results, dq.ConsumerPool(pool.session.link.client, pool))
 
+    @property
+    def failures(self) -> Failures:
+        """One that is looked for."""
+        return Failures("none", self.pool.handle, self.run.id, [1])
+
+    @property
+    def merged(self) -> MergedResults:
+        """Asks for keys when it is made, and for values later."""
+        return MergedResults(self.results, len, "raise")
+
+    @property
+    def consumer(self) -> Consumer:
+        """The first one of the queue."""
+        return Consumer(self.pool.handle.link, f"consumer/{self.pool.name}/0")
+
 
 Call = Callable[[Scene], Any]
+
+
+def _found(sequence: Any, value: object) -> int | None:
+    try:
+        return int(sequence.index(value))
+    except ValueError:  # what Python's sequences raise
+        return None
+
 
 WAITS: dict[str, Call] = {
     "Run.wait": lambda s: s.run.wait(),
@@ -62,6 +109,7 @@ WAITS: dict[str, Call] = {
     "Run.as_completed": lambda s: next(iter(s.run.as_completed())),
     "PutResult.results": lambda s: s.put.results(),
     "ConsumerPool.join": lambda s: s.consumers.join(),
+    "Documents.probe": lambda s: dq.Documents([f"/none/{s.pool.name}.pdf"]).probe(s.pool),
 }
 """What waits for consumers, without a limit unless it is given one."""
 
@@ -108,7 +156,7 @@ ASKS: dict[str, Call] = {
     "Results.__getitem__": lambda s: s.results[3],
     "Results.__iter__": lambda s: list(s.results),
     "Results.count": lambda s: s.results.count(1),
-    "Results.index": lambda s: s.results.index(1),
+    "Results.index": lambda s: _found(s.results, 1),
     "Results.items": lambda s: list(s.results.items()),
     "Results.keys": lambda s: list(s.results.keys()),
     "Results.replaced_keys": lambda s: list(s.results.replaced_keys()),
@@ -116,6 +164,29 @@ ASKS: dict[str, Call] = {
     "ConsumerPool.nb_consumed": lambda s: s.consumers.nb_consumed(),
     "ConsumerPool.results": lambda s: s.consumers.results(),
     "ConsumerPool.__iter__": lambda s: list(s.consumers),
+    "ShardView.stats": lambda s: s.pool[0].stats(),
+    "ShardView.qsize": lambda s: s.pool[0].qsize(),
+    "ShardView.empty": lambda s: s.pool[0].empty(),
+    "Consumer.stats": lambda s: s.consumer.stats(),
+    "Consumer.len_items": lambda s: s.consumer.len_items(),
+    "Consumer.len_pending_items": lambda s: s.consumer.len_pending_items(),
+    "Failures.__getitem__": lambda s: s.failures[:1],
+    "Failures.__iter__": lambda s: list(s.failures),
+    "Failures.classes": lambda s: s.run.failures().classes,
+    "Failures.count": lambda s: s.failures.count(1),
+    "Failures.index": lambda s: _found(s.failures, 1),
+    "Failures.example": lambda s: s.failures.example("none"),
+    "Failures.named": lambda s: list(s.failures.named([1])),
+    "Failures.of": lambda s: list(s.failures.of(["none"])),
+    "Failures.places": lambda s: s.failures.places(),
+    "Failures.to_frame": lambda s: s.failures.to_frame(),
+    "MergedResults.__getitem__": lambda s: s.merged[0],
+    "MergedResults.__iter__": lambda s: list(s.merged),
+    "MergedResults.count": lambda s: s.merged.count(1),
+    "MergedResults.index": lambda s: _found(s.merged, 1),
+    "MergedResults.items": lambda s: list(s.merged.items()),
+    "MergedResults.keys": lambda s: list(s.merged.keys()),
+    "MergedResults.to_frame": lambda s: s.merged.to_frame(),
 }
 """What asks, and waits for no more than an answer."""
 
@@ -151,21 +222,43 @@ ACTS: dict[str, Call] = {
     "Run.cancel": lambda s: s.run.cancel(),
     "Run.drop": lambda s: s.run.drop(),
     "QueuePool.close": lambda s: s.pool.close(force=True),
-    "Lab.close": lambda s: None,  # has tests of its own: the lab is shared
+    "Lab.close": lambda s: s.lab.close(),
 }
 """What changes something."""
 
 SAYS_NOTHING_TO_THE_CLUSTER = {
-    "Lab": "announce dashboard embedded keep_in panel queues runs service client name seen told_once widget",
+    "Lab": "announce dashboard embedded keep_in panel queues runs service told_once widget",
     "QueuePool": "closed get_len get_queue get_queues put_many_sync put_nowait widget __getitem__ __iter__ __len__",
-    "Run": "newer queue on_drop submitter undecided widget",
+    "Run": "newer queue on_drop undecided widget",
     "PutResult": "__len__",
     "Results": "__len__",
     "ConsumerPool": "__getitem__ __len__",
+    "Failures": "__len__",
+    "MergedResults": "__len__",
 }
 """What waits for nobody: other names of the above, and what this process knows by itself."""
 
-CLASSES = (dq.Lab, dq.QueuePool, dq.Run, PutResult, Results, dq.ConsumerPool)
+CLASSES = (
+    *(dq.Lab, dq.QueuePool, dq.Run, PutResult, Results, dq.ConsumerPool),
+    *(ShardView, Consumer, Failures, MergedResults),
+)
+ASK_NOBODY = (
+    "AbsentDocument CancelledDocument DeadLetter Durability Lost LostDocument Moment Timeline Unacked Captured "
+    "Explanation ConsumerBaseClass DummyConsumer GeneralConsumer"
+)
+"""Other classes whose objects users hold: what they know was fetched before, or is in this process."""
+NOT_HELD = (
+    "RunBook PoolLike Claim Content Definition Sources CodeVersion Redefined PlainPuts InPlace Keys "
+    "Labels OpenedStretch Streams Session StaysHere Comparison Digest Submitter Resubmission Entry PutSender "
+    "RunSender Sender Ticket UnsentFrame Deadline Standstill HasWidget"
+)
+"""Classes that users do not hold."""
+FUNCTIONS = {
+    "connect": "test_connecting_to_nobody_ends, test_interrupt_ends_connecting, and tests/test_connecting.py",
+    "cancelled": "reads a flag of its own process",
+    "explain": "looks at a function of its own process",
+}
+"""What the package offers besides classes, and where it is looked at."""
 CONTAINERS = ("__getitem__", "__iter__", "__len__")
 LIMIT = 25.0
 """Seconds within which everything has ended: ten until a scheduler counts as gone, on a busy machine."""
@@ -186,14 +279,125 @@ def test_every_public_call_stands_in_a_table() -> None:
     known = {*WAITS, *ASKS, *ACTS}
     known |= {f"{kind}.{name}" for kind, names in SAYS_NOTHING_TO_THE_CLUSTER.items() for name in names.split()}
 
-    assert {f"{kind.__name__}.{name}" for kind in CLASSES for name in public(kind)} - known == set()
+    public_names = {f"{kind.__name__}.{name}" for kind in CLASSES for name in public(kind)}
+    public_names |= {f"Documents.{name}" for name in public(dq.Documents) if takes_a_lab(getattr(dq.Documents, name))}
+    assert (public_names - known, known - public_names) == (set(), set())
+
+
+def takes_a_lab(member: Any) -> bool:
+    """Return whether a method is given the lab that it asks."""
+    return callable(member) and "lab" in signature(member).parameters
+
+
+def test_every_class_that_users_hold_is_looked_at() -> None:
+    """A new one brings calls."""
+    modules = [dqlab.lab, *pkgutil.walk_packages(dqlab.runs.__path__, "dqlab.runs.")]
+    found = [importlib.import_module(getattr(module, "name", "dqlab.lab")) for module in modules]
+    offered = [getattr(module, name) for module in found for name in getattr(module, "__all__", ())]
+    kinds = {kind for kind in offered if isclass(kind) and not issubclass(kind, BaseException)}
+    names = {kind.__name__ for kind in kinds - {*CLASSES}}
+
+    assert names == {*ASK_NOBODY.split(), *NOT_HELD.split()}
+    assert {name for name in dq.__all__ if not isclass(getattr(dq, name))} == set(FUNCTIONS)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What happens to a cluster, and what becomes of every call then.
+
+    Attributes
+    ----------
+    limit : float
+        Seconds within which every call has ended.
+    waits : tuple of type
+        What the calls that wait end with.
+    cannot : dict
+        Calls that cannot block then, and why.
+    elsewhere : dict
+        Calls that another test makes under this condition, for what they end: "FILE::TEST", or "TEST" of this file.
+    instead : dict
+        What is called where a call of the tables would have nothing to wait for.
+    """
+
+    limit: float
+    waits: tuple[type[BaseException], ...] = (DqlabError,)
+    cannot: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    instead: Mapping[str, Call] = field(default_factory=dict)
+
+    def calls(self, table: Mapping[str, Call]) -> dict[str, Call]:
+        """Return the calls of a table that are made under this condition."""
+        left = table.keys() - self.cannot.keys() - self.elsewhere.keys()
+        return {name: self.instead.get(name, call) for name, call in table.items() if name in left}
+
+
+CLOSES = "test_lab_closes_in_any_state"
+CLOSES_FAILED = "test_closing_ends_though_a_log_has_failed"
+CONDITIONS = {
+    "Ctrl-C": Condition(
+        limit=2.0,
+        waits=(KeyboardInterrupt,),
+        cannot={
+            "Lab.held_elsewhere": "it reads a file beside the store, and asks no other process",
+            "Lab.gc": "it waits in QueuePool.compact, once for each durable queue",
+        },
+        elsewhere={"Lab.close": "tests/test_interrupt.py::test_interrupted_close_goes_on_and_can_be_repeated"},
+        instead={
+            "Lab.controls": lambda s: s.lab.controls("one that is not open"),
+            "PutResult.ids": lambda s: s.pool.put(1).ids,
+            "PutResult.durability": lambda s: s.pool.put(1).durability,
+            "QueuePool.flush": lambda s: (s.pool.put(1), s.pool.flush(None)),  # type: ignore[func-returns-value]
+            "ConsumerPool.start": lambda s: dq.ConsumerPool(s.lab.client, s.pool).start(),
+        },
+    ),
+    "scheduler gone": Condition(
+        limit=LIMIT,
+        elsewhere={"Lab.close": "tests/test_lab_gone.py::test_lab_whose_cluster_was_just_killed_closes_in_silence"},
+    ),
+    "log failed": Condition(
+        limit=LIMIT,
+        waits=(StoreFailed,),
+        elsewhere=dict.fromkeys(("Lab.close", "QueuePool.close", "Run.drop"), CLOSES_FAILED),
+    ),
+    "closed by another": Condition(limit=LIMIT, elsewhere={"Lab.close": CLOSES}),
+    "results full": Condition(
+        limit=LIMIT,
+        waits=(ResultsFull,),
+        elsewhere={"Lab.close": CLOSES},
+        instead={"Run.as_completed": lambda s: list(s.run.as_completed())},
+    ),
+    "no workers": Condition(
+        limit=65.0,  # a put that was handed over when another had just been sent waits for half a minute after that one
+        waits=(ActorGone, CallTimeout),
+        elsewhere={"Lab.close": "test_no_worker_ends_every_call"},
+    ),
+}
+"""All calls under six conditions. What is in memory only is gone with its worker; for what is on disk a wait without a
+limit goes on, and warns: see `test_wait_for_a_durable_queue_without_workers_warns_and_goes_on`."""
+
+
+def test_every_call_is_made_under_every_condition() -> None:
+    """Or it is written down why it cannot block there, or which test makes it."""
+    calls = {*WAITS, *ASKS, *ACTS}
+    assert len(CONDITIONS) == 6
+    for condition in CONDITIONS.values():
+        exempt = [*condition.cannot, *condition.elsewhere]
+        assert len(exempt) == len(set(exempt))
+        assert {*exempt, *condition.instead} <= calls
+        assert all(why for why in condition.cannot.values())
+        for test in condition.elsewhere.values():
+            file, _, name = test.rpartition("::")
+            text = (Path(__file__).parents[1] / file if file else Path(__file__)).read_text()
+            assert f"def {name}(" in text
 
 
 class StillWaiting(Exception):
     """What a call raised that has not ended."""
 
 
-def outcomes(scene: Scene, calls: Mapping[str, Call], meanwhile: Callable[[], Any] | None = None) -> dict[str, Any]:
+def outcomes(
+    scene: Scene, calls: Mapping[str, Call], meanwhile: Callable[[], Any] | None = None, *, limit: float = LIMIT
+) -> dict[str, Any]:
     """Make all calls at the same time, do something meanwhile, and return what each raised or None."""
     ended: dict[str, Any] = dict.fromkeys(calls, StillWaiting())
 
@@ -205,7 +409,7 @@ def outcomes(scene: Scene, calls: Mapping[str, Call], meanwhile: Callable[[], An
             ended[name] = error
 
     threads = [threading.Thread(target=run, args=item, name=item[0], daemon=True) for item in calls.items()]
-    deadline = time.monotonic() + LIMIT
+    deadline = time.monotonic() + limit
     for thread in threads:
         thread.start()
     if meanwhile is not None:
@@ -221,12 +425,103 @@ def untyped(ended: Mapping[str, Any], *, must_raise: bool) -> dict[str, Any]:
     return {name: error for name, error in ended.items() if not isinstance(error, fine)}
 
 
+def every_call_ends(scene: Scene, condition: Condition, meanwhile: Callable[[], Any] | None = None) -> None:
+    """Make every call of the tables; something happens while the first ones wait."""
+    ended = outcomes(scene, condition.calls(WAITS), meanwhile, limit=condition.limit)
+    assert {name: error for name, error in ended.items() if not isinstance(error, condition.waits)} == {}
+    assert untyped(outcomes(scene, condition.calls(ASKS), limit=condition.limit), must_raise=False) == {}
+    assert untyped(outcomes(scene, condition.calls(ACTS), limit=condition.limit), must_raise=False) == {}
+
+
 @pytest.fixture
 def pool(lab: dq.Lab, queue_name: str) -> Iterator[dq.QueuePool]:
     """A queue that others may close."""
     pool = lab.queue(queue_name)
     yield pool
     pool.close(force=True)
+
+
+class Silence:
+    """While it is kept, nobody answers what is asked of a cluster, and Ctrl-C is pressed for the first question."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pressed: float | None = None
+        self._kept = self._presses = False
+        self._asking: list[str] = []
+        for kind, name in ((Ref, "call"), (Link, "scheduler"), (Gathering, "_scheduler")):
+            monkeypatch.setattr(kind, name, self._silenced(getattr(kind, name)))
+
+    def _silenced(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        async def ask(*arguments: Any, **options: Any) -> Any:
+            # What a user did, for charts, and results that nobody can read any more: nobody waits for these.
+            if "dq_mark" in arguments or any(type(one) is bytes and b"coming" in one for one in arguments):
+                return await plain(*arguments, **options)
+            task = asyncio.current_task()
+            name = "" if task is None else task.get_name()
+            if "dq_disclaim" in arguments:  # goes on in the background
+                name = "dqlab-disclaim"
+            self._asking.append(name)
+            try:
+                while self._kept:
+                    if self._presses and not name.startswith("dqlab-forget"):
+                        self._presses = False
+                        asyncio.get_running_loop().call_later(0.02, self._press)
+                    await asyncio.sleep(0.01)
+            finally:
+                self._asking.remove(name)
+            return await plain(*arguments, **options)
+
+        return ask
+
+    def _press(self) -> None:
+        self.pressed = time.monotonic()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def during(self, call: Callable[[], Any]) -> str:
+        """Call, interrupted; return what is wrong with its end."""
+        self.pressed, self._kept, self._presses = None, True, True
+        said = "was not interrupted: it asks nobody"
+        try:
+            call()
+        except KeyboardInterrupt:
+            took = time.monotonic() - (self.pressed or 0.0)
+            said = "" if took < CONDITIONS["Ctrl-C"].limit else f"took {took:.1f} s"
+        except BaseException as error:  # noqa: BLE001 - this is what is looked at
+            said = repr(error)
+        if said:
+            with suppress(KeyboardInterrupt):  # one that comes too late
+                time.sleep(0.0 if self._presses else 0.5)
+        # What a sender has taken goes on, by tasks with names of their own: the message was handed over.
+        deadline = time.monotonic() + CONDITIONS["Ctrl-C"].limit
+        while (left := [name for name in self._asking if not name.startswith("dqlab-")]) and not said:
+            if time.monotonic() > deadline:
+                said = f"goes on asking: {left}"
+            time.sleep(0.01)
+        self._kept = self._presses = False
+        while self._asking:
+            time.sleep(0.01)
+        return said
+
+
+def test_interrupt_ends_every_call_though_nobody_answers(
+    lab: dq.Lab, pool: dq.QueuePool, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With Ctrl-C, within two seconds; nothing goes on, nothing is held, and the same calls work afterwards."""
+    condition = CONDITIONS["Ctrl-C"]
+    scene = Scene.on(lab, pool)
+    scene.consumers.start()
+    assert untyped(outcomes(scene, condition.calls(ASKS)), must_raise=False) == {}  # starts the threads of pools
+    scene.results = lab.attach(scene.results.name).results(timeout=20)  # the first ones keep a page
+    monkeypatch.setattr("dqlab.runs.results.READ_VALUES", 3)  # of ten results: several pages are asked for at once
+    silence, wrong = Silence(monkeypatch), {}
+    with no_leaks():
+        for name, call in condition.calls(WAITS | ASKS | ACTS).items():
+            wrong[name] = silence.during(lambda call=call: call(scene))  # type: ignore[misc]
+            pool.flush(20)
+    assert {name: said for name, said in wrong.items() if said} == {}
+    assert untyped(outcomes(scene, condition.calls(ASKS)), must_raise=False) == {}
+    acts = condition.calls(ACTS)
+    assert untyped(outcomes(scene, acts), must_raise=False) == {}
 
 
 @pytest.mark.parametrize("name", WAITS)
@@ -268,11 +563,7 @@ def test_queue_closed_by_another_client_ends_every_call(lab: dq.Lab, pool: dq.Qu
     """Colleagues share clusters, and close what they take for theirs."""
     scene = Scene.on(lab, pool)
     with dq.connect(lab.session.link.address, name="closes") as other:
-        ended = outcomes(scene, WAITS, lambda: other.queue(pool.name).close(force=True))
-
-    assert untyped(ended, must_raise=True) == {}
-    assert untyped(outcomes(scene, ASKS), must_raise=False) == {}
-    assert untyped(outcomes(scene, ACTS), must_raise=False) == {}
+        every_call_ends(scene, CONDITIONS["closed by another"], lambda: other.queue(pool.name).close(force=True))
 
 
 def test_no_consumer_ends_every_wait(lab: dq.Lab, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,21 +577,21 @@ def test_no_consumer_ends_every_wait(lab: dq.Lab, queue_name: str, monkeypatch: 
     with pytest.raises(QueueFull):  # once: some of the others flush as well
         ACTS["QueuePool.flush"](scene)
     pool.submit(abs, 2)
+    waits = {name: wait for name, wait in WAITS.items() if name != "Documents.probe"}  # it maps, with consumers
 
-    assert untyped(outcomes(scene, WAITS), must_raise=True) == {}
+    assert untyped(outcomes(scene, waits), must_raise=True) == {}
     pool.close()
 
 
-def test_no_room_for_results_ends_every_wait(lab: dq.Lab, queue_name: str) -> None:
+def test_no_room_for_results_ends_every_call(lab: dq.Lab, queue_name: str) -> None:
     """A queue that has no room pauses itself, which is nobody's wish."""
     with dask.config.set({"dqlab.results.maxsize": 20_000, "dqlab.results.memory-bytes": 10_000}):
         pool = lab.queue(queue_name)
     run, put = pool.map(bytes, [1_000] * 20_000), pool.batch_submit([(bytes, 1_000)] * 20_000)
-    scene = Scene(lab, pool, run, put, Results("none", pool.handle, run.id, []), dq.ConsumerPool(lab.client, pool))
-    waits = WAITS | {"Run.as_completed": lambda s: list(s.run.as_completed())}
-    ended = outcomes(scene, waits)
-
-    assert {name: error for name, error in ended.items() if not isinstance(error, ResultsFull)} == {}
+    scene = Scene(
+        lab, pool, run, put, Results("none", pool.handle, run.id, [(0, 10)]), dq.ConsumerPool(lab.client, pool)
+    )
+    every_call_ends(scene, CONDITIONS["results full"])
     pool.close()
 
 
@@ -320,19 +611,14 @@ def test_log_that_failed_ends_every_call(
         with suppress(DqlabError):
             assert pool.put(1).ids
 
-    closing = ("Run.drop", "QueuePool.close")
     with unplugged(lab.client, tmp_path):
-        ended = outcomes(scene, WAITS, fail)
-        assert {name: error for name, error in ended.items() if not isinstance(error, StoreFailed)} == {}
-        assert untyped(outcomes(scene, ASKS), must_raise=False) == {}
-        acts = {name: act for name, act in ACTS.items() if name not in closing}
-        assert untyped(outcomes(scene, acts), must_raise=False) == {}
+        every_call_ends(scene, CONDITIONS["log failed"], fail)
     again = lab.queue(queue_name)
     assert (again.durability, again.counts()["acked"]) == (dq.Durability.DURABLE, 10)
     again.close(force=True)
 
 
-@pytest.mark.parametrize("call", ["QueuePool.close", "Lab.close"])
+@pytest.mark.parametrize("call", ["QueuePool.close", "Lab.close", "Run.drop"])
 def test_closing_ends_though_a_log_has_failed(
     lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
@@ -347,8 +633,7 @@ def test_closing_ends_though_a_log_has_failed(
     assert run.submitter.join(20)
     with unplugged(lab.client, tmp_path):
         asked(lab.client, queue_name, break_disk)
-        calls = {call: (lambda s: pool.close(force=True)) if call == "QueuePool.close" else lambda s: other.close()}
-        ended = outcomes(Scene(other, pool, run, None, None, None), calls)  # type: ignore[arg-type]
+        ended = outcomes(Scene(other, pool, run, None, None, None), {call: ACTS[call]})  # type: ignore[arg-type]
         assert untyped(ended, must_raise=False) == {}
         other.close()
     again = dq.QueuePool(lab.client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path)
@@ -419,14 +704,21 @@ STATES: dict[str, Callable[[dq.Lab, dq.QueuePool], object]] = {
     "paused": lambda lab, pool: (pool.map(abs, range(10)), lab.queue(pool.name).pause()),  # type: ignore[func-returns-value]
     "an input that hangs": lambda lab, pool: pool.map(abs, iter(threading.Event().wait, None)),
     "put under way": lambda lab, pool: pool.batch_submit([(abs, 1)] * 50_000),
+    "results full": lambda lab, pool: _fill(pool),
 }
+
+
+def _fill(pool: dq.QueuePool) -> None:
+    with pytest.raises(ResultsFull):
+        pool.map(bytes, [1_000] * 20_000).wait(timeout=30)
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_lab_closes_in_any_state(lab: dq.Lab, queue_name: str, state: str) -> None:
     """It is the last cell of a notebook, run whatever became of the others."""
     other = dq.connect(lab.session.link.address, name=f"closes-{queue_name}")
-    pool = other.queue(queue_name)
+    with dask.config.set({"dqlab.results.maxsize": 20_000, "dqlab.results.memory-bytes": 10_000}):
+        pool = other.queue(queue_name)
     STATES[state](lab, pool)
     began = time.monotonic()
     other.close()
@@ -442,9 +734,109 @@ def test_scheduler_that_is_gone_ends_every_call(queue_name: str) -> None:
     cluster = LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None)
     with dq.connect(Client(cluster, set_as_default=False), name="ends") as lab:
         scene = Scene.on(lab, lab.queue(queue_name))
-        ended = outcomes(scene, WAITS | {"QueuePool.flush": lambda s: s.pool.submit(abs, 1).results()}, cluster.close)
-
-        assert untyped(ended, must_raise=True) == {}
-        assert untyped(outcomes(scene, ASKS), must_raise=False) == {}
-        assert untyped(outcomes(scene, ACTS), must_raise=False) == {}
+        every_call_ends(scene, CONDITIONS["scheduler gone"], cluster.close)
         lab.client.close()
+
+
+LIMITS = {
+    "cluster.scheduler.actors.RESOLVE_WAIT": 0.5,
+    "cluster.scheduler.actors.ALONE_AFTER": 2.0,
+    "runs.submit.sender.CONFIRM_WAIT": 1.0,
+    "runs.puts.CONFIRM_WAIT": 1.0,
+    "runs.waiting.LATE": 0.5,
+}
+"""What makes waiting for workers long, and how short it may be."""
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[LocalCluster]:
+    """One whose workers may go."""
+    with LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["short", pytest.param("true", marks=pytest.mark.slow)])
+def scaled_to_nothing(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_cluster: LocalCluster
+) -> Iterator[tuple[LocalCluster, dq.Lab]]:
+    """A cluster that will have no worker, and a lab with a store on it."""
+    for limit, seconds in LIMITS.items() if request.param == "short" else ():
+        monkeypatch.setattr(f"dqlab.{limit}", seconds)
+    scale(own_cluster, 3)
+    client = Client(own_cluster, set_as_default=False)
+    with dq.connect(client, name="scales", store=tmp_path) as lab:
+        yield own_cluster, lab
+    client.close()
+
+
+def scale(cluster: LocalCluster, n: int) -> None:
+    """Have so many workers."""
+    cluster.scale(n)
+    deadline = time.monotonic() + 30
+    while len(cluster.scheduler.workers) != n and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert len(cluster.scheduler.workers) == n
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore:.*No worker process answers")
+def test_no_worker_ends_every_call(scaled_to_nothing: tuple[LocalCluster, dq.Lab]) -> None:
+    """Those that wait for a durable queue without a limit go on; they have a test of their own."""
+    cluster, lab = scaled_to_nothing
+    condition = CONDITIONS["no workers"]
+    in_memory, on_disk = Scene.on(lab, lab.queue("in-memory", durable=False)), Scene.on(lab, lab.queue("on-disk"))
+    waits = {
+        f"in memory: {name}": (lambda s, wait=wait: wait(in_memory)) for name, wait in condition.calls(WAITS).items()
+    }
+    others = condition.calls(ASKS | ACTS)
+    closing = {name: others.pop(name) for name in ("Run.cancel", "Run.drop", "QueuePool.close")}
+    scale(cluster, 0)
+
+    calls = waits | {f"on disk: {name}": call for name, call in others.items()}
+    ended = outcomes(on_disk, calls, limit=condition.limit)
+    assert {name: ended[name] for name in waits if not isinstance(ended[name], condition.waits)} == {}
+    assert untyped(ended, must_raise=False) == {}
+    assert untyped(outcomes(in_memory, others, limit=condition.limit), must_raise=False) == {}
+    for name, call in closing.items():
+        for scene in (in_memory, on_disk):
+            assert untyped(outcomes(scene, {name: call}, limit=condition.limit), must_raise=False) == {}
+    began = time.monotonic()
+    lab.close()
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
+def test_wait_for_a_durable_queue_without_workers_warns_and_goes_on(
+    scaled_to_nothing: tuple[LocalCluster, dq.Lab],
+) -> None:
+    """Clusters of a batch system scale to nothing and come back: whoever waits has lost nothing."""
+    cluster, lab = scaled_to_nothing
+    scene = Scene.on(lab, lab.queue("on-disk"))
+    waits = {name: wait for name, wait in WAITS.items() if name != "Documents.probe"}  # it maps: an act
+    scale(cluster, 0)
+    said, warned = [], threading.Event()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
+        if category is DqlabWarning and "No worker process answers" in str(message):
+            said.append(str(message))
+            if len(said) == len(waits):
+                warned.set()
+
+    def come_back() -> None:
+        assert warned.wait(90)
+        scale(cluster, 3)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            with suppress(DqlabError):  # its log is being opened
+                scene.pool.resume()
+                break
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        ended = outcomes(scene, waits, come_back, limit=150)
+
+    assert {name: error for name, error in ended.items() if error is not None} == {}
+    assert len(said) == len(waits)

@@ -10,6 +10,9 @@ from dqlab.errors import DqlabError
 
 __all__ = ["Claim"]
 
+GIVING_BACK = 1.0
+"""Seconds to wait until a claim is released."""
+
 
 class Claim:
     """A claim of this client, which several of its threads may hold.
@@ -41,6 +44,10 @@ class Claim:
         return bool(self.number)
 
     def give_back(self) -> None:
-        """Release the claim. If the scheduler cannot be reached, the claim ends with this client."""
-        with suppress(DqlabError):
-            self._link.sync(self._link.scheduler("dq_disclaim", what=self._what, token=self._token))
+        """Release the claim, in the background if the scheduler does not answer at once: it comes after Ctrl-C, too.
+
+        If the scheduler cannot be reached, the claim ends with this client.
+        """
+        disclaimed = self._link.scheduler("dq_disclaim", what=self._what, token=self._token)
+        with suppress(DqlabError, TimeoutError):
+            self._link.start(disclaimed).result(GIVING_BACK)

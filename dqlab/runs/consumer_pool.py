@@ -20,7 +20,7 @@ from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.sealed import seal_or_explain, seal_value
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.config import seconds
-from dqlab.errors import ActorGone, BadOption, JoinStalled, QueueClosed, ResultsFull, UsageError
+from dqlab.errors import ActorGone, BadOption, CallTimeout, JoinStalled, QueueClosed, ResultsFull, UsageError
 from dqlab.errors.trimming import interruptible
 from dqlab.frame import NO_ID
 from dqlab.numbers import many
@@ -30,6 +30,7 @@ from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import check_errors, check_readable, open_settlements
 from dqlab.runs.session import consumer_options
+from dqlab.runs.waiting import Standstill
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -246,9 +247,16 @@ class ConsumerPool:
         every = PARK if every is None else every
         self.queue_pool.flush(None)
         stuck, since = "", 0.0
+        standstill = Standstill(f"queue {self.queue_pool.name!r}", None)
         while True:
             limit = min(PARK, every) if not stuck else min(every, max(0.0, since + STALLED_AFTER - time.monotonic()))
-            shards = self._link.sync(self._handle.ask_all("idle", {"wait": limit, "stuck": stuck}, wait=limit))
+            try:
+                shards = self._link.sync(self._handle.ask_all("idle", {"wait": limit, "stuck": stuck}, wait=limit))
+            except CallTimeout:  # a shard is being recreated
+                standstill.unanswered(self.queue_pool.name)
+                stuck = ""
+                continue
+            standstill.look("")
             busy = [shard for shard in shards if shard["alive"]]
             if not busy:
                 break

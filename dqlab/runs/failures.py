@@ -135,7 +135,10 @@ class Failures(Sequence[DeadLetter], StaysHere):
             head = [letter for letter, _ in zip(self, range(stop), strict=False)]
             return [head[i] for i in wanted if i < len(head)]
         at = range(len(self))[index]
-        return next(letter for i, letter in enumerate(self) if i == at)
+        for i, letter in enumerate(self):
+            if i == at:
+                return letter
+        raise IndexError(f"{self.name!r} has fewer dead documents than before: some were sent again or discarded")
 
     def example(self, fingerprint: str) -> DeadLetter | None:
         """Return one dead letter of a failure class, or None if it has none any more."""

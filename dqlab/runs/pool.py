@@ -536,7 +536,8 @@ class QueuePool(HasWidget, StaysHere):
         Raises
         ------
         PutTimeout
-            Not confirmed in time; never with None.
+            Not confirmed in time. With None: a put was given up that its queue had not confirmed for 30 s, since no
+            worker that holds it answers, and its ids or results have not been read.
         QueueFull, QueueDraining
             A put was refused, and its ids or results have not been read.
         """

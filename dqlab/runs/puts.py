@@ -176,7 +176,9 @@ class PlainPuts:
         if not sealed:
             ticket.done.set_result([])
         for entry, payload in sealed:
-            self._sender.append(entry, payload, ticket)
+            self._sender.append(entry, payload, ticket)  # waits while the buffer is full
+            if ticket.refused:
+                break
         result = PutResult(self.handle, ticket)
         if self._forgetting is not None and sealed:
             weakref.finalize(result, self._forgetting.drop, ticket).atexit = False

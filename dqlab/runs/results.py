@@ -409,14 +409,18 @@ class Results(Sequence[Any], StaysHere):
         link = self._handle.link
         wanted = ((at, min(high, at + READ_VALUES)) for at in range(low, high, READ_VALUES))
         asked = deque((at, stop, link.start(self._ask(at, stop))) for at, stop in islice(wanted, READ_AHEAD))
-        while asked:
-            at, stop, future = asked.popleft()
-            page = self._opened(link.result(future), at, stop)
-            asked.extend((at, stop, link.start(self._ask(at, stop))) for at, stop in islice(wanted, 1))
-            yield from page
-            while (at := at + sum(len(stretch.values) for stretch in page)) < stop:  # the page was cut at 4 MiB
-                page = self._fetch(at, stop)
+        try:
+            while asked:
+                at, stop, future = asked.popleft()
+                page = self._opened(link.result(future), at, stop)
+                asked.extend((at, stop, link.start(self._ask(at, stop))) for at, stop in islice(wanted, 1))
                 yield from page
+                while (at := at + sum(len(stretch.values) for stretch in page)) < stop:  # the page was cut at 4 MiB
+                    page = self._fetch(at, stop)
+                    yield from page
+        finally:
+            for _, _, future in asked:  # the reader needs no more, or was interrupted
+                future.cancel()
 
     def _fetch(self, at: int, stop: int) -> list[OpenedStretch]:
         return self._opened(self._handle.link.sync(self._ask(at, stop)), at, stop)

@@ -472,8 +472,8 @@ class Run(HasWidget, StaysHere):
         Parameters
         ----------
         timeout : float or str, optional
-            Seconds, or "5m". Without one there is no limit: for a paused run it waits on, and warns once after some
-            seconds.
+            Seconds, or "5m". Without one there is no limit: for a paused run, or workers that have not come yet, it
+            waits on, and warns once after some seconds.
 
         Returns
         -------
@@ -547,8 +547,9 @@ class Run(HasWidget, StaysHere):
         NoAnswer
             The time is over.
         """
+        standstill = self._standstill(deadline.limit)
         while (progress := self._tried(deadline, **question)) is None:
-            pass
+            standstill.unanswered(self.queue)
         return progress
 
     def _tried(self, deadline: Deadline, **question: Any) -> Progress | None:

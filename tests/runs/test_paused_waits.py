@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.transport.ref import Ref
-from dqlab.errors import CallTimeout, DqlabWarning, JoinStalled, WaitTimeout
+from dqlab.errors import CallTimeout, DqlabWarning, JoinStalled, PutTimeout, WaitTimeout
 from dqlab.runs import waiting
 from dqlab.testing import Gate
 
@@ -206,6 +207,121 @@ def test_calls_without_a_limit_warn_once_that_no_worker_answers(
     said, *_ = said_while(lambda: calls.results() == [1, 2], answer)  # then the place: a thread of the client
 
     assert f"No worker process answers for queue {queue.name!r}" in said
+
+
+def test_joining_consumers_warns_once_that_no_worker_answers(
+    lab: dq.Lab, queue: dq.QueuePool, silence: threading.Event, soon: None
+) -> None:
+    """As every wait without a limit: the shard may be made again, and there is nothing to mend in the cell."""
+    queue.pause()
+    queue.submit(same, 1)
+    queue.flush()
+    consumers = dq.ConsumerPool(lab.client, queue)
+    consumers.start()
+
+    def answer() -> None:
+        silence.clear()
+        queue.resume()
+
+    silence.set()
+    [said] = said_while(consumers.join, answer)
+
+    assert f"No worker process answers for queue {queue.name!r}" in said
+
+
+def test_results_that_are_all_there_warn_once_that_no_worker_answers(
+    queue: dq.QueuePool, silence: threading.Event, soon: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last question, which results are kept where, is asked of every shard, and one may have left just now."""
+    run = queue.map(same, range(9)).wait(timeout=30)
+    settled = dq.Run._settled
+
+    def then_silence(*arguments: Any) -> Any:
+        found = settled(*arguments)
+        silence.set()
+        return found
+
+    monkeypatch.setattr(dq.Run, "_settled", then_silence)
+    [said] = said_while(run.results, silence.clear)
+
+    assert f"No worker process answers for queue {queue.name!r}" in said
+
+
+@pytest.fixture
+def unconfirmed(silence: threading.Event, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Seconds within which puts are confirmed."""
+    monkeypatch.setattr("dqlab.runs.submit.sender.CONFIRM_WAIT", 0.3)
+    return 0.3
+
+
+def test_a_submission_goes_on_when_a_worker_answers_again(
+    queue: dq.QueuePool, silence: threading.Event, unconfirmed: float
+) -> None:
+    """A cluster that was scaled to nothing may come back while the input is still read."""
+    silence.set()
+    opened = threading.Timer(5 * unconfirmed, silence.clear)
+    silence.clear()
+    run = queue.map(same, iter(range(5_000)))
+    silence.set()
+    opened.start()
+
+    assert run.results(timeout=30)[:] == list(range(5_000))
+
+
+def test_a_submission_that_nobody_answers_can_be_cancelled(
+    queue: dq.QueuePool, silence: threading.Event, unconfirmed: float
+) -> None:
+    """It tries for as long as it takes, so something has to end it."""
+    run = queue.map(same, iter(threading.Event().wait, None))
+    silence.set()
+    run_sender = run.submitter.sender if run.submitter is not None else None
+    assert run_sender is not None
+    run_sender.append(1, b"1")
+    silence_ends = threading.Timer(1.0, silence.clear)
+    silence_ends.start()
+
+    run_sender.close()
+    run_sender.land()
+    assert silence.is_set()
+    silence_ends.join()
+    run.cancel()
+
+
+def test_puts_that_waited_as_long_are_given_up_together(
+    queue: dq.QueuePool, silence: threading.Event, unconfirmed: float
+) -> None:
+    """One after the other they would take half a minute each, and `flush(None)` all of them in silence."""
+    silence.set()
+    began = time.monotonic()
+    puts = [queue.put(n) if n % 2 else queue.submit(same, n) for n in range(40)]
+    for put in puts:
+        with pytest.raises(PutTimeout):
+            put._handle.link.sync(put._ticket.landed())
+    assert time.monotonic() - began < 10 * unconfirmed
+
+    for _ in range(2):
+        queue.put(0)
+        queue.submit(same, 0)
+    with pytest.raises(PutTimeout):
+        queue.flush(None)
+    silence.clear()
+    assert len(queue.put_many([2, 3]).ids) == 2
+
+
+def test_a_put_of_more_than_the_buffer_ends_when_its_queue_does_not_confirm_it(
+    queue: dq.QueuePool, silence: threading.Event, unconfirmed: float
+) -> None:
+    """It waited for room in the buffer, half a minute for each thousand messages."""
+    silence.set()
+    began = time.monotonic()
+    put = queue.put_many(range(200_000))
+    with pytest.raises(PutTimeout):
+        _ = put.ids
+
+    assert time.monotonic() - began < 20 * unconfirmed
+    silence.clear()
+    queue.flush()
+    assert queue.counts()["ready"] == 0
 
 
 def test_an_answer_between_two_that_were_missed_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from dqlab.errors import (
     BadName,
     BadOption,
     CallTimeout,
-    PutTimeout,
+    PutFailed,
     QueueDraining,
     RunCancelled,
     RunExists,
@@ -524,18 +524,38 @@ def test_frame_whose_confirmation_was_lost_is_not_put_again(
         answer = await ask(self, shard, call, *rest, **options)
         if call == "put":
             lost.append(answer)
-            raise CallTimeout(name="queue", call=call, seconds=0.0)
+            raise PutFailed(queue="queue", count=1, reason="the answer never came")
         return answer
 
     with monkeypatch.context() as patch:
         patch.setattr(Handle, "ask", deaf)
-        patch.setattr(sender, "CONFIRM_WAIT", 0.0)
-        with pytest.raises(PutTimeout):
+        with pytest.raises(PutFailed):
             queue.map(same, range(3000), name=name).wait(timeout=30)
     assert lost
 
     run = queue.map(same, range(3000), name=name)
     assert list(run.results(timeout=30)) == list(range(3000))
+    assert run.counts["acked"] == 3000
+
+
+def test_frames_whose_confirmations_were_lost_are_put_again_and_counted_once(
+    queue: dq.QueuePool, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run tries for as long as its queue does not answer, which may have taken them."""
+    ask, lost = Handle.ask, []
+
+    async def deaf(self: Handle, shard: int, call: str, *rest: Any, **options: Any) -> Any:
+        answer = await ask(self, shard, call, *rest, **options)
+        if call == "put" and len(lost) < 10:
+            lost.append(answer)
+            raise CallTimeout(name="queue", call=call, seconds=0.0)
+        return answer
+
+    monkeypatch.setattr(Handle, "ask", deaf)
+    monkeypatch.setattr(sender, "CONFIRM_WAIT", 0.0)
+    run = queue.map(same, range(3000), name=name)
+    assert run.results(timeout=30)[:] == list(range(3000))
+    assert len(lost) == 10
     assert run.counts["acked"] == 3000
 
 

@@ -86,6 +86,10 @@ class Ticket:
         For each range, the key of the actor in memory that confirmed it; another actor may reuse the ids.
     read : bool
         The caller has read what became of them, so a refusal is not news.
+    handed : float
+        When the caller made it, on the monotonic clock.
+    refused : bool
+        It has failed, and nothing more of it is sent.
     """
 
     count: int
@@ -94,6 +98,8 @@ class Ticket:
     actors: list[str | None] = field(default_factory=list)
     confirmed: int = 0
     read: bool = False
+    handed: float = field(default_factory=time.monotonic)
+    refused: bool = False
 
     def confirm(self, first: int, n: int, actor: str | None = None) -> None:
         """Record that `n` messages got ids from `first` on."""
@@ -116,6 +122,7 @@ class Ticket:
 
     def fail(self, error: BaseException) -> None:
         """Record that the put was refused."""
+        self.refused = True
         if not self.done.done():
             self.done.set_exception(error)
 
@@ -158,7 +165,8 @@ class Sender:
     opening : Open, optional
         Opens the run's lane; sent with frames until one is confirmed.
     patient : bool
-        Wait for room as long as it takes (a run), or raise `QueueFull` when no consumer makes room.
+        Wait for room and for an answer as long as it takes (a run), or raise `QueueFull` when no consumer makes room,
+        and `PutTimeout` when the queue does not answer.
     maxsize, max_bytes : int or None
         Bounds of the lane.
     """
@@ -295,12 +303,12 @@ class Sender:
 
     async def _run(self) -> None:
         try:
-            while self.buffer and self.failure is None:
+            while self._has_more() and self.failure is None:
                 if len(self._flying) >= (WINDOW if self.patient else 1):
                     await asyncio.wait(self._flying, return_when=asyncio.FIRST_COMPLETED)
                 elif self._flying and len(self.buffer) < self.frame_messages:
                     await asyncio.wait(self._flying, timeout=LINGER, return_when=asyncio.FIRST_COMPLETED)
-                    if self.buffer and self.failure is None:  # a refused number must not be given to another frame
+                    if self._has_more() and self.failure is None:  # a refused number must not be given to another frame
                         self._send(self._parcel())
                 else:
                     self._send(self._parcel())
@@ -316,6 +324,10 @@ class Sender:
                 self._abandon(self.failure)
             with self._room:
                 self._room.notify_all()
+
+    def _has_more(self) -> bool:
+        """Return whether the buffer holds something to send."""
+        return bool(self.buffer)
 
     def _parcel(self) -> list[UnsentFrame]:
         """Take what one call carries: a frame, and more of them while the buffer holds whole ones."""
@@ -416,7 +428,10 @@ class Sender:
             except Replaced:  # it is gone, with whatever it took
                 continue
             except CallTimeout:
-                if time.monotonic() - started > CONFIRM_WAIT:
+                if self.failure is not None:
+                    raise self.failure from None
+                # A run waits as it does for room: its cluster may come back, and whoever waits for it learns of that.
+                if not self.patient and time.monotonic() - started > CONFIRM_WAIT:
                     count = sum(len(batch.payloads) for batch in parcel)
                     raise PutTimeout(queue=self.handle.name, count=count, seconds=CONFIRM_WAIT) from None
             else:
@@ -528,7 +543,8 @@ class PutSender(Sender):
         batch = UnsentFrame(buffer[0][0])
         while buffer and len(batch.payloads) < self.frame_messages:
             entry, payload, ticket = buffer[0]
-            if batch.payloads and (size + len(payload) > self.frame_bytes or not entry.joins(batch.entry)):
+            full = size + len(payload) > self.frame_bytes or not entry.joins(batch.entry)
+            if batch.payloads and (full or ticket.refused):
                 break
             buffer.popleft()
             batch.payloads.append(payload)
@@ -541,6 +557,21 @@ class PutSender(Sender):
         super()._refused(batch, error)
         if isinstance(error, PutTimeout | PutFailed):  # the queue may have it, so its number must not be reused
             self.producer, self._next_sequence = uuid.uuid4().bytes, [0] * len(self.handle.refs)
+        if isinstance(error, PutTimeout):  # what was handed over before it was sent has waited as long, for the same
+            while self.buffer and self.buffer[0][2].handed <= time.monotonic() - error.seconds:
+                ticket = self._skip()
+                ticket.fail(PutTimeout(queue=self.handle.name, count=ticket.count, seconds=error.seconds))
+
+    def _has_more(self) -> bool:
+        while self.buffer and self.buffer[0][2].refused:  # its caller has the error; a rest would run all the same
+            self._skip()
+        return bool(self.buffer)
+
+    def _skip(self) -> Ticket:
+        """Take a message out of the buffer that is not sent."""
+        _, payload, ticket = self.buffer.popleft()
+        self.taken_bytes += len(payload)
+        return ticket
 
 
 class RunSender(Sender):
