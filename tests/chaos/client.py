@@ -95,7 +95,9 @@ class Customer:
 
     def map(self, load: dict[str, Any], *, hurried: bool = False) -> None:
         """Begin a run, or go on with it; `hurried`: its documents come as fast as they can."""
-        one = Load(**load)
+        self._map(Load(**load), hurried=hurried)
+
+    def _map(self, one: Load, *, hurried: bool = False) -> dq.Run:
         closings = self._closings[one.queue]
         run = self._pool(one.queue).map(
             function(one.kind),
@@ -106,6 +108,7 @@ class Customer:
         )
         if closings == self._closings[one.queue]:  # else it may be of the queue that was closed
             self._runs[one.run] = run
+        return run
 
     def interrupted(self, cell: dict[str, Any], after: float) -> bool:
         """Run a cell, interrupted by Ctrl-C after some seconds; return whether the interrupt came in time.
@@ -140,9 +143,8 @@ class Customer:
         one = Load(**load)
         if what == "submit":
             return self._submit(one, lo)
-        self.map(load)
-        run = self._runs.get(one.run)
-        if run is None or what == "map":
+        run = self._map(one)
+        if what == "map":
             return []
         if what == "wait":
             run.wait(timeout=CELL)
