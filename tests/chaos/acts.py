@@ -209,7 +209,9 @@ def _interrupt_submit(scene: Scene, act: Act) -> str:
 
 
 def _interrupted(scene: Scene, client: str, cell: dict[str, Any], after: float) -> object:
-    return scene.heed(scene.clients[client].start("interrupted", deadline=CELL, cell=cell, after=after))
+    came = scene.heed(scene.clients[client].start("interrupted", deadline=CELL, cell=cell, after=after))
+    scene.counted["interrupts that came in time" if came else "that came late"] += 1
+    return came
 
 
 @_act("refuse log", "fail log")
@@ -246,6 +248,8 @@ def _close_at_work(scene: Scene, act: Act) -> str:
     scene.mapped.append(load)
     scene.map(load)
     scene.await_executions(5)
+    in_hand = sum(call.ended is None for call in truth.read_executions(scene.where))
+    scene.counted["documents in hand at a close"] += in_hand
     closed = Closing(queue.name, time.monotonic())
     scene.closed.append(closed)
     scene.heed(scene.clients[closing].start("close", deadline=PATIENCE, queue=queue.name))
@@ -255,7 +259,7 @@ def _close_at_work(scene: Scene, act: Act) -> str:
         if one.queue == queue.name:
             scene.map(one)
     closed.ended = time.monotonic()
-    return f"{closing} closed {queue.name} while {working} had {load} there, and all was mapped again"
+    return f"{closing} closed {queue.name}, where {working} had {load}, {in_hand} in hand; all was mapped again"
 
 
 @_act("pause run", "pause queue")

@@ -78,6 +78,7 @@ def _act_out(scene: Scene, tally: Counter[str]) -> None:
     for act in scene.plan.acts:
         tally[act.kind] += 1
         perform(scene, act)
+    tally.update(scene.counted)
     scene.say("the last act is over")
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,8 @@ class Scene:
         self.closed: list[Closing] = []
         self.passing: dict[str, list[tuple[int, int]]] = {queue.name: [] for queue in plan.queues}
         """Numbers [lo, hi) that cells submitted into queues."""
+        self.counted: Counter[str] = Counter()
+        """What acts have met, for the line at the end."""
         self.stopped: set[int] = set()
         self.paused: list[dict[str, Any]] = []
         self.incarnations = dict.fromkeys(("town", *CLIENTS), 0)
