@@ -29,13 +29,19 @@ NOTEBOOK = f"""
 import json, os, sys, time
 from pathlib import Path
 
+from distributed import LocalCluster
+
 import dqlab as dq
 from dqlab.testing import Gate, Tally
 
 WORKERS, SUBMITTED, GIVEN = {WORKERS}, {SUBMITTED}, {GIVEN}
 
 if __name__ == "__main__":
-    where, store = Path(sys.argv[1]), sys.argv[2] or None
+    where, store, tcp = Path(sys.argv[1]), sys.argv[2] or None, sys.argv[3:]
+    made_of = {{"n": WORKERS}}
+    if tcp:  # one more: none works where queues are
+        options = {{"threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}}
+        made_of = {{"target": LocalCluster(WORKERS + 1, **options)}}
     calls, together = Tally(where, "calls"), Gate(where, "together")
 
     def work(x):
@@ -52,7 +58,7 @@ if __name__ == "__main__":
         together.wait(os.getpid())
         return x
 
-    with dq.connect(n=WORKERS, store=store) as lab:
+    with dq.connect(**made_of, store=store) as lab:
         before = lab.stats().workers, sorted(lab.client.run(os.getpid).values())
         submitted = lab.map(work, range(SUBMITTED), name="submitted")
         given = lab.queue("beside").map(work, slowly(), name="given")
@@ -71,14 +77,16 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["durable", "transient"])
+@pytest.mark.parametrize(
+    ("kept", "tcp"), [(True, False), (False, False), (True, True)], ids=["durable", "transient", "cluster of Dask"]
+)
 def test_kernel_that_was_stopped_for_more_than_a_minute_has_all_its_workers_and_every_result(
-    tmp_path: Path, *, kept: bool
+    tmp_path: Path, *, kept: bool, tcp: bool
 ) -> None:
     """Workers go on with what was submitted meanwhile, and the rest is submitted afterwards; nothing runs twice."""
     script, calls, log = tmp_path / "notebook.py", Tally(tmp_path, "calls"), tmp_path / "log"
     script.write_text(NOTEBOOK)
-    command = [sys.executable, str(script), str(tmp_path), str(tmp_path / "store") if kept else ""]
+    command = [sys.executable, str(script), str(tmp_path), str(tmp_path / "store") if kept else "", *["tcp"] * tcp]
     with (
         log.open("w") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True) as kernel,
