@@ -40,8 +40,8 @@ if __name__ == "__main__":
     where, store, tcp = Path(sys.argv[1]), sys.argv[2] or None, sys.argv[3:]
     made_of = {{"n": WORKERS}}
     if tcp:  # one more: none works where queues are
-        options = {{"threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}}
-        made_of = {{"target": LocalCluster(WORKERS + 1, **options)}}
+        there = {{"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}}
+        made_of = {{"target": LocalCluster(n_workers=WORKERS + 1, threads_per_worker=1, **there)}}
     calls, together = Tally(where, "calls"), Gate(where, "together")
 
     def work(x):
