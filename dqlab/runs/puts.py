@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 from dqlab.cluster.consumer.message import Message
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.internals import event_loop
+from dqlab.cluster.transport.limits import limited
 from dqlab.cluster.transport.orders import Forget
 from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.ref import Replaced
@@ -300,7 +301,7 @@ class PutResult:
     async def _confirmed(self, limit: float | None = None) -> list[tuple[int, int]]:
         limit = CONFIRM_WAIT if limit is None else min(limit, CONFIRM_WAIT)
         try:
-            async with asyncio.timeout(limit):
+            async with limited(limit):
                 return await self._ticket.landed()
         except TimeoutError:
             raise PutTimeout(queue=self._handle.name, count=self._ticket.count, seconds=limit) from None

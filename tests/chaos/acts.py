@@ -11,10 +11,10 @@ from typing import Any
 
 from tests.chaos import truth
 from tests.chaos.causes import hangs_for_good
-from tests.chaos.history import Unrest
-from tests.chaos.plan import BRIEF, CLIENTS, Act, Load
+from tests.chaos.history import CellEnd, Closing, Unrest
+from tests.chaos.plan import BRIEF, CELLS, CLIENTS, Act, Load
 from tests.chaos.remote import Call
-from tests.chaos.scene import PATIENCE, Scene
+from tests.chaos.scene import CELL, PATIENCE, Scene
 
 __all__ = ["ACTS", "none_left", "perform"]
 
@@ -24,7 +24,7 @@ ACTS: dict[str, Callable[[Scene, Act], str]] = {}
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "terminate": signal.SIGTERM}
 
 HARMLESS = {
-    *("put", "map", "map large", "interrupt map", "close beside open"),
+    *("put", "map", "map large", "close beside open", *(f"interrupt {what}" for what in CELLS)),
     *("consumers", "pause run", "pause queue", "retry", "compact"),
 }
 """What hurts nobody, and excuses no error."""
@@ -181,15 +181,37 @@ def _map_large(scene: Scene, act: Act) -> str:
     return f"{load}"
 
 
-@_act("interrupt map")
-def _interrupt_map(scene: Scene, act: Act) -> str:
-    queue = scene.plan.queues[act.which % len(scene.plan.queues)].name
-    load = Load(f"run-{len(scene.mapped)}", queue, CLIENTS[act.which // 2 % 2], act.n, 0.004)
+@_act(*(f"interrupt {what}" for what in CELLS if what != "submit"))
+def _interrupt(scene: Scene, act: Act) -> str:
+    what = act.kind.split()[1]
+    kept = [queue.name for queue in scene.plan.queues if queue.durable or what == "map"]
+    queue, client = kept[act.which % len(kept)], CLIENTS[act.which // 2 % 2]
+    kinds = ("coroutine", "document", "process", "thread")
+    load = Load(f"run-{len(scene.mapped)}", queue, client, act.n, 0.004, kind=kinds[act.which % 4])
     scene.mapped.append(load)
-    came = scene.heed(
-        scene.clients[load.client].start("interrupted_map", deadline=PATIENCE, load=asdict(load), after=act.seconds)
-    )
-    return f"{load}: interrupted {came}"
+    cell = {"what": what, "load": asdict(load)}
+    came = _interrupted(scene, client, cell, act.seconds)
+    scene.run_again(client, cell, CellEnd(what, load.run, load.kind, 0, load.documents, []))
+    return f"{load}: interrupted {came}, and run again"
+
+
+@_act("interrupt submit")
+def _interrupt_submit(scene: Scene, act: Act) -> str:
+    kept = [queue.name for queue in scene.plan.queues if queue.durable]
+    queue, client = kept[act.which % len(kept)], CLIENTS[act.which // 2 % 2]
+    lo, again, hi = (scene.given[queue] + act.n * times for times in range(3))
+    scene.given[queue] = hi
+    scene.passing[queue].append((lo, hi))
+    cell = {"what": "submit", "load": asdict(Load("", queue, client, act.n, 0.004))}
+    came = _interrupted(scene, client, cell | {"lo": lo}, act.seconds)
+    scene.run_again(client, cell | {"lo": again}, CellEnd("submit", f"by-hand-{queue}", "thread", again, hi, []))
+    return f"{client} submits {act.n} from {lo} into {queue}: interrupted {came}, and again from {again}"
+
+
+def _interrupted(scene: Scene, client: str, cell: dict[str, Any], after: float) -> object:
+    came = scene.heed(scene.clients[client].start("interrupted", deadline=CELL, cell=cell, after=after))
+    scene.counted["interrupts that came in time" if came else "that came late"] += 1
+    return came
 
 
 @_act("refuse log", "fail log")
@@ -215,6 +237,29 @@ def _close_beside_open(scene: Scene, act: Act) -> str:
     for call in calls:
         scene.heed(call)
     return f"{closing} closes {BRIEF} while {opening} opens it"
+
+
+@_act("close at work")
+def _close_at_work(scene: Scene, act: Act) -> str:
+    """Close a queue for everybody while consumers have documents in hand; all open it, and map what they mapped."""
+    queue = scene.plan.queues[act.which % len(scene.plan.queues)]
+    closing, working = CLIENTS[act.which // 2 % 2], CLIENTS[1 - act.which // 2 % 2]
+    load = Load(f"run-{len(scene.mapped)}", queue.name, working, act.n, act.seconds)
+    scene.mapped.append(load)
+    scene.map(load)
+    scene.await_executions(5)
+    in_hand = sum(call.ended is None for call in truth.read_executions(scene.where))
+    scene.counted["documents in hand at a close"] += in_hand
+    closed = Closing(queue.name, time.monotonic())
+    scene.closed.append(closed)
+    scene.heed(scene.clients[closing].start("close", deadline=PATIENCE, queue=queue.name))
+    for client in CLIENTS:
+        scene.heed(scene.clients[client].start("open_again", deadline=PATIENCE, name=queue.name))
+    for one in scene.mapped:
+        if one.queue == queue.name:
+            scene.map(one)
+    closed.ended = time.monotonic()
+    return f"{closing} closed {queue.name}, where {working} had {load}, {in_hand} in hand; all was mapped again"
 
 
 @_act("pause run", "pause queue")

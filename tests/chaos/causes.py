@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 
-from tests.chaos.history import History, Refusal
+from tests.chaos.history import Closing, History, Refusal
 from tests.chaos.plan import BRIEF
-from tests.chaos.truth import PROCESS, REGISTRY, Taking
+from tests.chaos.truth import PROCESS, REGISTRY, Confirmed, Taking
 
-__all__ = ["LIMIT", "hangs_for_good", "is_fair", "may_lose"]
+__all__ = ["HEARD", "LIMIT", "dropped_by_closing", "hangs_for_good", "is_fair", "may_lose"]
 
 HUNG = 15.0
 """Seconds that a worker with a transient shard may be silent before dqlab ends it."""
 LIMIT = 40.0
 """Seconds after an act within which calls may still fail: the longest that a call waits for a worker that is gone."""
+
+HEARD = 5.0
+"""Seconds after which a client has certainly heard what was confirmed to it."""
 
 _ENDS_WITHIN = {
     **dict.fromkeys(("kill", "terminate", "hang", "restart", "retire", "scale"), 60.0),
@@ -29,7 +32,7 @@ FAIR_IN_UNREST = {
 }
 """The same while what is needed is taken away, and up to `LIMIT` seconds after that."""
 FAIR_OF_A_CLOSED_QUEUE = {"ActorGone", "NoSuchActor", "QueueClosed", "QueueNotFound"}
-"""What somebody may be answered at any time who uses the queue that others close."""
+"""What somebody may be answered who uses a queue that others close."""
 FAIR_OF_DASK = {"CommClosedError", "OSError", "TimeoutError"}
 """The same of what Dask itself is told to do."""
 FAIR_WITHOUT_TOWN = {"ConnectFailed", "NothingListens", "LabClosed", "SchedulerGone"}
@@ -56,6 +59,13 @@ def may_lose(history: History, queue: str) -> bool:
     return any(_ended(act, process) for act in history.takings if act.by in _ENDS_WITHIN for process in ended)
 
 
+def dropped_by_closing(history: History, confirmed: Confirmed) -> bool:
+    """Return whether messages went with a transient queue when it was closed; a durable one has them in its store."""
+    return not history.queue(confirmed.queue).durable and any(
+        one.queue == confirmed.queue and confirmed.at <= one.ended + HEARD for one in history.closed
+    )
+
+
 def _ended(act: Taking, process: Taking) -> bool:
     """Return whether an act was on that process, or on whichever Dask would choose, and in time."""
     return act.pid in (0, process.pid) and act.at <= process.at <= act.at + _ENDS_WITHIN[act.by]
@@ -67,6 +77,8 @@ def is_fair(history: History, refusal: Refusal) -> bool:
         return False
     if refusal.name in FAIR or (BRIEF in refusal.what and refusal.name in FAIR_OF_A_CLOSED_QUEUE):
         return True
+    if refusal.name in FAIR_OF_A_CLOSED_QUEUE and any(_by_closing(refusal, one) for one in history.closed):
+        return True
     if refusal.name == "SubmissionIncomplete":  # of a client that was killed, however late that is found
         return any(one.began <= refusal.at for one in history.unrest)
     if not any(one.began <= refusal.at <= one.ended + LIMIT for one in history.unrest):
@@ -76,3 +88,9 @@ def is_fair(history: History, refusal: Refusal) -> bool:
         return any(may_lose(history, queue) for queue in gone)
     town_died = any(one.what == "town" for one in history.takings)
     return refusal.name in FAIR_IN_UNREST | FAIR_OF_DASK or (town_died and refusal.name in FAIR_WITHOUT_TOWN)
+
+
+def _by_closing(refusal: Refusal, closing: Closing) -> bool:
+    """Return whether an error came while a queue was closed, or soon after, and is about that queue."""
+    about = refusal.what + refusal.text
+    return closing.began <= refusal.at <= closing.ended + LIMIT and closing.queue in about

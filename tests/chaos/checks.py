@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from dqlab.rules.states import State
-from tests.chaos.causes import is_fair, may_lose
+from tests.chaos.causes import dropped_by_closing, is_fair, may_lose
 from tests.chaos.functions import answer, told, trait_of
-from tests.chaos.history import History, RunEnd
+from tests.chaos.history import History, PutsEnd, RunEnd
 from tests.chaos.plan import Load
 from tests.chaos.truth import Execution
 
@@ -52,6 +52,7 @@ def every_confirmed_message_ends_exactly_once(history: History) -> Iterator[str]
         ends = Counter(number for number, _ in puts.results) + Counter(puts.dead)
         safe = not may_lose(history, puts.queue.name)
         known = [one for one in history.confirmed if one.source == puts.source and safe]
+        known = [one for one in known if not dropped_by_closing(history, one)]
         yield from _ends(puts.source, ends, {n for one in known for n in range(one.lo, one.hi)}, puts.given)
 
 
@@ -76,6 +77,7 @@ def every_result_was_executed_and_is_right(history: History) -> Iterator[str]:
     """A result is what the function returned in a call that really took place."""
     well = {call.key for call in history.executions if call.well}
     results = [(run.load, ordinal, value) for run in history.runs for ordinal, value in run.results]
+    results += [(Load(one.source, "", "", 0, 0.0, kind=one.kind), *got) for one in history.cells for got in one.got]
     results += [(Load(puts.source, "", "", 0, 0.0), *result) for puts in history.puts for result in puts.results]
     for load, number, value in results:
         source = load.run
@@ -185,7 +187,8 @@ def counters_agree(history: History) -> Iterator[str]:
         if not puts.counts:
             yield f"queue {puts.queue.name} has no counts"
             continue
-        by_queue[puts.queue.name].update({int(State.ACKED): len(puts.results), int(State.DEAD): len(puts.dead)})
+        acked = len(puts.results) + _went_with_cells(history, puts)
+        by_queue[puts.queue.name].update({int(State.ACKED): acked, int(State.DEAD): len(puts.dead)})
         there = [by_queue[puts.queue.name][state] for state in range(len(State))]
         if not puts.queue.durable:  # what was put by hand may be lost too
             there[State.LOST] = max(there[State.LOST], puts.counts[State.LOST])
@@ -194,6 +197,30 @@ def counters_agree(history: History) -> Iterator[str]:
         if puts.shown != puts.counts:
             shown = puts.shown or "nothing of it"
             yield f"queue {puts.queue.name} counts {puts.counts}, and the statistics say {shown}"
+
+
+def _went_with_cells(history: History, puts: PutsEnd) -> int:
+    """Return how many messages were done whose results went with the cell that had submitted them."""
+    well = {call.key for call in history.executions if call.well}
+    kept = {number for number, _ in puts.results}
+    passing = {number for lo, hi in puts.passing for number in range(lo, hi)}
+    return sum(f"{puts.source}:{number}" in well for number in passing - kept)
+
+
+@_check
+def cells_that_were_interrupted_get_all_when_they_are_run_again(history: History) -> Iterator[str]:
+    """Each number once, and none is missing but of what fails for good."""
+    for cell in history.cells:
+        got = Counter(number for number, _ in cell.got)
+        fails = {number for number in range(cell.hi) if trait_of(number) == "broken" and cell.what != "submit"}
+        given = set(range(cell.lo, cell.hi))
+        what = f"the cell that asks for {cell.what} of {cell.source} from {cell.lo} to {cell.hi}"
+        if cell.what not in ("map", "wait") and (missing := given - fails - got.keys()):
+            yield f"{what} got nothing for {sorted(missing)[:5]} ({len(missing)} are missing)"
+        if double := [number for number, times in got.items() if times > 1]:
+            yield f"{what} got {double[:5]} more than once"
+        if got.keys() - given:
+            yield f"{what} got {sorted(got.keys() - given)[:5]}, which it has not asked for"
 
 
 @_check

@@ -5,11 +5,12 @@ Started with ``python -m tests.chaos.client``; see `serving`.
 
 from __future__ import annotations
 
-import ctypes
 import os
+import signal
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,10 @@ __all__ = ["Customer"]
 LOOK_EVERY = 0.02
 AGAIN = (CallTimeout, PutTimeout, RunStalled, SubmissionIncomplete)
 """What a user is told to answer by mapping, or waiting, again; each time is counted, and judged by when it was."""
+CELL = 240.0
+"""Seconds that a cell may wait: it ends with its round, for what is paused for good goes on only then."""
+ANY: dict[str, Any] = {"max_deliveries": 10_000, "concurrency": 8}
+"""Options of all queues."""
 
 
 class Customer:
@@ -37,6 +42,9 @@ class Customer:
         self._lab: dq.Lab | None = None
         self._runs: dict[str, dq.Run] = {}
         self._puts: list[PutResult] = []
+        self._options: dict[str, dict[str, Any]] = {}
+        self._closings: Counter[str] = Counter()
+        """How often queues were closed, by name."""
         self._failed: dict[object, float] = {}
         """When a submission was first seen to have failed, monotonic seconds, by its submitter."""
         self._before = Footprint.take()
@@ -59,7 +67,19 @@ class Customer:
 
     def open(self, name: str, shards: int, timeout: float, *, durable: bool) -> None:
         """Open a queue."""
-        self.lab.queue(name, shards, durable=durable, visibility_timeout=timeout, max_deliveries=10_000, concurrency=8)
+        self._options[name] = {"n_queues": shards, "durable": durable, "visibility_timeout": timeout} | ANY
+        self._pool(name)
+
+    def open_again(self, name: str) -> None:
+        """Open a queue that somebody has closed; what was mapped before that is mapped again."""
+        self._closings[name] += 1
+        for run in [run for run, one in self._runs.items() if one.queue == name]:
+            self._runs.pop(run, None)
+        self._pool(name)
+
+    def _pool(self, name: str) -> dq.QueuePool:
+        """Return a queue, opened as it always is: another client may just have closed it."""
+        return self.lab.queue(name, **self._options.get(name, {"max_deliveries": 10_000}))
 
     def leave(self) -> dict[str, Any]:
         """Close the lab; return what is left of it: threads and descriptors that were not there before."""
@@ -75,47 +95,78 @@ class Customer:
 
     def map(self, load: dict[str, Any], *, hurried: bool = False) -> None:
         """Begin a run, or go on with it; `hurried`: its documents come as fast as they can."""
-        one = Load(**load)
-        self._runs[one.run] = self.lab.queue(one.queue).map(
+        self._map(Load(**load), hurried=hurried)
+
+    def _map(self, one: Load, *, hurried: bool = False) -> dq.Run:
+        closings = self._closings[one.queue]
+        run = self._pool(one.queue).map(
             function(one.kind),
             elements(one.run, one.documents, one.seconds, 0.0 if hurried else one.trickle, one.kind),
             name=one.run,
             retry=dq.Retry(2, backoff=0.05, max_backoff=0.2),
             executor="process" if one.kind == "process" else "thread",
         )
+        if closings == self._closings[one.queue]:  # else it may be of the queue that was closed
+            self._runs[one.run] = run
+        return run
 
-    def interrupted_map(self, load: dict[str, Any], after: float) -> bool:
-        """Begin a run, be interrupted as by Ctrl-C, and run the cell again; return whether the interrupt came in time.
+    def interrupted(self, cell: dict[str, Any], after: float) -> bool:
+        """Run a cell, interrupted by Ctrl-C after some seconds; return whether the interrupt came in time.
 
-        A cell runs in a notebook's main thread, and this in a thread of its own: the interpreter raises there.
+        It runs in the main thread, as in a notebook: a signal ends what that thread waits for.
         """
         me, over = threading.get_ident(), threading.Event()
 
         def interrupt() -> None:
             if not over.wait(after):
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(me), ctypes.py_object(KeyboardInterrupt))
+                signal.pthread_kill(me, signal.SIGINT)
 
         hand = threading.Thread(target=interrupt, name="chaos-interrupt")
-        came = False
         try:
             try:
                 hand.start()  # it may be interrupted too, on a machine that is busy
-                self.map(load)
+                self.cell(**cell)
             finally:
                 over.set()
                 hand.join()
                 for _ in range(100):  # an interrupt that is on its way comes here at the latest
                     pass
         except KeyboardInterrupt:
-            came = True
-        self.map(load)
-        return came
+            return True
+        return False
+
+    def cell(self, what: str, load: dict[str, Any], lo: int = 0) -> list[tuple[int, str]]:
+        """Run a cell of a notebook, one of `plan.CELLS`; return what it got: numbers and values.
+
+        One that submits does so with numbers from `lo` on: what is submitted twice is done twice.
+        """
+        one = Load(**load)
+        if what == "submit":
+            return self._submit(one, lo)
+        run = self._map(one)
+        if what == "map":
+            return []
+        if what == "wait":
+            run.wait(timeout=CELL)
+            return []
+        if what == "results":
+            return ends.results(run, timeout=CELL)
+        return ends.stream(run, timeout=CELL)
+
+    def _submit(self, load: Load, lo: int) -> list[tuple[int, str]]:
+        pool, source = self._pool(load.queue), f"by-hand-{load.queue}"
+        calls = [(work, (source, number, _calm(number), load.seconds)) for number in range(lo, lo + load.documents)]
+        if len(calls) == 1:
+            values = pool.submit(*calls[0]).results(timeout=CELL)  # nobody holds what is submitted
+        else:
+            values = pool.batch_submit(calls).results(timeout=CELL)
+        return [(lo + at, told(value)) for at, value in enumerate(values)]
 
     def put(self, queue: str, lo: int, hi: int, seconds: float) -> None:
         """Put calls by hand, and note them once they are confirmed."""
         source = f"by-hand-{queue}"
         calls = [(work, (source, number, _calm(number), seconds)) for number in range(lo, hi)]
-        put = self.lab.queue(queue).batch_submit(calls)
+        put = self._pool(queue).batch_submit(calls)
         self._puts.append(put)  # its results are asked for at the end, and kept as long as somebody can
         ids = put.ids
         assert len(ids) == len(set(ids)) == hi - lo
@@ -156,15 +207,15 @@ class Customer:
 
     def consumers(self, queue: str, n: int | None) -> None:
         """Have so many consumers, or one on each worker."""
-        self.lab.queue(queue).scale("auto" if n is None else n)
+        self._pool(queue).scale("auto" if n is None else n)
 
     def pause(self, queue: str, run: str | None) -> None:
         """Pause a run, or the queue."""
-        (self.lab.queue(queue) if run is None else self.lab.attach(run)).pause()
+        (self._pool(queue) if run is None else self.lab.attach(run)).pause()
 
     def resume(self, queue: str, run: str | None) -> None:
         """Let it go on."""
-        (self.lab.queue(queue) if run is None else self.lab.attach(run)).resume()
+        (self._pool(queue) if run is None else self.lab.attach(run)).resume()
 
     def retry(self, run: str, kind: str) -> int:
         """Retry what is dead with a function that is mended; return how many."""
@@ -172,7 +223,7 @@ class Customer:
 
     def compact(self, queue: str) -> None:
         """Compact a queue."""
-        self.lab.queue(queue).compact()
+        self._pool(queue).compact()
 
     def refuse(self, address: str, kind: str, seconds: float) -> None:
         """Have the disk of a worker refuse all that is written, for a while; see `refusals`."""
@@ -180,7 +231,7 @@ class Customer:
 
     def visit(self, name: str) -> None:
         """Open a queue that others close, and have a call done there."""
-        pool = self.lab.queue(name, max_deliveries=10_000)
+        pool = self._pool(name)
         source = f"by-hand-{name}"
         (value,) = pool.submit(calm, (source, 1, "sound", 0.0)).results(timeout=60)
         assert told(value) == told(answer(source, 1)), value
@@ -221,7 +272,7 @@ class Customer:
 
     def finish_puts(self, queue: str, patience: float) -> dict[str, Any]:
         """Wait until all that was put by hand has ended; return how."""
-        return ends.of_puts(self.lab, self.lab.queue(queue), patience)
+        return ends.of_puts(self.lab, self._pool(queue), patience)
 
     def stats(self) -> dict[str, Any]:
         """Return the statistics, as the views get them."""
@@ -234,7 +285,7 @@ class Customer:
 
     def close(self, queue: str) -> None:
         """Close a queue for everybody."""
-        self.lab.queue(queue).close(force=True)
+        self._pool(queue).close(force=True)
 
     def end(self) -> None:
         """Go at once: a notebook's process that is told to go asks nobody."""
@@ -256,7 +307,7 @@ def calm(element: Element) -> list[object]:
 def main() -> None:
     """Serve until nobody is there any more."""
     customer = Customer()
-    serve(lambda op: getattr(customer, op), customer.end, (OSError, TimeoutError))
+    serve(lambda op: getattr(customer, op), customer.end, (OSError, TimeoutError), cells=("interrupted",))
 
 
 if __name__ == "__main__":

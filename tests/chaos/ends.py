@@ -14,7 +14,7 @@ from dqlab.runs.results import open_settlements
 from dqlab.stats import Counts
 from tests.chaos.functions import ordinal_of, told
 
-__all__ = ["of_lost_run", "of_puts", "of_run", "states"]
+__all__ = ["of_lost_run", "of_puts", "of_run", "results", "states", "stream"]
 
 LOOK_AT_LEAST = 0.5
 """Seconds after which counts are asked again, though the statistics have not changed."""
@@ -27,12 +27,22 @@ def states(counts: Counts) -> tuple[int, ...]:
 
 def of_run(run: dq.Run) -> dict[str, Any]:
     """Return results, as a sequence and as a stream, dead ordinals and counts."""
-    return _kept(run) | {"stream": sorted(_one(run, key, value) for key, value in run.as_completed()), "said": ""}
+    return _kept(run) | {"stream": sorted(stream(run)), "said": ""}
+
+
+def results(run: dq.Run, timeout: float | None = None) -> list[tuple[int, str]]:
+    """Wait for a run; return ordinals and values of what did not fail."""
+    return [_one(run, key, value) for key, value in run.results(errors="skip", timeout=timeout).items()]
+
+
+def stream(run: dq.Run, timeout: float | None = None) -> list[tuple[int, str]]:
+    """Return the same as it comes."""
+    return [_one(run, key, value) for key, value in run.as_completed(timeout=timeout)]
 
 
 def _kept(run: dq.Run) -> dict[str, Any]:
     return {
-        "results": [_one(run, key, value) for key, value in run.results(errors="skip").items()],
+        "results": results(run),
         "dead": sorted(_dead(run, letter) for letter in run.failures()),
         "counts": list(run.counts.values()),
     }

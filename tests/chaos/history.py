@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tests.chaos.plan import Load, QueuePlan
 from tests.chaos.truth import Confirmed, Execution, Taking
 
-__all__ = ["History", "Left", "PutsEnd", "Refusal", "RunEnd", "Unrest"]
+__all__ = ["CellEnd", "Closing", "History", "Left", "PutsEnd", "Refusal", "RunEnd", "Unrest"]
 
 
 @dataclass
@@ -50,6 +50,8 @@ class PutsEnd:
     counts: list[int] = field(default_factory=list)
     """Messages by state of the whole queue."""
     shown: list[int] | None = None
+    passing: list[tuple[int, int]] = field(default_factory=list)
+    """Numbers [lo, hi) that cells submitted, and no variable holds: their results go with the cell."""
 
     @property
     def source(self) -> str:
@@ -88,6 +90,39 @@ class Unrest:
     ended: float = math.inf
 
 
+@dataclass(frozen=True)
+class CellEnd:
+    """What a cell got that was interrupted, and then run again.
+
+    Attributes
+    ----------
+    what : str
+        One of `plan.CELLS`.
+    source : str
+        What stands in the keys of its messages.
+    lo, hi : int
+        Their numbers are [lo, hi).
+    got : list of (int, str)
+        Numbers, and what is passed on of the values.
+    """
+
+    what: str
+    source: str
+    kind: str
+    lo: int
+    hi: int
+    got: list[tuple[int, str]]
+
+
+@dataclass
+class Closing:
+    """From when to when a client closed a queue for everybody, until all had opened it again; monotonic seconds."""
+
+    queue: str
+    began: float
+    ended: float = math.inf
+
+
 @dataclass
 class History:
     """One round."""
@@ -100,6 +135,8 @@ class History:
     left: Left = field(default_factory=Left)
     refused: list[Refusal] = field(default_factory=list)
     unrest: list[Unrest] = field(default_factory=list)
+    cells: list[CellEnd] = field(default_factory=list)
+    closed: list[Closing] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     """What failed of the harness itself."""
 

@@ -7,13 +7,16 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import NamedTuple
 
-__all__ = ["BRIEF", "CLIENTS", "Act", "Load", "Plan", "QueuePlan", "make_plan"]
+__all__ = ["BRIEF", "CELLS", "CLIENTS", "Act", "Load", "Plan", "QueuePlan", "make_plan"]
 
 CLIENTS = ("anna", "bruno")
 """Two processes; each puts into queues of both."""
 
 BRIEF = "brief"
 """A queue beside those of the plan, which one client closes while the other opens it."""
+
+CELLS = ("map", "wait", "results", "stream", "submit")
+"""Cells that are interrupted, by what they do: map only, wait, ask for results, take them as they come, submit."""
 
 
 @dataclass(frozen=True)
@@ -107,12 +110,24 @@ KINDS = {
     "compact": _Kind(4, 3),
     "map large": _Kind(2, 1),
     "interrupt map": _Kind(3, 2),
+    "interrupt wait": _Kind(2, 1),
+    "interrupt results": _Kind(2, 1),
+    "interrupt stream": _Kind(2, 1),
+    "interrupt submit": _Kind(3, 2),
     "refuse log": _Kind(3, 2),
     "fail log": _Kind(3, 2),
     "close beside open": _Kind(3, 2),
+    "close at work": _Kind(4, 2),
     "kill client": _Kind(3, 1),
     "kill town": _Kind(2, 1),
 }
+
+INTERRUPTS = {
+    "interrupt map": ((50,), (0.0, 0.002, 0.01, 0.05)),
+    **dict.fromkeys(("interrupt wait", "interrupt results", "interrupt stream"), ((50,), (0.02, 0.1, 0.3, 0.6))),
+    "interrupt submit": ((1, 20), (0.0, 0.002, 0.01, 0.1)),
+}
+"""How many documents or calls a cell has, and the seconds after which it is interrupted."""
 
 
 def make_plan(seed: int, *, acts: int = 8, documents: int = 800, only: Sequence[str] = ()) -> Plan:
@@ -142,6 +157,9 @@ def _load(rng: Random, queue: QueuePlan, client: str, documents: int) -> Load:
 
 def _act(rng: Random, kind: str) -> Act:
     act = Act(kind, after=rng.choice((0, 10, 30, 60)), which=rng.randrange(12))
+    if kind in INTERRUPTS:
+        ways, after = INTERRUPTS[kind]
+        return replace(act, n=rng.choice(ways), seconds=rng.choice(after))
     match kind:
         case "put":
             return replace(act, n=rng.choice((1, 20, 100)))
@@ -149,8 +167,8 @@ def _act(rng: Random, kind: str) -> Act:
             return replace(act, n=rng.choice((50, 200)), seconds=rng.choice((0.004, 0.01)))
         case "map large":
             return replace(act, n=24)
-        case "interrupt map":
-            return replace(act, n=50, seconds=rng.choice((0.0, 0.002, 0.01, 0.05)))
+        case "close at work":
+            return replace(act, n=100, seconds=rng.choice((0.004, 0.01, 0.03)))
         case "refuse log" | "fail log":
             return replace(act, seconds=rng.choice((0.1, 1.0, 3.0)))
         case "scale" | "adapt" | "consumers":

@@ -78,12 +78,15 @@ def _act_out(scene: Scene, tally: Counter[str]) -> None:
     for act in scene.plan.acts:
         tally[act.kind] += 1
         perform(scene, act)
+    tally.update(scene.counted)
     scene.say("the last act is over")
 
 
 def _end(scene: Scene) -> History:
     """Mend the town, wait until all has ended, ask how, close everything and look at what is left."""
     history = History(puts=[PutsEnd(queue, scene.given[queue.name]) for queue in scene.plan.queues])
+    for puts in history.puts:
+        puts.passing = scene.passing[puts.queue.name]
     scene.go_on()
     if scene.wanted > scene.plan.workers:
         truth.taken("workers", "-", 0, "scale", where=scene.where)
@@ -99,13 +102,15 @@ def _end(scene: Scene) -> History:
         scene.heed(client.start("resume", deadline=PATIENCE, queue=queue.name, run=None))
     for whose in scene.paused:
         scene.heed(scene.clients[CLIENTS[0]].start("resume", deadline=PATIENCE, **whose))
+    scene.say("waiting for cells that were run again")
+    history.cells = scene.heed_cells()
     _ends(scene, history)
     _statistics(scene, history)
     history.left = _leave(scene)
     history.executions = truth.read_executions(scene.where)
     history.confirmed = truth.read_confirmed(scene.where)
     history.takings = truth.read_takings(scene.where)
-    history.refused, history.unrest = scene.refused, scene.unrest
+    history.refused, history.unrest, history.closed = scene.refused, scene.unrest, scene.closed
     history.faults = truth.read_faults(scene.where)
     return history
 

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import psutil
 
 from tests.chaos import truth
-from tests.chaos.history import Refusal, Unrest
+from tests.chaos.history import CellEnd, Closing, Refusal, Unrest
 from tests.chaos.plan import CLIENTS, Load, Plan
 from tests.chaos.remote import Call, Died, Refused, Remote
 
@@ -22,6 +23,8 @@ __all__ = ["Scene"]
 LOOK_EVERY = 0.01
 START = 120.0
 """Seconds that a process, or a cluster, may take to start."""
+CELL = 260.0
+"""Seconds that a cell may take which was interrupted and is run again; a little more than it waits by itself."""
 PATIENCE = 150.0
 """Seconds that anything else may take: the longest that dqlab itself waits is 40 s, and nothing needs more than 5."""
 STANDING = 2.0
@@ -47,6 +50,13 @@ class Scene:
         self.mapped: list[Load] = []
         self.orders: list[Call] = []
         """What was told and need not be answered before the next act."""
+        self.cells: list[tuple[Call, CellEnd]] = []
+        """Cells that were run again after they were interrupted, which end when nothing is paused any more."""
+        self.closed: list[Closing] = []
+        self.passing: dict[str, list[tuple[int, int]]] = {queue.name: [] for queue in plan.queues}
+        """Numbers [lo, hi) that cells submitted into queues."""
+        self.counted: Counter[str] = Counter()
+        """What acts have met, for the line at the end."""
         self.stopped: set[int] = set()
         self.paused: list[dict[str, Any]] = []
         self.incarnations = dict.fromkeys(("town", *CLIENTS), 0)
@@ -155,6 +165,20 @@ class Scene:
         orders, self.orders = self.orders, []
         for call in orders:
             self.heed(call)
+
+    def run_again(self, client: str, cell: dict[str, Any], end: CellEnd) -> None:
+        """Have a client run a cell once more, and do not wait for what it gets, which `heed_cells` puts into `end`."""
+        self.cells.append((self.clients[client].start("cell", deadline=CELL, **cell), end))
+
+    def heed_cells(self) -> list[CellEnd]:
+        """Wait for all cells; return those that were not refused, and whose client lives."""
+        ended = []
+        for call, end in self.cells:
+            got = self.heed(call)
+            if got is not None:
+                end.got.extend((number, value) for number, value in got)
+                ended.append(end)
+        return ended
 
     # --- pace -------------------------------------------------------------------------------
 

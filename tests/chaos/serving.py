@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, TextIO
 
 from dqlab.errors import DqlabError
@@ -16,7 +19,12 @@ from tests.chaos import stacks
 __all__ = ["serve"]
 
 
-def serve(operation: Callable[[str], Callable[..., Any]], end: Callable[[], None], promised: tuple[type, ...]) -> None:
+def serve(
+    operation: Callable[[str], Callable[..., Any]],
+    end: Callable[[], None],
+    promised: tuple[type, ...],
+    cells: Collection[str] = (),
+) -> None:
     """Serve what comes on stdin; answers go to stdout, and whatever else is printed to stderr.
 
     Parameters
@@ -27,17 +35,32 @@ def serve(operation: Callable[[str], Callable[..., Any]], end: Callable[[], None
         Called when nobody is there any more.
     promised : tuple of type
         Errors beside dqlab's own that an operation may raise.
+    cells : collection of str
+        Operations that run in the main thread, one after another, as cells of a notebook do: Ctrl-C reaches those.
     """
     stacks.listen()
+    if cells:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have had it ignored
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     lock = threading.Lock()
-    for line in sys.stdin:
-        asked = json.loads(line)
-        number, do = asked.pop("call"), operation(asked.pop("op"))
-        arguments = (answers, lock, number, do, asked, promised)
-        threading.Thread(target=_answer, args=arguments, name="chaos-serve", daemon=True).start()
-    end()
+    in_turn: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            asked = json.loads(line)
+            number, op = asked.pop("call"), asked.pop("op")
+            answer = partial(_answer, answers, lock, number, operation(op), asked, promised)
+            if op in cells:
+                in_turn.put(answer)
+            else:
+                threading.Thread(target=answer, name="chaos-serve", daemon=True).start()
+        end()
+        in_turn.put(None)
+
+    threading.Thread(target=read, name="chaos-read", daemon=True).start()
+    while (cell := in_turn.get()) is not None:
+        cell()
 
 
 def _answer(

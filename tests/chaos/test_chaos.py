@@ -14,7 +14,10 @@ from tests.chaos.scenario import play
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 ONE = os.environ.get("DQLAB_CHAOS_SEED")
-SEEDS = [int(ONE)] if ONE else range(100, 100 + int(os.environ.get("DQLAB_CHAOS_SEEDS", "200")))
+FIRST = int(os.environ.get("DQLAB_CHAOS_FIRST", "100"))
+SEEDS = [int(ONE)] if ONE else range(FIRST, FIRST + int(os.environ.get("DQLAB_CHAOS_SEEDS", "200")))
+ONLY = [kind for kind in os.environ.get("DQLAB_CHAOS_ONLY", "").split(",") if kind]
+"""Kinds of acts, to look at what one of them does."""
 
 
 @pytest.mark.slow
@@ -31,4 +34,4 @@ def test_a_few_acts_of_violence_cost_nothing_that_was_confirmed(
 def test_violence_costs_nothing_that_was_confirmed(
     seed: int, tmp_path: Path, tally: Counter[str], request: pytest.FixtureRequest
 ) -> None:
-    play(make_plan(seed), tmp_path, tally, request.node.nodeid)
+    play(make_plan(seed, only=ONLY), tmp_path, tally, request.node.nodeid)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from dqlab.rules.states import State
-from tests.chaos.causes import LIMIT
+from tests.chaos.causes import HEARD, LIMIT
 from tests.chaos.checks import CHECKS, violations
 from tests.chaos.functions import answer, told, trait_of
-from tests.chaos.history import History, PutsEnd, Refusal, RunEnd, Unrest
+from tests.chaos.history import CellEnd, Closing, History, PutsEnd, Refusal, RunEnd, Unrest
 from tests.chaos.plan import Load, QueuePlan
 from tests.chaos.truth import PROCESS, REGISTRY, SYSTEM, Confirmed, Execution, Taking
 
@@ -300,6 +301,71 @@ def _scheduler_gone_in_a_town_that_lives(history: History) -> None:
     history.refused.append(Refusal("pause", "SchedulerGone", "gone", True, 5.2))
 
 
+def _queue_gone_that_nobody_closed(history: History) -> None:
+    history.closed.append(Closing("side", 5.0, 5.3))
+    history.refused.append(Refusal("put into main", "QueueClosed", "queue 'main' was closed", True, 5.2))
+
+
+def _queue_closed_long_ago(history: History) -> None:
+    history.closed.append(Closing("main", 5.0, 5.3))
+    history.refused.append(Refusal("put into main", "QueueClosed", "queue 'main' was closed", True, 5.4 + LIMIT))
+
+
+def _lose_put_of_a_durable_queue_that_was_closed(history: History) -> None:
+    history.confirmed = [replace(one, at=4.0) for one in history.confirmed]
+    history.closed.append(Closing("main", 5.0, 5.3))
+    history.puts[0].results.pop()
+
+
+def _lose_transient_put_after_its_queue_was_closed(history: History) -> None:
+    history.confirmed.append(Confirmed("passing", "by-hand-passing", 0, 1, at=5.4 + HEARD))
+    history.closed.append(Closing("passing", 5.0, 5.3))
+    history.puts[1].given = 1
+    history.takings = []
+
+
+def _cell(history: History, what: str = "results") -> CellEnd:
+    got = [(n, value_of("run", n)) for n in range(DOCUMENTS) if trait_of(n) != "broken"]
+    history.cells.append(CellEnd(what, "run", "thread", 0, DOCUMENTS, got))
+    return history.cells[-1]
+
+
+def _cell_of_calls(history: History) -> CellEnd:
+    """Plant a cell whose two calls had no variable, and whose results went with it."""
+    puts, numbers = history.puts[0], range(GIVEN - 2, GIVEN)
+    puts.passing.append((numbers.start, numbers.stop))
+    puts.results = puts.results[:-2]
+    got = [(n, value_of(puts.source, n)) for n in numbers]
+    history.cells.append(CellEnd("submit", puts.source, "thread", numbers.start, numbers.stop, got))
+    history.confirmed[1] = replace(history.confirmed[1], hi=numbers.start)
+    return history.cells[-1]
+
+
+def _cell_misses_one(history: History) -> None:
+    _cell(history).got.pop(3)
+
+
+def _cell_of_calls_misses_one(history: History) -> None:
+    _cell_of_calls(history).got.pop()
+
+
+def _cell_gets_one_twice(history: History) -> None:
+    _cell(history, "stream").got.append((3, value_of("run", 3)))
+
+
+def _cell_gets_a_stranger(history: History) -> None:
+    _cell(history).got.append((DOCUMENTS, value_of("run", DOCUMENTS)))
+
+
+def _cell_gets_a_neighbours_value(history: History) -> None:
+    _cell(history).got[3] = 3, value_of("run", 4)
+
+
+def _call_of_a_cell_counts_twice(history: History) -> None:
+    _cell_of_calls(history)
+    history.puts[0].counts = history.puts[0].shown = _counts(DOCUMENTS + GIVEN, 1)
+
+
 def _blind_witness(history: History) -> None:
     history.faults.append("the witness of a town has failed: KeyError('x')")
 
@@ -315,8 +381,15 @@ FAULTS = {
         _other_value_in_stream,
         _result_and_dead,
         _invent,
+        _lose_put_of_a_durable_queue_that_was_closed,
+        _lose_transient_put_after_its_queue_was_closed,
     ),
-    "every_result_was_executed_and_is_right": (_wrong_value, _never_executed, _only_failed),
+    "every_result_was_executed_and_is_right": (
+        _wrong_value,
+        _never_executed,
+        _only_failed,
+        _cell_gets_a_neighbours_value,
+    ),
     "only_what_is_broken_is_dead": (_sound_and_dead, _dead_put),
     "losses_are_said_and_have_a_cause": (
         _durable_loss,
@@ -346,6 +419,13 @@ FAULTS = {
         _count_no_queue,
         _count_queue_wrong,
         _show_queue_wrong,
+        _call_of_a_cell_counts_twice,
+    ),
+    "cells_that_were_interrupted_get_all_when_they_are_run_again": (
+        _cell_misses_one,
+        _cell_of_calls_misses_one,
+        _cell_gets_one_twice,
+        _cell_gets_a_stranger,
     ),
     "nothing_is_left_behind": (_leave_process, _leave_key, _leave_thread, _leave_descriptors, _damage),
     "errors_are_of_the_kinds_that_are_promised": (
@@ -357,6 +437,8 @@ FAULTS = {
         _durable_shard_gone,
         _transient_shard_gone_by_nobody,
         _scheduler_gone_in_a_town_that_lives,
+        _queue_gone_that_nobody_closed,
+        _queue_closed_long_ago,
     ),
     "the_harness_itself_has_not_failed": (_blind_witness,),
 }
@@ -369,6 +451,22 @@ def test_what_is_planted_is_found_by_its_check(check: str, plant: Callable[[Hist
     history = good_history()
     plant(history)
     assert [found for found in violations(history) if found.startswith(f"{check}:")]
+
+
+@pytest.mark.parametrize("cell", [_cell, _cell_of_calls])
+def test_a_cell_that_got_all_passes(cell: Callable[[History], CellEnd]) -> None:
+    history = good_history()
+    cell(history)
+    assert violations(history) == []
+
+
+def test_what_a_transient_queue_held_may_go_when_somebody_closes_it() -> None:
+    history = good_history()
+    history.puts[1].given = 1
+    history.confirmed.append(Confirmed("passing", "by-hand-passing", 0, 1, at=4.0))
+    history.closed.append(Closing("passing", 5.0, 5.3))
+    history.refused.append(Refusal("map passing", "ActorGone", "'queue/passing/0' is gone", True, 5.2))
+    assert violations(history) == []
 
 
 def test_every_check_has_faults_planted_for_it() -> None:

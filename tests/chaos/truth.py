@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -59,12 +60,13 @@ class Execution:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """Messages that a queue confirmed to a client: numbers [lo, hi) of a run, or put by hand."""
+    """Messages that a queue confirmed to a client: numbers [lo, hi) of a run, or put by hand; `at`: when that came."""
 
     queue: str
     source: str
     lo: int
     hi: int
+    at: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def ended(key: str, *, well: bool) -> None:
 
 def confirmed(queue: str, source: str, lo: int, hi: int) -> None:
     """Note what a client heard as confirmed."""
-    note(CONFIRMED, queue, source, lo, hi)
+    note(CONFIRMED, queue, source, lo, hi, time.monotonic())
 
 
 def taken(what: str, queue: str, pid: int, by: str, *, where: Path | None = None) -> None:
@@ -152,7 +154,9 @@ def read_executions(where: Path) -> list[Execution]:
 
 def read_confirmed(where: Path) -> list[Confirmed]:
     """Return what clients heard as confirmed."""
-    return [Confirmed(queue, source, int(lo), int(hi)) for queue, source, lo, hi in _lines(where, CONFIRMED)]
+    return [
+        Confirmed(queue, source, int(lo), int(hi), float(at)) for queue, source, lo, hi, at in _lines(where, CONFIRMED)
+    ]
 
 
 def read_takings(where: Path) -> list[Taking]:

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import gc
 import inspect
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -250,3 +251,20 @@ def test_nannies_kill_and_workers_know_theirs(lab: dq.Lab) -> None:
 def test_worker_plugins_are_installed_by_the_scheduler_once() -> None:
     parameters = inspect.signature(Scheduler.register_worker_plugin).parameters
     assert {"plugin", "name", "idempotent"} <= set(parameters)
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="of Linux alone")
+@_in_a_loop
+async def test_worker_keeps_its_connection_to_a_scheduler_of_its_machine_that_reads_nothing() -> None:
+    """Dask ends it 30 s after a buffer is full, and the worker with it, which nobody replaces then."""
+    async with (
+        Scheduler(dashboard=False, host="127.0.0.1", port=0) as scheduler,
+        Worker(scheduler.address, nthreads=1, dashboard_address=":0") as worker,
+    ):
+        assert worker.batched_stream.comm is not None
+        connection = worker.batched_stream.comm.stream.socket  # type: ignore[attr-defined]
+        option = socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT
+        assert connection.getsockopt(*option) > 0
+        internals.outlast_pauses(worker)
+        assert connection.getsockopt(*option) == 0

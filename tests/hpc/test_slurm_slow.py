@@ -6,7 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -29,27 +32,40 @@ def options(tmp_path: Path, **more: Any) -> dict[str, Any]:
     return {"memory": "1GB", "walltime": "10m", "jobs": (3, 4), "directory": tmp_path / "jobs"} | more
 
 
+@pytest.mark.timeout(420)
 def test_run_outlives_the_walltime_of_all_its_jobs(slurm: Slurm, tmp_path: Path) -> None:
-    """A minute is Slurm's shortest; none of the jobs gets as far as that."""
-    import time
+    """None of the jobs gets as far as that; they begin to leave in the middle, for a machine may be busy.
 
+    The run lasts as long as its first jobs, however long these take, and some time more.
+    """
     tally = Tally(tmp_path)
+    first: set[str] = set()
+    cut_off: set[str] = set()
+
+    def documents() -> Iterator[int]:
+        numbers = count()
+        while not first or first & slurm.jobs("R").keys():
+            cut_off.update(slurm.jobs("TO"))  # Slurm forgets them after a minute
+            time.sleep(0.5)
+            yield from islice(numbers, 3)
+        yield from islice(numbers, 50)
 
     def work(x: int) -> int:
         time.sleep(0.5)  # the work it does
         tally.add(x)
         return -x
 
-    made_of = dq.hpc.recipe("slurm", **options(tmp_path, walltime="1m", drain="20s", security=False))
+    made_of = dq.hpc.recipe("slurm", **options(tmp_path, walltime="2m", drain="60s", security=False))
     with dq.connect(made_of, store=tmp_path / "store", timeout="40s") as lab:
-        run = lab.map(work, range(400), name="long")
+        run = lab.map(work, documents(), name="long")
         until(lambda: len(consumers(lab)) >= 2, lab)
-        first = set(slurm.jobs("R"))
-        assert list(run.results(timeout=240)) == [-x for x in range(400)]
-        assert not first & slurm.jobs("R").keys()
-        assert not slurm.jobs("TO")
-        assert sum(run.counts.values()) == run.counts["acked"] == 400
-        assert sorted(int(x) for x in tally.seen()) == list(range(400))
+        first |= slurm.jobs("R").keys()
+        results = list(run.results(timeout=300))
+        assert not cut_off | slurm.jobs("TO").keys()
+        assert len(results) > 100
+        assert results == [-x for x in range(len(results))]
+        assert sum(run.counts.values()) == run.counts["acked"] == len(results)
+        assert sorted(int(x) for x in tally.seen()) == list(range(len(results)))
 
 
 def test_notebook_for_batch_systems_shows_what_is_stored_in_it(slurm: Slurm, tmp_path: Path) -> None:

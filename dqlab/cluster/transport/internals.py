@@ -11,6 +11,7 @@ import asyncio
 import copy
 import inspect
 import logging
+import socket
 import traceback
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
@@ -62,6 +63,7 @@ __all__ = [
     "memory_at_its_kill",
     "memory_limit",
     "opened_bytes",
+    "outlast_pauses",
     "pin",
     "pin_remotely",
     "replace_lost_workers",
@@ -418,6 +420,23 @@ def unpin(scheduler: Scheduler, keys: Collection[str]) -> None:
     if KEEPER in scheduler.clients:
         known = [key for key in keys if key in scheduler.tasks]
         scheduler.client_releases_keys(keys=known, client=KEEPER)
+
+
+def outlast_pauses(worker: Worker) -> None:
+    """Let a worker keep its connection to a scheduler of the same machine that reads nothing for minutes.
+
+    A kernel that is stopped lets reports pile up until its buffer is full; 30 s later the system would end the
+    connection by Dask's order, and the worker itself, which no nanny replaces. A process of this machine that has
+    died ends its connections, so that limit finds nothing here.
+    """
+    comm = worker.batched_stream.comm
+    connection = getattr(getattr(comm, "stream", None), "socket", None)  # one of TCP or TLS has it
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux
+    if connection is None or option is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    with suppress(OSError):  # it has just been closed
+        if connection.getpeername()[0] == connection.getsockname()[0]:
+            connection.setsockopt(socket.IPPROTO_TCP, option, 0)
 
 
 def report(worker: Worker, op: str, **message: float | bytes) -> None:

@@ -23,6 +23,7 @@ from distributed import Client
 
 from dqlab.cluster.transport.errands import opened
 from dqlab.cluster.transport.internals import event_loop, in_event_loop, scheduler_rpc
+from dqlab.cluster.transport.limits import limited
 from dqlab.errors import CallTimeout, DqlabError, DqlabWarning, LabClosed, SchedulerGone, UsageError
 from dqlab.waits import shown
 
@@ -247,7 +248,8 @@ class Link:
     async def scheduler(self, op: str, *, timeout: float = 40.0, **arguments: Any) -> Any:
         """Call one of the registry's handlers on the scheduler; raises what that raised."""
         try:
-            return opened(await asyncio.wait_for(getattr(scheduler_rpc(self.client), op)(**arguments), timeout))
+            async with limited(timeout):
+                return opened(await getattr(scheduler_rpc(self.client), op)(**arguments))
         except TimeoutError:
             raise CallTimeout(name=self.address, call=op, seconds=timeout) from None
         except OSError as error:

@@ -22,6 +22,7 @@ from dqlab.cluster.transport.internals import (
     is_shut,
     scheduler_rpc,
 )
+from dqlab.cluster.transport.limits import limited
 from dqlab.errors import ActorGone, CallTimeout, SchedulerGone, StoreFailed
 from dqlab.log import Fenced, LogClosed, LogFailed
 
@@ -102,7 +103,7 @@ class Ref:
         self._check_open()
         if self._place is None:
             try:
-                async with asyncio.timeout(RPC_TIMEOUT):
+                async with limited(RPC_TIMEOUT):
                     found: dict[str, Any] = await scheduler_rpc(self._owner).dq_resolve(name=self.name)
             except (OSError, TimeoutError) as error:
                 raise SchedulerGone(
@@ -151,7 +152,7 @@ class Ref:
             if place != found:
                 found, since = place, loop.time()
             try:
-                async with asyncio.timeout(timeout):
+                async with limited(timeout):
                     return await self._called(place, function, body() if callable(body) else body)
             except TimeoutError:
                 self._place = None

@@ -28,6 +28,7 @@ from dqlab.cluster.transport.internals import (
     actors_here,
     answer_call,
     is_leaving,
+    outlast_pauses,
     pin_remotely,
     report,
     security_of,
@@ -82,6 +83,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         if on_sigterm(self._terminate) and worker.nanny is not None:
             self._exiting = asyncio.create_task(_exit_when_closed(worker), name="dqlab-exit")
         _spare_the_collector(worker)
+        outlast_pauses(worker)
         worker.handlers["dq_spawn"] = answering(self.spawn)
         worker.handlers["dq_greet"] = self.greet
         worker.handlers["dq_keep"] = answering(keep)

@@ -23,6 +23,7 @@ from typing import Any
 
 from dqlab.cluster.transport.handle import TRANSIENT, Handle
 from dqlab.cluster.transport.internals import event_loop
+from dqlab.cluster.transport.limits import Limit
 from dqlab.cluster.transport.orders import Open
 from dqlab.cluster.transport.ref import Place, Replaced
 from dqlab.documents import Document
@@ -417,26 +418,27 @@ class Sender:
             ticket.confirm((first or 0) + offset, 1, None if place is None else place.key)
 
     async def _put(self, parcel: list[UnsentFrame]) -> dict[str, Any]:
-        started, shard = time.monotonic(), parcel[0].shard
-        while True:
-            try:
-                place = await self._place(shard)
-                meta, parts = self._encode(parcel)
-                meta["epoch"] = None if place is None else place.epoch
-                there = self.handle.of_actor(shard, None if place is None else place.key)
-                answer, _ = await there.ask(shard, "put", meta, *parts, wait=ROOM_WAIT)
-            except Replaced:  # it is gone, with whatever it took
-                continue
-            except CallTimeout:
-                if self.failure is not None:
-                    raise self.failure from None
-                # A run waits as it does for room: its cluster may come back, and whoever waits for it learns of that.
-                if not self.patient and time.monotonic() - started > CONFIRM_WAIT:
-                    count = sum(len(batch.payloads) for batch in parcel)
-                    raise PutTimeout(queue=self.handle.name, count=count, seconds=CONFIRM_WAIT) from None
-            else:
-                if place == self._places[shard]:  # else what it confirmed is lost already
-                    return answer
+        shard = parcel[0].shard
+        with Limit(CONFIRM_WAIT) as limit:
+            while True:
+                try:
+                    place = await self._place(shard)
+                    meta, parts = self._encode(parcel)
+                    meta["epoch"] = None if place is None else place.epoch
+                    there = self.handle.of_actor(shard, None if place is None else place.key)
+                    answer, _ = await there.ask(shard, "put", meta, *parts, wait=ROOM_WAIT)
+                except Replaced:  # it is gone, with whatever it took
+                    continue
+                except CallTimeout:
+                    if self.failure is not None:
+                        raise self.failure from None
+                    # A run waits as it does for room: its cluster may come back, and what waits for it warns of that.
+                    if not self.patient and limit.over:
+                        count = sum(len(batch.payloads) for batch in parcel)
+                        raise PutTimeout(queue=self.handle.name, count=count, seconds=CONFIRM_WAIT) from None
+                else:
+                    if place == self._places[shard]:  # else what it confirmed is lost already
+                        return answer
 
     async def _place(self, shard: int) -> Place | None:
         """Return where a shard in memory is. A new one has none of what was numbered: that begins again from 0.
