@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import asdict
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -43,6 +44,8 @@ NAMING = 60.0
 """Seconds that another client may take to start a run of the same name."""
 COMPARING = 2.0
 """Seconds that `map` waits for the input to be compared before it returns, when it retries failed documents."""
+AT_ONCE = 0.5
+"""The same when it attaches: a difference that is found in that time is raised by `map` itself."""
 LISTED = 12
 """Runs listed in the error when a name is not found."""
 NAMED = 5
@@ -129,7 +132,7 @@ class RunBook:
                     tell_uncertain(found.name, version)
                 return run
             if found is not None:
-                found.drop()
+                self._as_it_is(found).drop()
             name = name if name is not None else self._fresh_name(version.name)
             run = self._start(pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry, process, stop_if)
             mark(self._link, "submit", pool.name, cell=cell)
@@ -153,7 +156,7 @@ class RunBook:
         pool = next((pool for pool in self._pools() if pool.name == run.queue), None)
         if pool is not None and pool.served:
             self._serve(pool)  # a queue that was opened again has no consumers yet
-        return run
+        return self._as_it_is(run)
 
     @property
     def _ended(self) -> str:
@@ -415,8 +418,19 @@ class RunBook:
         if isinstance(former, Comparison):
             former.supersede(RunExists(run=run.name, difference="documents that were mapped later"))
         run.submitter.start()
-        if retries:
-            run.submitter.join(COMPARING)  # most inputs are compared by then, and the caller sees what was retried
+        # Most inputs are compared by then, and the caller sees what was retried.
+        run.submitter.join(COMPARING if retries else AT_ONCE)
+        error = run.submitter.error
+        if isinstance(error, RunExists):
+            self._as_it_is(run)  # variables of earlier cells hold the run that they mapped
+            raise copy(error)
+        return run
+
+    def _as_it_is(self, run: Run) -> Run:
+        """Return a run without the difference to documents that were mapped under its name, if there is one."""
+        submitter = run.submitter
+        if submitter is not None and isinstance(submitter.error, RunExists):
+            run.submitter = submitter.earlier if isinstance(submitter, Comparison) else None
         return run
 
 

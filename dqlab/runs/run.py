@@ -87,6 +87,8 @@ AT_ONCE = 0.2
 """Seconds between two looks at a run that is done except for its submission."""
 LOOK_EVERY = 0.5
 """Seconds between two checks whether results still come, while none comes."""
+COMPARED = 2.0
+"""Seconds that an order waits for documents that were mapped again to be compared."""
 STALLED_AFTER = 5.0
 """Seconds without any consumer after which waiting fails."""
 ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError, InputChanged, NotSentAgain)
@@ -138,7 +140,9 @@ class Run(HasWidget, StaysHere):
         parts = {"dead": counts.dead, "lost": counts.lost, "cancelled": counts.cancelled, "left": counts.left}
         said = "".join(f", {number:,} {word}" for word, number in parts.items() if number)
         failed = " run.failures() lists what failed." if counts.dead else ""
-        return f"Run {self.name!r} on queue {self.queue!r} is {state.value}: {amount}{said}.{failed}"
+        stands = self.submitter.error if self.submitter is not None else None
+        other = f" {stands}" if isinstance(stands, RunExists) else ""
+        return f"Run {self.name!r} on queue {self.queue!r} is {state.value}: {amount}{said}.{failed}{other}"
 
     def pause(self) -> Self:
         """Stop leasing messages of this run; what runs now finishes, the rest is given back."""
@@ -175,7 +179,13 @@ class Run(HasWidget, StaysHere):
 
         Lost documents stay lost, and cannot be sent again. A slow input is not waited for: elements that it gives
         later are not sent.
+
+        Raises
+        ------
+        RunExists
+            Other documents were mapped under its name, and this variable stands for those: nothing was cancelled.
         """
+        self._raise_other_documents()
         if self.submitter is not None:
             self.submitter.stop(RunCancelled(run=self.name, cancelled=0, total=0, acked=0))
         self._progress()  # raises what became of a dropped run
@@ -231,7 +241,14 @@ class Run(HasWidget, StaysHere):
         return self.handle.link.sync(self.handle.let_go(document=document, run=self.id, give_up=True))
 
     def drop(self) -> None:
-        """Cancel what is left and forget the run, its results and failures; frees their space."""
+        """Cancel what is left and forget the run, its results and failures; frees their space.
+
+        Raises
+        ------
+        RunExists
+            Other documents were mapped under its name, and this variable stands for those: nothing was dropped.
+            ``lab.attach(name).drop()`` drops the run that is there.
+        """
         try:
             self.cancel()
         except RunNotFound:  # perhaps in some shards alone: a client or the cluster died while it was dropped
@@ -299,6 +316,9 @@ class Run(HasWidget, StaysHere):
             `fn` is not a function; `rest` without `fn`; `limit` is below 1; the expression is not one; or the run's
             messages run in processes, and `fn` is a coroutine function.
 
+        RunExists
+            Other documents were mapped under its name, and this variable stands for those: nothing was retried.
+
         Warns
         -----
         DqlabWarning
@@ -349,6 +369,7 @@ class Run(HasWidget, StaysHere):
         *,
         rest: bool,
     ) -> int:
+        self._raise_other_documents()
         chosen = compile_where(where) if where is not None else None
         classes = [] if fingerprint is None else [fingerprint]
         if limit is not None and not (type(limit) is int and limit >= 1):
@@ -665,6 +686,15 @@ class Run(HasWidget, StaysHere):
         error = submitter.error if submitter is not None and not submitter.unsent else None
         if isinstance(error, RunExists) and not self._is_repaired():
             raise error
+
+    def _raise_other_documents(self) -> None:
+        """Raise where an order is meant for documents that this run does not have; waits for them to be compared."""
+        submitter = self.submitter
+        if submitter is None or not submitter.verifies:
+            return
+        submitter.join(COMPARED)
+        if isinstance(submitter.error, RunExists):
+            raise copy(submitter.error)
 
     def _raise_doubt(self) -> None:
         """Raise while the run does not have the requested code: the results would be those of other code."""

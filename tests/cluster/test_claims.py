@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,6 +99,12 @@ class Interrupted:
         asyncio.run(work)
         if len(self.asked) == 1:
             raise KeyboardInterrupt
+
+    def start(self, work: Coroutine[Any, Any, None]) -> Future[None]:
+        asyncio.run(work)
+        done = Future[None]()
+        done.set_result(None)
+        return done
 
 
 def test_a_claim_whose_answer_was_not_waited_for_is_taken_back() -> None:

@@ -64,6 +64,7 @@ def goes_on() -> Iterator[threading.Event]:
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dqlab.runs.book.COMPARING", 0.0)
+    monkeypatch.setattr("dqlab.runs.book.AT_ONCE", 0.0)
 
 
 @pytest.mark.parametrize("on_existing", ["attach", "retry-failed"])
@@ -93,15 +94,19 @@ def test_run_attaches_to_the_same_documents_alone(
     elif retries:
         dead_there(first)  # what dies later is not meant
 
-    again = queue.map(mended, iter(OTHERS[other]), name=name, on_existing=on_existing)
-    assert again.id == first.id
+    again = None
+    try:
+        again = queue.map(mended, iter(OTHERS[other]), name=name, on_existing=on_existing)
+        assert again.id == first.id
+    except RunExists:  # compared before `map` looked
+        assert other != "equal"
     goes_on.set()
 
     if other == "equal":
         assert list(again.results(timeout=30)) == list("abcd")
         assert sorted(tally.seen()) == sorted("abcdb" if retries else "abcd")
         return
-    for ask in (again.wait, again.results, lambda timeout: list(again.as_completed(timeout=timeout))):
+    for ask in () if again is None else (again.wait, again.results, lambda timeout: list(again.as_completed(timeout))):
         with pytest.raises(RunExists, match="documents"):
             ask(timeout=30)
     same_again = queue.map(mended, WAS, name=name, on_existing=on_existing).wait(timeout=30)
@@ -202,3 +207,36 @@ def test_cancelling_ends_both_the_submission_and_the_comparison(queue: dq.QueueP
     assert submitter.finished.is_set()
     assert run.submitter is not None
     assert run.submitter.join(30)
+
+
+def test_map_over_other_documents_raises_and_leaves_variables_of_earlier_cells_alone(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tried on five under the same name, the variable was the old run: dropping it dropped the old results."""
+    monkeypatch.setattr("dqlab.runs.book.AT_ONCE", 20.0)
+    full = queue.map(same, range(1000), name=f"run-{queue.name}").wait(timeout=30)
+
+    with pytest.raises(RunExists, match="1,000 documents, these are 5"):
+        queue.map(same, range(5), name=full.name)
+
+    assert list(full.results(timeout=30)) == list(range(1000))
+
+
+@pytest.mark.parametrize("act", ["cancel", "drop", "retry"])
+def test_order_to_a_run_that_has_other_documents_is_refused(
+    lab: dq.Lab, queue: dq.QueuePool, act: str, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`map` has returned when a long input turns out to differ: the order is meant for documents that are not here."""
+    monkeypatch.setattr("dqlab.runs.run.COMPARED", 20.0)
+    full = queue.map(same, range(1000), name=f"run-{queue.name}").wait(timeout=30)
+    test = queue.map(same, held(range(999), goes_on), name=full.name)
+    goes_on.set()
+
+    with pytest.raises(RunExists, match="1,000 documents, these are 999"):
+        getattr(test, act)()
+
+    assert "these are 999" in str(test)
+    kept = lab.attach(full.name)
+    assert list(kept.results(timeout=30)) == list(range(1000))
+    kept.drop()
+    assert full.name not in [run.name for run in lab.runs]
