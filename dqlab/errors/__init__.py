@@ -274,7 +274,8 @@ class PutTimeout(PutError):
 
     text = (
         "queue {queue!r} did not confirm a put of {count:message} within {seconds:g} s. {count:It|They} may be "
-        "queued. Call flush() again: a frame that arrives twice is counted once."
+        "queued, and {count:is|are} not sent again. lab.doctor() shows why it does not answer. When it does, put "
+        "{count:it|them} again: {count:it runs|they run} twice if {count:it was|they were} queued."
     )
 
 
