@@ -36,7 +36,7 @@ from dqlab.runs.session import Durability, Session, stored_in
 from dqlab.runs.staying import StaysHere
 from dqlab.runs.timeline import Timeline
 from dqlab.runs.widget import HasWidget
-from dqlab.stats import History, RunList, RunStats, Snapshot
+from dqlab.stats import Counts, History, RunList, RunStats, Snapshot
 from dqlab.store.compaction import Compacted
 from dqlab.user_frames import level_of_user
 
@@ -51,6 +51,8 @@ ANSWER = 40.0
 """Seconds in which the scheduler answers, once it has an answer."""
 PANELS = ("dq", "depth", "throughput", "failures", "unacked", "runs", "storage")
 """Pages of the dashboard that dqlab adds."""
+LAST_REPORT = 0.5
+"""Seconds that statistics wait for the last report of a run that has ended; workers report every 250 ms."""
 LOOK_TIMEOUT = 2.0
 """Seconds to wait for an answer when only the state of a lab is read."""
 
@@ -598,8 +600,13 @@ class Lab(HasWidget, StaysHere):
             Seconds to wait for an answer.
         """
         self._check_open()
-        link = self.session.link
+        link, deadline = self.session.link, time.monotonic() + LAST_REPORT
         snapshot = Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot"), timeout=timeout))
+        # What has just ended here is shown as ended: its last report may still be on its way.
+        while _reports_missing(snapshot, link.settled) and time.monotonic() < deadline:
+            later = link.scheduler("dq_snapshot", since=snapshot.seq, wait=LAST_REPORT)
+            snapshot = Snapshot.from_dict(link.sync(later, timeout=timeout))
+        link.settled.clear()
         self.seen = replace(snapshot, lab=self.name, store="" if self.store is None else str(self.store))
         return self.seen
 
@@ -644,3 +651,11 @@ class Lab(HasWidget, StaysHere):
 def crew(lab: Lab, workers: int) -> str:
     """Return how many of a lab's workers run consumers, in words; the others hold its queues."""
     return many(workers - lab._reserved, "consumer process" if lab.embedded else "worker")
+
+
+def _reports_missing(snapshot: Snapshot, settled: dict[tuple[str, str], Counts]) -> bool:
+    """Return whether a run that has ended is in statistics as it was before."""
+    if snapshot.runs_total > len(snapshot.runs):  # not all are in it
+        return False
+    known = {(run.queue, run.name): run.counts for run in snapshot.runs}
+    return any(known.get(run) != counts for run, counts in list(settled.items()))

@@ -256,6 +256,7 @@ class Run(HasWidget, StaysHere):
             if self.id not in [id for id, _ in there["runs"]]:
                 raise
         self.handle.link.sync(self.handle.order(Drop(self.id)))
+        self.handle.link.settled.pop((self.queue, self.name), None)
         self.on_drop(self)
 
     def scale(self, n: int | Literal["auto"]) -> None:
@@ -601,6 +602,7 @@ class Run(HasWidget, StaysHere):
             # Wait for lost documents that are being sent again: their sender knows why it failed.
             if over or (progress.given_up and not progress.counts.lost) or self._never_ends(progress):
                 judge(progress)
+                self.handle.link.settled[self.queue, self.name] = progress.counts
                 return progress
             if progress.done and self.submitter is not None:
                 self.submitter.finished.wait(deadline.within(AT_ONCE))

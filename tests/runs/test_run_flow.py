@@ -295,3 +295,12 @@ def test_results_come_as_they_are_completed_although_a_shard_was_away(
 
     assert sorted(value for _, value in run.as_completed(timeout=20)) == list(range(10))
     assert not away
+
+
+def test_run_that_has_ended_is_ended_in_the_labs_statistics(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """The next line, as in Run All, showed no run, or one that is submitting with nothing done."""
+    for n in range(5):
+        run = queue.map(abs, range(20 + n)).wait(timeout=30)
+        [seen] = [each for each in lab.stats().runs if each.name == run.name]
+        assert (seen.state.value, seen.counts.acked) == ("done", 20 + n)
+        run.drop()

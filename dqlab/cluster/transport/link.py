@@ -25,6 +25,7 @@ from dqlab.cluster.transport.errands import opened
 from dqlab.cluster.transport.internals import event_loop, in_event_loop, scheduler_rpc
 from dqlab.cluster.transport.limits import limited
 from dqlab.errors import CallTimeout, DqlabError, DqlabWarning, LabClosed, SchedulerGone, UsageError
+from dqlab.stats.counts import Counts
 from dqlab.waits import shown
 
 __all__ = ["Link"]
@@ -54,6 +55,8 @@ class Link:
         The cluster ends with the lab.
     store : str
         Directory that keeps what is reached over it, "" for what is in memory.
+    settled : dict
+        Counts of runs that this process saw end, by queue and name, until statistics have them too.
     """
 
     def __init__(self, client: Client) -> None:
@@ -67,6 +70,7 @@ class Link:
         self.direct = True
         self.lab, self.embedded = self.address, False
         self.store = ""
+        self.settled: dict[tuple[str, str], Counts] = {}
         self._what, self._found_by = "this lab", ""
         self._lost_since: float | None = None
         self._left = threading.Event()
