@@ -269,7 +269,7 @@ def drop(line: Line, options: Namespace) -> None:
     if not options.yes:
         line.say(f"{run.name}: {held} would be deleted, for good{left}. To do it: add -y")
         return
-    run.drop()
+    line.lab.attach(run.name).drop()  # named, with what it has: no other documents are meant
     kept = line.lab.session.pools.get(run.queue)
     durable = kept is not None and kept.durability is Durability.DURABLE
     space = f". Its disk space comes back with: %dq compact {run.queue}" if durable else ""

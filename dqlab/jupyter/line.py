@@ -154,7 +154,7 @@ class Line:
         if word is None:
             return self.desk.last_run(self.lab)
         held = self.names.get(word)
-        return held if isinstance(held, Run) else self.desk.undecided(self.lab.attach(word))
+        return held if isinstance(held, Run) else self.desk.undecided(self.lab.session.runs.named(word))
 
     def run_or_queue(self, word: str | None) -> Run | QueuePool:
         """Return the run that a word names, else the open queue of that name.

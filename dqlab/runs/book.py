@@ -139,7 +139,21 @@ class RunBook:
             return run
 
     def attach(self, name: str) -> Run:
-        """Return the run of that name.
+        """Return the run of that name as it is, whatever was mapped under its name since.
+
+        Raises
+        ------
+        RunNotFound
+            There is none; the error lists the existing ones.
+        """
+        run = self.named(name)
+        if run.submitter is None or not isinstance(run.submitter.error, RunExists):
+            return run
+        earlier = run.submitter.earlier if isinstance(run.submitter, Comparison) else None
+        return Run(run.name, run.id, run.handle, earlier, on_drop=run.on_drop)
+
+    def named(self, name: str) -> Run:
+        """Return the run of that name, with what was mapped under its name since.
 
         Raises
         ------
@@ -156,7 +170,7 @@ class RunBook:
         pool = next((pool for pool in self._pools() if pool.name == run.queue), None)
         if pool is not None and pool.served:
             self._serve(pool)  # a queue that was opened again has no consumers yet
-        return self._as_it_is(run)
+        return run
 
     @property
     def _ended(self) -> str:
@@ -257,7 +271,8 @@ class RunBook:
                 continue
 
     def _dropped(self, run: Run) -> None:
-        if self._runs.get(run.name) is run:
+        known = self._runs.get(run.name)
+        if known is not None and known.id == run.id:
             del self._runs[run.name]
 
     def _fresh_name(self, function: str) -> str:

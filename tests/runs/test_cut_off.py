@@ -113,10 +113,9 @@ def cut(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> Iterator[dq.Run
 
 def test_other_documents_do_not_complete_a_run_that_was_cut_off(queue: dq.QueuePool, cut: dq.Run) -> None:
     """How far it got was recorded, with a hash of the documents, while it was submitted."""
-    again = queue.map(double, range(1, 5001), name=cut.name)
     with pytest.raises(RunExists, match="other documents"):
-        again.wait(timeout=30)
-    assert sum(again.counts.values()) == 4000
+        queue.map(double, range(1, 5001), name=cut.name).wait(timeout=30)
+    assert sum(cut.counts.values()) == 4000
 
 
 def test_documents_behind_a_silent_input_are_compared_too(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,9 +133,8 @@ def test_documents_behind_a_silent_input_are_compared_too(queue: dq.QueuePool, m
     run.handle.link.sync(run.handle.ask_all("cut_off", {"alive": []}))
     run.submitter = None
 
-    again = queue.map(double, range(10**6, 10**6 + 2000), name=run.name)
     with pytest.raises(RunExists, match="other documents"):
-        again.results(timeout=30)
+        queue.map(double, range(10**6, 10**6 + 2000), name=run.name).results(timeout=30)
     until.set()
     submitter.join(30)
 
@@ -163,9 +161,8 @@ def test_record_that_did_not_arrive_is_sent_again(queue: dq.QueuePool, monkeypat
 
 
 def test_fewer_documents_than_there_are_do_not_complete_it_either(queue: dq.QueuePool, cut: dq.Run) -> None:
-    again = queue.map(double, range(3999), name=cut.name)
     with pytest.raises(RunExists, match="4,000 documents, these are 3,999"):
-        again.wait(timeout=30)
+        queue.map(double, range(3999), name=cut.name).wait(timeout=30)
 
 
 def test_runs_of_other_clients_are_left_alone(queue: dq.QueuePool) -> None:

@@ -190,16 +190,12 @@ def test_the_same_code_without_its_source_is_refused_with_the_reason(
 
 
 @pytest.mark.parametrize("other", [[0, 1, 2, 3, 5], [0, 1, 2], list(range(9))], ids=["changed", "fewer", "more"])
-def test_other_documents_under_the_same_name_are_refused_when_waited_for(
-    queue: dq.QueuePool, name: str, other: list[int]
-) -> None:
-    """The input is compared while it is iterated, so the refusal comes from `wait`."""
+def test_other_documents_under_the_same_name_are_refused(queue: dq.QueuePool, name: str, other: list[int]) -> None:
+    """By `map`, or where comparing them takes longer by `results`."""
     queue.map(same, range(5), name=name).wait(timeout=20)
 
-    again = queue.map(same, other, name=name)
-
     with pytest.raises(RunExists, match="documents"):
-        again.results(timeout=20)
+        queue.map(same, other, name=name).results(timeout=20)
 
 
 def test_changed_document_of_the_same_key_is_another_document(queue: dq.QueuePool, name: str, tmp_path: Path) -> None:
@@ -210,10 +206,8 @@ def test_changed_document_of_the_same_key_is_another_document(queue: dq.QueuePoo
 
     queue.map(key, [dq.Document("a.txt", "v1", str(tmp_path / "a.txt"))], name=name).wait(timeout=20)
 
-    again = queue.map(key, [dq.Document("a.txt", "v2", str(tmp_path / "a.txt"))], name=name)
-
     with pytest.raises(RunExists):
-        again.wait(timeout=20)
+        queue.map(key, [dq.Document("a.txt", "v2", str(tmp_path / "a.txt"))], name=name).wait(timeout=20)
 
 
 def test_document_without_a_version_at_another_place_is_another_document(
