@@ -25,7 +25,8 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
     │                                    StorageUnset
-    └── UsageError ── BadName · BadOption · UnknownOption · RunsInFlight · QueueNotFound · QueueInUse · QueueClosed
+    └── UsageError ── BadName · BadOption · UnknownOption · WrongArguments · RunsInFlight
+                    QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
                     DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
                     ExtraMissing · NoBatchSystem · ClusterClosed · StorageRefused
@@ -136,6 +137,7 @@ __all__ = [
     "WaitTimeout",
     "WidgetNotBuilt",
     "WorkersGone",
+    "WrongArguments",
     "WrongKind",
     "in_words",
 ]
@@ -474,6 +476,12 @@ class UnknownOption(UsageError, TypeError):
     """A keyword that the function does not have; a TypeError as well, as for any function."""
 
     text = "{function}() has no option {option!r}. {hint} Nothing was done."
+
+
+class WrongArguments(UsageError, TypeError):
+    """An argument is missing, or there are too many; a TypeError as well, as for any function."""
+
+    text = "{function}(): {reason}. It is called as {usage}. Nothing was done."
 
 
 class RunsInFlight(UsageError):
