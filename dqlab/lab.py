@@ -36,8 +36,9 @@ from dqlab.runs.session import Durability, Session, stored_in
 from dqlab.runs.staying import StaysHere
 from dqlab.runs.timeline import Timeline
 from dqlab.runs.widget import HasWidget
-from dqlab.stats import History, RunList, RunStats, Snapshot
+from dqlab.stats import History, RunList, RunState, RunStats, Snapshot
 from dqlab.store.compaction import Compacted
+from dqlab.texts import as_word
 from dqlab.user_frames import level_of_user
 
 if TYPE_CHECKING:
@@ -501,16 +502,22 @@ class Lab(HasWidget, StaysHere):
                 left = run.left(timeout=max(0.05, until - time.monotonic()))
                 if left:
                     what = f"{left} of run {run.name!r} were not done when the cluster ended"
-                    said.append(f"{what}; {self._way_back(run)}")
+                    said.append(f"{what}; {self._way_back(run, _to_go_on(run, until))}")
         more = f" So it is with {len(said) - 1} more of its runs." if len(said) > 1 else ""
         return said[0] + more if said else ""
 
-    def _way_back(self, run: Run) -> str:
+    def _way_back(self, run: Run, steps: str) -> str:
+        """Return what to do about a run that was not done; `steps` make one go on that was paused."""
         pool = self.session.pools.get(run.queue)
         if pool is None or pool.durability is not Durability.DURABLE:
+            if steps:
+                return f"the run was paused, and waiting would not have ended. Before you close, {steps}."
             return "call run.wait() first."
         store = str(stored_in(pool.options) or self.store)
-        return f"they go on when you connect to the store again: dq.connect(store={store!r}).attach({run.name!r})."
+        there = f"dq.connect(store={store!r}).attach({run.name!r})"
+        if steps:
+            return f"the run was paused, and is kept in the store: run = {there}; then {steps}."
+        return f"they go on when you connect to the store again: {there}."
 
     def _withdraw(self) -> None:
         """Have Jupyter servers list the cluster no longer."""
@@ -639,6 +646,20 @@ class Lab(HasWidget, StaysHere):
     def _check_open(self) -> None:
         if self.closed:
             raise self.session.link.closed_error()
+
+
+def _to_go_on(run: Run, until: float) -> str:
+    """Return how to make a run go on that is paused, or to give it up; "" for one that goes on by itself."""
+    stats = run.stats(timeout=max(0.05, until - time.monotonic()))
+    give_up = "or give it up with run.cancel()"
+    if stats.fails_throughout:
+        retry = f"run.retry(fn=..., rest=True), in a notebook %dq retry {as_word(run.name)} --rest"
+        return f"fix its function and call {retry}, {give_up}"
+    if stats.state is RunState.STOPPED:
+        return f"drop runs whose results were read, then call run.resume(), {give_up}"
+    if stats.state is RunState.PAUSED:
+        return f"call run.resume(), in a notebook %dq resume {as_word(run.name)}, {give_up}"
+    return ""
 
 
 def crew(lab: Lab, workers: int) -> str:
