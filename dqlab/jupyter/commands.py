@@ -84,7 +84,7 @@ def submit(line: Line, options: Namespace) -> Run:
     if options.out is not None and options.out == options.function.partition(".")[0]:
         raise UsageError(
             reason=f"-o {options.out} would replace the function {options.function} by its run, and no line could "
-            f"retry with it. Nothing was submitted. Store the run under another name: -o {options.out}_run"
+            f"retry with it. Store the run under another name: -o {options.out}_run. Nothing was submitted."
         )
     documents = line.evaluate(options.over, "--over")
     retry = Retry(options.retries) if options.retries is not None else None

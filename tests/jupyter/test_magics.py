@@ -181,6 +181,32 @@ def test_cell_without_function_is_not_run(connected: Any) -> None:
     assert "x" not in connected.shell.user_ns
 
 
+@pytest.mark.parametrize(
+    ("line", "run"),
+    [
+        ("--over nowhere", True),
+        ("--over 5", True),
+        ("--over [1] --name a/b", True),
+        ("--over [1] --timeout soon", True),
+        ("--over [1] -o defined_here", True),
+        ("--over [1] --retires 3", False),
+        ("--over [1] --executor fibre", False),
+        ("defined_here --over [1]", False),
+    ],
+)
+def test_refused_submission_says_whether_its_cell_was_run(connected: Any, lab: dq.Lab, line: str, run: bool) -> None:
+    """Its definitions were there, and "Nothing was done" was what it said."""
+    before = len(lab.runs)
+
+    said = str(connected.fails(f"%%dq submit {line}\ndef defined_here(x): return x"))
+
+    assert said.endswith(" The cell was run; nothing was submitted." if run else " The cell was not run.")
+    assert ("defined_here" in connected.shell.user_ns) is run
+    assert "Nothing was done" not in said
+    assert said.lower().count("nothing was submitted") == run
+    assert len(lab.runs) == before
+
+
 def test_cell_that_is_not_python_shows_where(connected: Any, capsys: Any) -> None:
     """The syntax error is Python's own, with its caret."""
     error = connected.fails("%%dq submit --over range(3)\ndef f(x: return x")
