@@ -109,7 +109,8 @@ def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iter
         yield f"{function} is defined as in this cell now. Choose:"
     retry = f"%dq retry {run.name} --fn {function}"
     if counts.dead:
-        yield f"    {retry}    # its {many(counts.dead, 'failed document')} with this code"
+        keeps = "; the rest keeps its own" if counts.left else ""
+        yield f"    {retry}    # its {many(counts.dead, 'failed document')} with this code{keeps}"
     if counts.left:
         rest = f"the {many(counts.left, 'document')} that wait or run"
         yield f"    {retry} --rest    # {f'and {rest}' if counts.dead else f'{rest}, with this code'}"
