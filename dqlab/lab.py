@@ -29,7 +29,7 @@ from dqlab.log import OwnerStillAlive
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
 from dqlab.rules.retry import Retry
-from dqlab.runs.keywords import checks_keywords, documented_as
+from dqlab.runs.keywords import SuggestsAttributes, call_of, checks_keywords, documented_as
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, stored_in
@@ -84,7 +84,7 @@ class QueueHeld(OwnerStillAlive):
     text = "queue {queue!r} was not opened: {who}. Nothing was touched."
 
 
-class Lab(HasWidget, StaysHere):
+class Lab(HasWidget, StaysHere, SuggestsAttributes):
     """A connection to one cluster: its queues, its runs. Made by `connect`.
 
     Attributes
@@ -176,6 +176,11 @@ class Lab(HasWidget, StaysHere):
             return "no worker is left; dq.connect() starts new ones" if self.embedded else "no worker has come yet"
         steps = "next: lab.map(function, documents), or %%dq submit --over documents"
         return f"{crew(self, workers)}, dashboard {self.dashboard}; {steps}"
+
+    def _elsewhere(self, name: str) -> str:
+        if call := call_of(QueuePool, name):
+            return f"A queue has it: lab.queue().{call}"
+        return f"A run has it: run = lab.map(fn, documents); run.{call}" if (call := call_of(Run, name)) else ""
 
     def __enter__(self) -> Lab:
         return self

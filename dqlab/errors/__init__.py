@@ -25,7 +25,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
     │                                    StorageUnset
-    └── UsageError ── BadName · BadOption · UnknownOption · WrongArguments · RunsInFlight
+    └── UsageError ── BadName · BadOption · UnknownOption · WrongArguments · NoAttribute · RunsInFlight
                     QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
                     DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
@@ -89,6 +89,7 @@ __all__ = [
     "MessageTooLarge",
     "MessagesLost",
     "NoAnswer",
+    "NoAttribute",
     "NoBatchSystem",
     "NoFiles",
     "NoPages",
@@ -482,6 +483,12 @@ class WrongArguments(UsageError, TypeError):
     """An argument is missing, or there are too many; a TypeError as well, as for any function."""
 
     text = "{function}(): {reason}. It is called as {usage}. Nothing was done."
+
+
+class NoAttribute(UsageError, AttributeError):
+    """A name that an object, or the module, does not have; an AttributeError as well, as for any object."""
+
+    text = "{what} has no {attribute!r}. {hint}"
 
 
 class RunsInFlight(UsageError):

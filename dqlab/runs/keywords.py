@@ -7,11 +7,11 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from functools import wraps
 from reprlib import repr as brief
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from dqlab.errors import UnknownOption, WrongArguments
+from dqlab.errors import NoAttribute, UnknownOption, WrongArguments
 
-__all__ = ["checks_keywords", "documented_as"]
+__all__ = ["SuggestsAttributes", "call_of", "checks_keywords", "documented_as"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,6 +66,32 @@ def checks_keywords(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
+def call_of(kind: type, name: str) -> str:
+    """Return an attribute of a class as it is written behind its object: ``submit(...)``; "" if it has none."""
+    found = getattr(kind, name, None)
+    return "" if found is None else f"{name}(...)" if callable(found) else name
+
+
+class SuggestsAttributes:
+    """Answers a public name that is not there with the one that was meant; IPython does not show Python's guess."""
+
+    if not TYPE_CHECKING:  # else every name would pass the type checker
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self)
+            if hasattr(kind, name):
+                return object.__getattribute__(self, name)  # a property raised: once more, for its own error
+            if name.startswith("_"):
+                raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
+            near = get_close_matches(name, [known for known in dir(kind) if not known.startswith("_")], n=1)
+            hint = self._elsewhere(name) or (f"Did you mean {near[0]}?" if near else "dir(...) lists what it has.")
+            raise NoAttribute(what=kind.__name__, attribute=name, hint=hint)
+
+    def _elsewhere(self, name: str) -> str:
+        """Return where an attribute is that is looked for here; "" where that is not known."""
+        return ""
+
+
 def _hint(called: str, name: str, value: Any, known: list[str]) -> str:
     if name in _OF_A_QUEUE and called.endswith(".map"):
         made = f"lab.queue(NAME, {name}={brief(value)}).map(fn, documents)"
@@ -83,5 +109,5 @@ def _usage(called: str, signature: inspect.Signature) -> str:
         for parameter in signature.parameters.values()
         if parameter.name != "self" and parameter.kind is not parameter.KEYWORD_ONLY
     ]
-    more = ["..."] if len(needed) < len(signature.parameters) else []
+    more = ["..."] if len(needed) < len(signature.parameters.keys() - {"self"}) else []
     return f"{called}({', '.join([*needed, *more])})"
