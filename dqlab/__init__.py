@@ -9,6 +9,7 @@ run.results()
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if sys.platform == "win32":
@@ -84,6 +85,9 @@ _HOMES = {
 }
 """Module of each public name: imported on first access, so that `dqlab fsck` needs no Dask."""
 
+_OF_A_LAB = ("all_runs", "attach", "close", "doctor", "gc", "history", "map", "panel", "queue", "stats")
+"""Methods of a lab that are looked for here; a constant, since importing `Lab` imports Dask."""
+
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
@@ -93,9 +97,23 @@ def __getattr__(name: str) -> Any:
     elif name == "__version__":
         found = _version()
     else:
-        raise AttributeError(f"module 'dqlab' has no attribute {name!r}")
+        if name.startswith("_") or find_spec(f"dqlab.{name}") is not None:  # `from dqlab import config` asks here first
+            raise AttributeError(f"module 'dqlab' has no attribute {name!r}")
+        from dqlab.errors import NoAttribute
+
+        raise NoAttribute(what="dqlab", attribute=name, hint=_meant(name))
     globals()[name] = found
     return found
+
+
+def _meant(name: str) -> str:
+    """Return what to write in place of a name that is not here."""
+    if name in _OF_A_LAB:
+        return f"Connect first: lab = dq.connect(); lab.{name}(...)"
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, __dir__(), n=1)
+    return f"Did you mean {near[0]}?" if near else "dir(dqlab) lists what it has."
 
 
 def _version() -> str:

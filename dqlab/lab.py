@@ -29,15 +29,16 @@ from dqlab.log import OwnerStillAlive
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
 from dqlab.rules.retry import Retry
-from dqlab.runs.keywords import checks_keywords, documented_as
+from dqlab.runs.keywords import SuggestsAttributes, call_of, checks_keywords, documented_as
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, stored_in
 from dqlab.runs.staying import StaysHere
 from dqlab.runs.timeline import Timeline
 from dqlab.runs.widget import HasWidget
-from dqlab.stats import Counts, History, RunList, RunStats, Snapshot
+from dqlab.stats import Counts, History, RunList, RunState, RunStats, Snapshot
 from dqlab.store.compaction import Compacted
+from dqlab.texts import as_word
 from dqlab.user_frames import level_of_user
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class QueueHeld(OwnerStillAlive):
     text = "queue {queue!r} was not opened: {who}. Nothing was touched."
 
 
-class Lab(HasWidget, StaysHere):
+class Lab(HasWidget, StaysHere, SuggestsAttributes):
     """A connection to one cluster: its queues, its runs. Made by `connect`.
 
     Attributes
@@ -177,6 +178,11 @@ class Lab(HasWidget, StaysHere):
             return "no worker is left; dq.connect() starts new ones" if self.embedded else "no worker has come yet"
         steps = "next: lab.map(function, documents), or %%dq submit --over documents"
         return f"{crew(self, workers)}, dashboard {self.dashboard}; {steps}"
+
+    def _elsewhere(self, name: str) -> str:
+        if call := call_of(QueuePool, name):
+            return f"A queue has it: lab.queue().{call}"
+        return f"A run has it: run = lab.map(fn, documents); run.{call}" if (call := call_of(Run, name)) else ""
 
     def __enter__(self) -> Lab:
         return self
@@ -503,16 +509,22 @@ class Lab(HasWidget, StaysHere):
                 left = run.left(timeout=max(0.05, until - time.monotonic()))
                 if left:
                     what = f"{left} of run {run.name!r} were not done when the cluster ended"
-                    said.append(f"{what}; {self._way_back(run)}")
+                    said.append(f"{what}; {self._way_back(run, _to_go_on(run, until))}")
         more = f" So it is with {len(said) - 1} more of its runs." if len(said) > 1 else ""
         return said[0] + more if said else ""
 
-    def _way_back(self, run: Run) -> str:
+    def _way_back(self, run: Run, steps: str) -> str:
+        """Return what to do about a run that was not done; `steps` make one go on that was paused."""
         pool = self.session.pools.get(run.queue)
         if pool is None or pool.durability is not Durability.DURABLE:
+            if steps:
+                return f"the run was paused, and waiting would not have ended. Before you close, {steps}."
             return "call run.wait() first."
         store = str(stored_in(pool.options) or self.store)
-        return f"they go on when you connect to the store again: dq.connect(store={store!r}).attach({run.name!r})."
+        there = f"dq.connect(store={store!r}).attach({run.name!r})"
+        if steps:
+            return f"the run was paused, and is kept in the store: run = {there}; then {steps}."
+        return f"they go on when you connect to the store again: {there}."
 
     def _withdraw(self) -> None:
         """Have Jupyter servers list the cluster no longer."""
@@ -646,6 +658,20 @@ class Lab(HasWidget, StaysHere):
     def _check_open(self) -> None:
         if self.closed:
             raise self.session.link.closed_error()
+
+
+def _to_go_on(run: Run, until: float) -> str:
+    """Return how to make a run go on that is paused, or to give it up; "" for one that goes on by itself."""
+    stats = run.stats(timeout=max(0.05, until - time.monotonic()))
+    give_up = "or give it up with run.cancel()"
+    if stats.fails_throughout:
+        retry = f"run.retry(fn=..., rest=True), in a notebook %dq retry {as_word(run.name)} --rest"
+        return f"fix its function and call {retry}, {give_up}"
+    if stats.state is RunState.STOPPED:
+        return f"drop runs whose results were read, then call run.resume(), {give_up}"
+    if stats.state is RunState.PAUSED:
+        return f"call run.resume(), in a notebook %dq resume {as_word(run.name)}, {give_up}"
+    return ""
 
 
 def crew(lab: Lab, workers: int) -> str:

@@ -259,10 +259,12 @@ def test_the_example_of_crashes_runs(lab: dq.Lab, queue_name: str) -> None:
 
 
 @pytest.mark.cluster
-def test_the_examples_of_queues_on_disk_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_queues_on_disk_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """In two processes' places: the second lab finds what the first one has left."""
     monkeypatch.chdir(tmp_path)
-    first, again, _up, close = examples("keep-queues-on-disk.md")
+    first, again, shown, second, _up, close = examples("keep-queues-on-disk.md")
     names: dict[str, Any] = {"count": lambda text: len(text.split()), "docs": ["a b", "c", "d e f"]}
     first.run(names)
     names["run"].wait(timeout=60)
@@ -273,6 +275,12 @@ def test_the_examples_of_queues_on_disk_run(tmp_path: Path, monkeypatch: pytest.
 
     try:
         assert list(names["run"].results(timeout=60)) == [2, 1, 3]
+        capsys.readouterr()
+        shown.run(names)
+        other: dict[str, Any] = {"dq": dq, "address": capsys.readouterr().out.split(" at ")[1].partition(": ")[0]}
+        second.run(other)
+        assert other["lab"].session.link.address == names["lab"].session.link.address
+        assert list(other["lab"].attach("word-count").results(timeout=60)) == [2, 1, 3]
         names["lab"].queue("pages").put([1])
         close.run(names)
         assert [each.name.partition("-")[0] for each in sorted((tmp_path / "runs").iterdir())] == ["default", "pages"]

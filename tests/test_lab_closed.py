@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.errors import DqlabWarning, LabClosed, RunNotFound
+from dqlab.errors import AllFailed, DqlabWarning, LabClosed, RunNotFound
 
 pytestmark = pytest.mark.cluster
 
@@ -195,3 +195,35 @@ def test_closing_while_documents_are_being_submitted_is_no_fault_of_theirs(dq_la
     assert run.submitter is not None
     assert run.submitter.join()
     dq_lab.queue("hasty").close(force=True)
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["transient", "durable"])
+@pytest.mark.parametrize(
+    ("fn", "advice"),
+    [(fail, r"run\.retry\(fn=\.\.\., rest=True\)"), (same, r"run\.resume\(\)")],
+    ids=["it paused itself", "paused by its user"],
+)
+def test_closing_with_a_paused_run_does_not_advise_to_wait_for_it(
+    tmp_path: Path, fn: Callable[[int], int], advice: str, kept: bool
+) -> None:
+    """`run.wait()` would have raised, or never have ended."""
+    lab = dq.connect(n=1, name="halting", store=tmp_path if kept else None)
+    pool = lab.queue("halting")
+    if fn is same:
+        pool.pause()
+    run = pool.map(fn, range(5000), name="halted", retry=dq.Retry(0), stop_if=2)
+    if fn is same:
+        run.pause()
+        pool.resume()
+    else:
+        with pytest.raises(AllFailed):
+            run.wait(timeout=30)
+
+    with pytest.warns(
+        DqlabWarning, match=rf"'halted' were not done.*the run was paused.*{advice}.*run\.cancel"
+    ) as told:
+        lab.close()
+
+    [said] = [str(one.message) for one in told if "'halted' were not done" in str(one.message)]
+    assert "run.wait" not in said
+    assert ("attach('halted')" in said) is kept

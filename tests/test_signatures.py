@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.errors import BadOption, UnknownOption
+from dqlab.errors import BadOption, UnknownOption, WrongArguments
 
 
 def same(x: int) -> int:
@@ -49,7 +49,13 @@ def test_helps_name_their_parameters() -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda lab, pool: pool.map(same, [1], retries=3), r"QueuePool.map\(\).*'retries'.*Did you mean retry=\?"),
+        (lambda lab, pool: pool.map(same, [1], retries=3), r"QueuePool.map\(\).*'retries'.*retry=dq.Retry\(3\)\?"),
+        (lambda lab, pool: pool.map(same, [1], retries="x"), r"QueuePool.map\(\).*'retries'.*Did you mean retry=\?"),
+        (
+            lambda lab, pool: lab.map(same, [1], concurrency=20),
+            r"lab.queue\(NAME, concurrency=20\).map\(fn, documents\)",
+        ),
+        (lambda lab, pool: pool.map(same, [1], maxsize=9), r"lab.queue\(NAME, maxsize=9\).map\(fn, documents\)"),
         (lambda lab, pool: lab.map(same, [1], on_exists="new"), r"Lab.map\(\).*Did you mean on_existing=\?"),
         (lambda lab, pool: lab.queue("q", max_size=1), r"Lab.queue\(\).*Did you mean maxsize=\?"),
         (lambda lab, pool: dq.connect(workers=2), r"connect\(\).*'workers'.*There are: target, n,"),
@@ -64,6 +70,25 @@ def test_misspelt_keyword_names_the_one_that_was_meant(
 ) -> None:
     """It is a TypeError too, as for any function."""
     with pytest.raises(UnknownOption, match=said) as caught:
+        call(lab, queue)
+
+    assert isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda lab, pool: lab.map(same), r"Lab.map\(\): .*'documents'.* Lab.map\(fn, documents, \.\.\.\)"),
+        (lambda lab, pool: pool.map(), r"QueuePool.map\(\): .*'fn'"),
+        (lambda lab, pool: lab.map(same, [1], "name"), r"too many positional arguments"),
+        (lambda lab, pool: dq.QueuePool(), r"QueuePool\(\): .*'client'"),
+    ],
+)
+def test_missing_argument_is_named_in_a_sentence(
+    lab: dq.Lab, queue: dq.QueuePool, call: Callable[..., object], said: str
+) -> None:
+    """It is a TypeError too, and was shown with a frame of dqlab."""
+    with pytest.raises(WrongArguments, match=said) as caught:
         call(lab, queue)
 
     assert isinstance(caught.value, TypeError)

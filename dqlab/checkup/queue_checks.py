@@ -80,12 +80,19 @@ def _failed(facts: Facts, queue: QueueStats) -> Iterator[Finding]:
     if queue.counts.dead:
         worst = max(runs, key=lambda run: run.counts.dead, default=None)
         named = worst.name if worst is not None and worst.counts.dead else ""
+        puts = not named and facts.snapshot is not None and facts.snapshot.runs_total == len(facts.snapshot.runs)
         yield Finding(
             "queues",
             Severity.NOTE,
             f"queue {queue.name} has {many(queue.counts.dead, 'dead letter')}",
-            "See why, and retry them with a function that was mended",
-            f"lab.attach({named!r}).failures()" if named else "run.failures()",
+            "They are of submit or put. See why, and put again what failed"
+            if puts
+            else "See why, and retry them with a function that was mended",
+            f"lab.attach({named!r}).failures()"
+            if named
+            else f"lab.queue({queue.name!r}).dead()"
+            if puts
+            else "lab.all_runs() names their runs",
             {"queue": queue.name, "dead": queue.counts.dead},
             in_shell("failed", named) if named else "",
         )

@@ -25,7 +25,8 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
     │                                    StorageUnset
-    └── UsageError ── BadName · BadOption · UnknownOption · RunsInFlight · QueueNotFound · QueueInUse · QueueClosed
+    └── UsageError ── BadName · BadOption · UnknownOption · WrongArguments · NoAttribute · RunsInFlight
+                    QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
                     DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
                     ExtraMissing · NoBatchSystem · ClusterClosed · StorageRefused
@@ -88,6 +89,7 @@ __all__ = [
     "MessageTooLarge",
     "MessagesLost",
     "NoAnswer",
+    "NoAttribute",
     "NoBatchSystem",
     "NoFiles",
     "NoPages",
@@ -136,6 +138,7 @@ __all__ = [
     "WaitTimeout",
     "WidgetNotBuilt",
     "WorkersGone",
+    "WrongArguments",
     "WrongKind",
     "in_words",
 ]
@@ -475,6 +478,18 @@ class UnknownOption(UsageError, TypeError):
     """A keyword that the function does not have; a TypeError as well, as for any function."""
 
     text = "{function}() has no option {option!r}. {hint} Nothing was done."
+
+
+class WrongArguments(UsageError, TypeError):
+    """An argument is missing, or there are too many; a TypeError as well, as for any function."""
+
+    text = "{function}(): {reason}. It is called as {usage}. Nothing was done."
+
+
+class NoAttribute(UsageError, AttributeError):
+    """A name that an object, or the module, does not have; an AttributeError as well, as for any object."""
+
+    text = "{what} has no {attribute!r}. {hint}"
 
 
 class RunsInFlight(UsageError):

@@ -47,13 +47,18 @@ class Choice:
 
     @property
     def labels(self) -> dict[str, Callable[[], str]]:
-        """Actions by the labels of their buttons; each returns a report."""
+        """Actions by the labels of their buttons; each returns a report.
+
+        No label has a number: it stays as it was drawn, and more documents fail meanwhile.
+        """
         counts = Counts(**self.run.counts)
         found: dict[str, Callable[[], str]] = {}
         if counts.dead:
-            found[f"Retry {many(counts.dead, 'failed document')} with this code"] = self.retry
+            rest = "; the rest keeps its code" if counts.left else " with this code"
+            found[f"Retry failed documents{rest}"] = self.retry
         if counts.left:
-            found["Retry, and give the rest this code" if counts.dead else "Give the rest this code"] = self.rest
+            also = "Retry failed documents, and give the rest this code too"
+            found[also if counts.dead else "Give the rest this code"] = self.rest
         found["Start over"] = self.start_over
         return found
 

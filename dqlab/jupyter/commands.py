@@ -23,6 +23,7 @@ from dqlab.jupyter.sayings import (
     Said,
     choices,
     end,
+    failed_elsewhere,
     in_words_of_a_line,
     is_other_code,
     name_taken,
@@ -83,7 +84,7 @@ def submit(line: Line, options: Namespace) -> Run:
     if options.out is not None and options.out == options.function.partition(".")[0]:
         raise UsageError(
             reason=f"-o {options.out} would replace the function {options.function} by its run, and no line could "
-            f"retry with it. Nothing was submitted. Store the run under another name: -o {options.out}_run"
+            f"retry with it. Store the run under another name: -o {options.out}_run. Nothing was submitted."
         )
     documents = line.evaluate(options.over, "--over")
     retry = Retry(options.retries) if options.retries is not None else None
@@ -193,8 +194,13 @@ def results(line: Line, options: Namespace) -> Results:
 
 
 def failed(line: Line, options: Namespace) -> Failures:
-    """Return the dead documents of a run."""
-    return line.run(options.run).failures()
+    """Return the dead documents of a run; where the last run is meant and has none, name the runs that have some."""
+    run = line.run(options.run)
+    failures = run.failures()
+    if options.run is None and not failures:
+        for sentence in failed_elsewhere(run, line.lab.stats().runs):
+            line.say(sentence)
+    return failures
 
 
 def show(line: Line, options: Namespace) -> DeadLetter:

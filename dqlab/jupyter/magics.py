@@ -7,6 +7,8 @@ may be written) and `commands` (what it does).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +40,23 @@ if TYPE_CHECKING:
 __all__ = ["DQMagics"]
 
 _HELP = ("-h", "--help")
+_NOTHING = (" Nothing was done.", " Nothing was submitted.")
+"""How a wrong line ends, where its cell was run or not."""
+
+
+@contextmanager
+def _said_of_cell(sentence: str) -> Iterator[None]:
+    """Add to a refusal whether the cell was run: its definitions are there then."""
+    try:
+        yield
+    except UsageError as error:
+        if not sentence:
+            raise
+        said = str(error)
+        for ending in _NOTHING:
+            said = said.removesuffix(ending)
+        stop = "" if said.endswith((".", "?")) else "."
+        raise ShownInOneLine(f"{said}{stop} {sentence}") from None
 
 
 @magics_class
@@ -88,15 +107,17 @@ class DQMagics(Magics):
         line = Line(self._shell, self.desk, names, self.queue, self)
         if not words or words[0] in _HELP:
             return line.say(overview())
-        command = find(words[0])
-        if any(word in _HELP for word in words[1:]):
-            return line.say(command.help())
-        options = command.parse(words[1:])
-        if cell is not None:
-            if command.name != "submit" or options.function is not None:
+        with _said_of_cell("The cell was not run." if cell is not None else ""):
+            command = find(words[0])
+            if any(word in _HELP for word in words[1:]):
+                return line.say(command.help())
+            options = command.parse(words[1:])
+            if cell is not None and (command.name != "submit" or options.function is not None):
                 raise UsageError(reason="only %%dq submit takes a cell, and maps the last function of it. Write one %.")
+        if cell is not None:
             options.function, options.defined = define(self._shell, cell), True
-        value = ACTIONS[command.name](line, options)
+        with _said_of_cell("The cell was run; nothing was submitted." if cell is not None else ""):
+            value = ACTIONS[command.name](line, options)
         if getattr(options, "out", None) is None:
             return value
         return line.store(options.out, value)

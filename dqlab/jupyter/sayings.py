@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,11 +22,13 @@ from dqlab.runs.lost import why_empty
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability
 from dqlab.stats import NO_ROOM, Counts, RunState, RunStats
+from dqlab.texts import as_word
 
 __all__ = [
     "Said",
     "choices",
     "end",
+    "failed_elsewhere",
     "in_words_of_a_line",
     "is_other_code",
     "name_taken",
@@ -107,7 +109,8 @@ def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iter
         yield f"{function} is defined as in this cell now. Choose:"
     retry = f"%dq retry {run.name} --fn {function}"
     if counts.dead:
-        yield f"    {retry}    # its {many(counts.dead, 'failed document')} with this code"
+        keeps = "; the rest keeps its own" if counts.left else ""
+        yield f"    {retry}    # its {many(counts.dead, 'failed document')} with this code{keeps}"
     if counts.left:
         rest = f"the {many(counts.left, 'document')} that wait or run"
         yield f"    {retry} --rest    # {f'and {rest}' if counts.dead else f'{rest}, with this code'}"
@@ -196,6 +199,20 @@ def _way_on(stats: RunStats) -> str:
     if stats.fails_throughout:
         return f"mend its function, then %dq retry {name} --rest; %dq cancel {name} gives it up"
     return f"%dq drop runs that were read, then %dq resume {name}; %dq cancel {name} gives it up"
+
+
+def failed_elsewhere(run: Run, others: Iterable[RunStats]) -> Iterator[str]:
+    """Yield that the last run has no dead documents, and the line to type for others that have some, newest first."""
+    found = (one for one in others if one.counts.dead and one.name != run.name)
+    dead = sorted(found, key=lambda one: one.started, reverse=True)
+    if not dead:
+        yield f"{run.name}, the last run, has no dead documents; %dq status shows the others"
+        return
+    yield f"{run.name}, the last run, has no dead documents. Others have some:"
+    for one in dead[:NAMED]:
+        yield f"    %dq failed {as_word(one.name)}    # {many(one.counts.dead, 'dead document')}"
+    if len(dead) > NAMED:
+        yield f"    and {len(dead) - NAMED} more: %dq runs"
 
 
 def end(lab: Lab) -> str:

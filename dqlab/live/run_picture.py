@@ -278,15 +278,18 @@ def log_line(stats: RunStats) -> str:
 
 
 def _again_of(entry: ClassStats, stats: RunStats, focus: Focus) -> Again | None:
-    return None if focus.snapshot is None else _again(stats.code, focus, entry.versions)
+    if focus.snapshot is None:
+        return None
+    return _again(stats.code, focus, entry.versions, waits=stats.counts.waiting > 0)
 
 
-def _again(code: CodeStats, focus: Focus, versions: Sequence[str]) -> Again:
+def _again(code: CodeStats, focus: Focus, versions: Sequence[str], *, waits: bool = False) -> Again:
     if not focus.newer:
         return Again(f"v{code.version}", _EDIT_FIRST)
     name = one_line(code.name, 40)
     ran = one_line(", ".join(versions), 60) or f"v{code.version}"
-    return Again(f"{name} v{code.version + 1}", f"{name} as this notebook has it now; what failed ran {ran}")
+    keeps = "; what waits keeps the code it had" if waits else ""
+    return Again(f"{name} v{code.version + 1}", f"{name} as this notebook has it now; what failed ran {ran}{keeps}")
 
 
 def failure_row(entry: ClassStats, *, at: float, again: Again | None = None) -> FailureRow:

@@ -208,7 +208,9 @@ def failures_table(failures: Any) -> Table:
     failures : Failures
         Of a run, or of plain puts, which have no classes.
     """
-    classes: tuple[ClassStats, ...] = failures.classes if len(failures) else ()
+    if not len(failures):
+        return Table((), (), notes=(f"no dead documents of {one_line(failures.name, 60)}",))
+    classes: tuple[ClassStats, ...] = failures.classes
     return _classes_table(failures, classes) if classes else documents_table(failures)
 
 

@@ -69,13 +69,15 @@ def fail(
     return False
 
 
-def end_lease(lane: Lane, lease: Lease, why: str = "") -> int:
+def end_lease(lane: Lane, lease: Lease, why: str = "", *, died: bool | None = None) -> int:
     """Return the messages a lease still holds to its lane, because it expired or its consumer died.
 
     Parameters
     ----------
     why : str, optional
         Why its consumer died, if that is known.
+    died : bool, optional
+        True: its consumer died. False: it expired. None: neither is known.
 
     Returns
     -------
@@ -86,7 +88,7 @@ def end_lease(lane: Lane, lease: Lease, why: str = "") -> int:
         for batch, a, b in lane.batches.covering(lo, hi):
             if lease.early or lease.alone:
                 for index in range(a, b):
-                    _lose(lane, batch, index, lease, why)
+                    _lose(lane, batch, index, lease, why, died=died)
             else:
                 lane.move(batch, a, b, State.READY, suspect=True)
     return lease.remaining.size
@@ -99,17 +101,25 @@ def give_up(lane: Lane, batch: Batch, index: int, lease: Lease, why: str) -> Non
     lane.move(batch, index, index + 1, State.DEAD)
 
 
-def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, why: str) -> None:
+def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, why: str, *, died: bool | None) -> None:
     """Count a delivery that ended without an answer."""
     record = lane.count_delivery(batch.first + index)
+    if died is not None:
+        record.deaths, record.expiries = record.deaths + died, record.expiries + (not died)
     record.receipt = lease.receipt
     if lease.early:
         record.reason = "lost after early ack"
     elif record.unanswered >= lane.max_deliveries:
-        record.reason = f"its consumer died or its lease ended {_times(record.unanswered)}" + (
-            f"; {brief(why, _REASON)}" if why else ""
-        )
+        record.reason = _without_answer(record) + (f"; {brief(why, _REASON)}" if why else "")
     lane.move(batch, index, index + 1, State.DEAD if record.reason else State.READY, suspect=not record.reason)
+
+
+def _without_answer(record: Trouble) -> str:
+    """Return how deliveries ended that were not answered; which way is not known of those before a restart."""
+    if record.deaths + record.expiries != record.unanswered:
+        return f"its consumer died or its lease ended {_times(record.unanswered)}"
+    ways = (("its consumer died", record.deaths), ("its lease ended", record.expiries))
+    return " and ".join(f"{way} {_times(n)}" for way, n in ways if n)
 
 
 def _death(lane: Lane, record: Trouble, outcome: Outcome, *, early: bool) -> str:

@@ -360,7 +360,7 @@ class Shard:
             Why it died.
         """
         self.tick()
-        released = sum(self.end(lease, why) for lease in self.leases.of_consumer(consumer))
+        released = sum(self.end(lease, why, died=True) for lease in self.leases.of_consumer(consumer))
         self.end_drain()
         return released
 
@@ -547,7 +547,7 @@ class Shard:
         if expired:
             self.journal.admit()
             for lease in expired:
-                self.end(lease)
+                self.end(lease, died=False)
             self.journal.noted()
         self.end_drain()
 
@@ -609,17 +609,19 @@ class Shard:
             raise RunNotFound(run=run.hex(), hint=" It may have been dropped.", known="see lab.all_runs()")
         return lane
 
-    def end(self, lease: Lease, why: str = "") -> int:
+    def end(self, lease: Lease, why: str = "", *, died: bool | None = None) -> int:
         """Close a lease and return its unsettled messages to their lane; return how many they were.
 
         Parameters
         ----------
         why : str, optional
             What its consumer died of.
+        died : bool, optional
+            See `end_lease`.
         """
         self.leases.close(lease)
         self.leases_lost += 1
-        return end_lease(self.lanes[lease.run], lease, why)
+        return end_lease(self.lanes[lease.run], lease, why, died=died)
 
     def end_drain(self) -> None:
         """Pause a draining queue that is empty."""

@@ -74,6 +74,9 @@ class Trouble:
         When a delayed message is ready again, monotonic microseconds.
     filed : int
         Where a dead message is in the lane's `DeadIndex`; 0 = nowhere.
+    deaths, expiries : int
+        Counted deliveries that ended by the death of a consumer, and by the end of a lease, as far as this process has
+        seen them: they are not recorded.
     """
 
     deliveries: int = 0
@@ -84,6 +87,8 @@ class Trouble:
     due: int = 0
     history: tuple[Death, ...] = ()
     filed: int = field(default=0, compare=False, repr=False)
+    deaths: int = field(default=0, compare=False, repr=False)
+    expiries: int = field(default=0, compare=False, repr=False)
 
     @property
     def unanswered(self) -> int:
@@ -94,7 +99,7 @@ class Trouble:
         """Move the counts to the history, before a retry by hand."""
         death = Death(self.reason, self.failure, self.deliveries, self.exceptions)
         self.history = (*self.history, death)[-_HISTORY:]
-        self.deliveries = self.exceptions = 0
+        self.deliveries = self.exceptions = self.deaths = self.expiries = 0
         self.reason, self.failure = "", b""
 
     def letter(self, id: int, ordinal: int) -> DeadLetter:

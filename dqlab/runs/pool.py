@@ -24,7 +24,7 @@ from dqlab.rules.ids import END
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State
 from dqlab.runs.failures import Failures
-from dqlab.runs.keywords import checks_keywords
+from dqlab.runs.keywords import SuggestsAttributes, call_of, checks_keywords
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.puts import PlainPuts, PutResult
 from dqlab.runs.run import Run
@@ -95,7 +95,7 @@ class Unacked:
 OnExisting = Literal["attach", "new", "retry-failed"]
 
 
-class QueuePool(HasWidget, StaysHere):
+class QueuePool(HasWidget, StaysHere, SuggestsAttributes):
     """A named queue over one or more shards. `lab.queue` makes it, or the ancestor's constructor.
 
     ``len(pool)`` is the number of shards and ``pool[i]`` one of them; how many messages wait and run
@@ -196,6 +196,9 @@ class QueuePool(HasWidget, StaysHere):
     def __repr__(self) -> str:
         state = "closed" if self._closed else many(len(self.handle.refs), "shard")
         return f"<QueuePool {self.name!r}: {state}, maxsize {self.options['maxsize']}>"
+
+    def _elsewhere(self, name: str) -> str:
+        return f"A run has it: run = pool.map(fn, documents); run.{call}" if (call := call_of(Run, name)) else ""
 
     def _store_in(self, dirpath: str | os.PathLike[str] | None) -> tuple[Path, str] | None:
         if self.durability is Durability.TRANSIENT:

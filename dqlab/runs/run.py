@@ -55,7 +55,7 @@ from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import Redefined, code_version
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.keywords import checks_keywords
+from dqlab.runs.keywords import SuggestsAttributes, checks_keywords
 from dqlab.runs.lost import CancelledDocument, Lost, LostDocument, repeats, why_empty
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.merged import MergedResults, check_merge
@@ -96,7 +96,7 @@ ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError, InputChanged, No
 
 
 @dataclass(eq=False, repr=False)
-class Run(HasWidget, StaysHere):
+class Run(HasWidget, StaysHere, SuggestsAttributes):
     """One mapping of a function over documents. Made by `map`, found again by `attach`.
 
     Nothing here blocks except `wait`, `results` and iterating `as_completed`.

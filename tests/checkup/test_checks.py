@@ -10,6 +10,7 @@ import pytest
 from dqlab.checkup.alerts import WORDINGS
 from dqlab.checkup.examine import CHECKS, judge
 from dqlab.checkup.facts import Facts, Process, Queue, StoreFacts
+from dqlab.checkup.findings import Finding
 from dqlab.log.ownership import Holder
 from dqlab.stats import ClassStats, Counts, Severity, StopReason, Unacked
 from dqlab.stats.attention import brief
@@ -486,6 +487,22 @@ def test_a_run_that_paused_itself_is_advised_by_its_reason(reason: StopReason, w
     assert why in found.what
     assert told in found.advice
     assert found.command == line
+
+
+def test_dead_letters_of_puts_alone_are_looked_for_in_their_queue() -> None:
+    """It named run.failures(), though the queue had no run."""
+    dead = queue(counts=Counts(dead=2))
+
+    of_puts = finding_of_the_queue(replace(HEALTHY, snapshot=snapshot(dead)))
+    of_a_run = finding_of_the_queue(replace(HEALTHY, snapshot=snapshot(dead, [a_run(counts=Counts(dead=2))])))
+
+    assert of_puts.command == "lab.queue('pages').dead()"
+    assert "run" not in of_puts.advice
+    assert of_a_run.command == "lab.attach('count').failures()"
+
+
+def finding_of_the_queue(facts: Facts) -> Finding:
+    return next(finding for finding in judge(facts).findings if "dead letter" in finding.what)
 
 
 def test_oldest_lease_of_each_queue_is_told() -> None:

@@ -133,7 +133,7 @@ def test_document_that_always_kills_its_worker_is_the_only_one_lost(own_lab: dq.
 
     [letter] = run.failures()
     assert (letter.ordinal, letter.deliveries) == (123, 2)
-    assert letter.reason == "its consumer died or its lease ended 2 times"
+    assert letter.reason == "its consumer died 2 times"
     assert list(run.results(errors="skip")) == [x for x in range(500) if x != 123]
 
 

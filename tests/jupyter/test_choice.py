@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -114,7 +115,7 @@ def test_mended_cell_attaches_when_it_is_run_again(edited: Any, capsys: Any) -> 
 
 
 PRESSES: dict[str, tuple[Callable[[Choice], str], str]] = {
-    "Retry 1 failed document with this code": (Choice.retry, "1 document sent again with this code"),
+    "Retry failed documents with this code": (Choice.retry, "1 document sent again with this code"),
     "Start over": (Choice.start_over, "edited was started over"),
 }
 
@@ -204,6 +205,30 @@ def test_run_in_mid_run_without_failures_is_offered_the_new_code_for_its_rest(
     assert list(choice.labels) == ["Give the rest this code", "Start over"]
     with pytest.raises(RunExists, match="To run the rest with invert too: %dq retry edited --fn invert --rest"):
         connected["run"].results()
+    gate.open()
+
+
+def test_offer_in_mid_run_says_what_becomes_of_the_documents_that_wait(
+    connected: Any, tmp_path: Path, capsys: Any
+) -> None:
+    """The button said "Retry 30 failed documents", sent 44, and 200 went on with the code that fails."""
+    gate = Gate(tmp_path)
+    connected["gate"] = gate
+    over = "range(300)"
+    write(connected, "1 / x if x == 0 else gate.wait()", over=over, more="--stop-if never --on-existing new")
+    gate.until_arrived(1)
+    deadline = time.monotonic() + 20
+    while not connected["run"].counts["dead"]:
+        assert time.monotonic() < deadline
+    capsys.readouterr()
+    write(connected, "'new'", over=over)
+
+    labels = list(Choice(connected["run"], connected["invert"], lambda: connected["run"]).labels)
+    assert labels[:2] == [
+        "Retry failed documents; the rest keeps its code",
+        "Retry failed documents, and give the rest this code too",
+    ]
+    assert "# its 1 failed document with this code; the rest keeps its own" in capsys.readouterr().out
     gate.open()
 
 

@@ -181,6 +181,32 @@ def test_cell_without_function_is_not_run(connected: Any) -> None:
     assert "x" not in connected.shell.user_ns
 
 
+@pytest.mark.parametrize(
+    ("line", "run"),
+    [
+        ("--over nowhere", True),
+        ("--over 5", True),
+        ("--over [1] --name a/b", True),
+        ("--over [1] --timeout soon", True),
+        ("--over [1] -o defined_here", True),
+        ("--over [1] --retires 3", False),
+        ("--over [1] --executor fibre", False),
+        ("defined_here --over [1]", False),
+    ],
+)
+def test_refused_submission_says_whether_its_cell_was_run(connected: Any, lab: dq.Lab, line: str, run: bool) -> None:
+    """Its definitions were there, and "Nothing was done" was what it said."""
+    before = len(lab.runs)
+
+    said = str(connected.fails(f"%%dq submit {line}\ndef defined_here(x): return x"))
+
+    assert said.endswith(" The cell was run; nothing was submitted." if run else " The cell was not run.")
+    assert ("defined_here" in connected.shell.user_ns) is run
+    assert "Nothing was done" not in said
+    assert said.lower().count("nothing was submitted") == run
+    assert len(lab.runs) == before
+
+
 def test_cell_that_is_not_python_shows_where(connected: Any, capsys: Any) -> None:
     """The syntax error is Python's own, with its caret."""
     error = connected.fails("%%dq submit --over range(3)\ndef f(x: return x")
@@ -209,6 +235,30 @@ def test_failed_prints_classes_and_lines_that_can_be_run(failed: Any, capsys: An
     assert any("ZeroDivisionError" in line and "100 %" in line for line in lines)
     show = next(line.strip() for line in lines if "%dq show" in line)
     assert failed.run(show).error == "ZeroDivisionError"
+
+
+def test_failed_without_a_name_says_which_run_it_means_and_which_have_dead_documents(
+    failed: Any, queue_name: str, capsys: Any
+) -> None:
+    """The last run had none, and "no dead documents" read as if no run had any."""
+    failed.run(f"%dq submit abs --over [1] --name fine-{queue_name} --wait;")
+    capsys.readouterr()
+
+    assert len(failed.run("%dq failed")) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"fine-{queue_name}, the last run, has no dead documents. Others have some:"
+    assert lines[1] == f"    %dq failed fails-{queue_name}    # 2 dead documents"
+    assert len(failed.run(lines[1])) == 2
+
+
+def test_failed_with_a_name_speaks_of_that_run_alone(failed: Any, queue_name: str, capsys: Any) -> None:
+    failed.run(f"%dq submit abs --over [1] --name fine-{queue_name} --wait;")
+    capsys.readouterr()
+
+    failed.run(f"%dq failed fine-{queue_name};")
+
+    assert capsys.readouterr().out == ""
 
 
 def test_out_stores_the_value_and_shows_nothing(failed: Any, capsys: Any) -> None:

@@ -43,6 +43,21 @@ def test_error_shows_the_users_line_and_the_sentence(connected: Any, shown: Any)
     assert "interactiveshell.py" not in text
 
 
+@pytest.mark.parametrize(
+    "cell",
+    ["lab.map(len)", "lab.map(len, ['a'], retires=3)", "lab.submit(len, 'a')", "dq.map(len, ['a'])", "run.result()"],
+)
+def test_mistake_in_a_call_shows_no_frame_of_ours(connected: Any, shown: Any, cell: str) -> None:
+    """A first mistake showed a wrapper of ours, or the module's `__getattr__`."""
+    connected.run("import dqlab as dq\nrun = lab.map(len, ['a'])")
+
+    text = shown(cell)
+
+    assert f"----> 1 {cell}" in text
+    assert "/dqlab/" not in text
+    assert text.count("\n") < 10
+
+
 def test_percent_tb_shows_everything(connected: Any, shown: Any, capsys: Any) -> None:
     """Who looks for a fault of ours needs every frame."""
     shown("lab.attach('nowhere')")

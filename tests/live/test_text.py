@@ -160,6 +160,11 @@ def test_failures_show_the_first_and_count_the_rest() -> None:
     assert table_text(documents_table([])) == "no dead documents"
 
 
+def test_no_failures_name_their_run() -> None:
+    """It read "no dead documents", as if no run had any."""
+    assert table_text(failures_table(Dead(0, ()))) == "no dead documents of my run"
+
+
 class Dead(list[object]):
     name = "my run"
 

@@ -192,7 +192,7 @@ def test_one_message_that_kills_every_consumer_becomes_one_dead_letter(desk: Any
     letter = only_letter(desk)
     assert desk.counts() == {State.ACKED: n - 1, State.DEAD: 1}
     assert (letter.id, letter.deliveries) == (killer, 5)
-    assert letter.reason == "its consumer died or its lease ended 5 times"
+    assert letter.reason == "its consumer died 5 times"
 
 
 def test_a_message_leased_alone_by_chance_counts_like_a_suspect(desk: Any) -> None:
@@ -292,4 +292,43 @@ def test_dead_letter_of_a_consumer_says_what_that_died_of(desk: Any) -> None:
         desk.shard.release("c", why)
 
     [letter] = desk.shard.dead_letters(RUN)
-    assert letter.reason == f"its consumer died or its lease ended 5 times; {why}"
+    assert letter.reason == f"its consumer died 5 times; {why}"
+
+
+@pytest.mark.parametrize(
+    ("deaths", "expiries", "reason"),
+    [
+        (0, 5, "its lease ended 5 times"),
+        (4, 1, "its consumer died 4 times and its lease ended once"),
+        (2, 2, "its consumer died or its lease ended 5 times"),
+    ],
+)
+def test_dead_letter_without_an_answer_says_which_way_it_had_none_where_that_is_known(
+    make_desk: Callable[..., Any], deaths: int, expiries: int, reason: str
+) -> None:
+    """A crash is looked for elsewhere than a function that takes too long."""
+    desk = make_desk(max_deliveries=5)
+    desk.put()
+    for _ in range(5 - deaths - expiries):
+        desk.shard.end(desk.lease(1))  # as after a restart, which does not know
+    for _ in range(deaths):
+        desk.lease(1)
+        desk.shard.release("c")
+    for _ in range(expiries):
+        desk.lease(1)
+        desk.clock.advance(1000)
+        desk.shard.tick()
+
+    assert only_letter(desk).reason == reason
+
+
+def test_causes_before_a_retry_by_hand_are_not_counted(make_desk: Callable[..., Any]) -> None:
+    desk = make_desk(max_deliveries=2)
+    desk.put()
+    for _ in range(2):
+        desk.lease(1)
+        desk.shard.release("c")
+    desk.shard.lanes[RUN].trouble[0].start_anew()
+    trouble = desk.shard.lanes[RUN].trouble[0]
+
+    assert (trouble.deaths, trouble.expiries, trouble.history[0].reason) == (0, 0, "its consumer died 2 times")
