@@ -42,7 +42,7 @@ def test_run_cannot_take_the_variable_of_its_own_function(connected: Any, cell: 
     """The advice after an edit, `%dq retry sq --fn sq`, met the run: "sq is a Run, not a function"."""
     connected.run("def sq(x): return x * x")
 
-    with pytest.raises(UsageError, match=r"Nothing was submitted.*-o sq_run"):
+    with pytest.raises(UsageError, match=r"-o sq_run\. .*[Nn]othing was submitted"):
         connected.run(cell)
 
     assert connected["sq"](3) == 9
