@@ -68,6 +68,15 @@ test('while somebody looks, numbers come once a second and services every five',
   expect(server.amount('services')).toBe(2);
 });
 
+test('services that answer stand above those that do not, each in the order in which they began', async () => {
+  const states = { old: 'silent', lost: 'unreachable', mine: 'up', ended: 'gone', next: 'up' } as const;
+  server.list = Object.entries(states).map(([id, state]) => service({ id, name: id, state }));
+  model.watch();
+  await pass(500);
+  expect(model.services?.map((each) => each.id)).toEqual(['mine', 'next', 'old', 'lost', 'ended']);
+  expect(model.chosen).toBe('mine');
+});
+
 test('only the chosen service is asked for numbers', async () => {
   server.list = [service(), service({ id: 'other', name: 'other' })];
   model.watch();

@@ -256,7 +256,9 @@ export class Model implements IDisposable {
   private async readServices(): Promise<void> {
     try {
       const before = new Map((this.services ?? []).map((each) => [each.id, each]));
-      this.services = await this.client.services();
+      const found = await this.client.services();
+      // Those that answer first: what nobody answers at any more is somebody else's, or of last week.
+      this.services = [...found].sort((a, b) => Number(b.state === 'up') - Number(a.state === 'up'));
       this.servicesError = '';
       const chosen = this.service();
       if (!chosen) {
