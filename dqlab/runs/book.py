@@ -147,7 +147,8 @@ class RunBook:
             There is none; the error lists the existing ones.
         """
         run = self.named(name)
-        if run.submitter is None or not isinstance(run.submitter.error, RunExists):
+        mapped = run.submitter
+        if mapped is None or not (mapped.undecided or isinstance(mapped.error, RunExists)):
             return run
         earlier = run.submitter.earlier if isinstance(run.submitter, Comparison) else None
         return Run(run.name, run.id, run.handle, earlier, on_drop=run.on_drop)
@@ -437,15 +438,22 @@ class RunBook:
         run.submitter.join(COMPARING if retries else AT_ONCE)
         error = run.submitter.error
         if isinstance(error, RunExists):
-            self._as_it_is(run)  # variables of earlier cells hold the run that they mapped
+            run.submitter = former  # variables of earlier cells hold the run that they mapped
+            self._as_it_is(run)
             raise copy(error)
         return run
 
     def _as_it_is(self, run: Run) -> Run:
         """Return a run without the difference to documents that were mapped under its name, if there is one."""
         submitter = run.submitter
-        if submitter is not None and isinstance(submitter.error, RunExists):
-            run.submitter = submitter.earlier if isinstance(submitter, Comparison) else None
+        if submitter is not None and (submitter.undecided or isinstance(submitter.error, RunExists)):
+            later = RunExists(run=run.name, difference="documents that were mapped later")
+            if isinstance(submitter, Comparison):
+                submitter.supersede(later)
+                run.submitter = submitter.earlier
+            else:
+                submitter.stop(later)
+                run.submitter = None
         return run
 
 

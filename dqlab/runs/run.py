@@ -697,6 +697,9 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
         submitter.join(COMPARED)
         if isinstance(submitter.error, RunExists):
             raise copy(submitter.error)
+        if submitter.undecided:
+            steps = f"Wait for that with run.wait(), or name the run as it is: lab.attach({self.name!r})."
+            raise RunExists(run=self.name, difference="documents that these are still compared with", steps=steps)
 
     def _raise_doubt(self) -> None:
         """Raise while the run does not have the requested code: the results would be those of other code."""

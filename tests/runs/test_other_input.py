@@ -223,6 +223,25 @@ def test_map_over_other_documents_raises_and_leaves_variables_of_earlier_cells_a
 
 
 @pytest.mark.parametrize("act", ["cancel", "drop", "retry"])
+def test_order_is_refused_while_documents_are_still_compared(
+    lab: dq.Lab, queue: dq.QueuePool, act: str, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing that takes long differs later: `drop` waited two seconds, then deleted the results that were there."""
+    monkeypatch.setattr("dqlab.runs.run.COMPARED", 0.05)
+    full = queue.map(same, range(100), name=f"run-{queue.name}").wait(timeout=30)
+    test = queue.map(same, held(range(5), goes_on), name=full.name)
+
+    with pytest.raises(RunExists, match=r"still compared with.*It was left as it is.*lab\.attach"):
+        getattr(test, act)()
+
+    kept = lab.attach(full.name)
+    goes_on.set()
+    assert list(kept.results(timeout=30)) == list(range(100))
+    with pytest.raises(RunExists, match="100 documents, these are 5"):
+        test.wait(timeout=30)
+
+
+@pytest.mark.parametrize("act", ["cancel", "drop", "retry"])
 def test_order_to_a_run_that_has_other_documents_is_refused(
     lab: dq.Lab, queue: dq.QueuePool, act: str, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:

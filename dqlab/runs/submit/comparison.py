@@ -62,6 +62,11 @@ class Comparison(Submitter):
         return self.earlier is not None and self.earlier.sending
 
     @property
+    def undecided(self) -> bool:
+        """Whether it has not compared all that the queue held when it began; what comes later takes its time."""
+        return super().undecided and self.count < max(1, self._there)
+
+    @property
     def chain(self) -> list[Submitter]:
         """The comparison, and the run's submitter in this process."""
         return [self, *(self.earlier.chain if self.earlier is not None else [])]

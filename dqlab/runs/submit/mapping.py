@@ -119,6 +119,11 @@ class Submitter:
         return not (self.verifies or self.finished.is_set())
 
     @property
+    def undecided(self) -> bool:
+        """Whether its input is still being compared with what was put earlier."""
+        return self.verifies and not self.finished.is_set()
+
+    @property
     def chain(self) -> list[Submitter]:
         """What reads an input of the run in this process: this one, and what it waits for."""
         return [self]
