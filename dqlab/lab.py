@@ -615,10 +615,9 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
         link, deadline = self.session.link, time.monotonic() + LAST_REPORT
         snapshot = Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot"), timeout=timeout))
         # What has just ended here is shown as ended: its last report may still be on its way.
-        while _reports_missing(snapshot, link.settled) and time.monotonic() < deadline:
+        while time.monotonic() < deadline and _reports_missing(snapshot, link.ended_lately()):
             later = link.scheduler("dq_snapshot", since=snapshot.seq, wait=LAST_REPORT)
             snapshot = Snapshot.from_dict(link.sync(later, timeout=timeout))
-        link.settled.clear()
         self.seen = replace(snapshot, lab=self.name, store="" if self.store is None else str(self.store))
         return self.seen
 
@@ -679,9 +678,7 @@ def crew(lab: Lab, workers: int) -> str:
     return many(workers - lab._reserved, "consumer process" if lab.embedded else "worker")
 
 
-def _reports_missing(snapshot: Snapshot, settled: dict[tuple[str, str], Counts]) -> bool:
-    """Return whether a run that has ended is in statistics as it was before."""
-    if snapshot.runs_total > len(snapshot.runs):  # not all are in it
-        return False
-    known = {(run.queue, run.name): run.counts for run in snapshot.runs}
-    return any(known.get(run) != counts for run, counts in list(settled.items()))
+def _reports_missing(snapshot: Snapshot, ended: dict[tuple[str, str], Counts]) -> bool:
+    """Return whether a run that has ended is not in statistics, or as it was before."""
+    known = {(run.queue, run.name): run.counts for run in snapshot.runs} if ended else {}
+    return any(known.get(run) != counts for run, counts in ended.items())

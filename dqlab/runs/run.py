@@ -256,7 +256,6 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
             if self.id not in [id for id, _ in there["runs"]]:
                 raise
         self.handle.link.sync(self.handle.order(Drop(self.id)))
-        self.handle.link.settled.pop((self.queue, self.name), None)
         self.on_drop(self)
 
     def scale(self, n: int | Literal["auto"]) -> None:
@@ -316,7 +315,6 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
         BadOption
             `fn` is not a function; `rest` without `fn`; `limit` is below 1; the expression is not one; or the run's
             messages run in processes, and `fn` is a coroutine function.
-
         RunExists
             Other documents were mapped under its name, and this variable stands for those: nothing was retried.
 
@@ -602,7 +600,7 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
             # Wait for lost documents that are being sent again: their sender knows why it failed.
             if over or (progress.given_up and not progress.counts.lost) or self._never_ends(progress):
                 judge(progress)
-                self.handle.link.settled[self.queue, self.name] = progress.counts
+                self.handle.link.note_end(self.queue, self.name, progress.counts)
                 return progress
             if progress.done and self.submitter is not None:
                 self.submitter.finished.wait(deadline.within(AT_ONCE))

@@ -13,8 +13,10 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.link import Link
 from dqlab.errors import BadOption, CallTimeout, QueueFull, WaitTimeout
 from dqlab.runs.submit import sender
+from dqlab.stats import Counts
 from dqlab.testing import Gate, Tally
 
 
@@ -304,3 +306,14 @@ def test_run_that_has_ended_is_ended_in_the_labs_statistics(lab: dq.Lab, queue: 
         [seen] = [each for each in lab.stats().runs if each.name == run.name]
         assert (seen.state.value, seen.counts.acked) == ("done", 20 + n)
         run.drop()
+
+
+def test_ends_of_runs_are_remembered_for_seconds_alone(lab: dq.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that maps all night and never looks at statistics would hold a record of each run."""
+    link = Link(lab.client)
+    monkeypatch.setattr("dqlab.cluster.transport.link.LATELY", 0.0)
+    for n in range(100):
+        link.note_end("q", f"run-{n}", Counts())
+
+    assert len(link._ended) == 1
+    assert link.ended_lately() == {}

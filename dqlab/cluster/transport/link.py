@@ -35,6 +35,9 @@ T = TypeVar("T")
 SLICE = 0.2
 UNSHOWN = 1.0
 """Seconds of a wait after which it begins to be watched, and is drawn some seconds later."""
+LATELY = 2.0
+"""Seconds after which statistics have what ended: workers report every 250 ms, and the end of a run is looked at again
+each second."""
 GONE_AFTER = 8.0
 """Seconds without a connection to the scheduler after which it counts as gone."""
 
@@ -55,8 +58,6 @@ class Link:
         The cluster ends with the lab.
     store : str
         Directory that keeps what is reached over it, "" for what is in memory.
-    settled : dict
-        Counts of runs that this process saw end, by queue and name, until statistics have them too.
     """
 
     def __init__(self, client: Client) -> None:
@@ -70,7 +71,7 @@ class Link:
         self.direct = True
         self.lab, self.embedded = self.address, False
         self.store = ""
-        self.settled: dict[tuple[str, str], Counts] = {}
+        self._ended: dict[tuple[str, str], tuple[float, Counts]] = {}
         self._what, self._found_by = "this lab", ""
         self._lost_since: float | None = None
         self._left = threading.Event()
@@ -154,6 +155,18 @@ class Link:
         finally:
             future.cancel()
             shows.close()
+
+    def note_end(self, queue: str, run: str, counts: Counts) -> None:
+        """Note that this process saw a run end: statistics have that a moment later."""
+        now = time.monotonic()
+        for key in [key for key, (at, _) in list(self._ended.items()) if now - at >= LATELY]:
+            self._ended.pop(key, None)  # in place: `named` links share it
+        self._ended[queue, run] = now, counts
+
+    def ended_lately(self) -> dict[tuple[str, str], Counts]:
+        """Return the counts of runs that ended in the last seconds, by queue and name."""
+        now = time.monotonic()
+        return {key: counts for key, (at, counts) in list(self._ended.items()) if now - at < LATELY}
 
     def check_scheduler(self) -> None:
         """Raise `SchedulerGone` when the scheduler has been out of reach for some seconds, or `LabClosed`."""
