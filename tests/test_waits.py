@@ -811,7 +811,7 @@ def test_no_worker_ends_every_call(scaled_to_nothing: tuple[LocalCluster, dq.Lab
 def test_wait_for_a_durable_queue_without_workers_warns_and_goes_on(
     scaled_to_nothing: tuple[LocalCluster, dq.Lab],
 ) -> None:
-    """Clusters of a batch system scale to nothing and come back: whoever waits has lost nothing."""
+    """Clusters of a batch system scale to nothing and come back: a wait loses nothing by that."""
     cluster, lab = scaled_to_nothing
     scene = Scene.on(lab, lab.queue("on-disk"))
     waits = {name: wait for name, wait in WAITS.items() if name != "Documents.probe"}  # it maps: an act

@@ -223,39 +223,31 @@ def test_map_over_other_documents_raises_and_leaves_variables_of_earlier_cells_a
 
 
 @pytest.mark.parametrize("act", ["cancel", "drop", "retry"])
-def test_order_is_refused_while_documents_are_still_compared(
-    lab: dq.Lab, queue: dq.QueuePool, act: str, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A listing that takes long differs later: `drop` waited two seconds, then deleted the results that were there."""
-    monkeypatch.setattr("dqlab.runs.run.COMPARED", 0.05)
-    full = queue.map(same, range(100), name=f"run-{queue.name}").wait(timeout=30)
-    test = queue.map(same, held(range(5), goes_on), name=full.name)
-
-    with pytest.raises(RunExists, match=r"still compared with.*It was left as it is.*lab\.attach"):
-        getattr(test, act)()
-
-    kept = lab.attach(full.name)
-    goes_on.set()
-    assert list(kept.results(timeout=30)) == list(range(100))
-    with pytest.raises(RunExists, match="100 documents, these are 5"):
-        test.wait(timeout=30)
-
-
-@pytest.mark.parametrize("act", ["cancel", "drop", "retry"])
+@pytest.mark.parametrize("compared", [True, False], ids=["compared", "still compared"])
 def test_order_to_a_run_that_has_other_documents_is_refused(
-    lab: dq.Lab, queue: dq.QueuePool, act: str, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
+    lab: dq.Lab,
+    queue: dq.QueuePool,
+    act: str,
+    compared: bool,
+    goes_on: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`map` has returned when a long input turns out to differ: the order is meant for documents that are not here."""
-    monkeypatch.setattr("dqlab.runs.run.COMPARED", 20.0)
+    """`map` has returned when a slow listing turns out to differ: `drop` deleted the results that were there."""
+    monkeypatch.setattr("dqlab.runs.run.COMPARED", 20.0 if compared else 0.05)
     full = queue.map(same, range(1000), name=f"run-{queue.name}").wait(timeout=30)
     test = queue.map(same, held(range(999), goes_on), name=full.name)
-    goes_on.set()
+    if compared:
+        goes_on.set()
+    why = "1,000 documents, these are 999" if compared else r"still compared with.*It was left as it is.*lab\.attach"
 
-    with pytest.raises(RunExists, match="1,000 documents, these are 999"):
+    with pytest.raises(RunExists, match=why):
         getattr(test, act)()
 
-    assert "these are 999" in str(test)
+    assert not compared or "these are 999" in str(test)
     kept = lab.attach(full.name)
     assert list(kept.results(timeout=30)) == list(range(1000))
+    goes_on.set()
+    with pytest.raises(RunExists, match="1,000 documents, these are 999"):
+        test.wait(timeout=30)
     kept.drop()
     assert full.name not in [run.name for run in lab.runs]
