@@ -62,8 +62,9 @@ def compression_of(reference: Reference) -> str | None:
     return next((kind for ending, kind in ENDINGS.items() if name.endswith(ending)), None)
 
 
-_ETAG = re.compile(r"[0-9a-f]{32}(?:-\d+)?|0x[0-9A-F]{12,}|[A-Za-z0-9+/]{22}==")
-"""What S3, Azure and Google give as version: an MD5, also of several parts, a number, an MD5 in base64."""
+_ETAG = re.compile(r"[0-9a-f]{32}(?:-\d+)?")
+"""The version of an object of S3: an MD5, also of several parts. Times of other stores differ in precision between a
+listing and an object, so they are not compared."""
 
 
 def check_stamp(reference: Reference, now: str) -> None:
@@ -78,7 +79,5 @@ def check_stamp(reference: Reference, now: str) -> None:
     # A listing's version begins with the size that it noted, too. A user's own "2024-01" does not, but by chance.
     if was == now or reference.size is None:
         return
-    if re.fullmatch(rf"{reference.size}-(-?\d+|\d{{4}}-\d\d-\d\dT.+)", was) or (
-        _ETAG.fullmatch(was) and _ETAG.fullmatch(now)
-    ):
+    if re.fullmatch(rf"{reference.size}-(-?\d+)", was) or (_ETAG.fullmatch(was) and _ETAG.fullmatch(now)):
         raise DocumentChanged(document=reference.key, was=was, now=now)
