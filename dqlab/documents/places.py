@@ -129,7 +129,10 @@ def open_binary(where: str) -> BinaryIO:
 
 
 def stamp_of_open(where: str, stream: BinaryIO) -> Stamp:
-    """Return the stamp of what `open_binary` has opened, without another request; UNKNOWN where it has none."""
+    """Return the stamp of what `open_binary` has opened; UNKNOWN where it has none.
+
+    Files of S3 asked for it when they were opened; those of other systems may ask once more.
+    """
     if local_path(where) is not None:
         return local_stamp(os.fstat(stream.fileno()))
     # Files of a cache, `simplecache::`, have the stamp of the copy; files of a bucket know what gave them their size.

@@ -12,7 +12,7 @@ from dqlab.documents.compressed import ENDINGS
 from dqlab.documents.parts import Member, PageRange, Part
 from dqlab.errors import DocumentChanged
 
-__all__ = ["Reference", "check_stamp", "compression_of", "file_name", "is_pdf", "is_whole_file"]
+__all__ = ["Reference", "check_stamp", "compression_of", "file_name", "has_etag", "is_pdf", "is_whole_file"]
 
 
 class Reference(Protocol):
@@ -67,6 +67,11 @@ _ETAG = re.compile(r"[0-9a-f]{32}(?:-\d+)?")
 listing and an object, so they are not compared."""
 
 
+def has_etag(reference: Reference) -> bool:
+    """Return whether a document's version is the ETag that its listing gave it."""
+    return reference.size is not None and _ETAG.fullmatch(reference.version) is not None
+
+
 def check_stamp(reference: Reference, now: str) -> None:
     """Compare the stamp of a file with that of its listing; versions that users have made are not compared.
 
@@ -79,5 +84,5 @@ def check_stamp(reference: Reference, now: str) -> None:
     # A listing's version begins with the size that it noted, too. A user's own "2024-01" does not, but by chance.
     if was == now or reference.size is None:
         return
-    if re.fullmatch(rf"{reference.size}-(-?\d+)", was) or (_ETAG.fullmatch(was) and _ETAG.fullmatch(now)):
+    if re.fullmatch(rf"{reference.size}-(-?\d+)", was) or (has_etag(reference) and _ETAG.fullmatch(now)):
         raise DocumentChanged(document=reference.key, was=was, now=now)
