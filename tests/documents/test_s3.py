@@ -71,7 +71,7 @@ def bucket(endpoint: str) -> tuple[Any, str]:
 
 
 def test_objects_of_a_bucket_are_read_by_consumers(
-    lab: dq.Lab, bucket: tuple[Any, str], options: dict[str, Any]
+    queue: dq.QueuePool, bucket: tuple[Any, str], options: dict[str, Any]
 ) -> None:
     system, name = bucket
     texts = {f"{n % 3}/{n:03}.txt": "word " * n for n in range(60)}
@@ -79,7 +79,7 @@ def test_objects_of_a_bucket_are_read_by_consumers(
         system.pipe_file(f"{name}/notes/{path}", text.encode())
 
     docs = dq.Documents.from_glob(f"s3://{name}/notes/**/*.txt", storage_options=options)
-    run = lab.map(lambda doc: len(doc.text().split()), docs)
+    run = queue.map(lambda doc: len(doc.text().split()), docs)
 
     assert [doc.key for doc in docs] == sorted(texts)
     assert all(doc.version and doc.size == len(texts[doc.key]) for doc in docs)
@@ -87,7 +87,7 @@ def test_objects_of_a_bucket_are_read_by_consumers(
 
 
 def test_rows_and_members_in_a_bucket_are_read_by_consumers(
-    lab: dq.Lab, bucket: tuple[Any, str], options: dict[str, Any]
+    queue: dq.QueuePool, bucket: tuple[Any, str], options: dict[str, Any]
 ) -> None:
     system, name = bucket
     table = pa.table({"id": [f"r{n}" for n in range(500)], "n": range(500)})
@@ -105,15 +105,15 @@ def test_rows_and_members_in_a_bucket_are_read_by_consumers(
     members = dq.Documents.from_archive(f"s3://{name}/d.zip", "**/*.html", storage_options=options)
     lines = dq.Documents.from_jsonl(f"s3://{name}/l.jsonl", key="id", storage_options=options)
 
-    assert dict(lab.map(lambda doc: doc["n"] * 2, rows).results().items()) == {f"r{n}": 2 * n for n in range(500)}
-    assert dict(lab.map(lambda doc: doc.html(), members).results().items()) == {
+    assert dict(queue.map(lambda doc: doc["n"] * 2, rows).results().items()) == {f"r{n}": 2 * n for n in range(500)}
+    assert dict(queue.map(lambda doc: doc.html(), members).results().items()) == {
         f"p/{n}.html": f"{n}" for n in range(40)
     }
-    assert dict(lab.map(lambda doc: doc["n"], lines).results().items()) == {"x": 1, "y": 2}
+    assert dict(queue.map(lambda doc: doc["n"], lines).results().items()) == {"x": 1, "y": 2}
 
 
 def test_object_that_changes_after_it_was_listed_is_a_failure_of_that_document_alone(
-    lab: dq.Lab, bucket: tuple[Any, str], options: dict[str, Any]
+    queue: dq.QueuePool, bucket: tuple[Any, str], options: dict[str, Any]
 ) -> None:
     system, name = bucket
     for path in ("a", "b", "c"):
@@ -121,13 +121,13 @@ def test_object_that_changes_after_it_was_listed_is_a_failure_of_that_document_a
     listed = list(dq.Documents.from_glob(f"s3://{name}/*.txt", storage_options=options))
     system.pipe_file(f"{name}/b.txt", b"new words")  # as long as it was
 
-    run = lab.map(lambda doc: doc.text(), listed)
+    run = queue.map(lambda doc: doc.text(), listed)
 
     run.wait()
     assert dict(run.results("skip").items()) == {"a.txt": "old words", "c.txt": "old words"}
     [failure] = run.failures()
     assert (failure.key, failure.error) == ("b.txt", DocumentChanged.__name__)
-    assert lab.map(lambda doc: doc.refreshed().text(), [listed[1]]).results()[0] == "new words"
+    assert queue.map(lambda doc: doc.refreshed().text(), [listed[1]]).results()[0] == "new words"
 
 
 def test_versions_of_ones_own_are_not_compared(bucket: tuple[Any, str], options: dict[str, Any]) -> None:
@@ -140,14 +140,14 @@ def test_versions_of_ones_own_are_not_compared(bucket: tuple[Any, str], options:
 
 
 def test_secret_that_workers_lack_is_named_and_never_shown(
-    lab: dq.Lab, bucket: tuple[Any, str], options: dict[str, Any]
+    lab: dq.Lab, queue: dq.QueuePool, bucket: tuple[Any, str], options: dict[str, Any]
 ) -> None:
     system, name = bucket
     system.pipe_file(f"{name}/a.txt", b"words")
     docs = dq.Documents.from_glob(f"s3://{name}/*.txt", storage_options=options)
     lab.client.run(lambda: os.environ.pop("DQ_TEST_S3", None))
 
-    run = lab.map(lambda doc: doc.text(), docs, retry=dq.Retry(0))
+    run = queue.map(lambda doc: doc.text(), docs, retry=dq.Retry(0))
 
     run.wait()
     [failure] = run.failures()
