@@ -21,6 +21,7 @@ from dqlab.cluster.consumer.running.isolation import Executor
 from dqlab.cluster.embedded.sockets import PREFIX
 from dqlab.cluster.scheduler.placement import NoWorkers
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.link import LAST_REPORT
 from dqlab.cluster.transport.undisturbed import undisturbed
 from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw, without_way
 from dqlab.config import option, seconds
@@ -52,8 +53,6 @@ ANSWER = 40.0
 """Seconds in which the scheduler answers, once it has an answer."""
 PANELS = ("dq", "depth", "throughput", "failures", "unacked", "runs", "storage")
 """Pages of the dashboard that dqlab adds."""
-LAST_REPORT = 0.5
-"""Seconds that statistics wait for the last report of a run that has ended; workers report every 250 ms."""
 LOOK_TIMEOUT = 2.0
 """Seconds to wait for an answer when only the state of a lab is read."""
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, overload
 from dqlab.cluster.consumer.running.isolation import isolation
 from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.link import LAST_REPORT
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
@@ -77,8 +78,6 @@ __all__ = ["Run"]
 
 MIN_PAST = 60.0
 """Seconds that the series of a young run cover at least."""
-LAST_REPORT = 0.5
-"""Seconds that statistics of an ended run wait for its last report; workers report every 250 ms."""
 SAID_WITHIN = 1.0
 """Seconds in which a run that is printed has to answer."""
 NAMED = 3

@@ -28,13 +28,15 @@ from dqlab.errors import CallTimeout, DqlabError, DqlabWarning, LabClosed, Sched
 from dqlab.stats.counts import Counts
 from dqlab.waits import shown
 
-__all__ = ["Link"]
+__all__ = ["LAST_REPORT", "Link"]
 
 T = TypeVar("T")
 
 SLICE = 0.2
 UNSHOWN = 1.0
 """Seconds of a wait after which it begins to be watched, and is drawn some seconds later."""
+LAST_REPORT = 0.5
+"""Seconds that statistics wait for the last report of a run that has ended; workers report every 250 ms."""
 LATELY = 2.0
 """Seconds after which statistics have what ended: workers report every 250 ms, and the end of a run is looked at again
 each second."""
