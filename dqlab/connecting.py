@@ -328,6 +328,8 @@ def _make(
         )
     if target is not None:
         problem = "is not a Client, a Cluster, 'local' or an address such as 'tcp://10.0.0.1:8786'."
+        if isinstance(target, int) and not isinstance(target, bool) and target > 0:
+            problem += f" For {many(target, 'process')} on this machine: dq.connect(n={target})."
         raise BadOption(option="target", value=target, problem=problem)
     return embedded_lab(n or os.cpu_count() or 1, name=name)
 
