@@ -86,6 +86,8 @@ class Lane:
     paused, sealed : bool
     total : int or None
         Messages that were ever put here, known when the lane is sealed.
+    producer : bytes
+        The only one whose frames, records and seal are taken, since it went on with the run; `NO_ID`: any.
     """
 
     def __init__(self, run: bytes, options: QueueOptions, journal: Changes, activity: Activity | None = None) -> None:
@@ -115,6 +117,7 @@ class Lane:
         self.functions = FrameFunctions()
         self.paused = False
         self.total: int | None = None
+        self.producer = NO_ID
         self.journal = journal
 
     def __repr__(self) -> str:
@@ -125,6 +128,10 @@ class Lane:
     def sealed(self) -> bool:
         """True when no more puts will come."""
         return self.total is not None
+
+    def is_left_by(self, producer: bytes | None) -> bool:
+        """Return whether another producer goes on with the run since; None is the queue itself, which never left."""
+        return producer is not None and self.producer not in (NO_ID, producer)
 
     @property
     def alive(self) -> int:

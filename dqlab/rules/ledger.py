@@ -335,8 +335,15 @@ class Ledger:
             self._name(run, book.record)
             self._judge(run, book)
 
-    def _seal(self, run: bytes, here: int, total: int | None = None, incomplete: str | None = None) -> None:
-        if not self.shard.lane(run).sealed:
+    def _seal(
+        self, run: bytes, here: int, total: int | None = None, incomplete: str | None = None, by: bytes | None = None
+    ) -> None:
+        lane = self.shard.lane(run)
+        # A submission that was cut off may report its end late, as when its queue was closed and opened again. The run
+        # would end with what it had, while another submission puts the rest.
+        if lane.is_left_by(by):
+            return
+        if not lane.sealed:
             self.shard.seal_lane(run, here)
         record = self.book(run).record
         self.shard.activity.touch(run)
@@ -434,7 +441,7 @@ class Ledger:
         lane.retry = replace(lane.retry, retries=retries)
 
     def _reopen(self, run: bytes, meta: dict[str, Any]) -> None:
-        self.shard.reopen_lane(run)
+        self.shard.reopen_lane(run, meta.get("producer", NO_ID))
         book = self.book(run)
         self.go_on(run, meta.setdefault("at", self.shard.clock.wall()))
         if book.record is not None:
@@ -496,7 +503,7 @@ class Ledger:
 
     def _submitted(self, run: bytes, meta: dict[str, Any]) -> None:
         record = self.book(run).record
-        if record is not None:
+        if record is not None and not self.shard.lane(run).is_left_by(meta.get("by")):
             known = Submitted.of(meta)
             record.submitted, record.digest = known.through, known.digest
             record.beyond, record.end_digest = list(known.beyond), known.end_digest

@@ -33,6 +33,8 @@ class PastLane(TypedDict):
     """What the lane was opened with; absent for lane 0."""
     seal: NotRequired[dict[str, Any]]
     """The order that sealed it: {here, total, incomplete}."""
+    producer: NotRequired[bytes]
+    """The only one that puts and seals, if the run was cut off and continues."""
     submitted: NotRequired[dict[str, Any]]
     """How far the input was submitted: `Submitted.record`."""
     functions: NotRequired[dict[bytes, bytes]]
@@ -67,7 +69,7 @@ def recall(ledger: Ledger, past: Past) -> None:
         book = ledger.book(run)
         book.died = told["died"]
         lane = book.lane
-        lane.paused = told.get("paused", False)
+        lane.paused, lane.producer = told.get("paused", False), told.get("producer", NO_ID)
         gone = zip(_GONE, (told["lost"], told["cancelled"]), told["units"], strict=True)
         for state, messages, units in gone:
             lane.counts[state], lane.units[state] = messages, units

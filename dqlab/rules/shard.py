@@ -147,7 +147,7 @@ class Shard:
             return Put(verdict, first=self.producers.first_of(frame.producer, frame.sequence))
         if self.draining:
             return Put(Verdict.DRAINING)
-        if not lane.misses(frame) if lost else lane.sealed:
+        if not lane.misses(frame) if lost else lane.sealed or lane.is_left_by(frame.producer):
             return Put(Verdict.SEALED)
         if verdict is Verdict.EARLY:
             return Put(verdict, expected=self.producers.expected(frame.producer))
@@ -414,9 +414,10 @@ class Shard:
         lane.counts[State.LOST] = max(0, total - (sum(lane.counts) - lane.counts[State.LOST]))
         self.activity.touch(run)
 
-    def reopen_lane(self, run: bytes) -> None:
-        """Accept puts again: the run's input, which was cut off, continues."""
-        self.lane(run).total = None
+    def reopen_lane(self, run: bytes, producer: bytes = NO_ID) -> None:
+        """Accept puts again, of this producer alone: the run's input, which was cut off, continues."""
+        lane = self.lane(run)
+        lane.total, lane.producer = None, producer
         self.activity.touch(run)
 
     def drop_lane(self, run: bytes) -> None:

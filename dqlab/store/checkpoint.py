@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 from dqlab.errors import FrameCorrupt
-from dqlab.frame import Piece
+from dqlab.frame import NO_ID, Piece
 from dqlab.rules.batches import Batch
 from dqlab.rules.book import Book, RunRecord
 from dqlab.rules.lane import Lane, microseconds
@@ -150,6 +150,7 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard, *, reuse: bool) ->
         "limits": [lane.max_deliveries, lane.visibility_timeout, lane.maxsize, lane.max_bytes],
         "paused": lane.paused and not (book is not None and book.stopped),
         "total": lane.total,
+        "producer": lane.producer,
         "counts": list(lane.counts),
         "units": list(lane.units),
         "settled": _column(number for interval in lane.settled for number in interval),
@@ -195,7 +196,7 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
     deliveries, timeout, maxsize, max_bytes = entry["limits"]
     options = QueueOptions(timeout, deliveries, Retry(**entry["retry"]), maxsize, max_bytes)
     lane = shard.lanes[entry["run"]] = Lane(entry["run"], options, shard.journal, shard.activity)
-    lane.paused, lane.total = entry["paused"], entry["total"]
+    lane.paused, lane.total, lane.producer = entry["paused"], entry["total"], entry.get("producer", NO_ID)
     lane.counts, lane.units = entry["counts"], entry["units"]
     for counted in (lane.counts, lane.units):
         counted[State.READY] += counted[State.LEASED]

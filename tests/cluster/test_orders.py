@@ -20,7 +20,7 @@ from dqlab.rules.submitted import Submitted
 RUN = b"r" * 16
 RECORD = {"name": "n", "codes": [{"hash": "1"}]}
 CODE = Code(b"f" * 16, b"blob", {"hash": "2"})
-SUBMITTED = orders.RecordSubmitted(RUN, Submitted(5, "d", Ranges([(7, 9)]), "e"))
+SUBMITTED = orders.RecordSubmitted(RUN, Submitted(5, "d", Ranges([(7, 9)]), "e"), b"producer")
 KNOWN = {"submitted": 5, "digest": "d", "beyond": [[7, 9]], "end_digest": "e"}
 
 
@@ -75,18 +75,27 @@ FORMS: list[tuple[Order, list[tuple[int, dict[str, Any]]]]] = [
     ),
     (orders.Adopt(RUN, CODE), [(at, {"op": "adopt", "run": RUN, **CODE._asdict()}) for at in range(3)]),
     (orders.Retries(NO_ID, 7), [(at, {"op": "retries", "run": NO_ID, "retries": 7}) for at in range(3)]),
-    (SUBMITTED, [(0, {"op": "submitted", "run": RUN, **KNOWN})]),
+    (SUBMITTED, [(0, {"op": "submitted", "run": RUN, **KNOWN, "by": b"producer"})]),
     (
         orders.Seal(RUN, [3, 2, 0], "why", SUBMITTED),
         [
-            (0, {"op": "submitted", "run": RUN, **KNOWN}),
+            (0, {"op": "submitted", "run": RUN, **KNOWN, "by": b"producer"}),
             *(
-                (at, {"op": "seal", "seal": {"total": 5, "incomplete": "why", "run": RUN, "here": here}})
+                (
+                    at,
+                    {
+                        "op": "seal",
+                        "seal": {"total": 5, "incomplete": "why", "run": RUN, "here": here, "by": b"producer"},
+                    },
+                )
                 for at, here in enumerate([3, 2, 0])
             ),
         ],
     ),
-    (orders.Reopen(RUN, "me"), [(at, {"op": "reopen", "run": RUN, "client": "me"}) for at in range(3)]),
+    (
+        orders.Reopen(RUN, "me", b"mine"),
+        [(at, {"op": "reopen", "run": RUN, "client": "me", "producer": b"mine"}) for at in range(3)],
+    ),
 ]
 NOTES = {
     "Pause": {"paused": True},
@@ -100,9 +109,9 @@ NOTES = {
     "LearnCode": CODE._asdict(),
     "Adopt": {**CODE._asdict(), "adopted": True, "goes_on": None},
     "Retries": {"retries": 7},
-    "RecordSubmitted": {"submitted": KNOWN},
-    "Seal": {"seal": {"total": 5, "incomplete": "why", "here": [3, 2, 0]}, "submitted": KNOWN},
-    "Reopen": {"seal": None, "client": "me"},
+    "RecordSubmitted": {"submitted": KNOWN, "by": b"producer"},
+    "Seal": {"seal": {"total": 5, "incomplete": "why", "here": [3, 2, 0]}, "submitted": KNOWN, "by": b"producer"},
+    "Reopen": {"seal": None, "client": "me", "producer": b"mine"},
 }
 
 
@@ -185,4 +194,4 @@ def test_first_shard_has_a_run_before_all_others_and_as_long_as_any(
 def test_a_refused_order_raises_why() -> None:
     error = RunCancelled(run="n", cancelled=1, total=2, acked=1)
     with pytest.raises(RunCancelled):
-        Queue(refuse=2, error=error).give(orders.Reopen(RUN, "me"))
+        Queue(refuse=2, error=error).give(orders.Reopen(RUN, "me", b"mine"))

@@ -107,6 +107,21 @@ def test_a_run_that_goes_on_since_the_last_report_is_open(beside: Beside) -> Non
     assert beside.told()["open"]["record"]["client"] == "b"
 
 
+def test_a_run_that_another_producer_goes_on_with_is_not_sealed_by_the_one_that_was_cut_off(beside: Beside) -> None:
+    """It may note its end late, as when its process was stopped; the shard that is recreated keeps refusing it too."""
+    beside.note(open=opened())
+    beside.note(seal={"here": [1, 2], "total": 3, "incomplete": None}, submitted={"submitted": 3, "digest": ""}, by=RUN)
+    beside.note(seal=None, client="b", producer=b"goes on")
+    beside.note(seal={"here": [1, 2], "total": 3, "incomplete": None}, submitted={"submitted": 9, "digest": ""}, by=RUN)
+    assert "seal" not in beside.told()
+    assert beside.told()["submitted"]["submitted"] == 3
+    assert beside.told()["producer"] == b"goes on"
+
+    seal = {"here": [5, 9], "total": 14, "incomplete": None}
+    beside.note(seal=seal, submitted={"submitted": 14, "digest": ""}, by=b"goes on")
+    assert beside.told()["seal"]["total"] == 14
+
+
 def test_a_run_that_was_paused_since_the_last_report_stays_paused(beside: Beside) -> None:
     """A user pauses a run that does damage, its worker dies a moment later, and it went on."""
     beside.note(open=opened())

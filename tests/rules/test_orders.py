@@ -8,6 +8,8 @@ import pytest
 
 from dqlab.errors import BadOption, MessageNotFound, RunNotFound
 from dqlab.frame import NO_ID, Outcome
+from dqlab.rules.book import Book, RunRecord
+from dqlab.rules.ledger import Ledger
 from dqlab.rules.settling import Settled
 from dqlab.rules.states import State, Verdict
 from dqlab.rules.sweeps import Revoked
@@ -239,3 +241,61 @@ def test_a_message_is_found_by_its_id(desk: Any) -> None:
     for id in (6, -1):
         with pytest.raises(MessageNotFound):
             desk.shard.locate(RUN, id)
+
+
+# --- another submission goes on with a run ----------------------------------------------------
+
+CUT_OFF = b"who was cut off."
+GOES_ON = b"who goes on now."
+
+
+@pytest.fixture
+def continued(desk: Any) -> Ledger:
+    """A run whose submission was cut off after two documents, and that another one goes on with."""
+    ledger = Ledger(desk.shard)
+    ledger.keep(RUN, Book(desk.shard.lane(RUN), record=RunRecord("word-count", codes=[{"hash": "h"}])))
+    desk.put(2, producer=CUT_OFF)
+    ledger.order("submitted", RUN, {"submitted": 2, "digest": "two", "by": CUT_OFF})
+    ledger.order("seal", None, {"seal": {"run": RUN, "here": 2, "incomplete": "its process ended"}})
+    ledger.order("reopen", RUN, {"client": "another", "producer": GOES_ON})
+    return ledger
+
+
+def test_documents_of_a_submission_that_was_cut_off_are_refused_once_another_goes_on(
+    desk: Any, continued: Ledger
+) -> None:
+    """A put that comes late, as after a partition, has ordinals that the other one puts too: they would run twice."""
+    assert desk.put(3, producer=CUT_OFF, sequence=1, ordinal=2).verdict is Verdict.SEALED
+    assert desk.put(2, producer=CUT_OFF, sequence=0).verdict is Verdict.DUPLICATE, "its put that was confirmed stays so"
+    assert desk.put(3, producer=GOES_ON, ordinal=2).verdict is Verdict.ACCEPTED
+
+    assert desk.counts() == {State.READY: 5}
+
+
+def test_the_end_of_a_submission_that_was_cut_off_does_not_end_the_one_that_goes_on(
+    desk: Any, continued: Ledger
+) -> None:
+    """The run would be done with a part of its input, and the rest refused."""
+    record = continued.book(RUN).record
+    assert record is not None
+    for why in (None, "it was cancelled"):
+        continued.order("submitted", RUN, {"submitted": 1, "digest": "one", "by": CUT_OFF})
+        continued.order("seal", None, {"seal": {"run": RUN, "here": 2, "total": 2, "incomplete": why, "by": CUT_OFF}})
+        assert not desk.shard.lane(RUN).sealed
+        assert (record.submitted, record.digest, record.total, record.incomplete) == (2, "two", None, None)
+
+    continued.order("submitted", RUN, {"submitted": 5, "digest": "five", "by": GOES_ON})
+    continued.order("seal", None, {"seal": {"run": RUN, "here": 5, "total": 5, "incomplete": None, "by": GOES_ON}})
+    assert desk.shard.lane(RUN).sealed
+    assert (record.submitted, record.digest, record.total) == (5, "five", 5)
+
+
+def test_the_queue_seals_a_run_whichever_submission_goes_on_with_it(desk: Any, continued: Ledger) -> None:
+    """When its client has gone, or it is cancelled."""
+    (seal,) = continued.cut_off(alive=())
+    continued.order("seal", None, {"seal": seal})
+    assert desk.shard.lane(RUN).sealed
+
+    continued.order("reopen", RUN, {"client": "another", "producer": GOES_ON})
+    continued.order("cancel", RUN, {})
+    assert desk.shard.lane(RUN).sealed

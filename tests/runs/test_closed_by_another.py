@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import DqlabError
+from dqlab.runs.submit.sender import RunSender
 from dqlab.testing import Tally
 
 pytestmark = pytest.mark.cluster
@@ -66,3 +68,76 @@ def test_documents_of_a_queue_that_another_client_closes_at_work_run_once_where_
     assert again.counts["acked"] == sum(again.counts.values()) == DOCUMENTS
     expected = [str(x) for x in range(DOCUMENTS)]
     assert sorted(tally.seen()) == sorted(expected if durable else before + expected)
+
+
+def same(x: int) -> int:
+    return x
+
+
+def slowly(n: int, *, at: int, until: threading.Event) -> Iterator[int]:
+    """Give the first documents, and the rest once something has happened."""
+    yield from range(at)
+    assert until.wait(60)
+    yield from range(at, n)
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
+@pytest.mark.parametrize("closer", ["it", "another client"])
+@pytest.mark.parametrize("moment", ["before it is mapped again", "while it is submitted again"])
+def test_a_submission_that_ends_late_does_not_end_the_one_that_goes_on_with_its_run(
+    clients: tuple[dq.Lab, dq.Lab],
+    queue_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+    closer: str,
+    *,
+    durable: bool,
+) -> None:
+    """Its queue was closed, and opened again before it could report its end: the run looked cancelled, or whole."""
+    lab, other = clients
+    late, begins, land = threading.Event(), threading.Event(), RunSender.land
+
+    def land_late(sender: RunSender) -> None:
+        begins.set()
+        assert late.wait(60)
+        land(sender)
+
+    monkeypatch.setattr(RunSender, "land", land_late)
+    pool = lab.queue(queue_name, durable=durable)
+    run = pool.map(same, slowly(DOCUMENTS, at=100, until=begins), name="again", consumers=None)
+    until(lambda: sum(pool.counts().values()) == 100)
+    first = run.submitter
+    assert first is not None
+    if closer == "it":
+        closing = threading.Thread(target=pool.close, kwargs={"force": True})
+        closing.start()
+        until(lambda: first.sender.failure is not None)
+        begins.set()  # its input gives the next document, and it meets the close
+        closing.join(30)
+    else:
+        other.queue(queue_name, durable=durable).close(force=True)
+        begins.set()
+
+    ended = threading.Event()
+
+    def end_first() -> None:
+        late.set()
+        assert first.join(30)
+        ended.set()
+
+    pool = lab.queue(queue_name, durable=durable)
+    if moment.startswith("before"):
+        end_first()
+    again = pool.map(same, slowly(DOCUMENTS, at=200, until=ended), name="again")
+    if moment.startswith("while"):
+        until(lambda: sum(pool.counts().values()) == 200)
+        end_first()
+
+    assert again.results(timeout=30)[:] == list(range(DOCUMENTS))
+    assert again.counts["acked"] == DOCUMENTS
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline

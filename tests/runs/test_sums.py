@@ -74,7 +74,7 @@ def test_documents_that_no_shard_has_are_missed(lab: dq.Lab, queue_name: str) ->
     give = lambda order: lab.session.link.sync(queue.handle.order(order, shard=1))  # noqa: E731
     give(Drop(run.id))
     give(OpenMissing(run.id, {"name": run.name, "codes": codes}))
-    give(Seal(run.id, [0, 0, 0], None, RecordSubmitted(run.id, Submitted())))
+    give(Seal(run.id, [0, 0, 0], None, RecordSubmitted(run.id, Submitted(), run.id)))
 
     for way in WAYS.values():
         with pytest.raises(ResultsMissing, match=f"{had:,} of 30,000 processed documents .* no shard"):

@@ -94,7 +94,7 @@ CHANGES: dict[str, Callable[[Desk], Any]] = {
     "pause at the rules": lambda desk: desk.ledger.shard.pause(run_of(1)),
     "retries": lambda desk: desk.order("retries", run_of(1), {"retries": 7}),
     "submitted": lambda desk: desk.order("submitted", run_of(0), {"submitted": 9, "digest": "d", "beyond": [[11, 12]]}),
-    "reopen": lambda desk: desk.order("reopen", run_of(0), {"client": "another"}),
+    "reopen": lambda desk: desk.order("reopen", run_of(0), {"client": "another", "producer": b"another-producer"}),
     "purge": lambda desk: desk.order("purge", None, {"state": "DEAD"}),
     "halt": lambda desk: desk.order("halt", run_of(1), {"halted": "all failed"}),
     "why": lambda desk: desk.order("why", run_of(0), {"why": "somebody said so"}),
@@ -133,6 +133,17 @@ def test_gaps_of_an_input_survive_a_restart(desk: Desk, known: dict[str, Any], *
     record = desk.ledger.books[run_of(0)].record
     assert record is not None
     assert Submitted.of(vars(record)) == Submitted(9, "d", Ranges([(11, 12)]), "e")
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_what_goes_on_with_a_run_alone_seals_it_also_after_a_restart(desk: Desk, *, checkpoint: bool) -> None:
+    """A submission that was cut off earlier may report its end as late as that."""
+    end(desk, 0)
+    desk.order("reopen", run_of(0), {"client": "another", "producer": b"goes-on-with-it."})
+    desk.reopen(checkpoint=checkpoint)
+    for by, sealed in ((b"was-cut-off-....", False), (b"goes-on-with-it.", True)):
+        desk.order("seal", None, {"seal": {"run": run_of(0), "here": 1, "total": 1, "incomplete": None, "by": by}})
+        assert desk.ledger.books[run_of(0)].lane.sealed == sealed
 
 
 def test_thousands_of_lanes_at_rest_are_copied_in_slices(desk: Desk, copied: list[bytes]) -> None:

@@ -34,7 +34,8 @@ class RunNotes:
 
         Facts are ``open``, what its lanes are opened with; ``code``, a newer code version, with the ``function`` and
         its ``blob``, and ``adopted`` where the rest of the run has it; ``client``, which continues to submit it;
-        ``submitted``, how far that came; ``seal``, the order that ends it, or None when it continues; ``cancelled``;
+        ``producer``, the only one that puts and seals from then on, and ``by``, the one that notes this; ``submitted``,
+        how far that came; ``seal``, the order that ends it, or None when it continues; ``cancelled``;
         ``paused``, by a user; ``goes_on``, the shards, None for all, in which the order ends the pause of a run that
         paused itself; for plain puts, ``retries``; and for the whole queue, ``queue_paused``, ``queue_draining`` and
         ``goes_on``.
@@ -48,6 +49,9 @@ class RunNotes:
         if run not in runs and run != NO_ID and "open" not in facts:
             return  # dropped while another client continued it
         known = runs.setdefault(run, {"codes": [], "functions": {}})
+        by = facts.pop("by", None)
+        if by is not None and known.get("producer", by) != by:
+            return  # another producer goes on with it
         code = facts.pop("code", None)
         if code is not None:
             function, blob = facts.pop("function"), facts.pop("blob")
@@ -135,6 +139,8 @@ def _lane(
         lane["ended"] = last["ended"]
     if "paused" in notes and not last.get("halted"):  # may be newer than the last report; a run also pauses itself
         lane["paused"] = notes["paused"] and index not in notes.get("unpaused", ())
+    if "producer" in notes:
+        lane["producer"] = notes["producer"]
     if "submitted" in notes:
         lane["submitted"] = notes["submitted"]
     if notes.get("seal") is not None:

@@ -340,6 +340,8 @@ class RecordSubmitted(RunOrder):
 
     op = "submitted"
     known: Submitted
+    by: bytes
+    """The producer that submits it; of another one than goes on with the run, nothing is taken."""
 
     def shards(self, count: int) -> Iterable[int]:
         """Return the first, which has the run record."""
@@ -347,11 +349,11 @@ class RecordSubmitted(RunOrder):
 
     def fields(self, shard: int) -> Message:
         """Return the record."""
-        return self.known.record()
+        return {**self.known.record(), "by": self.by}
 
     def note(self) -> Note | None:
         """Have the record in a first shard that is recreated."""
-        return Note(self.run, {"submitted": self.known.record()})
+        return Note(self.run, {"submitted": self.known.record(), "by": self.by})
 
 
 @dataclass(frozen=True)
@@ -380,26 +382,28 @@ class Seal(RunOrder):
     def messages(self, shard: int) -> Sequence[Message]:
         """Return what ends it here; its run is part of that."""
         seal = {"total": sum(self.here), "incomplete": self.incomplete, "run": self.run, "here": self.here[shard]}
+        seal["by"] = self.submitted.by
         before = self.submitted.messages(shard) if shard in self.submitted.shards(len(self.here)) else ()
         return [*before, {"op": self.op, "seal": seal}]
 
     def note(self) -> Note | None:
         """Have a shard that dies with its seal recreated as a sealed one."""
         seal = {"total": sum(self.here), "incomplete": self.incomplete, "here": list(self.here)}
-        return Note(self.run, {"seal": seal, "submitted": self.submitted.known.record()})
+        return Note(self.run, {"seal": seal, "submitted": self.submitted.known.record(), "by": self.submitted.by})
 
 
 @dataclass(frozen=True)
 class Reopen(RunOrder):
-    """Take documents again after a seal, from this client; of a run that was cancelled it is refused."""
+    """Take documents again after a seal, of this client's producer; of a run that was cancelled it is refused."""
 
     op = "reopen"
     client: str
+    producer: bytes
 
     def fields(self, shard: int) -> Message:
-        """Return the client."""
-        return {"client": self.client}
+        """Return both."""
+        return {"client": self.client, "producer": self.producer}
 
     def note(self) -> Note | None:
         """Forget the seal."""
-        return Note(self.run, {"seal": None, "client": self.client})
+        return Note(self.run, {"seal": None, "client": self.client, "producer": self.producer})

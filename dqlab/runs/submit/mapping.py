@@ -31,7 +31,7 @@ from dqlab.errors import (
 )
 from dqlab.log import DiskFull
 from dqlab.numbers import many
-from dqlab.rules.book import CANCELLED
+from dqlab.rules.book import CANCELLED, CLOSED
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.digest import Digest
@@ -101,7 +101,8 @@ class Submitter:
         self._error: BaseException | None = None
         self.by_input = False
         self.finished = threading.Event()
-        self._stopped = False
+        self._stopped: BaseException | None = None
+        """Why it was stopped, if it was."""
         self._looked = 0.0
         """When the thread looked up from the input the last time, monotonic seconds."""
         self._noted = 0
@@ -151,7 +152,7 @@ class Submitter:
     def stop(self, error: BaseException) -> None:
         """Iterate no further: the run was cancelled; `end` brings it to its end."""
         if not self.finished.is_set():
-            self._stopped = True
+            self._stopped = error
             self.sender.close(error)
             self._looked = float("-inf")  # what the input gives from now on is not even looked at
 
@@ -178,7 +179,7 @@ class Submitter:
     @property
     def error(self) -> BaseException | None:
         """Why the input ended early; None of one that was stopped or refused."""
-        return None if self._stopped or self.refused else self._error
+        return None if self._stopped is not None or self.refused else self._error
 
     @error.setter
     def error(self, error: BaseException) -> None:
@@ -199,7 +200,7 @@ class Submitter:
         try:
             try:
                 self._submit()
-                if self._then is not None and not self._stopped:
+                if self._then is not None and self._stopped is None:
                     self._then()
             except BaseException as error:  # noqa: BLE001 - reported by wait() and results(), see Run
                 self.error = self._closed_error() or error
@@ -316,14 +317,14 @@ class Submitter:
 
     def _submitted(self, held: Ranges) -> orders.RecordSubmitted:
         """Return the order that records what the queue holds."""
-        return orders.RecordSubmitted(self.sender.run, self.digest.submitted(held, self._before))
+        return orders.RecordSubmitted(self.sender.run, self.digest.submitted(held, self._before), self.sender.producer)
 
     def _open_again(self) -> None:
         """Take documents again: the input is that of the run so far."""
         self._raise_given_up()  # a run that was cancelled stays so
         self._reopen = False  # at once: one shard may take it although another one does not, and is sealed again then
-        handle = self.sender.handle
-        handle.link.sync(handle.order(orders.Reopen(self.sender.run, handle.link.client.id)))
+        sender, handle = self.sender, self.sender.handle
+        handle.link.sync(handle.order(orders.Reopen(sender.run, handle.link.client.id, sender.producer)))
 
     def _same_end(self) -> bool:
         """Whether the input of a run that was cut off ended again before anything new; its record stays."""
@@ -348,7 +349,8 @@ class Submitter:
         if self._error is None and held != self.count:
             self.error = DocumentsNotPut(run=self.name, read=self.count, held=held, missing=self.count - held)
         incomplete = None if self._error is None else in_words(self._error)[:500]
-        incomplete = CANCELLED if self._stopped else incomplete
+        if self._stopped is not None:
+            incomplete = CANCELLED if isinstance(self._stopped, RunCancelled) else CLOSED
         self._tell(incomplete)
 
     def _confirm(self) -> None:
@@ -367,18 +369,18 @@ class Submitter:
                 handle.link.sync(self._seal(handle, incomplete))
                 return
             except CallTimeout:
-                if self._stopped:
+                if self._stopped is not None:
                     raise
 
     async def _seal(self, handle: Handle, incomplete: str | None) -> None:
         sender, why = self.sender, incomplete
         for shard in range(len(sender.here)):
-            if not (self._stopped or self.refused):  # one that was dropped stays so
+            if self._stopped is None and not self.refused:  # one that was dropped stays so
                 await handle.order(sender.opening.where_missing, shard=shard)
             if why is not None:
                 answer, _ = await handle.ask(shard, "watch", {"run": sender.run, "wait": 0.0})
                 sender.recount(shard, sum(answer["counts"]))
-                if shard == 0 and self.refused and not self._stopped:
+                if shard == 0 and self.refused and self._stopped is None:
                     incomplete = answer["incomplete"]  # the queue knows why it ended
         await handle.order(orders.Seal(sender.run, list(sender.here), incomplete, self._submitted(sender.held)))
 

@@ -73,7 +73,7 @@ class Resubmission(Submitter):
         # From here on no shard accepts anything from an earlier holder of the claim.
         sender.handle.link.sync(sender.handle.ask_all("claim", {"run": sender.run, "claim": number}))
         lost, room = self._lost()
-        if not lost or self._stopped:
+        if not lost or self._stopped is not None:
             return
         sender.replace(lost, room, number)
         for element, payload in self._read(Ranges(lost), lost[-1][1]):
