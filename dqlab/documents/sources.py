@@ -20,7 +20,10 @@ from dqlab.documents.places import UNKNOWN, Folder, LocalFolder, Stamp, local_pa
 from dqlab.documents.storage import located
 from dqlab.errors import BadOption, DocumentsUsedUp, FolderNotFound, NotADocument
 
-__all__ = ["Given", "Glob", "Look", "Source", "Window", "stdlib"]
+__all__ = ["NO_ORDER", "Given", "Glob", "Look", "Source", "Window", "stdlib", "unordered"]
+
+NO_ORDER = "has no order of its own: it differs between kernels, and results would stand for other documents."
+"""What is wrong with a set as documents, as errors describe it."""
 
 Look = Callable[[], Document | None]
 """Examines one document; None when it is gone since it was named."""
@@ -126,6 +129,11 @@ class Window:
         return islice(self._source.looks(), self._start, self._stop, self._step)
 
 
+def unordered(iterable: object) -> bool:
+    """Return whether this is a set that iterates by its hashes; those of strings are others in each process."""
+    return isinstance(iterable, set | frozenset) and type(iterable).__iter__ in (set.__iter__, frozenset.__iter__)
+
+
 class Given:
     """Elements of an iterable, of one iterator, or of the iterables a function returns.
 
@@ -141,13 +149,16 @@ class Given:
     Raises
     ------
     BadOption
-        Neither iterable nor callable, or a single path.
+        Neither iterable nor callable, a single path, or a set.
     """
 
     def __init__(self, iterable: Any, key: Callable[[Any], object] | None, storage: str = "") -> None:
         if isinstance(iterable, str | bytes | os.PathLike | Document):
             problem = "one document is not a listing. Pass a list, or use Documents.from_glob(pattern)."
             raise BadOption(option="iterable", value=iterable, problem=problem)
+        if unordered(iterable):
+            problem = f"{NO_ORDER} Pass sorted(x), or a list. Nothing was listed."
+            raise BadOption(option="iterable", value=f"{type(iterable).__name__} of {len(iterable)}", problem=problem)
         if not isinstance(iterable, Iterable) and not callable(iterable):
             problem = f"a {type(iterable).__name__} cannot be iterated. Pass paths, URLs or documents."
             raise BadOption(option="iterable", value=iterable, problem=problem)
