@@ -19,6 +19,7 @@ from dqlab.documents.pattern import FoundFile, Pattern
 from dqlab.documents.places import UNKNOWN, Folder, LocalFolder, Stamp, local_path, stamp_of
 from dqlab.documents.storage import located
 from dqlab.errors import BadOption, DocumentsUsedUp, FolderNotFound, NotADocument
+from dqlab.numbers import many
 
 __all__ = ["NO_ORDER", "Given", "Glob", "Look", "Source", "Window", "stdlib", "unordered"]
 
@@ -134,6 +135,10 @@ def unordered(iterable: object) -> bool:
     return isinstance(iterable, set | frozenset) and type(iterable).__iter__ in (set.__iter__, frozenset.__iter__)
 
 
+def _called(elements: Any) -> str:
+    return f"{type(elements).__name__} of {many(len(elements), 'element')}"
+
+
 class Given:
     """Elements of an iterable, of one iterator, or of the iterables a function returns.
 
@@ -158,7 +163,7 @@ class Given:
             raise BadOption(option="iterable", value=iterable, problem=problem)
         if unordered(iterable):
             problem = f"{NO_ORDER} Pass sorted(x), or a list. Nothing was listed."
-            raise BadOption(option="iterable", value=f"{type(iterable).__name__} of {len(iterable)}", problem=problem)
+            raise BadOption(option="iterable", value=_called(iterable), problem=problem)
         if not isinstance(iterable, Iterable) and not callable(iterable):
             problem = f"a {type(iterable).__name__} cannot be iterated. Pass paths, URLs or documents."
             raise BadOption(option="iterable", value=iterable, problem=problem)
