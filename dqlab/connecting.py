@@ -26,6 +26,7 @@ from dqlab.cluster.transport.undisturbed import Undisturbed
 from dqlab.clusters_here import LOCAL, Registration, find, keeper_of, way_to
 from dqlab.config import check_directory, seconds, seconds_or_none
 from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared
+from dqlab.errors.trimming import interruptible
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import system_of
 from dqlab.lab import Lab
@@ -73,6 +74,7 @@ NEEDED = (
     "dqlab.cluster.worker.plugin",
 )
 """Modules that every worker needs: imported once, before they are forked."""
+_NOT_CONNECTED = "not connected; what was started for it has ended. The same line connects again."
 RESERVED = "0"
 """Name of the worker that only hosts queues, in a cluster that was started here."""
 
@@ -164,7 +166,7 @@ def connect(
     if n is not None and (not isinstance(n, int) or n < 1):
         raise BadOption(option="n", value=n, problem="is a number of processes, at least 1.")
     limit = seconds_or_none(timeout, name="timeout")
-    with shown("connecting"):
+    with interruptible(_NOT_CONNECTED), shown("connecting"):
         return _connect(target, n, scheduler_file, name, store, limit)
 
 

@@ -19,8 +19,12 @@ from dqlab.documents.pattern import FoundFile, Pattern
 from dqlab.documents.places import UNKNOWN, Folder, LocalFolder, Stamp, local_path, stamp_of
 from dqlab.documents.storage import located
 from dqlab.errors import BadOption, DocumentsUsedUp, FolderNotFound, NotADocument
+from dqlab.numbers import many
 
-__all__ = ["Given", "Glob", "Look", "Source", "Window", "stdlib"]
+__all__ = ["NO_ORDER", "Given", "Glob", "Look", "Source", "Window", "stdlib", "unordered"]
+
+NO_ORDER = "has no order of its own: it differs between kernels, and results would stand for other documents."
+"""What is wrong with a set as documents, as errors describe it."""
 
 Look = Callable[[], Document | None]
 """Examines one document; None when it is gone since it was named."""
@@ -126,6 +130,15 @@ class Window:
         return islice(self._source.looks(), self._start, self._stop, self._step)
 
 
+def unordered(iterable: object) -> bool:
+    """Return whether this is a set that iterates by its hashes; those of strings are others in each process."""
+    return isinstance(iterable, set | frozenset) and type(iterable).__iter__ in (set.__iter__, frozenset.__iter__)
+
+
+def _called(elements: Any) -> str:
+    return f"{type(elements).__name__} of {many(len(elements), 'element')}"
+
+
 class Given:
     """Elements of an iterable, of one iterator, or of the iterables a function returns.
 
@@ -141,13 +154,16 @@ class Given:
     Raises
     ------
     BadOption
-        Neither iterable nor callable, or a single path.
+        Neither iterable nor callable, a single path, or a set.
     """
 
     def __init__(self, iterable: Any, key: Callable[[Any], object] | None, storage: str = "") -> None:
         if isinstance(iterable, str | bytes | os.PathLike | Document):
             problem = "one document is not a listing. Pass a list, or use Documents.from_glob(pattern)."
             raise BadOption(option="iterable", value=iterable, problem=problem)
+        if unordered(iterable):
+            problem = f"{NO_ORDER} Pass sorted(x), or a list. Nothing was listed."
+            raise BadOption(option="iterable", value=_called(iterable), problem=problem)
         if not isinstance(iterable, Iterable) and not callable(iterable):
             problem = f"a {type(iterable).__name__} cannot be iterated. Pass paths, URLs or documents."
             raise BadOption(option="iterable", value=iterable, problem=problem)

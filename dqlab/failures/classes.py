@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from bdb import BdbQuit
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple, Self
 
@@ -26,9 +27,12 @@ _MAX_SAMPLE = 300
 _NO_SAMPLE = ("", "", "", None)
 _FUTILE = (
     *(NameError, SyntaxError, ImportError, AttributeError, MessageError),
-    *(FileNotFoundError, IsADirectoryError, NotADirectoryError, UnicodeError, EOFError),
+    *(FileNotFoundError, IsADirectoryError, NotADirectoryError, UnicodeError, EOFError, BdbQuit),
 )
 """Mistakes in the code, and documents that are missing or cannot be decoded: the next delivery fails the same way."""
+_NO_LINE = "EOF when reading a line"
+"""Text of Python's own `EOFError` of `input`."""
+_NO_KEYBOARD = "a consumer has no keyboard."
 _SIGNATURE = re.compile(
     r"\(\) (missing \d+ required|takes (no|at least|at most|exactly|from|\d)|got (an unexpected|multiple values|some))"
     r"| expected (at (most|least) )?\d+ arguments?, got|needs an argument$|is an invalid keyword argument for"
@@ -102,7 +106,7 @@ class Failure:
         trace = tracebacks.users_part(exception.__traceback__, skip)
         return cls(
             error=tracebacks.class_name(type(exception)),
-            message=brief(tracebacks.message(exception), _MAX_MESSAGE),
+            message=brief(_explained(exception), _MAX_MESSAGE),
             traceback=_without_middle(tracebacks.text(exception, trace), _MAX_TRACEBACK),
             at=tracebacks.innermost(trace),
             fingerprint=tracebacks.fingerprint(exception, trace),
@@ -148,12 +152,23 @@ def shown_name(error: str) -> str:
     return error.rpartition(".")[2] if error.startswith("dqlab.") else error
 
 
+def _explained(exception: BaseException) -> str:
+    """Return the text of an exception, with the cause where a function has asked a user who is not there."""
+    said = tracebacks.message(exception)
+    if type(exception) is EOFError and said == _NO_LINE:
+        return f"{said}: {_NO_KEYBOARD} Ask before the run, and give the answer to the function in place of input()."
+    if type(exception) is BdbQuit and not said:
+        return f"{_NO_KEYBOARD} Call the function here with one document to debug it, or leave breakpoint() out."
+    return said
+
+
 def retryable(exception: BaseException) -> bool:
     """Return False for failures that would repeat with the same code and document.
 
     Those are unknown names and attributes, calls that do not fit a signature, syntax and import errors, files that
-    are missing, text that cannot be decoded, and the message errors: `Reject`, values that are not calls, results
-    too large or not picklable. A group is worth a retry when one of its members is.
+    are missing, text that cannot be decoded, questions to a user (`input`, `breakpoint`), and the message errors:
+    `Reject`, values that are not calls, results too large or not picklable. A group is worth a retry when one of its
+    members is.
     """
     if isinstance(exception, BaseExceptionGroup):
         return any(retryable(member) for member in exception.exceptions)

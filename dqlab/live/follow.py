@@ -19,6 +19,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -32,7 +33,7 @@ from dqlab.live.run_picture import Focus, Silence, absent_view, connecting_view,
 from dqlab.live.views import Command, Example, Press, QueuesView, RunView
 from dqlab.notebook import beside_cells
 from dqlab.numbers import many, size
-from dqlab.stats import History, RunStats, Snapshot
+from dqlab.stats import Failures, History, RunStats, Snapshot
 from dqlab.texts import one_line
 
 __all__ = [
@@ -431,7 +432,7 @@ class LiveRun(Live[RunView]):
         changes = at_rest is None or at_rest != self._seen_at_rest
         if changes and (self._more.due or self._ended):
             self._ask_more(stats)
-            self._seen_at_rest = at_rest if self._more.silence is None else None
+            self._seen_at_rest = at_rest if self._more.silence is None and self._together else None
 
     def _as_it_rests(self) -> object:
         """Return what a run that rests is, on a canvas that is kept; None while it goes on."""
@@ -449,6 +450,8 @@ class LiveRun(Live[RunView]):
         self._together = self._more.heard
         if not self._together:
             return
+        if self._snapshot is not None and _is_before_a_retry(self._snapshot, stats):
+            self._snapshot, self._together = _without_failures(self._snapshot, stats.name), False
         if self._past.due or self._ended:
             self._history = self._past.ask(lambda: source.past(stats.since_start, timeout=CALL_TIMEOUT), self._history)
         if self._code[0] != stats.code.version:
@@ -518,6 +521,18 @@ class LiveRun(Live[RunView]):
 
     def _cell_of(self, letter: Any) -> str:
         return "" if self._stats is None else run_here(letter, self._stats, self._names)
+
+
+def _is_before_a_retry(snapshot: Snapshot, stats: RunStats) -> bool:
+    """Return whether a Snapshot has documents of a run as dead that were sent again since: it is up to a second old."""
+    run = snapshot.run(stats.name)
+    return run is not None and run.counts.dead > stats.counts.dead
+
+
+def _without_failures(snapshot: Snapshot, run: str) -> Snapshot:
+    attention = tuple(each for each in snapshot.attention if (each.kind, each.run) != ("failing", run))
+    total = snapshot.attention_total - len(snapshot.attention) + len(attention)
+    return replace(snapshot, failures=Failures(), attention=attention, attention_total=total)
 
 
 class LiveQueues(Live[QueuesView]):

@@ -181,7 +181,7 @@ def run_view(
             log=log_line(stats),
             compact=("the input had no documents; nothing was queued", "check the path or the pattern, then map again"),
         )
-    code = "" if stats.code.name == "?" else f"{one_line(stats.code.name, 40)} v{stats.code.version}"
+    code = "" if stats.code.name == "?" else f"{one_line(stats.code.name, 40)} {stats.code.words}"
     return RunView(
         name=name,
         face=face,

@@ -136,7 +136,7 @@ def _row(run: RunStats, need: Attention | None) -> RunRow:
     state, ink = run_word(run)
     rate, unit = _speed(run)
     share = run.worked_share if run.state is RunState.CANCELLED else run.share
-    code = "" if run.code.name == "?" else f"{one_line(run.code.name, 40)} v{run.code.version}"
+    code = "" if run.code.name == "?" else f"{one_line(run.code.name, 40)} {run.code.words}"
     ends_at = run.ended if run.resting else None if run.eta is None else run.eta.p50
     return RunRow(
         name=run.name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -39,6 +39,11 @@ class FrameFunctions:
             assert isinstance(function, bytes)
             yield function
         yield from self._assumed
+
+    def between(self, lo: int, hi: int) -> set[bytes]:
+        """Return the functions of the frames that have the ids ``[lo, hi)``, at least one."""
+        at, stop = max(0, bisect_right(self._firsts, lo) - 1), bisect_left(self._firsts, hi)
+        return {function for function, _ in self._stretches[at:stop]} | self._assumed  # type: ignore[return-value]
 
     def put(self, first: int, function: bytes) -> None:
         """Record the function of a frame."""

@@ -7,7 +7,7 @@ bytes, the counters and the indexes in step; which changes are right is for the 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from operator import add, eq
 from typing import Protocol
 
@@ -158,6 +158,32 @@ class Lane:
             named.update(self.functions.latest)
         named.discard(NO_ID)
         return named
+
+    def functions_to_run(self) -> set[bytes]:
+        """Return the functions of messages that are ready, delayed or leased, and of those that a client still puts."""
+        runs: set[bytes] = set()
+        if not self.sealed:
+            runs.update(self._run_in(END - 1, END, set(list(self.functions.latest)[-1:])))
+        if not self.overrides and len(stored := set(self.functions)) == 1:  # nearly always
+            return runs | stored if self.alive else runs
+        for lo, hi in chain(self.ready, self.suspects):
+            runs |= self._run_in(lo, hi)
+        for batch in self.batches.kept():
+            for a, b, state in stretches(batch.states, 0, len(batch.states)):
+                if state in (State.DELAYED, State.LEASED):
+                    runs |= self._run_in(batch.first + a, batch.first + b)
+        runs.discard(NO_ID)
+        return runs
+
+    def _run_in(self, lo: int, hi: int, own: set[bytes] | None = None) -> set[bytes]:
+        """Return the functions that the ids ``[lo, hi)`` run; `own` are those of their frames, if these still come."""
+        found: set[bytes] = set()
+        for a, b, function in self.overrides.split(lo, hi):
+            if function is not None:
+                found.add(function)
+            else:
+                found |= self.functions.between(a, b) if own is None else own
+        return found
 
     def has_room(self, frame: Frame) -> bool:
         """Return whether a frame fits the lane's limits; an empty lane takes one that would never fit."""

@@ -16,6 +16,7 @@ from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
 from dqlab.cluster.transport.run_orders import compact
 from dqlab.config import MOST, check_directory, check_name, seconds, seconds_or_none
 from dqlab.documents import labelled, parsed_natively
+from dqlab.documents.sources import NO_ORDER, unordered
 from dqlab.errors import BadOption, DqlabError, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
 from dqlab.numbers import many
@@ -234,7 +235,8 @@ class QueuePool(HasWidget, StaysHere, SuggestsAttributes):
         fn : callable
             Takes one argument: the document, or the element itself. May be a coroutine function.
         documents : iterable
-            Any iterable; one thread of this process reads it, element by element, while the run continues.
+            Any iterable but a set, whose order differs between kernels: pass ``sorted(x)``. One thread of this
+            process reads it, element by element, while the run continues.
             A builtin container, a list for instance, or a Series may change at once: a copy, of references, is
             read. If the length of anything else changes while it is read, the input ends with an error. An element
             that is changed after `map` may run as it was or as it is: map `copy.deepcopy(documents)`, or a generator
@@ -672,6 +674,9 @@ def _check_documents(fn: object, documents: Any) -> None:
     elif isinstance(documents, Mapping):
         problem = "is a mapping, and iterating it gives its keys. Pass list(d) for them, or d.values(), or d.items()."
         documents = type(documents).__name__
+    elif unordered(documents):
+        problem = f"{NO_ORDER} Pass sorted(x), or a list."
+        documents = f"{type(documents).__name__} of {many(len(documents), 'element')}"
     elif hasattr(documents, "columns") and hasattr(documents, "shape"):  # a table of any library
         kind = type(documents)
         rows = {"polars": "df.to_dicts()", "pyarrow": "table.to_pylist()"}

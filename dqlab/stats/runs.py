@@ -16,12 +16,22 @@ NO_ROOM = "no room for more results"
 
 @dataclass(frozen=True, slots=True)
 class CodeStats:
-    """The function a run uses now. `version` counts from 1 within the run; `short` starts its hash."""
+    """The function a run uses now. `version` counts from 1 within the run; `short` starts its hash.
+
+    `rest` are the earlier versions that documents which have yet to run keep, after a retry with other code.
+    """
 
     name: str
     short: str = ""
     version: int = 1
     cell: int | None = None
+    rest: tuple[int, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The version, and those of the rest: "v2, the rest v1"."""
+        rest = " and ".join(f"v{each}" for each in self.rest)
+        return f"v{self.version}, the rest {rest}" if rest else f"v{self.version}"
 
 
 @dataclass(frozen=True, slots=True)

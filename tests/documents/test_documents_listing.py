@@ -83,6 +83,12 @@ def test_what_cannot_be_iterated_is_refused_at_once() -> None:
         Documents(7)  # type: ignore[arg-type]
 
 
+def test_set_is_refused_since_its_order_differs_between_kernels() -> None:
+    """Its keys stood for other documents after a restart."""
+    with pytest.raises(BadOption, match=r"frozenset of 2 elements.*order.*sorted\(x\).*Nothing was listed"):
+        Documents(frozenset({"a.txt", "b.txt"}))
+
+
 def test_missing_file_is_listed_without_version_and_fails_when_opened(tmp_path: Path) -> None:
     """Consumers may see what the notebook does not; if not, one message fails, not the submission."""
     missing = str(tmp_path / "missing.txt")

@@ -138,6 +138,21 @@ def test_import_alone_is_enough(connected: Any, shown: Any) -> None:
     assert "/dqlab/" not in text
 
 
+def test_interrupted_connect_shows_one_line(notebook: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """A bare `KeyboardInterrupt` under a page of what waited; whether something was left behind, nothing said."""
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dqlab.connecting._make", interrupted)
+    for line in ("%dq connect -n 1", "import dqlab; dqlab.connect(n=1)"):
+        notebook.shell.run_cell(line)
+        text = COLOURS.sub("", capsys.readouterr().out)
+
+        assert "Interrupted: not connected; what was started for it has ended. The same line connects again." in text
+        assert "Traceback" not in text
+
+
 def test_interrupted_wait_shows_one_line(connected: Any, shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fifty-five lines of what waited say nothing about the run."""
 

@@ -143,6 +143,25 @@ def test_estimate_of_the_snapshot_is_shown_while_the_state_is_the_same(
     assert canvas.drawn[-1].figures[1].second == "after Resume"
 
 
+def test_what_was_dead_before_a_retry_is_not_shown_after_it(
+    live: LiveRun, detailed: Any, canvas: Any, running: RunStats, snapshot: Snapshot, clock: Any
+) -> None:
+    """ "5 dead" stood beside an edited cell for half a second after they had been sent again: the Snapshot is older."""
+    detailed.answer = replace(running, counts=replace(running.counts, dead=0), classes=())
+    live.tick()
+    view = canvas.drawn[-1]
+    assert view.figures[3].value == "0"
+    assert view.failures == ()
+    assert not [need for need in view.details.needs if need.label.startswith("Retry")]
+
+    same = next(each for each in snapshot.runs if each.name == running.name)
+    run = replace(same, counts=detailed.answer.counts)
+    detailed.picture = replace(snapshot, runs=(run, *(each for each in snapshot.runs if each is not same)))
+    clock.now += 0.5
+    live.tick()
+    assert canvas.drawn[-1].failures != ()
+
+
 def test_retry_of_a_class_runs_beside_the_view_and_says_what_it_did(
     live: LiveRun, detailed: Any, canvas: Any, commands: SimpleQueue[Press]
 ) -> None:

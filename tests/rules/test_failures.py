@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import linecache
 import sys
+from bdb import BdbQuit
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -313,6 +314,20 @@ def test_fingerprint_tells_causes_apart() -> None:
     assert failure(read, "a").fingerprint == failure(read, "b").fingerprint != failure(read, None).fingerprint
 
 
+def test_input_that_nobody_can_answer_says_so() -> None:
+    """ "EOF when reading a line" gave no cause where the function asks a question."""
+    read = cell("def read(x):\n    raise EOFError('EOF when reading a line')\n", name="<asks>")["read"]
+    stopped = cell("from bdb import BdbQuit\ndef stop(x):\n    raise BdbQuit\n", name="<stops>")["stop"]
+    cut_off = cell("def load(x):\n    raise EOFError('Ran out of input')\n", name="<cut>")["load"]
+
+    asked, debugged = failure(read, 1).message, failure(stopped, 1).message
+    assert asked.startswith("EOF when reading a line: a consumer has no keyboard. ")
+    assert "input()" in asked
+    assert debugged.startswith("a consumer has no keyboard")
+    assert "breakpoint()" in debugged
+    assert failure(cut_off, 1).message == "Ran out of input"
+
+
 # --- what is worth a retry ------------------------------------------------------------------
 
 
@@ -330,6 +345,7 @@ def test_fingerprint_tells_causes_apart() -> None:
         IsADirectoryError(21, "Is a directory", "a"),
         UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
         EOFError("EOF when reading a line"),
+        BdbQuit(),
         Reject("empty page"),
         ResultNotPicklable(type="lock", reason="x"),
         ResultTooLarge(size=1, limit=0),

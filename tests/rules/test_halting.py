@@ -172,6 +172,33 @@ def test_a_retry_with_new_code_goes_on_and_gives_it_to_the_rest() -> None:
     assert sum(piece.n for piece in lease.pieces) == 20
 
 
+def test_functions_that_have_yet_to_run_are_those_of_what_is_not_settled() -> None:
+    """After a retry the head named the newest code alone, although the rest ran the one before."""
+    desk = Halting(4, stop_if=None)
+    lane = desk.shard.lanes[RUN]
+    assert lane.functions_to_run() == {FUNCTION}
+    desk.end(FAIL)
+    desk.shard.retry(RUN, [(0, 1)], NEWER)
+    assert lane.functions_to_run() == {FUNCTION, NEWER}
+    lease = desk.lease(2)
+    assert lane.functions_to_run() == {FUNCTION, NEWER}
+    desk.settle(lease, ACK, ACK)
+    desk.end(ACK)
+
+    assert lane.functions_to_run() == {FUNCTION}
+    desk.end(ACK)
+    assert lane.functions_to_run() == set()
+
+
+def test_new_code_for_the_rest_leaves_none_of_the_old_to_run() -> None:
+    """Also while the submitter still names the old one."""
+    desk = Halting(0, stop_if=None)
+    desk.put(3)
+    desk.shard.adopt(RUN, NEWER, {FUNCTION})
+
+    assert desk.shard.lanes[RUN].functions_to_run() == {NEWER}
+
+
 def test_a_retry_with_the_same_code_goes_on() -> None:
     """A server that was down is up again."""
     desk = Halting(20)

@@ -342,9 +342,11 @@ def test_attach_to_an_unknown_name_says_which_there_are(lab: dq.Lab, queue: dq.Q
         (Counter("abc"), "its keys"),
         ("papers/*.txt", "its characters"),
         (b"abc", "its characters"),
+        ({"a", "b"}, r"set of 2 elements.*order.*differs.*sorted\(x\)"),
+        (frozenset("a"), r"order.*sorted\(x\)"),
         (pd.DataFrame({"text": ["a"]}).groupby("text"), r"pairs of key and table.*for key, table in"),
     ],
-    ids=["frame", "dict", "counter", "text", "bytes", "groups"],
+    ids=["frame", "dict", "counter", "text", "bytes", "set", "frozenset", "groups"],
 )
 def test_what_iterates_as_something_else_than_its_documents_is_refused_with_the_ways_out(
     queue: dq.QueuePool, documents: Any, way_out: str
@@ -354,6 +356,12 @@ def test_what_iterates_as_something_else_than_its_documents_is_refused_with_the_
         queue.map(same, documents)
 
     assert sum(queue.counts().values()) == 0
+
+
+@pytest.mark.parametrize("view", [{"b": 1, "a": 2}.keys(), {1: "b", 2: "a"}.values()], ids=["keys", "values"])
+def test_views_of_a_dict_are_in_its_order(queue: dq.QueuePool, view: Any) -> None:
+    """A view of keys is a `Set` to Python as well, but one whose order is that of the program."""
+    assert list(queue.map(same, view).results(timeout=20)) == ["b", "a"]
 
 
 def test_wrong_options_are_refused_before_anything_is_sent(queue: dq.QueuePool) -> None:

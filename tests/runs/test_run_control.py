@@ -125,6 +125,23 @@ def test_a_retry_while_the_run_goes_on_says_that_the_rest_keeps_its_code(queue: 
         run.retry(fn=same)
 
 
+def test_the_head_has_the_code_of_the_rest_as_long_as_that_waits(queue: dq.QueuePool, gate: Gate) -> None:
+    """It read "v2" after a retry, while documents that had yet to run kept v1, which nothing in the view mentioned."""
+    run = queue.map(BreaksFirst(gate), range(200), retry=dq.Retry(0))
+    until(lambda: run.counts["dead"] == 1)
+    assert run.stats().code.words == "v1"
+
+    run.send_again(fn=Held(gate))
+    assert run.stats().code.words == "v2, the rest v1"
+    until(lambda: next(each for each in queue.snapshot().runs if each.name == run.name).code.words.endswith("rest v1"))
+    run.send_again(fn=same, rest=True)
+    assert run.stats().code.words == "v3"
+    gate.open()
+    run.wait(timeout=30)
+
+    assert run.stats().code.words == "v3"
+
+
 def test_cancelled_run_keeps_what_it_has_and_gives_up_the_rest(queue: dq.QueuePool, gate: Gate) -> None:
     """Finished work is worth keeping; the rest is given up, and what waits in the queue never runs."""
     done = Held(gate)

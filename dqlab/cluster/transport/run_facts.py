@@ -83,9 +83,22 @@ def run_facts(
         full=any(lane["stopped"] for lane in lanes),
         trouble=trouble,
         blocked=blocked,
-        code=CodeStats(name=code["name"], short=code["short"], version=len(record["codes"]), cell=code["cell"]),
+        code=CodeStats(
+            name=code["name"],
+            short=code["short"],
+            version=len(record["codes"]),
+            cell=code["cell"],
+            rest=_of_the_rest(lanes, record),
+        ),
         owner=record.get("owner", ""),
         started=record["started"],
         ended=max(ends) if None not in ends else None,
         idle=max(lane["idle"] for lane in lanes),
     )
+
+
+def _of_the_rest(lanes: Iterable[dict[str, Any]], record: dict[str, Any]) -> tuple[int, ...]:
+    """Return the versions before the newest that documents which are not settled run."""
+    versions = {blob: at for at, blob in enumerate(record.get("blobs", ()), 1)}  # of equal code the newest
+    found = {versions.get(function) for lane in lanes for function in lane.get("runs", ())}
+    return tuple(sorted(at for at in found if at is not None and at < len(record["codes"])))
