@@ -167,6 +167,18 @@ class Command:
         """Its positional arguments."""
         return [action for action in self.actions if not action.option_strings]
 
+    def _check_assignments(self, words: Sequence[str]) -> None:
+        """Refuse options as they are written in Python, which would be taken for a name or an address."""
+        bare = {flag.lstrip("-"): flag for flag in self.options}
+        for word, before in zip(words, ("", *words), strict=False):
+            name, sign, value = word.partition("=")
+            if not sign or not name.isidentifier() or before.startswith("-"):
+                continue
+            near = [name] if name in bare else get_close_matches(name, bare, n=1, cutoff=0.75)
+            if near:
+                written = f"an option is written {bare[near[0]]} {value}, not {word}"
+                raise UsageError(reason=f"{self.parser.prog}: {written}. Nothing was done.")
+
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """Return the options.
 
@@ -179,6 +191,7 @@ class Command:
             flag = word.partition("=")[0]
             if flag.startswith("-") and flag.replace("-", "").isidentifier() and not self._knows(flag):
                 raise UsageError(reason=f"{self.parser.prog} has no option {flag}. {_meant(flag, self.options)}")
+        self._check_assignments(words)
         self._check_choices(words)
         options, rest = self.parser.parse_known_args(words)
         if rest:

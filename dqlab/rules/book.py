@@ -223,7 +223,7 @@ class Book:
             "code": {k: record.code.get(k) for k in ("name", "short", "cell")} if record else None,
             "codes": [[code.get("name", ""), code.get("short", "")] for code in record.codes] if record else [],
             "blobs": [code.get("blob", b"").hex() for code in record.codes] if record else [],
-            "runs": sorted(function.hex() for function in lane.functions_to_run()),
+            "runs": [] if lane.run == NO_ID else sorted(each.hex() for each in lane.functions_to_run()),
             "owner": (record.codes[0].get("owner") or "") if record and record.codes else "",
             "counts": self.counts(),
             "missing": self.missing,

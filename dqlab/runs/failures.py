@@ -105,7 +105,7 @@ class Failures(Sequence[DeadLetter], StaysHere):
 
     def __repr__(self) -> str:
         lines = [f"{many(len(self), 'dead document')} of {self.name!r}"]
-        lines += [f"  {letter}"[:110] for letter, _ in zip(self, range(10), strict=False)]
+        lines += [f"  {one_line(letter, 108)}" for letter, _ in zip(self, range(10), strict=False)]
         if len(self) > 10:
             lines.append(f"  and {len(self) - 10:,} more")
         return "\n".join(lines)

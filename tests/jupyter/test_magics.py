@@ -507,6 +507,8 @@ def test_two_labs_must_be_told_apart(notebook: Any, lab: dq.Lab) -> None:
     [
         ("%dq staus", "%dq has no command 'staus'. Did you mean status?"),
         ("%dq submit abs --ovr x", "%dq submit has no option --ovr. Did you mean --over?"),
+        ("%dq connect stor=runs/", "an option is written --store runs/, not stor=runs/"),
+        ("%dq connect n=2", "an option is written -n 2, not n=2"),
         ("%dq status --sort nme", "%dq status --sort takes no 'nme'. Did you mean name?"),
         ("%dq status --sort=zzz", "There are: need, name, share, end, dead, speed, took."),
         ("%dq submit abs --over nowhere", "--over nowhere: NameError: name 'nowhere' is not defined"),

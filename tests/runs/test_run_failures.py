@@ -41,6 +41,10 @@ class Flaky:
         return x
 
 
+def breaks_at_length(x: int) -> None:
+    raise ValueError("x" * 200)
+
+
 def needs_text(x: int) -> int:
     if x == 3:
         raise dq.Reject("no text in it")
@@ -400,6 +404,17 @@ def test_failures_are_a_sequence_and_a_table(queue: dq.QueuePool) -> None:
     assert list(frame.index)[:2] == [3, 7]
     assert sorted(set(frame["error"])) == ["KeyError", "ValueError"]
     assert "20 dead documents" in repr(failures)
+
+
+def test_row_of_a_failure_that_is_cut_ends_with_an_ellipsis(queue: dq.QueuePool) -> None:
+    """It ended in the middle of a word, "(n" in place of "(not retried)"."""
+    run = queue.map(breaks_at_length, [0], retry=dq.Retry(0)).wait(timeout=20)
+
+    (row,) = repr(run.failures()).splitlines()[1:]
+
+    assert row.startswith("  0: ValueError: xxx")
+    assert len(row) <= 110
+    assert row.endswith("x…")
 
 
 def test_failures_alike_are_one_class(queue: dq.QueuePool) -> None:
