@@ -31,6 +31,8 @@ WORDS = 500
 _WORST, _KEY = 4, 120
 _CLASSES = 8
 _WHAT = 200
+_LOOKS = 500
+"""Stretches of ids that a report may look at, on average, for the functions that have yet to run."""
 CUT_OFF = "the process that submitted it ended"
 """Why it is incomplete when no reason was given."""
 
@@ -97,6 +99,10 @@ class Book:
     worst: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Key and last error of the documents that failed most, by message id; a few."""
 
+    _runs: list[str] = field(default_factory=list)
+    _runs_due: int = 0
+    """Reports until `_runs` is looked up again."""
+
     @property
     def halted(self) -> str:
         """Why it paused itself because everything fails; "" when it did not."""
@@ -125,6 +131,15 @@ class Book:
             return f"{what}{of} with {one_line(f'{top[0].error}: {top[0].message}', _WHAT)}"
         letter = next(self.lane.letters(-1), None)
         return what if letter is None else f"{what}, the first one: {one_line(letter.reason, _WHAT)}"
+
+    def _functions_to_run(self) -> list[str]:
+        """Return the functions, in hex, of what has yet to run; where that takes long, as of an earlier report."""
+        # After a retry of scattered documents a look may take 60 ms, and reports come four times a second.
+        self._runs_due -= 1
+        if self._runs_due < 0 or not self.lane.alive:
+            self._runs = sorted(each.hex() for each in self.lane.functions_to_run())
+            self._runs_due = self.lane.looks_to_run // _LOOKS
+        return self._runs
 
     def bid(self, claim: int) -> bool:
         """Note a claim to send lost documents again; return whether it is the newest."""
@@ -223,7 +238,7 @@ class Book:
             "code": {k: record.code.get(k) for k in ("name", "short", "cell")} if record else None,
             "codes": [[code.get("name", ""), code.get("short", "")] for code in record.codes] if record else [],
             "blobs": [code.get("blob", b"").hex() for code in record.codes] if record else [],
-            "runs": [] if lane.run == NO_ID else sorted(each.hex() for each in lane.functions_to_run()),
+            "runs": [] if lane.run == NO_ID else self._functions_to_run(),
             "owner": (record.codes[0].get("owner") or "") if record and record.codes else "",
             "counts": self.counts(),
             "missing": self.missing,

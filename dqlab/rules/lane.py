@@ -164,16 +164,31 @@ class Lane:
         runs: set[bytes] = set()
         if not self.sealed:
             runs.update(self._run_in(END - 1, END, set(list(self.functions.latest)[-1:])))
-        if not self.overrides and len(stored := set(self.functions)) == 1:  # nearly always
-            return runs | stored if self.alive else runs
-        for lo, hi in chain(self.ready, self.suspects):
+        if not self.alive:
+            return runs
+        known = {function for function, _ in self.overrides.items()}.union(self.functions)
+        if len(known) == 1:  # nearly always
+            return runs | known
+        for lo, hi in self._unsettled():
             runs |= self._run_in(lo, hi)
+            if runs >= known:
+                break
+        runs.discard(NO_ID)
+        return runs
+
+    @property
+    def looks_to_run(self) -> int:
+        """Most stretches of ids that `functions_to_run` looks at."""
+        assigned = sum(ids.intervals for _, ids in self.overrides.items())
+        return assigned + self.ready.intervals + self.suspects.intervals + len(self.trouble)
+
+    def _unsettled(self) -> Iterator[tuple[int, int]]:
+        """Yield the ids of messages that are ready, delayed or leased, as half-open ranges."""
+        yield from chain(self.ready, self.suspects)
         for batch in self.batches.kept():
             for a, b, state in stretches(batch.states, 0, len(batch.states)):
                 if state in (State.DELAYED, State.LEASED):
-                    runs |= self._run_in(batch.first + a, batch.first + b)
-        runs.discard(NO_ID)
-        return runs
+                    yield batch.first + a, batch.first + b
 
     def _run_in(self, lo: int, hi: int, own: set[bytes] | None = None) -> set[bytes]:
         """Return the functions that the ids ``[lo, hi)`` run; `own` are those of their frames, if these still come."""
