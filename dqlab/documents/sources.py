@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -21,10 +21,7 @@ from dqlab.documents.storage import located
 from dqlab.errors import BadOption, DocumentsUsedUp, FolderNotFound, NotADocument
 from dqlab.numbers import many
 
-__all__ = ["NO_ORDER", "Given", "Glob", "Look", "Source", "Window", "stdlib", "unordered"]
-
-NO_ORDER = "has no order of its own: it differs between kernels, and results would stand for other documents."
-"""What is wrong with a set as documents, as errors describe it."""
+__all__ = ["Given", "Glob", "Look", "Source", "Window", "misread", "stdlib"]
 
 Look = Callable[[], Document | None]
 """Examines one document; None when it is gone since it was named."""
@@ -130,13 +127,25 @@ class Window:
         return islice(self._source.looks(), self._start, self._stop, self._step)
 
 
-def unordered(iterable: object) -> bool:
-    """Return whether this is a set that iterates by its hashes; those of strings are others in each process."""
-    return isinstance(iterable, set | frozenset) and type(iterable).__iter__ in (set.__iter__, frozenset.__iter__)
-
-
-def _called(elements: Any) -> str:
-    return f"{type(elements).__name__} of {many(len(elements), 'element')}"
+def misread(elements: Any) -> tuple[str, str]:
+    """Return what is wrong with an input that iterates over something else than its documents, and a name for it."""
+    kind = type(elements)
+    library = kind.__module__.partition(".")[0]
+    if isinstance(elements, Mapping):
+        problem = "is a mapping, and iterating it gives its keys. Pass list(d) for them, or d.values(), or d.items()."
+        return problem, kind.__name__
+    # The hashes of strings are others in each process, and the order of such a set with them.
+    if isinstance(elements, set | frozenset) and kind.__iter__ in (set.__iter__, frozenset.__iter__):
+        problem = "has no order of its own: it differs between kernels, and results would stand for other documents."
+        return f"{problem} Pass sorted(x), or a list.", f"{kind.__name__} of {many(len(elements), 'element')}"
+    if hasattr(elements, "columns") and hasattr(elements, "shape"):  # a table of any library
+        rows = {"polars": "df.to_dicts()", "pyarrow": "table.to_pylist()"}.get(library, "df.to_dict('records')")
+        ways = f"Pass dq.Documents.from_frame(df), one column, df['text'], or a dict for each row, {rows}."
+        return f"iterates as its column names. {ways}", f"{library}.{kind.__name__}"
+    if hasattr(elements, "ngroups") and hasattr(elements, "groups"):
+        ways = "Pass [(key, table.to_dict('list')) for key, table in groups]."
+        return f"iterates as pairs of key and table. {ways}", kind.__name__
+    return "", ""
 
 
 class Given:
@@ -154,16 +163,16 @@ class Given:
     Raises
     ------
     BadOption
-        Neither iterable nor callable, a single path, or a set.
+        Neither iterable nor callable, a single path, a mapping, a set, or a table.
     """
 
     def __init__(self, iterable: Any, key: Callable[[Any], object] | None, storage: str = "") -> None:
         if isinstance(iterable, str | bytes | os.PathLike | Document):
             problem = "one document is not a listing. Pass a list, or use Documents.from_glob(pattern)."
             raise BadOption(option="iterable", value=iterable, problem=problem)
-        if unordered(iterable):
-            problem = f"{NO_ORDER} Pass sorted(x), or a list. Nothing was listed."
-            raise BadOption(option="iterable", value=_called(iterable), problem=problem)
+        problem, called = misread(iterable)
+        if problem:
+            raise BadOption(option="iterable", value=called, problem=f"{problem} Nothing was listed.")
         if not isinstance(iterable, Iterable) and not callable(iterable):
             problem = f"a {type(iterable).__name__} cannot be iterated. Pass paths, URLs or documents."
             raise BadOption(option="iterable", value=iterable, problem=problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
 from dqlab.cluster.transport.run_orders import compact
 from dqlab.config import MOST, check_directory, check_name, seconds, seconds_or_none
 from dqlab.documents import labelled, parsed_natively
-from dqlab.documents.sources import NO_ORDER, unordered
+from dqlab.documents.sources import misread
 from dqlab.errors import BadOption, DqlabError, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
 from dqlab.numbers import many
@@ -671,21 +671,9 @@ def _check_documents(fn: object, documents: Any) -> None:
     if isinstance(documents, str | bytes):
         problem = "is one text, whose elements are its characters. Pass [text], or dq.Documents.from_glob(path)."
         documents = documents[:40]
-    elif isinstance(documents, Mapping):
-        problem = "is a mapping, and iterating it gives its keys. Pass list(d) for them, or d.values(), or d.items()."
-        documents = type(documents).__name__
-    elif unordered(documents):
-        problem = f"{NO_ORDER} Pass sorted(x), or a list."
-        documents = f"{type(documents).__name__} of {many(len(documents), 'element')}"
-    elif hasattr(documents, "columns") and hasattr(documents, "shape"):  # a table of any library
-        kind = type(documents)
-        rows = {"polars": "df.to_dicts()", "pyarrow": "table.to_pylist()"}
-        record = rows.get(kind.__module__.partition(".")[0], "df.to_dict('records')")
-        problem = f"iterates as its column names. Pass one column, df['text'], or a dict for each row, {record}."
-        documents = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
-    elif hasattr(documents, "ngroups") and hasattr(documents, "groups"):
-        problem = "iterates as pairs of key and table. Pass [(key, table.to_dict('list')) for key, table in groups]."
-        documents = type(documents).__name__
+    else:
+        problem, called = misread(documents)
+        documents = called or documents
     if problem:
         raise BadOption(option="documents", value=documents, problem=f"{problem} Nothing was submitted.")
 

@@ -6,8 +6,10 @@ import pickle
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import fsspec
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,6 +89,19 @@ def test_set_is_refused_since_its_order_differs_between_kernels() -> None:
     """Its keys stood for other documents after a restart."""
     with pytest.raises(BadOption, match=r"frozenset of 2 elements.*order.*sorted\(x\).*Nothing was listed"):
         Documents(frozenset({"a.txt", "b.txt"}))
+
+
+@pytest.mark.parametrize(
+    ("elements", "way_out"),
+    [
+        ({"a.txt": 1}, r"dict.*mapping.*list\(d\)"),
+        (pd.DataFrame({"path": ["a.txt"]}), r"pandas\.DataFrame.*column names.*from_frame\(df\).*df\['text'\]"),
+    ],
+)
+def test_what_iterates_as_its_names_is_refused(elements: Any, way_out: str) -> None:
+    """A dict or a table was listed as its keys, each taken for the path of a file."""
+    with pytest.raises(BadOption, match=f"{way_out}.*Nothing was listed"):
+        Documents(elements)
 
 
 def test_missing_file_is_listed_without_version_and_fails_when_opened(tmp_path: Path) -> None:
