@@ -18,6 +18,7 @@ from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.transport.errands import WorkerLost
 from dqlab.cluster.transport.internals import NoSuchActor
+from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.errors import CallTimeout
@@ -155,6 +156,22 @@ def test_a_log_has_longer_to_be_read_than_a_queue_in_memory_to_begin(
     else:
         with pytest.raises(CallTimeout, match=r"queue/q/0.*open\(\) within 0.02 s"):
             asyncio.run(scenario())
+
+
+def test_a_client_waits_for_a_long_log_until_the_scheduler_gives_up(
+    lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gave up after 40 s, whatever the scheduler waited for, and the queue was opened for nobody."""
+    limits, asks = dict[str, float](), Link.scheduler
+
+    def noted(link: Link, op: str, *, timeout: float = 40.0, **arguments: Any) -> Any:
+        limits[op] = timeout
+        return asks(link, op, timeout=timeout, **arguments)
+
+    monkeypatch.setattr(Link, "scheduler", noted)
+    pool = dq.QueuePool(lab.client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path)
+    assert limits["dq_open"] > actors_module.OPEN_TIMEOUT
+    pool.close()
 
 
 def slow_opening(seconds: float) -> None:

@@ -215,3 +215,27 @@ def test_no_queue_is_lost_and_no_actor_left_while_clients_open_close_serve_and_d
 
     violations = {seed: found for seed in seeds if (found := asyncio.run(life(seed)))}
     assert not violations, f"{len(violations)} of {len(seeds)}: {dict(list(violations.items())[:3])}"
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
+def test_who_opens_a_queue_while_its_last_client_closes_it_gets_a_whole_one(
+    durable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new shards met the lock of the old ones, or were closed in their place."""
+
+    async def life(seed: int) -> list[str]:
+        with monkeypatch.context() as patch:
+            world = World(seed)
+            await world.begin(patch)
+            queues, options = world.registry.queues, dict(STORE) if durable else {}
+            await world.play([queues.open("q", 2, options, SEALED, "ana")])
+            outcomes = await asyncio.wait_for(
+                world.play([queues.leave("q", "ana", force=False), queues.open("q", 2, options, SEALED, "ben")]), 20
+            )
+            found = [f"{error!r}" for error in outcomes if isinstance(error, BaseException)]
+            found += world.wrong({"ben"})
+            await world.registry.close()
+            return found
+
+    violations = {seed: found for seed in range(10) if (found := asyncio.run(life(seed)))}
+    assert not violations

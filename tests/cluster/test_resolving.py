@@ -11,6 +11,7 @@ import pytest
 
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.scheduler.state import Entry, OpenQueue
+from dqlab.cluster.statistics.known import Known
 
 NAME = "queue/q/0"
 
@@ -88,3 +89,25 @@ def test_closing_a_queue_whose_worker_has_just_died_asks_the_dead_for_nothing() 
         return list(registry.state.entries), entry.gone
 
     assert in_registry(scenario) == ([], "its queue was closed while it was being recreated")
+
+
+def test_the_next_name_for_a_run_is_found_without_going_through_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand unnamed runs of one function cost the scheduler's loop seconds: each began to count at 1."""
+    looked, before = list[str](), {f"double-{number}" for number in range(1, 51)}
+
+    def has_run(known: Known, name: str) -> bool:
+        looked.append(name)
+        return name in before
+
+    monkeypatch.setattr(Known, "has_run", has_run)
+
+    async def scenario(registry: Registry, entry: Entry) -> list[str]:
+        names = [await registry.name_run("double")]
+        looked.clear()
+        for _ in range(20):
+            before.add(names[-1])
+            names.append(await registry.name_run("double"))
+        return names
+
+    assert in_registry(scenario) == [f"double-{number}" for number in range(51, 72)]
+    assert len(looked) == 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,12 +70,20 @@ def test_a_run_of_large_elements_waits_for_room_in_bytes(handle: Any, waiting: t
     assert not handing.is_alive()
 
 
+class Interrupted(bytes):
+    """A payload during whose counting another thread has its turn, as it may at any line."""
+
+    def __len__(self) -> int:
+        time.sleep(0)
+        return super().__len__()
+
+
 def test_bytes_in_the_buffer_are_counted_right_by_many_threads(handle: Any) -> None:
     """A count that drifts upwards would let everybody wait for ever."""
     sender, ticket = make(PutSender, handle), Ticket(1)
+    payload = Interrupted(b"x" * 10)
     threads = [
-        threading.Thread(target=lambda: [sender.append(ENTRY, b"x" * 10, ticket) for _ in range(1000)])
-        for _ in range(4)
+        threading.Thread(target=lambda: [sender.append(ENTRY, payload, ticket) for _ in range(1000)]) for _ in range(4)
     ]
     for thread in threads:
         thread.start()

@@ -64,6 +64,30 @@ def test_files_shrink_with_what_is_kept_although_one_result_is_kept_for_ever() -
     play(part)
 
 
+def test_files_shrink_although_every_run_leaves_one_result_for_ever() -> None:
+    """A file is closed when nothing of it is kept, and each of these keeps something: what is left has to move."""
+
+    async def part() -> None:
+        vault, kept = Vault(0, 1 << 30, file_bytes=50 * SIZE), []
+        for number in range(30):
+            run = [vault.add(blob(number)) for _ in range(60)]
+            await written(vault)
+            kept.append(run.pop(30))
+            vault.forget(run)
+            await written(vault)
+        assert vault.file_bytes <= 2 * vault.nbytes + 2 * 60 * SIZE
+        assert [await vault.read(number) for number in kept] == [blob(number) for number in range(30)]
+
+        run = [vault.add(blob(99)) for _ in range(600)]
+        await written(vault)
+        vault.forget([number for at, number in enumerate(run) if at % 60])  # and nothing comes after that
+        await written(vault)
+        assert vault.file_bytes <= 2 * vault.nbytes + 2 * 60 * SIZE
+        vault.close()
+
+    play(part)
+
+
 def test_every_record_is_read_back_whatever_is_added_dropped_and_rewritten() -> None:
     """Rewriting moves records while others read them."""
 
@@ -145,6 +169,38 @@ def test_a_full_disk_is_said_and_tried_again_and_memory_stays_bounded(
 
     play(part)
     assert [record.getMessage().split()[0] for record in caplog.records] == ["event=spill_failed"]
+
+
+def test_what_could_not_be_written_is_tried_again_by_itself_however_often_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A record that was tried once, and never again, stays in memory for as long as it is kept."""
+    full, failed, often, pwrite = [True], list[int](), threading.Event(), os.pwrite
+
+    def write(descriptor: int, data: Any, offset: int) -> int:
+        if full[0]:
+            failed.append(offset)
+            if len(failed) == 50:
+                often.set()
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return pwrite(descriptor, data, offset)
+
+    monkeypatch.setattr(results.os, "pwrite", write)
+    monkeypatch.setattr(results, "RETRY_S", 0.001)
+
+    async def part() -> None:
+        vault = Vault(10 * SIZE, 1 << 30)
+        numbers = [vault.add(blob(number)) for number in range(20)]
+        assert await asyncio.to_thread(often.wait, 10.0), "it gave up"
+        full[0] = False
+        async with asyncio.timeout(10):
+            while vault._spilling is not None or vault._again is not None or vault.trouble:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert vault._in_memory <= 10 * SIZE
+        assert [await vault.read(number) for number in numbers] == [blob(number) for number in range(20)]
+        vault.close()
+
+    play(part)
 
 
 @pytest.mark.parametrize("end", ["close", "cancel"])
