@@ -132,3 +132,4 @@ def test_a_run_that_this_client_still_submits_is_not_cut_off(lab: dq.Lab, queue:
         second = other.queue(queue.name).map(double, range(100), name="both")
         go_on.set()
         assert list(second.results(timeout=20)) == list(first.results(timeout=20)) == [2 * x for x in range(100)]
+    assert first.record()["client"] == lab.client.id, "the other one went on with it"
