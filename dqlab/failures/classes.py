@@ -170,11 +170,17 @@ def retryable(exception: BaseException) -> bool:
     `Reject`, values that are not calls, results too large or not picklable. A group is worth a retry when one of its
     members is.
     """
-    if isinstance(exception, BaseExceptionGroup):
-        return any(retryable(member) for member in exception.exceptions)
-    if type(exception) is TypeError:
-        return _SIGNATURE.search(tracebacks.message(exception)) is None
-    return not isinstance(exception, _FUTILE)
+    members = [exception]
+    while members:  # not by recursion: groups may hold groups, a thousand deep
+        member = members.pop()
+        if isinstance(member, BaseExceptionGroup):
+            members += member.exceptions
+        elif type(member) is TypeError:
+            if _SIGNATURE.search(tracebacks.message(member)) is None:
+                return True
+        elif not isinstance(member, _FUTILE):
+            return True
+    return False
 
 
 def _without_middle(text: str, limit: int) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from dqlab.cluster.transport.dead_pages import described
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.sealed import open_value
+from dqlab.cluster.transport.sealed import open_here
 from dqlab.documents import sealed_label
 from dqlab.documents.document import sealed_key
 from dqlab.frame import Kind
@@ -72,7 +72,7 @@ class DeadLetter:
     @property
     def argument(self) -> Any:
         """The element or value itself, unpickled here; (args, kwargs) for calls."""
-        return open_value(self.payload)
+        return open_here(self.payload)
 
     @property
     def document(self) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from dqlab.cluster.shard.vault import PAGE_VALUES
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.sealed import open_value
+from dqlab.cluster.transport.sealed import open_here
 from dqlab.documents import label_of
 from dqlab.errors import BadOption, CallTimeout, DqlabWarning, MessageNotFound, ResultUnreadable
 from dqlab.failures.tracebacks import class_name, users_part
@@ -135,7 +135,7 @@ def _opened(entries: list[bytes]) -> tuple[list[Any], dict[int, BaseException]]:
     errors: dict[int, BaseException] = {}
     for at, entry in enumerate(entries):
         try:
-            values.append(open_value(entry))
+            values.append(open_here(entry))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - unpickling runs arbitrary code, which may even call sys.exit

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import threading
+import time
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -198,3 +203,106 @@ def test_elements_whose_pickling_raises_anything_are_named(queue: dq.QueuePool, 
         queue.map(same, [0, Closed(kind), 2]).results(timeout=30)
     with pytest.raises(NotPicklable, match="Closed"):
         queue.submit(same, [0, Closed(kind)])
+
+
+# --- exceptions whose own code breaks what records them -----------------------------------------
+
+
+class Untouchable(Exception):
+    """No attribute of it can be read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class Masked(Exception):
+    """Asking for its class raises."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("no class")
+
+
+class Endless(Exception):
+    """Its cause cannot be read."""
+
+    @property
+    def __cause__(self) -> Any:
+        raise RuntimeError("no cause")
+
+
+def nested(depth: int) -> Exception:
+    error: Exception = ValueError("innermost")
+    for _ in range(depth):
+        error = ExceptionGroup("group", [error])
+    return error
+
+
+BREAKING: dict[str, Any] = {
+    "a group of groups": lambda: nested(2000),
+    "no attributes": Untouchable,
+    "no class": Masked,
+    "no cause": Endless,
+}
+
+
+def breaks(number: int, kind: str) -> int:
+    if number == 3:
+        raise BREAKING[kind]()
+    return 2 * number
+
+
+async def breaks_soon(number: int, kind: str) -> int:
+    return breaks(number, kind)
+
+
+@pytest.mark.parametrize("kind", BREAKING)
+@pytest.mark.parametrize("how", ["thread", "coroutine", "process"])
+def test_an_exception_that_cannot_be_described_fails_its_message_at_once_and_no_other(
+    queue: dq.QueuePool, how: str, kind: str
+) -> None:
+    """Its lease was kept without an outcome, and the message died of five expired leases, six minutes later."""
+    fn = partial(breaks_soon if how == "coroutine" else breaks, kind=kind)
+    run = queue.map(fn, range(10), retry=ONCE, executor="process" if how == "process" else "thread")
+
+    assert run.wait(timeout=30).results(errors="skip", timeout=30)[:] == [2 * x for x in range(10) if x != 3]
+    (letter,) = run.failures()
+    assert letter.key == 3
+    assert letter.error.rpartition(".")[2] in ("ExceptionGroup", "Untouchable", "Masked", "Endless")
+    assert queue.map(same, range(20)).results(timeout=30)[:] == list(range(20))
+
+
+# --- exceptions that come late --------------------------------------------------------------------
+
+
+def throws_late(number: int, mark: Path) -> int:
+    """Return, and have an exception raised in this thread a moment later, as `stopit` does when it is too slow."""
+    me, error = ctypes.c_ulong(threading.get_ident()), ctypes.py_object(TimeoutError)
+
+    def throw_there() -> None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(me, error)
+        mark.touch()
+
+    if number == 3:
+        threading.Timer(0.05, throw_there).start()
+    return 2 * number
+
+
+def slowly(number: int) -> int:
+    time.sleep(0.002)
+    return number + 1
+
+
+def test_an_exception_that_reaches_a_consumers_idle_thread_costs_no_document(
+    queue: dq.QueuePool, tmp_path: Path
+) -> None:
+    """It ended the thread, and the next document was leased, and its lease renewed, for ever."""
+    for turn in range(3):
+        mark = tmp_path / str(turn)
+        first = queue.map(partial(throws_late, mark=mark), range(5))
+        assert first.results(timeout=30)[:] == [2 * x for x in range(5)]
+        deadline = time.monotonic() + 30
+        while not mark.exists():
+            assert time.monotonic() < deadline
+
+        assert queue.map(slowly, range(100)).results(timeout=30)[:] == [x + 1 for x in range(100)]

@@ -26,9 +26,17 @@ from typing import Any
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.coroutines import CoroutineThread
-from dqlab.cluster.consumer.running.execution import Flight, Origin, Work, fail_all, refuse_value, run_chunk
+from dqlab.cluster.consumer.running.execution import (
+    Flight,
+    Origin,
+    Work,
+    fail_all,
+    fail_taken,
+    refuse_value,
+    run_chunk,
+)
 from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost
-from dqlab.cluster.transport.internals import daemon_thread
+from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.orders import RunningMessage
 from dqlab.cluster.transport.protocol import LEASE_PARK
 from dqlab.cluster.transport.ref import Ref
@@ -164,7 +172,7 @@ class Slot:
         self._arrived = asyncio.Event()
         self._renewing: dict[int, asyncio.Task[None]] = {}
         """By shard, what renews the leases in hand of it."""
-        self._thread = daemon_thread(f"dq-{name}")
+        self._thread = SlotThread(f"dq-{name}")
         self._coroutines: CoroutineThread | None = None
         self._abandoned: list[tuple[str, asyncio.Future[Any] | CoroutineThread]] = []
         """Names of cancelled messages that still run, and the threads that they hold."""
@@ -345,6 +353,7 @@ class Slot:
             except Exception as error:  # noqa: BLE001 - the next chunk may fare better
                 self._lost(chunk, error)
                 if not isinstance(error, DqlabError):  # a defect: clients that wait for these messages should see it
+                    fail_taken(chunk, error, self.options.origin)
                     fail_all(chunk, error, self.options.origin)
                 self._end(chunk)
             finally:
@@ -425,7 +434,7 @@ class Slot:
         self._note_abandoned(name, running, chunk)
         running.add_done_callback(lambda _: self._in_background(self._tell(chunk)))
         self._thread.shutdown(wait=False)
-        self._thread = daemon_thread(f"dq-{self.name}")
+        self._thread = SlotThread(f"dq-{self.name}")
         self._context = self._context.copy()  # the other one is entered as long as that function runs
         if self.process.child is not None:  # the kernel would kill it with the thread that started it
             self._thread.submit(self.process.close)

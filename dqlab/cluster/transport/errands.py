@@ -14,7 +14,7 @@ from typing import Any
 from distributed import Scheduler
 
 from dqlab.cluster.transport.internals import ask_handler
-from dqlab.cluster.transport.sealed import open_value, seal_value
+from dqlab.cluster.transport.sealed import open_here, seal_value
 from dqlab.errors import DqlabError
 
 __all__ = ["WorkerLost", "answering", "ask_worker", "opened"]
@@ -66,5 +66,5 @@ async def ask_worker(scheduler: Scheduler, address: str, call: str, **arguments:
 def opened(answer: Any) -> Any:
     """Return the answer of an `answering` handler, or raise what it raised."""
     if isinstance(answer, dict) and _RAISED in answer:
-        raise open_value(answer[_RAISED])
+        raise open_here(answer[_RAISED])
     return answer

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import pickle
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
@@ -24,7 +25,14 @@ from typing import Any, NewType, TypeVar
 from weakref import WeakValueDictionary
 
 import cloudpickle
-from cloudpickle.cloudpickle import _class_setstate, _decompose_typevar, _make_typevar  # private; held by tests/cluster
+from cloudpickle.cloudpickle import (  # private; held by tests/cluster
+    _DYNAMIC_CLASS_TRACKER_BY_ID,
+    _class_setstate,
+    _decompose_typevar,
+    _make_skeleton_class,
+    _make_skeleton_enum,
+    _make_typevar,
+)
 from cloudpickle.cloudpickle import _dynamic_class_reduce as _class_by_value
 
 from dqlab.cluster.transport.local_modules import (
@@ -46,6 +54,7 @@ __all__ = [
     "captured",
     "global_names",
     "make_sealer",
+    "open_here",
     "open_value",
     "opened_blob",
     "pack_function",
@@ -55,6 +64,8 @@ __all__ = [
 ]
 
 _MAIN = ("__main__", "__mp_main__")
+_OF_CLASSES = re.compile(rb"_make_skeleton_")
+"""In a pickle that has a class by value."""
 _MACHINERY = frozenset({"__builtins__", "__cached__", "__file__", "__loader__", "__name__", "__package__", "__spec__"})
 _Cached = type(lru_cache(len))
 _TYPE_NAMES = (TypeVar, NewType)
@@ -468,6 +479,43 @@ def _unpicklable(local: Mapping[str, ModuleType]) -> dict[int, tuple[str, str]]:
 def open_value(sealed: bytes | memoryview) -> Any:
     """Return what `seal_value` or `seal_function` sealed; raises whatever opening it raises."""
     return pickle.loads(sealed)
+
+
+def open_here(sealed: bytes | memoryview) -> Any:
+    """Return what was sealed elsewhere of what this process sent; its classes stay as they are here.
+
+    cloudpickle sends the state of a class along with its instances, and sets it where they are opened. A consumer wants
+    that. In the notebook it would take back what was set since, and make each class again for each value.
+    """
+    return _Keeping(BytesIO(sealed)).load() if _OF_CLASSES.search(sealed) else pickle.loads(sealed)
+
+
+class _Keeping(pickle.Unpickler):
+    """Opens values without changing classes that this process has already."""
+
+    def __init__(self, file: BytesIO) -> None:
+        super().__init__(file)
+        self._kept: list[type] = []
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name)
+        if found is _make_skeleton_class or found is _make_skeleton_enum:
+            return partial(self._skeleton, found)
+        if found is _class_setstate or found is _fill_members:
+            return partial(self._fill, found)
+        return found
+
+    def _skeleton(self, make: Callable[..., type], *args: Any) -> type:
+        """Return the class of that id if there is one; its id is the last argument but one of both functions."""
+        kept: type | None = None if args[-2] is None else _DYNAMIC_CLASS_TRACKER_BY_ID.get(args[-2])
+        if kept is None:
+            return make(*args)
+        self._kept.append(kept)
+        return kept
+
+    def _fill(self, fill: Callable[..., Any], kind: type, state: Any) -> None:
+        if not any(kind is kept for kept in self._kept):
+            fill(kind, state)
 
 
 def pack_function(blob: bytes, *, code: str) -> bytes:

@@ -126,6 +126,10 @@ class Chunk:
             left |= set(self._positions).difference(self._given_back, map(_POSITION, done))
         return [(piece.first, piece.first + piece.n) for piece in self._pieces(tuple(sorted(left)))]
 
+    def taken(self) -> list[int]:
+        """Return the positions of messages that were begun and have no outcome."""
+        return sorted(set(self._positions).difference(self.todo, self._given_back, map(_POSITION, self.done)))
+
     @property
     def kind(self) -> Kind:
         """What its payloads are."""

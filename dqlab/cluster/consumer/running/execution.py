@@ -15,7 +15,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Container
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
@@ -41,6 +42,7 @@ __all__ = [
     "cancelled",
     "end_if_forked",
     "fail_all",
+    "fail_taken",
     "is_coroutine",
     "run_calls",
     "run_chunk",
@@ -210,6 +212,14 @@ def fail_all(chunk: Queued, error: BaseException, origin: Origin) -> None:
     """Fail every message left in the chunk: its function cannot be opened here."""
     messages, is_element = chunk.messages(), chunk.kind is Kind.ELEMENT
     while (index := _take(chunk)) is not None:
+        key = sealed_key(messages[index]) if is_element else None
+        chunk.done.append(_failed(index, error, origin, "", key, 0.0))
+
+
+def fail_taken(chunk: Chunk, error: BaseException, origin: Origin) -> None:
+    """Fail the messages that were begun and have no outcome: what ran them ended in between."""
+    messages, is_element = chunk.messages(), chunk.kind is Kind.ELEMENT
+    for index in chunk.taken():
         key = sealed_key(messages[index]) if is_element else None
         chunk.done.append(_failed(index, error, origin, "", key, 0.0))
 
@@ -433,14 +443,30 @@ def _seal(result: Any, limit: int) -> bytes:
 
 
 def _failed(index: int, error: BaseException, origin: Origin, code: str, key: str | None, held: float) -> Done:
-    if isinstance(error, Later):
-        return index, Outcome.NACK, repr(error.fields["seconds"]).encode(), key
-    shown = None if key is None else str(label_of(key))
-    failure = Failure.from_exception(
-        error, key=shown, code=code, consumer=origin.consumer, worker=origin.worker, when=time.time(), seconds=held
+    describe = partial(
+        Failure.from_exception,
+        key=None if key is None else str(label_of(key)),
+        code=code,
+        consumer=origin.consumer,
+        worker=origin.worker,
+        when=time.time(),
+        seconds=held,
     )
-    outcome = Outcome.FAIL if retryable(error) else Outcome.REJECT
+    try:
+        if isinstance(error, Later):
+            return index, Outcome.NACK, repr(error.fields["seconds"]).encode(), key
+        failure = describe(error)
+        outcome = Outcome.FAIL if retryable(error) else Outcome.REJECT
+    except BaseException as defect:  # noqa: BLE001 - code of the exception ran: its attributes, its class, its parts
+        # Raised from here it would end the chunk, and the message would stay leased without an outcome.
+        why = type(defect).__name__
+        told = RuntimeError(f"the exception cannot be described: reading it raised {why}")
+        failure, outcome = replace(describe(told), error=_CLASS_NAME(type(error))), Outcome.FAIL
     return index, outcome, failure.to_bytes(), key
+
+
+_CLASS_NAME: Callable[[type], str] = type.__dict__["__name__"].__get__
+"""The name of a class, past whatever its metaclass makes of that attribute."""
 
 
 def refuse_value(value: object) -> None:

@@ -1,0 +1,117 @@
+"""Classes of a notebook travel by value; reading results leaves those that the notebook has as they are."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+
+CELL = """
+import dataclasses, enum, collections
+
+class Plain:
+    factor = 1
+    made = []
+    def __init__(self, a): self.a = a
+    def __init_subclass__(cls): Plain.made.append(cls.__name__)
+
+class Derived(Plain):
+    pass
+
+@dataclasses.dataclass
+class Data:
+    a: int
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Frozen:
+    a: int
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+class Pair(collections.namedtuple("Pair", "a b")):
+    __slots__ = ()
+
+def same(x): return x
+def make_plain(x): return Plain(x)
+def make_derived(x): return Derived(x)
+def times(x): return x * Plain.factor
+"""
+
+
+@pytest.fixture
+def cell() -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(CELL, names)
+    return names
+
+
+def test_reading_results_changes_no_class_of_the_notebook(queue: dq.QueuePool, cell: dict[str, Any]) -> None:
+    """It took back what was set since the run was mapped, and the next run computed with the old value."""
+    plain = cell["Plain"]
+    run = queue.map(cell["make_plain"], [1, 2]).wait(timeout=30)
+    plain.factor = 5
+
+    values = run.results(timeout=30)[:]
+
+    assert [(type(value) is plain, value.a) for value in values] == [(True, 1), (True, 2)]
+    assert plain.factor == 5
+    assert queue.map(cell["times"], [1, 2, 3]).results(timeout=30)[:] == [5, 10, 15]
+
+
+def test_reading_results_makes_no_class_again(queue: dq.QueuePool, cell: dict[str, Any]) -> None:
+    """A base class that keeps a list of its subclasses listed each one once more for each result."""
+    derived = cell["Derived"]
+
+    values = queue.map(cell["make_derived"], range(3)).results(timeout=30)[:]
+
+    assert all(type(value) is derived for value in values)
+    assert cell["Plain"].made == ["Derived"]
+
+
+@pytest.mark.parametrize("kind", ["Plain", "Derived", "Data", "Frozen"])
+def test_the_same_documents_attach_after_results_of_their_class_were_read(
+    queue: dq.QueuePool, cell: dict[str, Any], kind: str
+) -> None:
+    """`RunExists` said that they were other documents: reading had replaced what their pickles hold of the class."""
+    documents = [cell[kind](number) for number in range(3)]
+
+    for _ in range(3):
+        values = queue.map(cell["same"], documents, name=f"run-{queue.name}").results(timeout=30)[:]
+        assert [(type(value), value.a) for value in values] == [(cell[kind], number) for number in range(3)]
+
+
+@pytest.mark.parametrize("kind", ["Colour", "Pair"])
+def test_enums_and_named_tuples_attach_too(queue: dq.QueuePool, cell: dict[str, Any], kind: str) -> None:
+    documents = list(cell["Colour"]) if kind == "Colour" else [cell["Pair"](1, 2), cell["Pair"](3, 4)]
+
+    for _ in range(3):
+        assert queue.map(cell["same"], documents, name=f"run-{queue.name}").results(timeout=30)[:] == documents
+
+
+def test_a_class_that_this_process_does_not_have_is_made_from_the_result(queue: dq.QueuePool) -> None:
+    """As in the kernel of a colleague, or after a restart."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(CELL, names)
+    run = queue.map(names["make_plain"], [1, 2], name=f"run-{queue.name}").wait(timeout=30)
+    names.clear()  # nothing holds the class any more
+    gc.collect()
+
+    one, two = run.results(timeout=30)[:]
+    assert (one.a, two.a, type(one).factor, type(one) is type(two)) == (1, 2, 1, True)
+
+
+def test_failed_documents_are_opened_without_changing_their_class(queue: dq.QueuePool, cell: dict[str, Any]) -> None:
+    def fails(value: Any) -> None:
+        raise ValueError(value.a)
+
+    run = queue.map(fails, [cell["Plain"](1)], retry=dq.Retry(0)).wait(timeout=30)
+    cell["Plain"].factor = 5
+
+    (letter,) = run.failures()
+    assert letter.argument.a == 1
+    assert cell["Plain"].factor == 5
