@@ -818,9 +818,12 @@ class RunCancelled(RunError):
     """The run was cancelled, so there will be no complete results."""
 
     text = (
-        "run {run!r} was cancelled: {cancelled:,} of {total:document} {cancelled:was|were} not processed. The results "
-        "of the {acked:,} finished ones: run.results(errors='skip')."
+        "run {run!r} was cancelled: {cancelled:,} of {total:document} {cancelled:was|were} not processed.{unsent} The "
+        "results of the {acked:,} finished ones: run.results(errors='skip')."
     )
+
+    def __init__(self, *, unsent: str = "", **fields: Any) -> None:
+        super().__init__(unsent=unsent, **fields)
 
 
 class CodeGone(RunError):

@@ -48,6 +48,7 @@ from dqlab.errors import (
 from dqlab.errors.trimming import interruptible
 from dqlab.frame import Kind
 from dqlab.numbers import many
+from dqlab.rules.book import CANCELLED
 from dqlab.rules.checks import check_count
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
@@ -812,8 +813,11 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
         return instead
 
     def _cancelled(self, progress: Progress) -> RunCancelled:
-        counts = progress.counts
-        return RunCancelled(run=self.name, cancelled=counts.cancelled, total=counts.all, acked=counts.acked)
+        counts, unsent = progress.counts, ""
+        if progress.record["incomplete"] == CANCELLED:
+            unsent = f" Its input was being read: what comes behind the first {counts.all:,} was not submitted."
+        given_up = counts.cancelled
+        return RunCancelled(run=self.name, cancelled=given_up, total=counts.all, acked=counts.acked, unsent=unsent)
 
     def _raise_gone(self) -> None:
         """Raise why results that existed are missing, if that is known."""

@@ -96,14 +96,24 @@ def run_state(
     *,
     sealed: bool,
     incomplete: bool = False,
+    cancelled: bool = False,
     paused: bool = False,
     stopped: bool = False,
     consumers: int = 0,
     blocked: bool = False,
 ) -> RunState:
-    """Judge what a run is doing from what its shards and consumers report; `blocked`: its store confirms nothing."""
+    """Judge what a run is doing from what its shards and consumers report.
+
+    `blocked`: its store confirms nothing; `cancelled`: while it was submitted, maybe before anything had come.
+    """
     if sealed and counts.left == 0:
-        return RunState.CANCELLED if counts.cancelled else RunState.INCOMPLETE if incomplete else RunState.DONE
+        return (
+            RunState.CANCELLED
+            if counts.cancelled or cancelled
+            else RunState.INCOMPLETE
+            if incomplete
+            else RunState.DONE
+        )
     if stopped:
         return RunState.STOPPED
     if paused:

@@ -62,7 +62,6 @@ def column(labels: list[str] | None) -> tuple[Any, Callable[[], object]]:
 BUILTIN = {
     "list": lambda: clearable(list),
     "deque": lambda: clearable(deque),
-    "set": lambda: clearable(set),
     "bytearray": lambda: clearable(bytearray),
     "array": numbers,
     "keys": lambda: of_dict("keys"),

@@ -20,6 +20,7 @@ from dqlab.cluster.transport.run_orders import cancel
 from dqlab.errors import ActorGone, BadOption, DqlabWarning, QueueClosed, QueueDraining, RunCancelled, RunNotFound
 from dqlab.frame import NO_ID
 from dqlab.runs.submit.mapping import Submitter
+from dqlab.stats import RunState
 from dqlab.testing import Gate, Tally
 
 
@@ -133,13 +134,31 @@ def test_the_head_has_the_code_of_the_rest_as_long_as_that_waits(queue: dq.Queue
 
     run.send_again(fn=Held(gate))
     assert run.stats().code.words == "v2, the rest v1"
-    until(lambda: next(each for each in queue.snapshot().runs if each.name == run.name).code.words.endswith("rest v1"))
+    until(lambda: [each.code.words for each in queue.snapshot().runs if each.name == run.name] == ["v2, the rest v1"])
     run.send_again(fn=same, rest=True)
     assert run.stats().code.words == "v3"
     gate.open()
     run.wait(timeout=30)
 
     assert run.stats().code.words == "v3"
+
+
+def test_a_run_that_is_cancelled_while_it_is_submitted_names_what_was_not_submitted(queue: dq.QueuePool) -> None:
+    """ "0 of 0 documents were not processed" stood there for 300,000, and the run was "incomplete"."""
+    go_on = threading.Event()
+
+    def documents() -> Iterator[int]:
+        go_on.wait(60)
+        yield from range(10)
+
+    run = queue.map(same, documents())
+    assert run.cancel() == 0
+    go_on.set()
+
+    assert run.stats().state is RunState.CANCELLED
+    until(lambda: [each.state for each in queue.snapshot().runs if each.name == run.name] == [RunState.CANCELLED])
+    with pytest.raises(RunCancelled, match=r"0 of 0 documents.*what comes behind the first 0 was not submitted"):
+        run.results(timeout=30)
 
 
 def test_cancelled_run_keeps_what_it_has_and_gives_up_the_rest(queue: dq.QueuePool, gate: Gate) -> None:

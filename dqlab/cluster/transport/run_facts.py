@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from dqlab.rules.book import CANCELLED
 from dqlab.stats import CodeStats, Counts, RunFacts, RunState, run_state
 
 __all__ = ["run_facts", "state_of", "sum_counts", "sum_units"]
@@ -36,6 +37,7 @@ def state_of(lanes: Collection[dict[str, Any]], *, paused: bool, blocked: str, s
         sum_counts(lanes),
         sealed=all(lane["sealed"] for lane in lanes),
         incomplete=any(lane["name"] is not None and lane["incomplete"] is not None for lane in lanes),
+        cancelled=any(lane["name"] is not None and lane["incomplete"] == CANCELLED for lane in lanes),
         paused=paused or any(lane["paused"] for lane in lanes),
         stopped=any(lane["stopped"] or lane["halted"] for lane in lanes),
         consumers=int(served),

@@ -388,7 +388,7 @@ class Submitter:
 _LASTING = (tuple, range, frozenset)
 _DICTS: tuple[Any, ...] = ({}, OrderedDict())
 _VIEWS = [type(view) for each in _DICTS for view in (each.keys(), each.values(), each.items())]
-_COPIED = (list, deque, set, *_VIEWS)
+_COPIED = (list, deque, *_VIEWS)
 """Builtin types whose copy costs one reference per element. Copies of others may load elements, or never end."""
 
 
