@@ -55,8 +55,8 @@ PANELS = ("dq", "depth", "throughput", "failures", "unacked", "runs", "storage")
 """Pages of the dashboard that dqlab adds."""
 LOOK_TIMEOUT = 2.0
 """Seconds to wait for an answer when only the state of a lab is read."""
-
-
+CLOSE_PATIENCE = 4.0
+"""Seconds in which runs are asked, before a lab closes, whether they are done."""
 LOOKED_AT = 20
 """Runs, the newest, that are looked at when their cluster ends."""
 
@@ -502,13 +502,20 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
         if not self.embedded or self._told or not self.session.link.connected:
             return ""
         self._told = True
-        said, until = [], time.monotonic() + LOOK_TIMEOUT
+        said, until = [], time.monotonic() + CLOSE_PATIENCE
         for run in list(self.session.runs)[: -LOOKED_AT - 1 : -1]:
             with suppress(Exception):  # what cannot be asked now must not keep the cluster from ending
-                left = run.left(timeout=max(0.05, until - time.monotonic()))
-                if left:
-                    what = f"{left} of run {run.name!r} were not done when the cluster ended"
-                    said.append(f"{what}; {self._way_back(run, _to_go_on(run, until))}")
+                what, steps = "", ""
+                try:
+                    left = run.left(timeout=max(0.05, until - time.monotonic()))
+                    if left:
+                        what = f"{left} of run {run.name!r} were not done when the cluster ended"
+                        steps = _to_go_on(run, until)
+                except CallTimeout:
+                    seconds = f"{CLOSE_PATIENCE:g} s"
+                    what = what or f"run {run.name!r} did not answer within {seconds}, and may not have been done"
+                if what:
+                    said.append(f"{what}; {self._way_back(run, steps)}")
         more = f" So it is with {len(said) - 1} more of its runs." if len(said) > 1 else ""
         return said[0] + more if said else ""
 

@@ -5,6 +5,7 @@ Looks names up, stores values and prints sentences. The lab does the work.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,6 +18,9 @@ from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
 
 __all__ = ["Line", "Settings"]
+
+_FILES = re.compile(r"[*/\\]")
+"""In what looks like files where an expression is expected; `%dq` takes the quotes from a word that is one text."""
 
 
 class Settings(Protocol):
@@ -110,6 +114,8 @@ class Line:
             unknown = error.name if isinstance(error, NameError) else None
             near = get_close_matches(unknown, self._own(fits), n=1) if unknown else []
             hint = f" Did you mean {near[0]}?" if near else " Nothing was done."
+            if not near and isinstance(error, NameError | SyntaxError) and _FILES.search(expression):
+                hint = f" For files: docs = dq.Documents.from_glob({expression!r}), then {what} docs. Nothing was done."
             raise UsageError(reason=f"{what} {expression}: {type(error).__name__}: {error}.{hint}") from error
 
     def function(self, word: str | None) -> Callable[..., Any]:

@@ -7,12 +7,14 @@ from random import Random
 from typing import Any
 
 from dqlab.config import seconds
-from dqlab.errors import DqlabError
+from dqlab.errors import BadOption, DqlabError
 from dqlab.rules.checks import check_count
 
 __all__ = ["Later", "Retry"]
 
 _MAX_DOUBLINGS = 64
+_LONGEST = 30 * 24 * 3600.0
+"""Most seconds for which a function may send its message away: beyond, nobody knows that it waits."""
 
 
 class Later(DqlabError):
@@ -24,12 +26,12 @@ class Later(DqlabError):
     Parameters
     ----------
     delay : float or str
-        Seconds, or "30s"; the message is delivered again no sooner.
+        Seconds, or "30s", at most 30 days; the message is delivered again no sooner.
 
     Raises
     ------
     BadOption
-        Not a duration, or below zero.
+        Not a duration, below zero, or above 30 days.
 
     Examples
     --------
@@ -41,7 +43,10 @@ class Later(DqlabError):
     text = "not now, again in {seconds:g} s"
 
     def __init__(self, delay: float | str) -> None:
-        super().__init__(seconds=seconds(delay, name="delay"))
+        found = seconds(delay, name="delay")
+        if found > _LONGEST:
+            raise BadOption(option="delay", value=delay, problem="is more than 30 days.")
+        super().__init__(seconds=found)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.fields['seconds']!r})"

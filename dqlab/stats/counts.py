@@ -107,13 +107,9 @@ def run_state(
     `blocked`: its store confirms nothing; `cancelled`: while it was submitted, maybe before anything had come.
     """
     if sealed and counts.left == 0:
-        return (
-            RunState.CANCELLED
-            if counts.cancelled or cancelled
-            else RunState.INCOMPLETE
-            if incomplete
-            else RunState.DONE
-        )
+        if counts.cancelled or cancelled:
+            return RunState.CANCELLED
+        return RunState.INCOMPLETE if incomplete else RunState.DONE
     if stopped:
         return RunState.STOPPED
     if paused:

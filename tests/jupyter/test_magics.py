@@ -512,6 +512,11 @@ def test_two_labs_must_be_told_apart(notebook: Any, lab: dq.Lab) -> None:
         ("%dq status --sort nme", "%dq status --sort takes no 'nme'. Did you mean name?"),
         ("%dq status --sort=zzz", "There are: need, name, share, end, dead, speed, took."),
         ("%dq submit abs --over nowhere", "--over nowhere: NameError: name 'nowhere' is not defined"),
+        (
+            '%dq submit abs --over "texts/*.txt"',
+            "For files: docs = dq.Documents.from_glob('texts/*.txt'), then --over docs",
+        ),
+        ("%dq submit abs --over texts/a.txt", "For files: docs = dq.Documents.from_glob('texts/a.txt')"),
         ("%dq submit lab --over [1]", "lab is a Lab, not a function"),
         ("%dq submit --over [1]", "which function?"),
         ("%dq submit abs --over 5", "cannot be iterated"),
