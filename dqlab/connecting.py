@@ -89,6 +89,15 @@ class NothingListens(ConnectFailed):
     )
 
 
+class NoSocket(ConnectFailed):
+    """The address is that of a cluster of another process on this machine, and that has ended."""
+
+    text = (
+        "no scheduler is at {address!r}: {reason}. Nothing was started. print(lab) in the notebook that runs the cluster "
+        "names its address; dq.connect() without one starts a cluster on this machine."
+    )
+
+
 class NoAddress(ConnectFailed):
     """A text that cannot be the address of a scheduler."""
 
@@ -412,9 +421,12 @@ def _reach(
     address: str | None, scheduler_file: str | None, timeout: float, what: str = "", *, patient: bool = True
 ) -> Client:
     """Return a client of the scheduler at an address; where nothing listens, try on only if `patient`."""
-    from dqlab.cluster.embedded.sockets import register
+    from dqlab.cluster.embedded.sockets import missing, register
 
     register()
+    gone = missing(address) if address is not None else ""
+    if gone:  # the folder of an embedded cluster has a random name, so none comes there later
+        raise NoSocket(address=address, seconds=0, reason=gone)
     step(
         f"waiting for the scheduler {f'that {scheduler_file} names' if scheduler_file is not None else f'at {address}'}"
     )

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.connecting import CONNECT_TIMEOUT, NoAddress, NothingListens, _Listener
+from dqlab.connecting import CONNECT_TIMEOUT, NoAddress, NoSocket, NothingListens, _Listener
 from dqlab.errors import (
     BadName,
     ConnectFailed,
@@ -391,6 +391,19 @@ def test_a_refused_connection_is_named_at_once() -> None:
         assert time.monotonic() - began < CONNECT_TIMEOUT - 1
         with pytest.raises(NothingListens, match="refused"):
             dq.connect(address, timeout=0.3)
+
+
+@pytest.mark.parametrize("patience", [None, "20s"])
+def test_a_socket_that_is_not_there_is_named_at_once(tmp_path: Path, patience: str | None) -> None:
+    """It was "somebody listens there, and does not answer", after five seconds."""
+    (tmp_path / "kept").mkdir(mode=0o700)
+    began = time.monotonic()
+
+    for folder, reason in (("gone", r"gone cannot be read .*its cluster has ended"), ("kept", "kept has no socket 7")):
+        with pytest.raises(NoSocket, match=rf"{reason}.*Nothing was started"):
+            dq.connect(f"unix://{tmp_path / folder}:7", timeout=patience)
+
+    assert time.monotonic() - began < 2
 
 
 def test_a_scheduler_that_is_about_to_listen_is_waited_for_when_a_time_is_given(lab: dq.Lab) -> None:

@@ -30,7 +30,7 @@ from distributed.comm.tcp import _close_comm as note_closed
 from tornado.iostream import IOStream, StreamClosedError
 from tornado.tcpserver import TCPServer
 
-__all__ = ["PREFIX", "SCHEME", "Sockets", "make_directory", "problem_with", "register", "remove_directory"]
+__all__ = ["PREFIX", "SCHEME", "Sockets", "make_directory", "missing", "problem_with", "register", "remove_directory"]
 
 logger = logging.getLogger("dqlab.sockets")
 
@@ -79,6 +79,19 @@ def problem_with(directory: str) -> str:
     if about.st_mode & 0o077:
         return f"{directory} can be entered by other users (mode {stat.S_IMODE(about.st_mode):o})"
     return ""
+
+
+def missing(address: str) -> str:
+    """Return why there is no socket at an address of this scheme, "" when there is one, or for other addresses."""
+    if not address.startswith(PREFIX):
+        return ""
+    try:
+        directory, number = parse_host_port(address.removeprefix(PREFIX))
+    except ValueError:
+        return "it has no number"
+    if Path(_path(directory, number)).exists():
+        return ""
+    return problem_with(directory) or f"{directory} has no socket {number}: its scheduler has ended"
 
 
 def _path(directory: str, number: int) -> str:
