@@ -93,7 +93,7 @@ class NoSocket(ConnectFailed):
     """The address is that of a cluster of another process on this machine, and that has ended."""
 
     text = (
-        "no scheduler is at {address!r}: {reason}. Nothing was started. print(lab) in the notebook that runs the cluster "
+        "no scheduler is at {address!r}: {reason}. Nothing was started. print(lab) in the notebook of the cluster "
         "names its address; dq.connect() without one starts a cluster on this machine."
     )
 
