@@ -130,6 +130,19 @@ def test_failures_are_retried_by_class_and_a_panel_outlives_reload_and_kernel(se
 
 
 @pytest.mark.slow
+def test_a_click_on_a_run_or_a_queue_opens_its_page(server: str) -> None:
+    """Only Enter did; a click moved the focus, and nothing else happened."""
+    with lab_page(server, "free.ipynb") as page:
+        execute(page, "notebook:run-all-cells")
+        open_sidebar(page)
+        page.click(f"{RUN} .dq-bar")
+        frame = page.wait_for_selector(".dq-Panel iframe[src*='run=parse-invoices']").content_frame()
+        frame.get_by_text("parse-invoices").first.wait_for(timeout=30_000)
+        page.click('[data-row="queue default"] .dq-name')
+        page.wait_for_selector(".dq-Panel iframe:not([src*='run=']):not([src='about:blank'])", timeout=30_000)
+
+
+@pytest.mark.slow
 def test_dead_documents_of_an_ended_run_stay_in_sight_until_somebody_dismisses_them(server: str) -> None:
     """Who was away when a run ended finds what failed as the first thing, with what can be done about it."""
     need = '.dq-need[data-row="ended default parse-invoices"]'

@@ -22,7 +22,7 @@ import { servicesSection } from './services';
 
 /** Above so many rows the filter is always shown. */
 const MANY_ROWS = 12;
-const KEYS = 'Arrows move · Enter opens · P pauses or resumes · / filters · ⋯ or the menu key: all actions';
+const KEYS = 'Arrows move · Enter or a click opens · P pauses or resumes · / filters · ⋯ or the menu key: all actions';
 
 export class Sidebar extends Widget {
   constructor(private desk: Desk) {
@@ -98,6 +98,7 @@ export class Sidebar extends Widget {
     this.filter.addEventListener('keydown', (event) => this.onFilterKey(event));
     this.node.addEventListener('keydown', (event) => this.onKey(event));
     this.settle = roving(this.tree, { Enter: (row) => this.openRow(row), p: (row) => this.pauseRow(row), P: (row) => this.pauseRow(row) });
+    this.live.addEventListener('click', (event) => this.onClick(event));
     this.drawAll = () => {
       for (const each of [needs, services, runs, queues, consumers, panels, empty]) each.draw();
       const { model } = desk;
@@ -153,6 +154,13 @@ export class Sidebar extends Widget {
       ],
       from
     );
+  }
+
+  /** A click on a run or a queue opens it, as Enter does; what is a button in it acts by itself. */
+  private onClick(event: MouseEvent): void {
+    const target = event.target as Element;
+    const row = target.closest<HTMLElement>('[role="treeitem"][data-row]'); // parts of a bar have keys too
+    if (row && !target.closest('button, a, input')) this.openRow(row);
   }
 
   private openRow(row: HTMLElement): void {
