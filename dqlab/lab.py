@@ -512,6 +512,8 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
                         what = f"{left} of run {run.name!r} were not done when the cluster ended"
                         steps = _to_go_on(run, until)
                 except CallTimeout:
+                    if run.was_over and not what:
+                        continue
                     seconds = f"{CLOSE_PATIENCE:g} s"
                     what = what or f"run {run.name!r} did not answer within {seconds}, and may not have been done"
                 if what:

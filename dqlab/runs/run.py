@@ -119,6 +119,8 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
 
     doubt: tuple[str, DqlabError] | None = field(default=None, repr=False)
     """Other code that was mapped under this name, and the error that reading results raises."""
+    was_over: bool = field(default=False, init=False, repr=False)
+    """Whether it was over when it was last waited for, and nothing was sent again since."""
     _redefined: Redefined = field(default_factory=Redefined, init=False, repr=False)
     _empty_said: bool = field(default=False, init=False, repr=False)
 
@@ -389,6 +391,7 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
 
     def _marked(self, count: int) -> int:
         if count:
+            self.was_over = False
             codes = self._progress().record["codes"]
             mark(self.handle.link, f"retry, {codes[-1]['name']} v{len(codes)}", self.queue)
         return count
@@ -435,6 +438,7 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
         RunCancelled
             The run was cancelled.
         """
+        self.was_over = False
         with self._resubmitting:
             return self._resubmit_lost()
 
@@ -600,6 +604,7 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
             # Wait for lost documents that are being sent again: their sender knows why it failed.
             if over or (progress.given_up and not progress.counts.lost) or self._never_ends(progress):
                 judge(progress)
+                self.was_over = True
                 self.handle.link.note_end(self.queue, self.name, progress.counts)
                 return progress
             if progress.done and self.submitter is not None:
