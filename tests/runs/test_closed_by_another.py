@@ -6,10 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dqlab as dq
+from dqlab.cluster.transport.wire import pack_report
 from dqlab.errors import DqlabError
 from dqlab.runs.submit.sender import RunSender
 from dqlab.testing import Tally
@@ -135,6 +137,30 @@ def test_a_submission_that_ends_late_does_not_end_the_one_that_goes_on_with_its_
 
     assert again.results(timeout=30)[:] == list(range(DOCUMENTS))
     assert again.counts["acked"] == DOCUMENTS
+
+
+def test_a_report_that_comes_after_its_queue_was_closed_hides_none_of_the_queue_that_is_opened_then(
+    lab: dq.Lab, queue_name: str
+) -> None:
+    """Its epoch was above those of the new queue, whose reports were dropped as late ones: views showed nothing."""
+    pool = lab.queue(queue_name)
+    pool.map(same, range(3)).wait(timeout=30)
+
+    def last_report(dask_scheduler: Any = None) -> dict[str, Any]:
+        return dict(dask_scheduler.plugins["dqlab"].collector.known.shard(queue_name, 0))
+
+    def come_late(report: dict[str, Any], dask_scheduler: Any = None) -> None:
+        dask_scheduler.plugins["dqlab"].collect("tcp://10.0.0.9:1", pack_report(report))
+
+    late = lab.client.run_on_scheduler(last_report) | {"epoch": 7, "lanes": [], "whole": True}
+    pool.close(force=True)
+    lab.client.run_on_scheduler(come_late, late)
+    assert queue_name not in [queue.name for queue in lab.snapshot().queues]
+
+    pool = lab.queue(queue_name)
+    run = pool.map(same, range(5), name=f"run-{queue_name}").wait(timeout=30)
+    until(lambda: [each.counts.acked for each in lab.snapshot().runs if each.name == run.name] == [5])
+    pool.close(force=True)
 
 
 def until(holds: Callable[[], bool]) -> None:

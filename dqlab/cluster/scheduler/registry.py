@@ -159,6 +159,8 @@ class Registry(SchedulerPlugin):
         """Record a report of an actor; a stream handler, so it must neither wait nor raise."""
         try:
             report = unpack_report(totals)
+            if report["queue"] not in self.state.queues:
+                return  # closed meanwhile; its epochs would hide those of a queue that is opened under its name
             self.collector.take(report)
             if report["kind"] == "shard" and report["failure"]:
                 self._store_failed(worker, report)
