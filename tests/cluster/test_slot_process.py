@@ -437,7 +437,7 @@ def test_what_a_message_started_is_killed_with_it(slot: SlotProcess, tmp_path: P
         tally.add(child.pid)
         child.wait()
 
-    run(slot, work, [0], timeout=3)  # long enough for the message to have started its process on a busy machine
+    run(slot, work, [0], timeout=8)  # long enough for the message to have started its process on a busy machine
 
     [pid] = tally.seen()
     until(lambda: is_dead(int(pid)))
