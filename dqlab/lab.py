@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from dqlab.checkup.findings import Checkup
 
-__all__ = ["Lab", "QueueHeld", "crew"]
+__all__ = ["Lab", "QueueHeld", "crew", "left_undone"]
 
 ANSWER = 40.0
 """Seconds in which the scheduler answers, once it has an answer."""
@@ -505,17 +505,7 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
         said, until = [], time.monotonic() + CLOSE_PATIENCE
         for run in list(self.session.runs)[: -LOOKED_AT - 1 : -1]:
             with suppress(Exception):  # what cannot be asked now must not keep the cluster from ending
-                what, steps = "", ""
-                try:
-                    left = run.left(timeout=max(0.05, until - time.monotonic()))
-                    if left:
-                        what = f"{left} of run {run.name!r} were not done when the cluster ended"
-                        steps = _to_go_on(run, until)
-                except CallTimeout:
-                    if run.was_over and not what:
-                        continue
-                    seconds = f"{CLOSE_PATIENCE:g} s"
-                    what = what or f"run {run.name!r} did not answer within {seconds}, and may not have been done"
+                what, steps = left_undone(run, until)
                 if what:
                     said.append(f"{what}; {self._way_back(run, steps)}")
         more = f" So it is with {len(said) - 1} more of its runs." if len(said) > 1 else ""
@@ -665,6 +655,20 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
     def _check_open(self) -> None:
         if self.closed:
             raise self.session.link.closed_error()
+
+
+def left_undone(run: Run, until: float) -> tuple[str, str]:
+    """Return what of a run was not done when its cluster ended, "" for nothing, and what would make it go on."""
+    try:
+        left = run.left(timeout=max(0.05, until - time.monotonic()))
+    except CallTimeout:
+        return "" if run.was_over else f"run {run.name!r} did not answer in time, and may not have been done", ""
+    if not left:
+        return "", ""
+    steps = ""
+    with suppress(CallTimeout):
+        steps = _to_go_on(run, until)
+    return f"{left} of run {run.name!r} were not done when the cluster ended", steps
 
 
 def _to_go_on(run: Run, until: float) -> str:

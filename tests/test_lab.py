@@ -27,6 +27,7 @@ from dqlab.errors import (
     UsageError,
     VersionMismatch,
 )
+from dqlab.lab import left_undone
 from dqlab.stats import Snapshot
 
 
@@ -331,3 +332,22 @@ def test_panel_that_is_not_there_names_those_that_are(lab: dq.Lab) -> None:
     assert lab.panel("depth").endswith("/individual-dq-depth")
     with pytest.raises(BadOption, match="throughput"):
         lab.panel("deepth")
+
+
+def test_a_lab_that_cannot_ask_whether_its_runs_are_done_says_so_when_it_closes(
+    lab: dq.Lab, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that was busy it closed without a word; a run that was waited for is known to be done."""
+    run = queue.map(abs, range(3), name=f"run-{queue.name}")
+
+    def unanswered(run: dq.Run, *, timeout: float) -> str:
+        raise CallTimeout(name="queue/q/0", call="watch", seconds=timeout)
+
+    monkeypatch.setattr(dq.Run, "left", unanswered)
+    assert left_undone(run, time.monotonic()) == (
+        f"run {run.name!r} did not answer in time, and may not have been done",
+        "",
+    )
+
+    run.wait(timeout=30)
+    assert left_undone(run, time.monotonic()) == ("", "")

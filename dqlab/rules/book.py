@@ -20,12 +20,12 @@ from dqlab.rules.states import State, stretches
 from dqlab.stats.eta import Effort
 from dqlab.texts import one_line
 
-__all__ = ["CANCELLED", "CLOSED", "CUT_OFF", "WORDS", "Book", "RunRecord"]
+__all__ = ["ABANDONED", "CANCELLED", "CUT_OFF", "WORDS", "Book", "RunRecord"]
 
 CANCELLED = "it was cancelled"
 """Why the input is incomplete of a run that was cancelled while it was submitted."""
-CLOSED = "its queue was closed"
-"""Why it is incomplete when the queue was closed meanwhile: it continues where the run is mapped again."""
+ABANDONED = "its queue was closed, or its cell interrupted, while it was submitted"
+"""Why it is incomplete then; it continues when the run is mapped again."""
 WORDS = 500
 """Most characters of a description of a run: every report has it, and every answer to a waiting client."""
 _WORST, _KEY = 4, 120

@@ -820,7 +820,7 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
     def _cancelled(self, progress: Progress) -> RunCancelled:
         counts, unsent = progress.counts, ""
         if progress.record["incomplete"] == CANCELLED:
-            unsent = f" Its input was being read: what comes behind the first {counts.all:,} was not submitted."
+            unsent = f" Its input was still being read: nothing behind the first {counts.all:,} was submitted."
         given_up = counts.cancelled
         return RunCancelled(run=self.name, cancelled=given_up, total=counts.all, acked=counts.acked, unsent=unsent)
 

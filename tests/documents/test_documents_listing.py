@@ -91,10 +91,17 @@ def test_set_is_refused_since_its_order_differs_between_kernels() -> None:
         Documents(frozenset({"a.txt", "b.txt"}))
 
 
+def _dask_frame() -> Any:
+    """Return what has the name and the shape of one, which need not be installed."""
+    kind = type("DataFrame", (list,), {"__module__": "dask.dataframe.core", "columns": ["path"], "shape": (1, 1)})
+    return kind(["path"])
+
+
 @pytest.mark.parametrize(
     ("elements", "way_out"),
     [
         ({"a.txt": 1}, r"dict.*mapping.*list\(d\)"),
+        (_dask_frame(), r"dask\.DataFrame.*column names.*from_dask\(df\)"),
         (pd.DataFrame({"path": ["a.txt"]}), r"pandas\.DataFrame.*column names.*from_frame\(df\).*df\['text'\]"),
     ],
 )

@@ -15,6 +15,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import NotPicklable, ResultUnreadable, SubmissionIncomplete
+from tests.cluster.test_slot_process import until
 
 
 class Panic(BaseException):
@@ -301,8 +302,6 @@ def test_an_exception_that_reaches_a_consumers_idle_thread_costs_no_document(
         mark = tmp_path / str(turn)
         first = queue.map(partial(throws_late, mark=mark), range(5))
         assert first.results(timeout=30)[:] == [2 * x for x in range(5)]
-        deadline = time.monotonic() + 30
-        while not mark.exists():
-            assert time.monotonic() < deadline
+        until(mark.exists)
 
         assert queue.map(slowly, range(100)).results(timeout=30)[:] == [x + 1 for x in range(100)]

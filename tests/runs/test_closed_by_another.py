@@ -15,6 +15,7 @@ from dqlab.cluster.transport.wire import pack_report
 from dqlab.errors import DqlabError
 from dqlab.runs.submit.sender import RunSender
 from dqlab.testing import Tally
+from tests.cluster.test_slot_process import until
 
 pytestmark = pytest.mark.cluster
 DOCUMENTS = 300
@@ -161,9 +162,3 @@ def test_a_report_that_comes_after_its_queue_was_closed_hides_none_of_the_queue_
     run = pool.map(same, range(5), name=f"run-{queue_name}").wait(timeout=30)
     until(lambda: [each.counts.acked for each in lab.snapshot().runs if each.name == run.name] == [5])
     pool.close(force=True)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline

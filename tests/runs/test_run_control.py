@@ -157,7 +157,7 @@ def test_a_run_that_is_cancelled_while_it_is_submitted_names_what_was_not_submit
 
     assert run.stats().state is RunState.CANCELLED
     until(lambda: [each.state for each in queue.snapshot().runs if each.name == run.name] == [RunState.CANCELLED])
-    with pytest.raises(RunCancelled, match=r"0 of 0 documents.*what comes behind the first 0 was not submitted"):
+    with pytest.raises(RunCancelled, match=r"0 of 0 documents.*nothing behind the first 0 was submitted"):
         run.results(timeout=30)
 
 

@@ -31,7 +31,7 @@ from dqlab.errors import (
 )
 from dqlab.log import DiskFull
 from dqlab.numbers import many
-from dqlab.rules.book import CANCELLED, CLOSED
+from dqlab.rules.book import ABANDONED, CANCELLED
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.digest import Digest
@@ -150,7 +150,7 @@ class Submitter:
         return self.finished.wait(timeout)
 
     def stop(self, error: BaseException) -> None:
-        """Iterate no further: the run was cancelled; `end` brings it to its end."""
+        """Iterate no further: the run was cancelled, or left, as `error` has it; `end` brings it to its end."""
         if not self.finished.is_set():
             self._stopped = error
             self.sender.close(error)
@@ -350,7 +350,7 @@ class Submitter:
             self.error = DocumentsNotPut(run=self.name, read=self.count, held=held, missing=self.count - held)
         incomplete = None if self._error is None else in_words(self._error)[:500]
         if self._stopped is not None:
-            incomplete = CANCELLED if isinstance(self._stopped, RunCancelled) else CLOSED
+            incomplete = CANCELLED if isinstance(self._stopped, RunCancelled) else ABANDONED
         self._tell(incomplete)
 
     def _confirm(self) -> None:

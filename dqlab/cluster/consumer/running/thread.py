@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class CallBroken(Exception):
-    """An exception that no call raised reached the thread while it ran one, or it was none that a caller can take."""
+    """A call ended with an exception that was raised in its thread from outside, or that is not an `Exception`."""
 
 
 class SlotThread(Executor):
