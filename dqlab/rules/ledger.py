@@ -15,6 +15,7 @@ from typing import Any
 from dqlab.errors import RunNotFound
 from dqlab.frame import NO_ID, Settlement
 from dqlab.rules.book import CANCELLED, CUT_OFF, WORDS, Book, RunRecord
+from dqlab.rules.lane import Lane
 from dqlab.rules.leases import Lease
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.results import Stretch
@@ -350,14 +351,24 @@ class Ledger:
         if record is not None:
             record.total, record.incomplete = total, incomplete and brief(incomplete, WORDS)
 
-    def cut_off(self, alive: Collection[str], given_up: bytes | None = None) -> list[dict[str, Any]]:
-        """Return the orders that seal open runs whose clients are not alive, and `given_up`, which its client left."""
-        books = [
-            (run, book)
-            for run, book in self.books.items()
-            if book.record is not None and not book.lane.sealed and (book.record.client not in alive or run == given_up)
+    def submitting(self) -> set[str]:
+        """Return the clients of the runs that are being submitted."""
+        return {record.client for _, record, _ in self._open()}
+
+    def cut_off(self, gone: Collection[str], given_up: bytes | None = None) -> list[dict[str, Any]]:
+        """Return the orders that seal open runs whose clients are gone, and `given_up`, which its client left."""
+        return [
+            {"run": run, "here": sum(lane.counts), "incomplete": CUT_OFF}
+            for run, record, lane in self._open()
+            if record.client in gone or run == given_up
         ]
-        return [{"run": run, "here": sum(book.lane.counts), "incomplete": CUT_OFF} for run, book in books]
+
+    def _open(self) -> list[tuple[bytes, RunRecord, Lane]]:
+        return [
+            (run, book.record, book.lane)
+            for run, book in self.books.items()
+            if book.record is not None and not book.lane.sealed
+        ]
 
     def _resume(self, run: bytes | None) -> None:
         for id, book in self.books.items():

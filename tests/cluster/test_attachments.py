@@ -219,8 +219,11 @@ def test_a_client_that_is_away_for_a_moment_keeps_its_run_when_another_is_given_
     async def scenario(town: Town) -> list[str]:
         told: asyncio.Queue[list[str]] = asyncio.Queue()
 
-        async def ask_shards(queue: str, call: str, meta: dict[str, Any]) -> None:
-            told.put_nowait(meta["alive"])
+        async def ask_shards(queue: str, call: str, meta: dict[str, Any]) -> list[dict[str, Any]]:
+            if call == "submitting":
+                return [{"clients": ["ana", "ben"]}]
+            told.put_nowait(meta["gone"])
+            return [{"sealed": 1}]
 
         monkeypatch.setattr(town.registry.actors, "ask_shards", ask_shards)
         town.queue("q", "ana", "ben")
@@ -230,4 +233,32 @@ def test_a_client_that_is_away_for_a_moment_keeps_its_run_when_another_is_given_
             await asyncio.sleep(0)
         return await asyncio.wait_for(told.get(), 10)
 
-    assert in_town(scenario) == ["ben"]
+    assert in_town(scenario) == ["ana"]
+
+
+def test_a_client_that_connects_while_another_ones_runs_are_cut_off_keeps_those_that_it_begins(
+    in_town: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It connects, and begins a run, between the scheduler's look at who is connected and a shard's seal."""
+    sealed: list[list[str]] = []
+
+    async def scenario(town: Town) -> None:
+        clients: dict[str, Any] = town.registry.state.scheduler.clients
+        clients["early"] = None
+        submitting = {"gone", "early"}
+
+        async def ask_shards(queue: str, call: str, meta: dict[str, Any]) -> list[dict[str, Any]]:
+            if "late" not in clients:
+                clients["late"] = None
+                submitting.add("late")
+            if call == "cut_off":
+                sealed.append(sorted(submitting & set(meta["gone"])))
+                return [{"sealed": len(sealed[-1])}]
+            return [{"clients": sorted(submitting)}]
+
+        monkeypatch.setattr(town.registry.actors, "ask_shards", ask_shards)
+        await town.attachments.cut_off_now("q")
+        await town.attachments.cut_off("q")
+
+    in_town(scenario)
+    assert sealed == [["gone"], ["gone"]]

@@ -292,7 +292,7 @@ def test_the_end_of_a_submission_that_was_cut_off_does_not_end_the_one_that_goes
 
 def test_the_queue_seals_a_run_whichever_submission_goes_on_with_it(desk: Any, continued: Ledger) -> None:
     """When its client has gone, or it is cancelled."""
-    (seal,) = continued.cut_off(alive=())
+    (seal,) = continued.cut_off(continued.submitting())
     continued.order("seal", None, {"seal": seal})
     assert desk.shard.lane(RUN).sealed
 

@@ -160,7 +160,7 @@ def test_a_run_whose_client_is_gone_as_well_is_cut_off() -> None:
     """Nobody else would ever seal it."""
     ledger = ledger_of(2, past_of(5))
 
-    [seal] = ledger.cut_off(alive=[])
+    [seal] = ledger.cut_off(ledger.submitting())
     ledger.order("seal", None, {"seal": seal})
 
     assert counts(ledger) == {State.LOST: 5}

@@ -162,3 +162,21 @@ def test_a_report_that_comes_after_its_queue_was_closed_hides_none_of_the_queue_
     run = pool.map(same, range(5), name=f"run-{queue_name}").wait(timeout=30)
     until(lambda: [each.counts.acked for each in lab.snapshot().runs if each.name == run.name] == [5])
     pool.close(force=True)
+
+
+def test_a_report_that_comes_after_a_queue_of_its_name_was_opened_hides_it_for_one_report_at_most(
+    lab: dq.Lab, queue_name: str
+) -> None:
+    """Its epoch is above those of the new queue."""
+    pool = lab.queue(queue_name)
+    pool.map(same, range(3)).wait(timeout=30)
+
+    def come_late(dask_scheduler: Any = None) -> None:
+        registry = dask_scheduler.plugins["dqlab"]
+        late = registry.collector.known.shard(queue_name, 0) | {"epoch": 7, "whole": True, "number": 40}
+        registry.collect("tcp://10.0.0.9:1", pack_report(late))
+
+    lab.client.run_on_scheduler(come_late)
+    run = pool.map(same, range(5), name=f"run-{queue_name}").wait(timeout=30)
+    until(lambda: [each.counts.acked for each in lab.snapshot().runs if each.name == run.name] == [5])
+    pool.close(force=True)

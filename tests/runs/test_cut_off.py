@@ -104,7 +104,7 @@ def cut(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> Iterator[dq.Run
     submitter = run.submitter
     assert submitter is not None
     all_there(queue, 4000)
-    run.handle.link.sync(run.handle.ask_all("cut_off", {"alive": []}))
+    run.handle.link.sync(run.handle.ask_all("cut_off", {"gone": [run.handle.link.client.id]}))
     run.submitter = None
     yield run
     until.set()
@@ -130,7 +130,7 @@ def test_documents_behind_a_silent_input_are_compared_too(queue: dq.QueuePool, m
     while run._progress().record["submitted"] < 1000 and time.monotonic() < limit:
         pass
     assert run._progress().record["submitted"] == 1000
-    run.handle.link.sync(run.handle.ask_all("cut_off", {"alive": []}))
+    run.handle.link.sync(run.handle.ask_all("cut_off", {"gone": [run.handle.link.client.id]}))
     run.submitter = None
 
     with pytest.raises(RunExists, match="other documents"):
@@ -168,7 +168,7 @@ def test_fewer_documents_than_there_are_do_not_complete_it_either(queue: dq.Queu
 def test_runs_of_other_clients_are_left_alone(queue: dq.QueuePool) -> None:
     until = threading.Event()
     run = queue.map(double, held_up(queue, 10, until), name=f"mine-{queue.name}")
-    run.handle.link.sync(run.handle.ask_all("cut_off", {"alive": [run.handle.link.client.id]}))
+    run.handle.link.sync(run.handle.ask_all("cut_off", {"gone": ["another"]}))
     until.set()
     assert list(run.results(timeout=30)) == [2 * x for x in range(10)]
 
@@ -215,7 +215,7 @@ def test_pages_are_known_of_all_that_a_resumed_submission_puts(queue: dq.QueuePo
     assert run.submitter is not None
     run.submitter.join(30)
     run.handle.link.sync(run.handle.ask_all("control", {"op": "reopen", "run": run.id}))
-    run.handle.link.sync(run.handle.ask_all("cut_off", {"alive": []}))
+    run.handle.link.sync(run.handle.ask_all("cut_off", {"gone": [run.handle.link.client.id]}))
     run.submitter = None
     again = queue.map(len_of, [*documents, *documents], name=run.name, consumers=None)
     assert again.submitter is not None

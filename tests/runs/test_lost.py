@@ -616,7 +616,7 @@ def test_other_documents_do_not_complete_a_run_whose_client_and_shard_are_both_g
     assert submitter is not None
     all_there(two, 4000)
     kill(two, 0)
-    run.handle.link.sync(run.handle.ask_all("cut_off", {"alive": []}))
+    run.handle.link.sync(run.handle.ask_all("cut_off", {"gone": [run.handle.link.client.id]}))
 
     try:
         with pytest.raises(RunExists, match="other documents"):

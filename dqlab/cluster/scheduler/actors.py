@@ -19,7 +19,7 @@ from dqlab.cluster.transport.errands import ask_worker
 from dqlab.cluster.transport.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, pin, unpin
 from dqlab.cluster.transport.ref import RESOLVE_WAIT
 from dqlab.cluster.transport.sealed import open_value, seal_value
-from dqlab.cluster.transport.wire import pack
+from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import CallTimeout, QueueClosed
 from dqlab.log import LogError
 
@@ -190,8 +190,9 @@ class Actors:
 
     # --- calling ------------------------------------------------------------------------------
 
-    async def ask_shards(self, queue: str, call: str, meta: dict[str, Any], *, only: str = "") -> None:
-        """Call each shard of a queue that is alive and not being made, in turn; log errors."""
+    async def ask_shards(self, queue: str, call: str, meta: dict[str, Any], *, only: str = "") -> list[dict[str, Any]]:
+        """Call each shard of a queue that is alive and not being made, in turn; log errors, return the answers."""
+        answers: list[dict[str, Any]] = []
         for entry in self._state.of(queue):
             if only not in ("", entry.name):
                 continue
@@ -199,9 +200,11 @@ class Actors:
                 continue
             try:
                 work = call_actor(self._state.scheduler.rpc, entry.address, entry.key, call, pack(meta))
-                await asyncio.wait_for(work, CLOSE_TIMEOUT)
+                answer, _ = unpack(await asyncio.wait_for(work, CLOSE_TIMEOUT))
+                answers.append(answer)
             except Exception as error:  # noqa: BLE001 - the other shards are asked all the same
                 logger.warning("event=%s_failed name=%s %r", call, entry.name, error)
+        return answers
 
     async def release(self, queue: str, consumers: list[str], why: str) -> None:
         """Make a queue's shards take back what consumers held that are gone."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from itertools import count
 
 from dqlab.cluster.scheduler.actors import Actors
@@ -81,12 +82,20 @@ class Attachments:
 
     async def cut_off(self, queue: str) -> None:
         """Make a queue's shards seal what clients were submitting that are gone."""
-        await self._actors.ask_shards(queue, "cut_off", {"alive": self._state.clients()})
+        await self._seal(queue, self._state.clients)
 
     async def cut_off_now(self, queue: str, run: bytes | None = None) -> None:
         """Do so without waiting for clients that left; also seal `run`, whose client gave it up to submit it again."""
-        alive = list(self._state.scheduler.clients)
-        await self._actors.ask_shards(queue, "cut_off", {"alive": alive, "run": run})
+        await self._seal(queue, lambda: list(self._state.scheduler.clients), run)
+
+    async def _seal(self, queue: str, alive: Callable[[], list[str]], run: bytes | None = None) -> None:
+        """Seal what is being submitted by clients that the shards know and `alive` does not return."""
+        answers = await self._actors.ask_shards(queue, "submitting", {})
+        # Looked up only now: a client whose run a shard has named was connected before it named it. Were the shards
+        # given those that are alive instead, a client that connects meanwhile would lose the run that it begins.
+        gone = {client for answer in answers for client in answer["clients"]} - set(alive())
+        if gone or run is not None:
+            await self._actors.ask_shards(queue, "cut_off", {"gone": sorted(gone), "run": run})
 
 
 class Claims:

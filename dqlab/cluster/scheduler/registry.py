@@ -24,7 +24,7 @@ from dqlab.cluster.scheduler.departures import Departures
 from dqlab.cluster.scheduler.elasticity import Elasticity
 from dqlab.cluster.scheduler.queues import Queues
 from dqlab.cluster.scheduler.run_notes import RunNotes
-from dqlab.cluster.scheduler.state import ClusterState
+from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.cluster.statistics.answers import Statistics
 from dqlab.cluster.transport.errands import answering
@@ -161,15 +161,25 @@ class Registry(SchedulerPlugin):
             report = unpack_report(totals)
             if report["queue"] not in self.state.queues:
                 return  # closed meanwhile; its epochs would hide those of a queue that is opened under its name
-            self.collector.take(report)
+            self.collector.take(report, current=self._is_current(worker, report))
             if report["kind"] == "shard" and report["failure"]:
                 self._store_failed(worker, report)
         except Exception:  # it would close the worker's stream, and with it everything that lives there
             self.collector.untaken += 1
             logger.exception("event=report_not_taken worker=%s so_far=%s", worker, self.collector.untaken)
 
+    def _is_current(self, worker: str, report: dict[str, Any]) -> bool:
+        """Return whether the sender is the shard that is registered, and no earlier one of its name."""
+        entry = self._shard_of(report)
+        return entry is not None and (entry.address, entry.epoch) == (worker, report["epoch"])
+
+    def _shard_of(self, report: dict[str, Any]) -> Entry | None:
+        if report["kind"] != "shard":
+            return None
+        return self.state.entries.get(f"queue/{report['queue']}/{report['shard']}")
+
     def _store_failed(self, worker: str, report: dict[str, Any]) -> None:
-        entry = self.state.entries.get(f"queue/{report['queue']}/{report['shard']}")
+        entry = self._shard_of(report)
         if entry is not None and entry.address == worker:
             self.supervisor.store_failed(entry, report["epoch"], report["failure"])
 

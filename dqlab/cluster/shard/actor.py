@@ -137,7 +137,7 @@ class QueueActor:
             self._reporter = Reporter(self._worker, self.news)
             self._begun = True
             self._reporter.touch()
-            self._cut_off(self._clients)
+            self._cut_off(self.ledger.submitting().difference(self._clients))
             self._dispatch()
         except BaseException:
             await self._store.close()  # it would never be used
@@ -492,13 +492,17 @@ class QueueActor:
         self.ledger.book(meta["run"]).bid(meta["claim"])
         return pack({})
 
+    async def submitting(self, body: bytes) -> bytes:
+        """Answer the clients of the runs that are being submitted: {clients}."""
+        return pack({"clients": sorted(self.ledger.submitting())})
+
     async def cut_off(self, body: bytes) -> bytes:
-        """Seal the runs whose submitting client is not in `alive`: {alive, run?}; answers how many.
+        """Seal the runs whose submitting client is in `gone`: {gone, run?}; answers how many.
 
         Also seal `run`, which its own client gave up.
         """
         meta, _ = unpack(body)
-        sealed = self._cut_off(meta["alive"], meta.get("run"))
+        sealed = self._cut_off(meta["gone"], meta.get("run"))
         await self._store.durable()
         return pack({"sealed": sealed})
 
@@ -749,9 +753,9 @@ class QueueActor:
 
     # --- reports ----------------------------------------------------------------------------
 
-    def _cut_off(self, alive: Collection[str], given_up: bytes | None = None) -> int:
-        """Seal what clients that are not alive were submitting, and one run that its own client gave up."""
-        seals = self.ledger.cut_off(alive, given_up)
+    def _cut_off(self, gone: Collection[str], given_up: bytes | None = None) -> int:
+        """Seal what clients that are gone were submitting, and one run that its own client gave up."""
+        seals = self.ledger.cut_off(gone, given_up)
         for seal in seals:
             self.ledger.obey("seal", None, {"seal": seal})
         if seals:

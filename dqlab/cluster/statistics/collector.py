@@ -76,8 +76,15 @@ class Collector:
 
     # --- what comes in ----------------------------------------------------------------------
 
-    def take(self, report: dict[str, Any]) -> None:
-        """Note a report."""
+    def take(self, report: dict[str, Any], *, current: bool = False) -> None:
+        """Note a report.
+
+        Parameters
+        ----------
+        current : bool
+            It comes from the actor that is registered. A late one of a queue that had this name before may stand
+            here with a higher epoch; it must not hide this one.
+        """
         now, wall = self._times()
         if self._looked < math.inf:
             self.look()
@@ -85,7 +92,7 @@ class Collector:
         if report["kind"] == "shard":
             known = self.known.reports.setdefault(queue, {})
             index = report["shard"]
-            if index in known and known[index]["epoch"] > report["epoch"]:
+            if index in known and known[index]["epoch"] > report["epoch"] and not current:
                 return  # of one that was presumed dead, and replaced
             self._enter_late(self._due, queue, now)
             self._enter(queue, index, known.get(index), report, now)
