@@ -115,3 +115,65 @@ def test_failed_documents_are_opened_without_changing_their_class(queue: dq.Queu
     (letter,) = run.failures()
     assert letter.argument.a == 1
     assert cell["Plain"].factor == 5
+
+
+SLOTS = """
+import abc, dataclasses, typing
+
+@dataclasses.dataclass(slots=True)
+class Data:
+    a: int
+    b: str = "b"
+
+@dataclasses.dataclass(slots=True, frozen=True)
+class Frozen:
+    a: int
+
+class Base:
+    __slots__ = ("a", "__hidden", "__weakref__")
+    def __init__(self, a): self.a, self.__hidden = a, -a
+    def hidden(self): return self.__hidden
+
+class Derived(Base):
+    __slots__ = "own"
+    def __init__(self, a): super().__init__(a); self.own = 2 * a
+
+class Open(Base):
+    pass
+
+class Abstract(abc.ABC):
+    __slots__ = ["a", "__dict__"]
+    def __init__(self, a): self.a, self.free = a, a + 1
+
+T = typing.TypeVar("T")
+
+class Generic(typing.Generic[T]):
+    __slots__ = {"a": "documented"}
+    def __init__(self, a): self.a = a
+
+def make(kind): return lambda x: kind(x)
+def same(x): return x
+"""
+
+
+@pytest.mark.parametrize("kind", ["Data", "Frozen", "Base", "Derived", "Open", "Abstract", "Generic"])
+@pytest.mark.parametrize("way", ["results", "documents"])
+def test_instances_of_classes_with_slots_go_there_and_come_back(queue: dq.QueuePool, kind: str, way: str) -> None:
+    """Their classes were made without slots there, and what came back did not fit the class here."""
+    cell: dict[str, Any] = {"__name__": "__main__"}
+    exec(SLOTS, cell)
+    own = cell[kind]
+    sent = [own(x) for x in range(3)]
+
+    if way == "results":
+        values = queue.map(cell["make"](own), range(3)).results(timeout=30)[:]
+    else:
+        values = queue.map(cell["same"], sent).results(timeout=30)[:]
+
+    assert [type(value) is own for value in values] == [True] * 3
+    for value, before in zip(values, sent, strict=True):
+        for name in ("a", "b", "own", "free"):
+            assert getattr(value, name, None) == getattr(before, name, None)
+        if isinstance(value, cell["Base"]):
+            assert value.hidden() == before.hidden()
+        assert hasattr(value, "__dict__") == hasattr(before, "__dict__")

@@ -20,7 +20,7 @@ from io import BytesIO
 from itertools import chain, islice
 from operator import is_
 from threading import Lock
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, NewType, TypeVar
 from weakref import WeakValueDictionary
 
@@ -159,7 +159,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if name is not None:
                 self.taken.add((name, value.__qualname__))
                 if kind is not FunctionType:
-                    return _with_members(value, _class_by_value(value))
+                    return _with_all(value, _class_by_value(value))
                 home = self._local[name]
                 if value.__globals__ is vars(home):
                     self.globals_ref.setdefault(id(vars(home)), _Names(self._shell(home)))
@@ -167,7 +167,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduced = super().reducer_override(value)
         if kind is FunctionType and reduced is not NotImplemented:
             self.imports |= lazy_imports(value.__code__, package_of(value.__globals__))
-        return _with_members(value, reduced) if issubclass(kind, EnumMeta) else reduced
+        return _with_all(value, reduced) if issubclass(kind, type) else reduced
 
     def _shell(self, module: ModuleType) -> _Shell:
         return self._shells.setdefault(module.__name__, _Shell(module))
@@ -193,6 +193,28 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         for part in value.__qualname__.split("."):
             found = getattr(found, part, None)
         return found
+
+
+def _with_all(kind: Any, reduced: Any) -> Any:
+    """Add to a class by value what cloudpickle leaves out."""
+    return _with_slots(kind, _with_members(kind, reduced))
+
+
+def _with_slots(kind: Any, reduced: Any) -> Any:
+    """Give the class its slots when it is made.
+
+    Instances of a class that is made without them come back with a `__dict__`, which the class here has no room for.
+    """
+    if not isinstance(reduced, tuple) or reduced[0] is not _make_skeleton_class or "__slots__" not in vars(kind):
+        return reduced
+    make, (meta, name, bases, given, *rest), *more = reduced
+    # Taken from what the class has become: `__slots__` itself has private names unmangled.
+    slots = tuple(
+        name
+        for name, value in vars(kind).items()
+        if isinstance(value, MemberDescriptorType) or name in ("__dict__", "__weakref__")
+    )
+    return make, (meta, name, bases, given | {"__slots__": slots}, *rest), *more
 
 
 def _with_members(kind: Any, reduced: Any) -> Any:
