@@ -155,6 +155,23 @@ def test_an_open_page_follows_what_happens_and_can_be_held(show: Any, feed: Feed
 
 
 @pytest.mark.slow
+def test_figures_that_change_are_written_without_making_their_place_again(show: Any, feed: Feed) -> None:
+    """Bokeh makes it again, with its style sheets, and lays out what is around: half of the cost of an open page."""
+    page = show("/dq?queue=pages&theme=light", 1280, 1000, charts=9)
+
+    def follow(name: str) -> None:
+        feed.now = replace(feed.now, seq=feed.seq + 1, lab=name)
+        feed.seq += 1
+        page.wait_for_function(f"() => ({TEXT})().includes('{name}')", timeout=10_000)
+
+    markup = "Bokeh.index.get_by_id(Bokeh.documents[0].get_model_by_name('where').id).markup_el"
+    follow("second")
+    page.evaluate(f"() => {{ window.place = {markup} }}")
+    follow("third")
+    assert page.evaluate(f"() => window.place.isConnected && window.place === {markup}")
+
+
+@pytest.mark.slow
 def test_pointing_at_a_curve_shows_exact_values_and_one_crosshair(show: Any) -> None:
     """48,210 is not read off an axis; and what happened then elsewhere is on the same line."""
     page = show("/dq?queue=pages&theme=dark", 1280, 1700, charts=9)

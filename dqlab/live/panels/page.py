@@ -143,6 +143,20 @@ setInterval(() => {
 }, 500)"""
 """Says since when nothing has come, also where the connection stands and the scheduler hangs: the time of day beside
 the controls changes with every second. A page that was hidden or asleep has to wait as long again."""
+WRITING = """const kind = Object.getPrototypeOf(Bokeh.index.get_by_id(stamp.id))
+const whole = kind.rerender
+const tags = (text) => (text.match(/<\\/?[a-z0-9]+/gi) ?? []).join()
+kind.rerender = function () {
+  const { text } = this.model
+  const shape = tags(text)
+  const figures = this.markup_el?.isConnected && this.dqText !== text && this.dqShape === shape
+  this.dqText = text
+  this.dqShape = shape
+  if (figures) this.markup_el.innerHTML = text
+  else whole.call(this)
+}"""
+"""Writes HTML in which only texts and attributes have changed into its place. Bokeh makes the place again for every
+change, with its style sheets, and lays out what is around it: half of the cost of an open page."""
 PATIENCE = 4000
 """Milliseconds after which a page that shows nothing new is marked as stale."""
 
@@ -331,6 +345,7 @@ class Page:
                 self.doc.add_root(root)
         self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=LOOKING % HIDDEN))
         self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=PRESSING))
+        self.doc.js_on_event("document_ready", CustomJS(args={"stamp": self._stamp}, code=WRITING))
         self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=SPEAKING))
         self.doc.js_on_event(
             "document_ready", CustomJS(args={"stamp": self._stamp, "eyes": self._eyes}, code=LOST % PATIENCE)
