@@ -19,8 +19,6 @@ from tests.structure import SIZES, flaws
 pytestmark = [pytest.mark.browser, needs_chromium]
 
 CARD = ".dq-card"
-NARROW = pytest.mark.xfail(reason="ages below the bins of Unacked are cut, and an age in its table", strict=False)
-CROWDED = pytest.mark.xfail(reason="figures or reasons of a hundred queues are cut", strict=False)
 
 
 @pytest.fixture
@@ -36,9 +34,7 @@ def test_the_widget_of_a_run_stands_in_a_narrow_notebook(show: Show, full: RunVi
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize(
-    "size", [pytest.param(size, marks=[NARROW] if size in ("420", "640 at 200 %") else []) for size in SIZES]
-)
+@pytest.mark.parametrize("size", SIZES)
 def test_the_widget_of_a_run_stands_at_each_size(show: Show, full: RunView, size: str, dark: bool) -> None:
     """With each of its tables open, one after the other."""
     width, scale = SIZES[size]
@@ -74,7 +70,6 @@ def test_the_widget_of_a_queue_stands_at_each_size(
 
 
 @pytest.mark.slow
-@CROWDED
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("crowded", [False, True], ids=["six queues", "a hundred"])

@@ -103,6 +103,7 @@ function fillName(cell: HTMLElement, row: QueueRow): void {
   state.className = row.why ? 'dq-wide' : ''; // where it is narrow the reason gets the room, beside the glyph
   say(reason, row.why);
   why.className = `dq-why dq-cut ${toneOf(row)}`;
+  hint(why, sentence(row));
 }
 
 function fillState(cell: HTMLElement, row: QueueRow): void {
