@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -20,6 +21,7 @@ from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import Code, Drop, Open, OpenMissing
+from dqlab.cluster.transport.progress import Progress
 from dqlab.config import check_name
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, RunExists, RunNotFound
 from dqlab.frame import Kind
@@ -313,8 +315,9 @@ class RunBook:
         submitter = Submitter(name, elements, sender)
         run = Run(name, id, pool.handle, submitter, on_drop=self._dropped)
         try:
+            self._runs[name] = run  # before its shards know it: a run that this process does not submit is cut off
             self._link.sync(pool.handle.order(opening))
-            self._runs[name] = run
+            self._runs[name] = run  # somebody looked for it meanwhile, and did not find it there
             submitter.start()
         except BaseException:  # Ctrl-C, or a shard out of reach: nothing submits it, so nothing must wait for it
             self._dropped(run)
@@ -353,6 +356,30 @@ class RunBook:
         submitters = [mine.submitter for mine in list(self._runs.values()) if mine.id == run]
         return any(submitter is not None and submitter.sending for submitter in submitters)
 
+    def _is_left(self, run: bytes, progress: Progress) -> bool:
+        """Return whether this process opened or continued a run, and submits nothing of it: `map` was interrupted."""
+        book = _books.get(progress.record["client"])
+        return book is not None and not book._submits(run)
+
+    def _cut_off(self, run: Run, progress: Progress) -> Progress:
+        """Seal what a client that is gone was submitting, or this process has left; return the progress then.
+
+        The scheduler passes over a shard that is on its way to another worker, so it is asked again, for a while.
+        """
+        deadline = time.monotonic() + LANDING
+        while True:
+            left = self._is_left(run.id, progress)
+            self._link.sync(self._link.scheduler("dq_cut_off", queue=run.queue, run=run.id if left else None))
+            progress = run._progress(covered=True)
+            if progress.sealed or not left or time.monotonic() > deadline:
+                return progress
+            time.sleep(LET_GO_EVERY)
+
+    def _seal_left(self, run: Run, progress: Progress) -> None:
+        """Seal a run that nobody submits any more: its client is gone, or is this process and has left it."""
+        left = run.id if self._is_left(run.id, progress) else None
+        self._link.sync(self._link.scheduler("dq_cut_off", queue=run.queue, run=left))
+
     def _again(
         self,
         run: Run,
@@ -375,11 +402,7 @@ class RunBook:
         sending = run.submitter is not None and run.submitter.sending
         if not progress.sealed and not sending:
             # By another client; if that is gone, or was interrupted when it began, this one continues.
-            submits = _books.get(progress.record["client"])
-            given_up = submits is not None and not submits._submits(run.id)  # a `map` of this process was interrupted
-            cut = self._link.scheduler("dq_cut_off", queue=run.queue, run=run.id if given_up else None)
-            self._link.sync(cut)
-            progress = run._progress(covered=True)
+            progress = self._cut_off(run, progress)
         record = progress.record
         codes: list[dict[str, Any]] = record["codes"]
         if not retries:
@@ -429,6 +452,7 @@ class RunBook:
                 progress=run._progress,
                 earlier=earlier if sending else None,
                 there=progress.counts.all,
+                left=partial(self._seal_left, run),
                 then=then,
             )
         if isinstance(former, Comparison):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 import dqlab as dq
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Open, Order
-from dqlab.errors import CallTimeout
+from dqlab.errors import CallTimeout, SubmissionIncomplete
+from dqlab.runs import book
 from dqlab.runs.book import RunBook
 from dqlab.runs.submit.mapping import Submitter
 from tests.runs.test_cut_off import double
@@ -116,6 +118,63 @@ def test_a_run_that_could_not_be_let_go_of_is_cut_off_when_it_is_mapped_again(
     assert list(pool.map(double, range(100), name="ghost").results(timeout=20)) == [2 * x for x in range(100)]
     if not same_lab:
         with_lab.close()
+
+
+@pytest.fixture
+def ghost(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A run that this process opened, and does not submit."""
+    name = f"ghost-{queue.name}"
+    with monkeypatch.context() as patched:
+        patched.setattr(RunBook, "_let_go", lambda *args: None)
+        after(patched, Handle, "order", OUT_OF_REACH)
+        with pytest.raises(CallTimeout):
+            queue.map(double, range(100), name=name)
+    return name
+
+
+@contextmanager
+def shards_on_the_move(lab: dq.Lab, times: int) -> Iterator[None]:
+    """Let the scheduler pass over all shards so many times when it cuts off: each is just moved to another worker."""
+
+    def pass_over(times: int, dask_scheduler: Any = None) -> None:
+        actors = dask_scheduler.plugins["dqlab"].actors
+        ask, left = actors.ask_shards, iter(range(times))
+
+        async def ask_shards(queue: str, call: str, meta: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+            return [] if call == "cut_off" and next(left, None) is not None else await ask(queue, call, meta, **more)
+
+        actors.ask_shards = ask_shards
+
+    def as_before(dask_scheduler: Any = None) -> None:
+        del dask_scheduler.plugins["dqlab"].actors.ask_shards
+
+    lab.client.run_on_scheduler(pass_over, times)
+    try:
+        yield
+    finally:
+        lab.client.run_on_scheduler(as_before)
+
+
+def test_a_run_that_nobody_submits_is_cut_off_also_when_its_shards_are_on_the_move(
+    lab: dq.Lab, queue: dq.QueuePool, ghost: str
+) -> None:
+    """The shard was passed over, and the same cell waited for ever for a submission that nobody made."""
+    with shards_on_the_move(lab, times=3):
+        run = queue.map(double, range(100), name=ghost)
+        assert list(run.results(timeout=30)) == [2 * x for x in range(100)]
+
+
+def test_a_run_that_nobody_submits_ends_with_an_error_where_it_was_attached_to(
+    lab: dq.Lab, queue: dq.QueuePool, ghost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its shards were on the move for longer than `map` waits."""
+    monkeypatch.setattr(book, "LANDING", 0.0)
+    with shards_on_the_move(lab, times=1):
+        run = queue.map(double, range(100), name=ghost)
+        with pytest.raises(SubmissionIncomplete, match="map the same documents"):
+            run.wait(timeout=30)
+
+    assert list(queue.map(double, range(100), name=ghost).results(timeout=30)) == [2 * x for x in range(100)]
 
 
 def test_a_run_that_this_client_still_submits_is_not_cut_off(lab: dq.Lab, queue: dq.QueuePool) -> None:

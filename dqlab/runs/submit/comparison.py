@@ -22,6 +22,8 @@ __all__ = ["Comparison"]
 
 LOOK_EVERY = 0.2
 """Seconds between two checks how far the run was submitted."""
+LOOKS_LEFT = 15
+"""Checks after which it is asked whether anybody submits it still."""
 
 
 class Comparison(Submitter):
@@ -37,6 +39,8 @@ class Comparison(Submitter):
         The run's submitter in this process; None when another client submits it.
     there : int
         Documents the queue holds now; `then` is called when all of them have been compared.
+    left : callable
+        Seals the run, given its progress, if nobody submits it any more.
     """
 
     def __init__(
@@ -48,12 +52,13 @@ class Comparison(Submitter):
         progress: Callable[[], Progress],
         earlier: Submitter | None,
         there: int,
+        left: Callable[[Progress], None],
         then: Callable[[], object] | None,
     ) -> None:
         super().__init__(name, elements, sender, verify=True)
         self.digest = Digest(lambda: ENDLESS)  # no digest is needed further back than it has read
         self.earlier = earlier
-        self._progress, self._there, self._due = progress, there, then
+        self._progress, self._there, self._left, self._due = progress, there, left, then
         self._given_up = threading.Event()
 
     @property
@@ -93,7 +98,7 @@ class Comparison(Submitter):
         self._given_up.set()
 
     def _submit(self) -> None:
-        elements, compared = self._taken(), -1
+        elements, compared, looks = self._taken(), -1, 0
         while True:
             known, progress, ended = self._known()
             for _ in islice(elements, known.through - self.count):
@@ -118,8 +123,11 @@ class Comparison(Submitter):
                 return
             if self.earlier is not None:
                 self.earlier.finished.wait(LOOK_EVERY)
-            else:
-                self._given_up.wait(LOOK_EVERY)
+                continue
+            self._given_up.wait(LOOK_EVERY)
+            looks += 1
+            if looks % LOOKS_LEFT == 0:
+                self._left(progress)
 
     def _known(self) -> tuple[Submitted, Progress, bool]:
         """Return what the queue holds of the run's input, the progress, and whether no more input comes."""
