@@ -264,6 +264,11 @@ class Canvas(Protocol[V]):
         """Whether it stays live when what it shows has ended."""
         ...
 
+    @property
+    def awaits(self) -> bool:
+        """Whether that is not known yet."""
+        ...
+
     def draw(self, view: V, answered: int = 0) -> bool:
         """Show a view that differs from the one before; return False when a part of it is held back for later.
 
@@ -370,6 +375,8 @@ class LiveRun(Live[RunView]):
         Called with the last statistics when the end of the run was drawn.
     stays : bool, default False
         Keep watching when the run rests: it may be retried.
+    said : str, optional
+        What somebody has just done with the run: the view is worth keeping also without failures.
     """
 
     def __init__(
@@ -381,11 +388,13 @@ class LiveRun(Live[RunView]):
         clock: Clock | None = None,
         on_end: Callable[[RunStats], object] = lambda stats: None,
         stays: bool = False,
+        said: str = "",
     ) -> None:
         self._period = FOCUS_PERIOD if stays else FRAME if has_details(source) else 0.0
         super().__init__(canvas, commands, clock, self._period)
         self.source: RunSource = source
         self._stays = stays
+        self._acted, self.obeying.busy = bool(said), said
         self._on_end = on_end
         self._stats: RunStats | None = None
         self._more = Asking(self._clock, 0.0, (DqlabError,))
@@ -413,6 +422,8 @@ class LiveRun(Live[RunView]):
             return False
         if self._canvas.keeps:
             return self._asking.quiet > REST_SILENCE
+        if self._canvas.awaits and self._stats is not None and (self._stats.counts.dead or self._acted):
+            return False  # there is something to press, once a front end has drawn it
         return self._asking.silence is None
 
     def _finished(self) -> None:
@@ -626,11 +637,13 @@ def following(
     clock: Clock | None = None,
     on_end: Callable[[RunStats], object] = lambda stats: None,
     stays: bool = False,
+    said: str = "",
 ) -> LiveRun | LiveQueues:
     """Return the view that follows a source of this type; see `LiveRun`."""
     if is_lab(source) or is_queue(source):
         return LiveQueues(source, canvas, commands=commands, clock=clock)
-    return LiveRun(cast(RunSource, source), canvas, commands=commands, clock=clock, on_end=on_end, stays=stays)
+    run = cast(RunSource, source)
+    return LiveRun(run, canvas, commands=commands, clock=clock, on_end=on_end, stays=stays, said=said)
 
 
 def _controlled(queue: QueueControls, press: Press, name: str) -> str:
