@@ -107,6 +107,12 @@ class Asking:
             return None
         return Silence(self.quiet, max(0.0, self._due - self._clock.monotonic()))
 
+    def every(self, period: float) -> None:
+        """Set the least seconds between two polls; a shorter period holds for the next one too."""
+        if self.heard:
+            self._due = min(self._due, self._answered + period)
+        self.period = period
+
     def now(self) -> None:
         """Make the next poll due now."""
         self._due = self._clock.monotonic()
@@ -431,14 +437,18 @@ class LiveRun(Live[RunView]):
             self._on_end(self._stats)
 
     def _ask(self) -> None:
-        self._stats = self._asking.ask(lambda: self.source.stats(timeout=CALL_TIMEOUT), self._stats)
-        stats = self._stats
+        before = self._stats
+        self._stats = stats = self._asking.ask(lambda: self.source.stats(timeout=CALL_TIMEOUT), before)
         at_rest = self._as_it_rests()
         rested = 0.0 if stats is None or stats.ended is None else stats.at - stats.ended
         slow = min(REST_PERIOD + max(0.0, rested) / RESTED, LONGEST_REST_PERIOD)
-        self._asking.period = max(self._period, slow) if at_rest is not None else self._period
+        self._asking.every(max(self._period, slow) if at_rest is not None else self._period)
         self._together = False
-        if stats is None or self._asking.silence is not None or not has_details(self.source):
+        if stats is None:
+            return
+        if before is not None and stats.counts.settled < before.counts.settled:
+            self._stats = stats = _without_speed(stats)
+        if self._asking.silence is not None or not has_details(self.source):
             return
         changes = at_rest is None or at_rest != self._seen_at_rest
         if changes and (self._more.due or self._ended):
@@ -463,6 +473,7 @@ class LiveRun(Live[RunView]):
             return
         if self._snapshot is not None and _is_before_a_retry(self._snapshot, stats):
             self._snapshot, self._together = _without_failures(self._snapshot, stats.name), False
+            self._stats = _without_speed(stats)
         if self._past.due or self._ended:
             self._history = self._past.ask(lambda: source.past(stats.since_start, timeout=CALL_TIMEOUT), self._history)
         if self._code[0] != stats.code.version:
@@ -538,6 +549,11 @@ def _is_before_a_retry(snapshot: Snapshot, stats: RunStats) -> bool:
     """Return whether a Snapshot has documents of a run as dead that were sent again since: it is up to a second old."""
     run = snapshot.run(stats.name)
     return run is not None and run.counts.dead > stats.counts.dead
+
+
+def _without_speed(stats: RunStats) -> RunStats:
+    """Return a run just after a retry: its counts are exact, and the speed that is known yet is that of before."""
+    return replace(stats, rate=None, units_rate=None)
 
 
 def _without_failures(snapshot: Snapshot, run: str) -> Snapshot:
