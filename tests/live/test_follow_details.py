@@ -285,7 +285,7 @@ def test_a_view_that_is_kept_costs_less_the_longer_its_run_rests(
 def test_a_run_that_was_retried_is_polled_as_often_as_any(
     live: LiveRun, detailed: Any, canvas: Any, done: RunStats, running: RunStats, clock: Any
 ) -> None:
-    """The first picture of the retry, with the speed from before it, stood for as long as a run at rest is left alone."""
+    """The first picture of the retry, with the speed from before, stood for as long as a run at rest is left alone."""
     canvas.keeps, detailed.answer = True, replace(done, at=cast(float, done.ended) + 600)
     live.tick()
     detailed.answer = running

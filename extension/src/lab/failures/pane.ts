@@ -37,7 +37,7 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
     const rows = model.page?.rows ?? [];
     return rows.find((row) => String(row.id) === shown) ?? rows[0] ?? null;
   };
-  const cellOf = (row: Failure): string => showCell(row.id, model.run?.name);
+  const cellOf = (row: Failure): string => showCell(row, model.run?.name);
   tools.append(
     button('Copy %dq show cell', '', () => withDocument((row) => copy(cellOf(row)))),
     button('Copy reference', '', () => withDocument((row) => copy(row.key))),
