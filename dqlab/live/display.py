@@ -24,7 +24,7 @@ from dqlab.errors import BadOption, DqlabError, DqlabWarning, WidgetNotBuilt
 from dqlab.live import details
 from dqlab.live.canvas import HtmlCanvas, LooseCanvas, View, WidgetCanvas, bundle, screen
 from dqlab.live.checkups import checkup_html, checkup_text
-from dqlab.live.feeds import LabSource, PoolSource, RunSource, has_details, is_lab, is_queue
+from dqlab.live.feeds import LabSource, PoolSource, RunSource, has_details, is_embedded, is_lab, is_queue
 from dqlab.live.follow import CALL_TIMEOUT, Canvas, Live, following
 from dqlab.live.frontend import draws_widgets, has_a_reader, missing
 from dqlab.live.html import needs_html, table_html, wrap
@@ -298,7 +298,7 @@ def _picture(source: Any) -> View:
     """Return one picture of a run, a lab or a queue as it is now."""
     try:
         if is_lab(source):
-            place = Site(source.name, source.dashboard)
+            place = Site(source.name, source.dashboard, embedded=is_embedded(source))
             return lab_view(source.snapshot(timeout=CALL_TIMEOUT), place=place)
         if is_queue(source):
             return queue_view(source.snapshot(timeout=CALL_TIMEOUT), place=Site(source.name))

@@ -26,7 +26,17 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.live import details
-from dqlab.live.feeds import LabSource, PoolSource, QueueControls, RunSource, cluster_of, has_details, is_lab, is_queue
+from dqlab.live.feeds import (
+    LabSource,
+    PoolSource,
+    QueueControls,
+    RunSource,
+    cluster_of,
+    has_details,
+    is_embedded,
+    is_lab,
+    is_queue,
+)
 from dqlab.live.lab_picture import Site, absent_queues, lab_view, moved_queues, queue_view
 from dqlab.live.offers import NO_NAMES, names_here, run_here
 from dqlab.live.run_picture import Focus, Silence, absent_view, connecting_view, moved_view, run_view
@@ -596,7 +606,8 @@ class LiveQueues(Live[QueuesView]):
             return
         if self._lines.due:
             dashboard = self._lab.dashboard if self._lab is not None else ""
-            self._place = Site(self.source.name, dashboard, cluster_of(self.source))
+            own = is_embedded(self.source)
+            self._place = Site(self.source.name, dashboard, cluster_of(self.source), own)
             self._history = self._lines.ask(lambda: self.source.past(self._span(), timeout=CALL_TIMEOUT), self._history)
 
     def _span(self) -> float:
