@@ -162,8 +162,8 @@ def parser() -> argparse.ArgumentParser:
     compact = commands.add_parser(
         "compact",
         help="give back the disk space of what is settled in a store or a queue that nobody has open",
-        description="Offline: opens the logs below DIR, copies what is needed, deletes the rest. While a lab has the store "
-        "open: %%dq compact QUEUE for one queue, %%dq gc for all.",
+        description="Offline: opens the logs below DIR, copies what is needed, deletes the rest. While a lab has the "
+        "store open: %%dq compact QUEUE for one queue, %%dq gc for all.",
     )
     compact.add_argument("directory", type=Path, metavar="DIR", help="a store, or one queue's directory")
     return parser

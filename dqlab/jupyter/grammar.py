@@ -204,7 +204,8 @@ class Command:
         if rest:
             many = " ".join(rest)
             spaces = f"An expression with spaces stands in quotes; {self.parser.prog} -h says what there is."
-            raise UsageError(reason=f"{self.parser.prog} does not understand {many!r}. {self.instead.replace('QUEUE', many) or spaces}")
+            hint = self.instead.replace("QUEUE", many) or spaces
+            raise UsageError(reason=f"{self.parser.prog} does not understand {many!r}. {hint}")
         return options
 
     def _check_choices(self, words: Sequence[str]) -> None:
@@ -431,8 +432,8 @@ def _gc() -> Command:
 
 _WHEN = (
     "Neither loses a result. A queue does so by itself when more than half of its files is waste, so this is for "
-    "when space is short now, or when runs that are not needed any more were dropped: %dq drop RUN, then %dq compact for "
-    "its queue, or %dq gc. A store that nobody has open: dqlab compact DIR, in a terminal."
+    "when space is short now, or when runs that are not needed any more were dropped: %dq drop RUN, then %dq compact "
+    "for its queue, or %dq gc. A store that nobody has open: dqlab compact DIR, in a terminal."
 )
 
 

@@ -54,7 +54,7 @@ def test_mistake_is_named(words: list[str], said: str) -> None:
 
 
 def test_compact_and_gc_say_what_each_does_and_when_it_is_of_use() -> None:
-    """Both gave back "the disk space of what is settled", and nothing said which, or why a queue that does so needs it."""
+    """Both gave back "the disk space of what is settled", and nothing said which, or when it is of use."""
     for name, other in (("compact", "%dq gc"), ("gc", "%dq compact QUEUE")):
         text = " ".join(COMMANDS[name].help().split())
         assert other in text
@@ -82,7 +82,7 @@ def test_compact_and_gc_name_each_other(name: str, words: list[str], said: str) 
 
 @pytest.mark.parametrize("word", ["vacuum", "clean", "garbage", "collect"])
 def test_other_words_for_giving_space_back_name_both(word: str) -> None:
-    with pytest.raises(UsageError, match="Did you mean compact, for one queue, or gc, for all of them?"):
+    with pytest.raises(UsageError, match=r"Did you mean compact, for one queue, or gc, for all of them\?"):
         find(word)
 
 
