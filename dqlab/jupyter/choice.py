@@ -133,5 +133,5 @@ def _without_kernel(run: Run, labels: list[str]) -> dict[str, str]:
 
 
 def _lines(*lines: str) -> dict[str, str]:
-    html = wrap([f"<div>{escape(line)}</div>" for line in lines], width=1100)
+    html = wrap([f"<div>{escape(line.replace('  ', ' · '))}</div>" for line in lines], width=1100)
     return {"text/plain": "\n".join(lines), "text/html": html}

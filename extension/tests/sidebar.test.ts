@@ -175,6 +175,7 @@ test('services that do not answer share one line above those that have ended, an
   const folds = [...sidebar.node.querySelectorAll<HTMLButtonElement>('.dq-folded')].filter((each) => !each.hidden);
   expect(folds.map((each) => each.textContent)).toEqual(['3 services do not answer', '1 service has ended']);
   expect(row('service a')).toBeNull();
+  expect(words(folds[0]!.parentElement!, '.dq-sec')).toBe('Services1');
 
   folds[0]!.click();
   expect(folds.map((each) => each.getAttribute('aria-expanded'))).toEqual(['true', 'false']);

@@ -91,6 +91,7 @@ def test_buttons_are_saved_with_how_the_run_stood_and_how_to_have_them_again(
     connected.run(CELL.format(more="", body="x and 1 / x"))
 
     (data,) = (data for data in outputs if "application/vnd.jupyter.widget-view+json" in data)
+    assert "edited · done, 1 dead · 2 documents" in data["text/html"]
     for kind in ("text/plain", "text/html"):
         assert "done, 1 dead" in data[kind]
         assert "Retry failed documents with this code" in data[kind]

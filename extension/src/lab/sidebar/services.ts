@@ -63,7 +63,7 @@ export function servicesSection(desk: Desk, filter: () => string): Drawn {
     const shown = (model.services ?? []).filter((each) => each.name.toLowerCase().includes(asked) || each.id === model.chosen);
     const rest = shown.filter((each) => each.state !== 'up' && each.id !== model.chosen);
     const parts = [rest.filter((each) => each.state !== 'gone'), rest.filter((each) => each.state === 'gone')];
-    area.head(String((model.services ?? []).filter((each) => each.state !== 'gone').length));
+    area.head(String((model.services ?? []).filter((each) => each.state === 'up').length));
     sync(area.body, shown.filter((each) => !rest.includes(each)), keyOf, create, update);
     folds.forEach((fold, at) => {
       const part = parts[at]!;
