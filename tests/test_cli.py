@@ -19,6 +19,13 @@ def test_misspelt_command_names_the_one_that_was_meant(capsys: pytest.CaptureFix
     assert "Did you mean `dqlab demo`?" in capsys.readouterr().err
 
 
+def test_gc_in_a_shell_names_what_gives_space_back_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is a line of notebooks; a shell has a command for a store that nobody has open."""
+    assert main(["gc", "runs/"]) == 2
+    said = capsys.readouterr().err
+    assert "Did you mean `dqlab compact DIR`, for a store that nobody has open? In a notebook: %dq gc." in said
+
+
 def test_unknown_command_lists_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     """Where no guess fits, the whole choice is shown."""
     status = main(["xyzzy"])

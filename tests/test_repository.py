@@ -116,6 +116,22 @@ def test_files_that_make_runs_with_the_lowest_versions_exist() -> None:
     assert not [name for name in named if not (ROOT / name).is_file()]
 
 
+@pytest.mark.cluster
+def test_make_names_each_step_before_it_takes_long(tmp_path: Path) -> None:
+    """The first thing that somebody types was silent for minutes, and looked hung."""
+    command = ["make", "--dry-run", "lab", f"VENV={tmp_path / 'env'}"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=30).stdout
+    lines = said.splitlines()
+    slow = [at for at, line in enumerate(lines) if re.match(r".*(-m venv|pip install|build\.py|bin/dqlab lab)", line)]
+    slow = [at for at in slow if not lines[at].startswith("echo")]
+    step = re.compile(r'echo "(\d of 4: \w+ing|Building|Starting) ')
+
+    assert [lines[at] for at in slow if not step.match(lines[at - 1])] == []
+    assert len(slow) >= 5
+    packages = sum("==" in line for line in (ROOT / "constraints.txt").read_text().splitlines())
+    assert f"4 of 4: installing {packages} packages" in said
+
+
 def numbers(version: str) -> list[int]:
     """A version's numbers, without zeros at its end: 3 is 3.0.0."""
     found = list(map(int, version.split(".")))

@@ -162,7 +162,8 @@ def parser() -> argparse.ArgumentParser:
     compact = commands.add_parser(
         "compact",
         help="give back the disk space of what is settled in a store or a queue that nobody has open",
-        description="Offline: opens the logs below DIR, copies what is needed, deletes the rest.",
+        description="Offline: opens the logs below DIR, copies what is needed, deletes the rest. While a lab has the "
+        "store open: %%dq compact QUEUE for one queue, %%dq gc for all.",
     )
     compact.add_argument("directory", type=Path, metavar="DIR", help="a store, or one queue's directory")
     return parser
@@ -172,6 +173,8 @@ def _unknown(word: str) -> int:
     known = [*COMMANDS, *OF_NOTEBOOKS]
     near = get_close_matches(word, known, n=1)
     hint = f" Did you mean `dqlab {near[0]}`?" if near else ""
+    if word == "gc":
+        hint = " Did you mean `dqlab compact DIR`, for a store that nobody has open? In a notebook: %dq gc."
     print(f"dqlab: no command {word!r}.{hint} Commands: {', '.join(known)}.", file=sys.stderr)
     return MISUSED
 

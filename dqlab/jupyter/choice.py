@@ -1,18 +1,20 @@
 """Buttons under a cell whose run has other code: retry with this code, use it for the rest, start over.
 
-Each does what a line or a call does, and is replaced by a report of what it did. Without widgets, the lines that the
-cell has printed offer the choice.
+Each does what a line or a call does. All of them are replaced by a report of what was done, and by the run, if no other
+view shows it. Without widgets, the lines that the cell has printed offer the choice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from html import escape
 from importlib.util import find_spec
 from typing import Any
 
 from dqlab.errors import DqlabError
-from dqlab.jupyter.sayings import rest_of
-from dqlab.live.display import Mode, look_again, mode, sends_widgets, watch
+from dqlab.jupyter.sayings import rest_of, warned
+from dqlab.live.display import Mode, in_a_line, look_again, mode, publish, watch, watch_in
+from dqlab.live.html import wrap
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
 from dqlab.runs.run import Run
@@ -92,16 +94,9 @@ def offer(run: Run, function: Callable[..., Any], start_over: Callable[[], Run])
     if not in_jupyter() or mode() is not Mode.LIVE or find_spec("ipywidgets") is None:
         return
     import ipywidgets
-    from IPython.display import display
 
-    def place(shown: Run) -> None:
-        # Beside the report, not in it: what an Output holds cannot be updated, so the last picture would not come.
-        if sends_widgets():
-            box.children = (*box.children, shown.widget)
-        else:
-            watch(shown)
-
-    choice = Choice(run, function, start_over, place)
+    shown: list[Run] = []
+    choice = Choice(run, function, start_over, shown.append)
     said = ipywidgets.Output()
     buttons: list[Any] = []
 
@@ -110,15 +105,33 @@ def offer(run: Run, function: Callable[..., Any], start_over: Callable[[], Run])
             button.disabled = True
         with said:
             try:
-                print(act())  # noqa: T201 - it belongs to the cell
+                with warned() as doubts:
+                    report = act()
             except DqlabError as error:
-                print(f"{type(error).__name__}: {error}")  # noqa: T201
+                print(f"{type(error).__name__}: {error}")  # noqa: T201 - it belongs to the cell
                 for button in buttons:
                     button.disabled = False
+                return
+        place.update(_lines(report, *doubts), raw=True)
+        box.close()
+        for each in shown:
+            watch_in(place, each, " ".join([report, *doubts]))
 
     for label, act in choice.labels.items():
         button = ipywidgets.Button(description=label, layout=ipywidgets.Layout(width="auto"))
         button.on_click(lambda _, act=act: press(act))
         buttons.append(button)
     box = ipywidgets.VBox([ipywidgets.HBox(buttons), said])
-    display(box)
+    drawn = box._repr_mimebundle_()
+    place = publish({**(drawn[0] if isinstance(drawn, tuple) else drawn), **_without_kernel(run, list(choice.labels))})
+
+
+def _without_kernel(run: Run, labels: list[str]) -> dict[str, str]:
+    """Return what a notebook keeps of the buttons: they need the kernel that made them."""
+    names = ", ".join(f"[{label}]" for label in labels)
+    return _lines(in_a_line(run), f"{names}: run the cell again for these buttons, or type one of the lines above.")
+
+
+def _lines(*lines: str) -> dict[str, str]:
+    html = wrap([f"<div>{escape(line.replace('  ', ' · '))}</div>" for line in lines], width=1100)
+    return {"text/plain": "\n".join(lines), "text/html": html}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from enum import Enum, auto
 from functools import partial
+from textwrap import fill
 from typing import Any, NoReturn
 
 from dqlab.errors import UsageError
@@ -122,13 +123,18 @@ class _Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Command:
-    """One command: its words, its options, and what each of them names."""
+    """One command: its words, its options, and what each of them names.
+
+    `when` says when it is of use, and `instead` which command does what this one does not.
+    """
 
     name: str
     summary: str
     twin: str
     parser: _Parser = field(repr=False)
     names: dict[str, Names] = field(default_factory=dict)
+    when: str = ""
+    instead: str = ""
 
     @property
     def in_shell(self) -> bool:
@@ -190,16 +196,16 @@ class Command:
         for word in words:
             flag = word.partition("=")[0]
             if flag.startswith("-") and flag.replace("-", "").isidentifier() and not self._knows(flag):
-                raise UsageError(reason=f"{self.parser.prog} has no option {flag}. {_meant(flag, self.options)}")
+                meant = self.instead or _meant(flag, self.options)
+                raise UsageError(reason=f"{self.parser.prog} has no option {flag}. {meant}")
         self._check_assignments(words)
         self._check_choices(words)
         options, rest = self.parser.parse_known_args(words)
         if rest:
             many = " ".join(rest)
-            raise UsageError(
-                reason=f"{self.parser.prog} does not understand {many!r}. An expression with spaces stands in "
-                f"quotes; {self.parser.prog} -h says what there is."
-            )
+            spaces = f"An expression with spaces stands in quotes; {self.parser.prog} -h says what there is."
+            hint = self.instead.replace("QUEUE", many) or spaces
+            raise UsageError(reason=f"{self.parser.prog} does not understand {many!r}. {hint}")
         return options
 
     def _check_choices(self, words: Sequence[str]) -> None:
@@ -217,7 +223,8 @@ class Command:
     def help(self) -> str:
         """Return how the command is written, and its twin in Python."""
         self.parser.usage = self.usage().replace("%", "%%")
-        return f"{self.parser.format_help()}\nIn Python: {self.twin}"
+        when = f"\n{fill(self.when, 100)}\n" if self.when else ""
+        return f"{self.parser.format_help()}{when}\nIn Python: {self.twin}"
 
     def usage(self) -> str:
         """Return how the command is written, in one line."""
@@ -410,10 +417,24 @@ def _config() -> Command:
 
 
 def _compact() -> Command:
-    summary = "Give back the disk space of what is settled in a durable queue."
+    summary = "Give back at once the disk space of what is settled in one durable queue; for all of them: %dq gc."
     command = _command("compact", summary, "lab.queue(name).compact()")
+    command = replace(command, when=_WHEN, instead="For every queue of the store: %dq gc")
     command.add("queue", nargs="?", metavar="QUEUE", names=Names.QUEUE, help="default: as for submit")
     return _out(command)
+
+
+def _gc() -> Command:
+    summary = "Give back the space of what is settled in every durable queue of the store; for one: %dq compact QUEUE."
+    command = _command("gc", summary, "lab.gc()")
+    return replace(command, when=_WHEN, instead="For one queue: %dq compact QUEUE")
+
+
+_WHEN = (
+    "Neither loses a result. A queue does so by itself when more than half of its files is waste, so this is for "
+    "when space is short now, or when runs that are not needed any more were dropped: %dq drop RUN, then %dq compact "
+    "for its queue, or %dq gc. A store that nobody has open: dqlab compact DIR, in a terminal."
+)
 
 
 def _documents() -> Command:
@@ -466,7 +487,7 @@ def _all() -> Iterable[Command]:
     yield _history()
     yield _open()
     yield _compact()
-    yield _command("gc", "Give back the disk space of what is settled in every queue of the store.", "lab.gc()")
+    yield _gc()
     yield _doctor()
     yield _explain()
     yield _config()
@@ -477,6 +498,10 @@ COMMANDS: dict[str, Command] = {command.name: command for command in _all()}
 """Every command by its name."""
 
 
+_GIVING_BACK = frozenset({"clean", "cleanup", "collect", "free", "garbage", "prune", "shrink", "trim", "vacuum"})
+"""What others call giving disk space back."""
+
+
 def find(word: str) -> Command:
     """Return the command of that name.
 
@@ -485,6 +510,10 @@ def find(word: str) -> Command:
     UsageError
         There is no such command; names the nearest.
     """
+    if word in _GIVING_BACK:
+        raise UsageError(
+            reason=f"%dq has no command {word!r}. Did you mean compact, for one queue, or gc, for all of them?"
+        )
     if word not in COMMANDS:
         raise UsageError(reason=f"%dq has no command {word!r}. {_meant(word, COMMANDS)}")
     return COMMANDS[word]

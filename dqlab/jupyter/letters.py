@@ -9,6 +9,7 @@ from typing import Any
 
 from dqlab.errors import UsageError, in_words
 from dqlab.live.display import Mode, mode
+from dqlab.live.tables import WAY_OUT, consumer_died
 from dqlab.notebook import with_cells
 from dqlab.numbers import many
 from dqlab.runs.failures import DeadLetter, Failures
@@ -28,11 +29,15 @@ def find_letter(failures: Failures, word: str) -> DeadLetter:
     UsageError
         There is no such document; names the nearest key.
     """
-    keys = []
+    keys, by_id = [], None
     for letter in failures:
-        if word in (key := str(letter.key), shown(key), one_line(key), str(letter.id)):
+        if word in (key := str(letter.key), shown(key), one_line(key)):
             return letter
+        if word == str(letter.id):
+            by_id = letter  # unless it is the key of another one: documents that are numbers have such keys
         keys.append(shown(key))
+    if by_id is not None:
+        return by_id
     near = get_close_matches(word, keys, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"It has {many(len(keys), 'dead document')}: %dq failed"
     raise UsageError(reason=f"run {failures.name!r} has no dead document {word!r}. {hint}")
@@ -64,6 +69,7 @@ def _lines(letter: DeadLetter) -> list[str]:
     place = one_line(letter.at) or "a place unknown"
     return [
         f"dead after {many(letter.deliveries, 'delivery')} ({one_line(letter.reason)}), {code}at {place}",
+        *([WAY_OUT] if consumer_died(letter.error, letter.message) else []),
         f"document: {_document(letter)}",
         f"message {letter.id}, position {letter.ordinal} in the input",
     ]

@@ -3,6 +3,7 @@
 Either way the last view replaces the live one as static HTML and text, because a saved notebook
 cannot bring a widget back: reopened, it would say "model not found". A front end that
 can save a twin in place of a widget asks to keep the widget: its buttons are useful after the end too.
+It asks once it has drawn the widget, which takes a moment: a run with failures that was over by then waits for that.
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ from dqlab.live.views import Press, QueuesView, RunView
 
 __all__ = ["HtmlCanvas", "LooseCanvas", "View", "WidgetCanvas", "bundle", "screen"]
 
+AWAITED = 15.0
+"""Seconds in which a front end draws a widget, and asks to keep it."""
 HTML_PERIOD = 1.0
 """Seconds between two refreshes of HTML."""
+TWIN_PERIOD = 10.0
+"""Seconds between two twins of a view that goes on: each is sent, and few are saved."""
 
 View = RunView | QueuesView
 
@@ -35,6 +40,34 @@ def bundle(view: View, style: TextStyle = PLAIN) -> dict[str, str]:
     return {"text/plain": screen(view, style), "text/html": html}
 
 
+class _Twins:
+    """The twins of one widget: what is saved beside it while it is live, and in its place in the end.
+
+    Parameters
+    ----------
+    clock : Clock
+    alone : bool
+        The widget is all that its output shows.
+    """
+
+    def __init__(self, clock: Clock, *, alone: bool) -> None:
+        self._clock, self._alone = clock, alone
+        self._at = -TWIN_PERIOD
+
+    def renew(self, widget: Any, view: View) -> None:
+        """Give a widget that a front end keeps its twin, if that is due."""
+        ended = isinstance(view, RunView) and bool(view.ended)
+        now = self._clock.monotonic()
+        if not widget.kept:
+            twin: dict[str, str] = {}
+        elif ended or not widget.twin or now - self._at >= TWIN_PERIOD:
+            twin, self._at = bundle(view), now
+        else:
+            return
+        with widget.hold_sync():
+            widget.over, widget.twin = ended and self._alone and bool(twin), twin
+
+
 class WidgetCanvas:
     """A live widget in a cell's output.
 
@@ -44,12 +77,25 @@ class WidgetCanvas:
         Displays a MIME bundle and returns its handle, with ``update(bundle, raw=True)``.
     press : callable
         Takes what was pressed.
+    read : bool, default False
+        Somebody reads the output, and can press.
+    clock : Clock, optional
+        Moved by hand in tests.
     """
 
-    def __init__(self, show: Callable[[dict[str, Any]], Any], press: Callable[[Press], None]) -> None:
-        self._show, self._press = show, press
+    def __init__(
+        self,
+        show: Callable[[dict[str, Any]], Any],
+        press: Callable[[Press], None],
+        *,
+        read: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self._show, self._press, self._read, self._clock = show, press, read, clock or SystemClock()
+        self._twins = _Twins(self._clock, alone=True)
         self._widget: Any = None
         self._handle: Any = None
+        self._made: float | None = None
 
     @property
     def gone(self) -> bool:
@@ -61,15 +107,22 @@ class WidgetCanvas:
         """Whether a front end shows the widget, and saves its twin instead of it."""
         return self._widget is not None and self._widget.kept
 
+    @property
+    def awaits(self) -> bool:
+        """Whether a front end may yet ask to keep the widget."""
+        if not self._read or self.keeps:
+            return False
+        return self._made is None or self._clock.monotonic() - self._made < AWAITED
+
     def draw(self, view: View, answered: int = 0) -> bool:
         """Make the widget on the first call, change it on the others."""
         if self._widget is not None:
-            self._widget.twin = bundle(view) if self.keeps and isinstance(view, RunView) and view.ended else {}
+            self._twins.renew(self._widget, view)
             drawn: bool = self._widget.show(view, answered)
             return drawn
         from dqlab.live.widget import LiveWidget
 
-        self._widget = LiveWidget(view, on_press=self._press)
+        self._widget, self._made = LiveWidget(view, on_press=self._press), self._clock.monotonic()
         shown = self._widget._repr_mimebundle_()
         data = shown[0] if isinstance(shown, tuple) else shown
         self._handle = self._show({**data, **bundle(view)})
@@ -91,12 +144,15 @@ class LooseCanvas:
     ----------
     press : callable
         Takes what was pressed.
+    clock : Clock, optional
+        Moved by hand in tests.
     """
 
-    keeps = False
+    keeps = awaits = False
 
-    def __init__(self, press: Callable[[Press], None]) -> None:
+    def __init__(self, press: Callable[[Press], None], *, clock: Clock | None = None) -> None:
         self._press = press
+        self._twins = _Twins(clock or SystemClock(), alone=False)
         self.widget: Any = None
 
     @property
@@ -107,6 +163,7 @@ class LooseCanvas:
     def draw(self, view: View, answered: int = 0) -> bool:
         """Make the widget on the first call, change it on the others."""
         if self.widget is not None:
+            self._twins.renew(self.widget, view)
             drawn: bool = self.widget.show(view, answered)
             return drawn
         from dqlab.live.widget import LiveWidget
@@ -122,7 +179,7 @@ class LooseCanvas:
 class HtmlCanvas:
     """HTML in a cell's output, refreshed at most once a second; for front ends that cannot draw the widget."""
 
-    keeps = False
+    keeps = awaits = False
 
     def __init__(self, show: Callable[[dict[str, Any]], Any], *, clock: Clock | None = None) -> None:
         self._show, self._clock = show, clock or SystemClock()

@@ -24,9 +24,9 @@ from dqlab.errors import BadOption, DqlabError, DqlabWarning, WidgetNotBuilt
 from dqlab.live import details
 from dqlab.live.canvas import HtmlCanvas, LooseCanvas, View, WidgetCanvas, bundle, screen
 from dqlab.live.checkups import checkup_html, checkup_text
-from dqlab.live.feeds import LabSource, PoolSource, RunSource, has_details, is_lab, is_queue
+from dqlab.live.feeds import LabSource, PoolSource, RunSource, has_details, is_embedded, is_lab, is_queue
 from dqlab.live.follow import CALL_TIMEOUT, Canvas, Live, following
-from dqlab.live.frontend import draws_widgets, missing
+from dqlab.live.frontend import draws_widgets, has_a_reader, missing
 from dqlab.live.html import needs_html, table_html, wrap
 from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
 from dqlab.live.listings import listing_table
@@ -47,6 +47,7 @@ __all__ = [
     "Mode",
     "conclude",
     "ended_in_view",
+    "in_a_line",
     "is_on_view",
     "is_watched",
     "look_again",
@@ -57,6 +58,7 @@ __all__ = [
     "set_mode",
     "text_of",
     "watch",
+    "watch_in",
     "widget_of",
 ]
 
@@ -156,15 +158,40 @@ def watch(source: RunSource | LabSource | PoolSource, *, stream: TextIO | None =
         publish(_shown(source))
 
 
-def _watch_in_notebook(source: RunSource | LabSource | PoolSource) -> None:
+def watch_in(handle: Any, source: RunSource, said: str = "") -> None:
+    """Show a run in Jupyter in place of what an output shows.
+
+    Parameters
+    ----------
+    handle : DisplayHandle
+        Of the output.
+    source : RunSource
+        A `Run`.
+    said : str, optional
+        What was done with it, to stand in the view until the next command.
+    """
+
+    def show(data: dict[str, Any]) -> Any:
+        handle.update(data, raw=True)
+        return handle
+
+    _watch_in_notebook(source, show, said)
+
+
+def _watch_in_notebook(
+    source: RunSource | LabSource | PoolSource, show: Callable[[dict[str, Any]], Any] | None = None, said: str = ""
+) -> None:
+    show = show or publish
     ticker, commands = shared(), SimpleQueue[Press]()
 
     def press(pressed: Press) -> None:
         commands.put(pressed)
         ticker.wake()
 
-    canvas: Canvas[Any] = WidgetCanvas(publish, press) if sends_widgets() else HtmlCanvas(publish)
-    live = following(source, canvas, commands=commands, on_end=lambda stats: _note_end(source, stats))
+    canvas: Canvas[Any] = HtmlCanvas(show)
+    if sends_widgets():
+        canvas = WidgetCanvas(show, press, read=has_a_reader(shell()))
+    live = following(source, canvas, commands=commands, on_end=lambda stats: _note_end(source, stats), said=said)
     others = _live_views(source)
     if live.tick():  # the first picture belongs to the running cell, hence not to the ticker's thread
         for view in others:  # one that shows the end has buttons, which this picture of the end has not
@@ -252,6 +279,11 @@ def is_watched(source: RunSource) -> bool:
 def conclude(source: RunSource) -> str:
     """Return in one line how a run ended, instead of a second picture, when it is the value of a cell."""
     _concluded.note(source)
+    return in_a_line(source)
+
+
+def in_a_line(source: RunSource) -> str:
+    """Return in one line how a run stands."""
     return run_end(cast(RunView, _picture(source)), _style())
 
 
@@ -266,7 +298,7 @@ def _picture(source: Any) -> View:
     """Return one picture of a run, a lab or a queue as it is now."""
     try:
         if is_lab(source):
-            place = Site(source.name, source.dashboard)
+            place = Site(source.name, source.dashboard, embedded=is_embedded(source))
             return lab_view(source.snapshot(timeout=CALL_TIMEOUT), place=place)
         if is_queue(source):
             return queue_view(source.snapshot(timeout=CALL_TIMEOUT), place=Site(source.name))

@@ -27,6 +27,7 @@ __all__ = [
     "cluster_of",
     "feed_of",
     "has_details",
+    "is_embedded",
     "is_lab",
     "is_queue",
 ]
@@ -280,6 +281,11 @@ def cluster_of(source: object) -> str:
     """Return the address of the scheduler that a run, a queue or a lab belongs to; "" where it has none."""
     holder = getattr(source, "handle", None) or getattr(source, "session", None)
     return str(getattr(getattr(holder, "link", None), "address", ""))
+
+
+def is_embedded(source: object) -> bool:
+    """Return whether a lab has started the processes of its cluster."""
+    return bool(getattr(source, "embedded", False))
 
 
 def _has(source: object, *names: str) -> bool:

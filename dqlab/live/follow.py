@@ -26,7 +26,17 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.live import details
-from dqlab.live.feeds import LabSource, PoolSource, QueueControls, RunSource, cluster_of, has_details, is_lab, is_queue
+from dqlab.live.feeds import (
+    LabSource,
+    PoolSource,
+    QueueControls,
+    RunSource,
+    cluster_of,
+    has_details,
+    is_embedded,
+    is_lab,
+    is_queue,
+)
 from dqlab.live.lab_picture import Site, absent_queues, lab_view, moved_queues, queue_view
 from dqlab.live.offers import NO_NAMES, names_here, run_here
 from dqlab.live.run_picture import Focus, Silence, absent_view, connecting_view, moved_view, run_view
@@ -106,6 +116,12 @@ class Asking:
         if self.quiet <= STALE_AFTER:
             return None
         return Silence(self.quiet, max(0.0, self._due - self._clock.monotonic()))
+
+    def every(self, period: float) -> None:
+        """Set the least seconds between two polls; a shorter period holds for the next one too."""
+        if self.heard:
+            self._due = min(self._due, self._answered + period)
+        self.period = period
 
     def now(self) -> None:
         """Make the next poll due now."""
@@ -264,6 +280,11 @@ class Canvas(Protocol[V]):
         """Whether it stays live when what it shows has ended."""
         ...
 
+    @property
+    def awaits(self) -> bool:
+        """Whether that is not known yet."""
+        ...
+
     def draw(self, view: V, answered: int = 0) -> bool:
         """Show a view that differs from the one before; return False when a part of it is held back for later.
 
@@ -370,6 +391,8 @@ class LiveRun(Live[RunView]):
         Called with the last statistics when the end of the run was drawn.
     stays : bool, default False
         Keep watching when the run rests: it may be retried.
+    said : str, optional
+        What somebody has just done with the run: the view is worth keeping also without failures.
     """
 
     def __init__(
@@ -381,11 +404,13 @@ class LiveRun(Live[RunView]):
         clock: Clock | None = None,
         on_end: Callable[[RunStats], object] = lambda stats: None,
         stays: bool = False,
+        said: str = "",
     ) -> None:
         self._period = FOCUS_PERIOD if stays else FRAME if has_details(source) else 0.0
         super().__init__(canvas, commands, clock, self._period)
         self.source: RunSource = source
         self._stays = stays
+        self._acted, self.obeying.busy = bool(said), said
         self._on_end = on_end
         self._stats: RunStats | None = None
         self._more = Asking(self._clock, 0.0, (DqlabError,))
@@ -413,6 +438,8 @@ class LiveRun(Live[RunView]):
             return False
         if self._canvas.keeps:
             return self._asking.quiet > REST_SILENCE
+        if self._canvas.awaits and self._stats is not None and (self._stats.counts.dead or self._acted):
+            return False  # there is something to press, once a front end has drawn it
         return self._asking.silence is None
 
     def _finished(self) -> None:
@@ -420,14 +447,18 @@ class LiveRun(Live[RunView]):
             self._on_end(self._stats)
 
     def _ask(self) -> None:
-        self._stats = self._asking.ask(lambda: self.source.stats(timeout=CALL_TIMEOUT), self._stats)
-        stats = self._stats
+        before = self._stats
+        self._stats = stats = self._asking.ask(lambda: self.source.stats(timeout=CALL_TIMEOUT), before)
         at_rest = self._as_it_rests()
         rested = 0.0 if stats is None or stats.ended is None else stats.at - stats.ended
         slow = min(REST_PERIOD + max(0.0, rested) / RESTED, LONGEST_REST_PERIOD)
-        self._asking.period = max(self._period, slow) if at_rest is not None else self._period
+        self._asking.every(max(self._period, slow) if at_rest is not None else self._period)
         self._together = False
-        if stats is None or self._asking.silence is not None or not has_details(self.source):
+        if stats is None:
+            return
+        if before is not None and stats.counts.settled < before.counts.settled:
+            self._stats = stats = _without_speed(stats)
+        if self._asking.silence is not None or not has_details(self.source):
             return
         changes = at_rest is None or at_rest != self._seen_at_rest
         if changes and (self._more.due or self._ended):
@@ -452,6 +483,7 @@ class LiveRun(Live[RunView]):
             return
         if self._snapshot is not None and _is_before_a_retry(self._snapshot, stats):
             self._snapshot, self._together = _without_failures(self._snapshot, stats.name), False
+            self._stats = _without_speed(stats)
         if self._past.due or self._ended:
             self._history = self._past.ask(lambda: source.past(stats.since_start, timeout=CALL_TIMEOUT), self._history)
         if self._code[0] != stats.code.version:
@@ -529,6 +561,11 @@ def _is_before_a_retry(snapshot: Snapshot, stats: RunStats) -> bool:
     return run is not None and run.counts.dead > stats.counts.dead
 
 
+def _without_speed(stats: RunStats) -> RunStats:
+    """Return a run just after a retry: its counts are exact, and the speed that is known yet is that of before."""
+    return replace(stats, rate=None, units_rate=None)
+
+
 def _without_failures(snapshot: Snapshot, run: str) -> Snapshot:
     attention = tuple(each for each in snapshot.attention if (each.kind, each.run) != ("failing", run))
     total = snapshot.attention_total - len(snapshot.attention) + len(attention)
@@ -569,7 +606,8 @@ class LiveQueues(Live[QueuesView]):
             return
         if self._lines.due:
             dashboard = self._lab.dashboard if self._lab is not None else ""
-            self._place = Site(self.source.name, dashboard, cluster_of(self.source))
+            own = is_embedded(self.source)
+            self._place = Site(self.source.name, dashboard, cluster_of(self.source), own)
             self._history = self._lines.ask(lambda: self.source.past(self._span(), timeout=CALL_TIMEOUT), self._history)
 
     def _span(self) -> float:
@@ -626,11 +664,13 @@ def following(
     clock: Clock | None = None,
     on_end: Callable[[RunStats], object] = lambda stats: None,
     stays: bool = False,
+    said: str = "",
 ) -> LiveRun | LiveQueues:
     """Return the view that follows a source of this type; see `LiveRun`."""
     if is_lab(source) or is_queue(source):
         return LiveQueues(source, canvas, commands=commands, clock=clock)
-    return LiveRun(cast(RunSource, source), canvas, commands=commands, clock=clock, on_end=on_end, stays=stays)
+    run = cast(RunSource, source)
+    return LiveRun(run, canvas, commands=commands, clock=clock, on_end=on_end, stays=stays, said=said)
 
 
 def _controlled(queue: QueueControls, press: Press, name: str) -> str:

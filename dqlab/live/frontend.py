@@ -15,7 +15,7 @@ from typing import Any
 
 from dqlab.errors import WidgetNotBuilt
 
-__all__ = ["STATIC", "draws_widgets", "in_colab", "in_vscode", "missing", "script", "styles"]
+__all__ = ["STATIC", "draws_widgets", "has_a_reader", "in_colab", "in_vscode", "missing", "script", "styles"]
 
 
 def draws_widgets(shell: Any) -> bool:
@@ -25,6 +25,12 @@ def draws_widgets(shell: Any) -> bool:
     a background thread makes: a widget there would stand still, or be an error message.
     """
     return importlib.util.find_spec("anywidget") is not None and not in_vscode(shell) and not in_colab()
+
+
+def has_a_reader(shell: Any) -> bool:
+    """Return whether somebody can press a button: a front end that plays a notebook offers no answer to `input()`."""
+    # Private, hence tested for; tests/live/test_kernel.py.
+    return bool(getattr(getattr(shell, "kernel", None), "_allow_stdin", False))
 
 
 def in_vscode(shell: Any, environ: Mapping[str, str] = os.environ) -> bool:

@@ -54,11 +54,15 @@ _LAST = ("paused", "draining", "drained", "empty")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a lab or queue is looked at: name, and the addresses of the dashboard and of the scheduler."""
+    """Where a lab or queue is looked at: name, and the addresses of the dashboard and of the scheduler.
+
+    The cluster of one that is `embedded` consists of processes that the lab has started.
+    """
 
     name: str
     dashboard: str = ""
     cluster: str = ""
+    embedded: bool = False
 
 
 def absent_queues(place: Site, reason: str = "", *, single: bool = False, silence: Silence | None = None) -> QueuesView:
@@ -106,8 +110,7 @@ def lab_view(
         Why the last command was refused; what it is doing, or has done.
     """
     queues, deepest = _ordered(snapshot), snapshot.deepest
-    about = [many(snapshot.queues_total, "queue"), many(snapshot.workers, "worker")]
-    about += [many(snapshot.consumers_total, "consumer")]
+    about = [many(snapshot.queues_total, "queue"), _staff(snapshot, "process" if place.embedded else "worker")]
     about += [f"store {one_line(snapshot.store, 60)}"] if snapshot.store else []
     hidden = snapshot.queues_total - len(queues)
     return QueuesView(
@@ -296,6 +299,17 @@ def _notice(snapshot: Snapshot, silence: Silence | None, trouble: str, busy: str
             tone = Tone.BAD if each.severity is Severity.PROBLEM else Tone.WARN
             return Notice(one_line(f"{each.subject} {each.text}", 300), tone)
     return Notice()
+
+
+def _staff(snapshot: Snapshot, noun: str) -> str:
+    """Return how many consumers there are, by the processes that somebody asked for: each queue has one in each."""
+    consumers, on = snapshot.consumers_total, len({each.worker for each in snapshot.consumers})
+    if not consumers or len(snapshot.consumers) < consumers:
+        amount = many(consumers, "consumer") if consumers else "no consumers yet"
+        return f"{many(snapshot.workers, 'worker')} · {amount}"
+    if consumers == on and noun == "process":
+        return many(on, "consumer process")
+    return f"{many(consumers, 'consumer')} on {many(on, noun)}"
 
 
 def _lab_figures(snapshot: Snapshot, *, stale: bool) -> tuple[Figure, ...]:

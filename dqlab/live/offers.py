@@ -103,14 +103,20 @@ def _missing(stats: RunStats) -> str:
 
 
 def run_here(letter: Any, stats: RunStats, names: NotebookNames) -> str:
-    """Return the cell that opens a dead document and calls the function with it; "" for a function without a name."""
+    """Return the cell that opens a dead document and calls the function with it; "" for a function without a name.
+
+    It names the document by its key, which it has in any later run too: the id of its message is that of one run.
+    """
     if not stats.code.name.isidentifier():
         return ""
+    key = letter.key
+    names_it = type(key) in (str, int) and one_line(key) == str(key)  # a cut one may be that of several documents
+    about = "" if names_it else f"    # {one_line(key, 80)}"
     if names.magic:
-        opens = f"%dq show {letter.id} {as_word(stats.name)} -o letter    # {one_line(letter.key, 80)}"
+        opens = f"%dq show {as_word(key) if names_it else letter.id} {as_word(stats.name)} -o letter{about}"
     else:
-        failures = f"{_handle(stats.name, names)}.failures()"
-        opens = f"letter = next(each for each in {failures} if each.id == {letter.id})    # {one_line(letter.key, 80)}"
+        test = f"each.key == {key!r}" if names_it else f"each.id == {letter.id}"
+        opens = f"letter = next(each for each in {_handle(stats.name, names)}.failures() if {test}){about}"
     return f"{opens}\n{stats.code.name}(letter.document)"
 
 

@@ -21,9 +21,11 @@ from dqlab.texts import as_word, one_line
 
 __all__ = [
     "NO_TABLE",
+    "WAY_OUT",
     "Cell",
     "Column",
     "Table",
+    "consumer_died",
     "documents_table",
     "failures_table",
     "results_table",
@@ -74,6 +76,11 @@ class Table:
 
 
 NO_TABLE = Table((), ())
+WAY_OUT = (
+    "A function that ends its process, as os._exit and crashes of native code do, takes the consumer along. Map with "
+    'executor="process", and each slot has a process of its own: the failure names how that died.'
+)
+"""What to do where consumers died of a document: a retry meets it again."""
 _STATUS = (
     Column("queue"),
     Column("state"),
@@ -250,7 +257,14 @@ def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
     if len(classes) > 1:
         worst = one_line(classes[0].error, 40)
         lines.append(f"%dq retry {run} --where \"error == '{worst}'\"")
+    if any(consumer_died(entry.error, entry.message) for entry in classes):
+        lines.append('lab.map(fn, docs, executor="process")    # where fn ends its process, as os._exit and crashes do')
     return Table(columns, rows, notes=tuple(notes), lines=tuple(lines))
+
+
+def consumer_died(error: str, message: str) -> bool:
+    """Return whether a failure is that no consumer lived to answer, and not that leases ended."""
+    return error == "NoAnswer" and "consumer died" in message
 
 
 def documents_table(failures: Sequence[Any], limit: int = ROWS) -> Table:

@@ -25,7 +25,7 @@ SCREEN_PERIOD, LINE_PERIOD = 0.5, 30.0
 class ScreenCanvas:
     """A screen redrawn in place: the cursor goes up, new lines are padded over the old ones."""
 
-    gone = keeps = False
+    gone = keeps = awaits = False
 
     def __init__(self, stream: TextIO, style: TextStyle) -> None:
         self._stream, self._style = stream, style
@@ -61,7 +61,7 @@ class ScreenCanvas:
 class LineCanvas:
     """A line every 30 s and one at the end, for logs."""
 
-    gone = keeps = False
+    gone = keeps = awaits = False
 
     def __init__(self, stream: TextIO, clock: Clock) -> None:
         self._stream, self._clock = stream, clock

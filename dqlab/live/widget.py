@@ -105,7 +105,9 @@ class LiveWidget(anywidget.AnyWidget):
     runs = _part()
     offers = _part()
     twin = traitlets.Dict().tag(sync=True)
-    """What a front end that keeps the widget saves instead of it, by MIME type; empty while it is live."""
+    """The last picture, which a front end that keeps the widget saves for a reader without its kernel, by MIME type."""
+    over = traitlets.Bool(default_value=False).tag(sync=True)
+    """The twin is final: it is saved in place of the widget, and no longer beside it."""
 
     def __init__(
         self, view: RunView | QueuesView, *, on_press: Callable[[Press], None], clock: Clock | None = None

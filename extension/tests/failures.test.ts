@@ -113,6 +113,34 @@ test('what is dead in the first minute of a queue is not drawn as failed and not
   expect(minutesOf({ ...history, dead: [null, 900, 900, 900], failure_rate: [null, 0, 1, 0] })).toEqual([{ at: 0, failed: 20, dead: 20 }]);
 });
 
+test('what died again after a retry is not drawn as not dead', () => {
+  open({});
+  const flat = { ready: [0, 0, 0, 0], delayed: [0, 0, 0, 0], leased: [0, 0, 0, 0], in_rate: [0, 0, 0, 0], out_rate: [0, 0, 0, 0] };
+  const history = { ...goldenHistory(), ...flat, t0: 0, step: 20, marks: [] };
+  const retry = [{ at: 30, text: 'retry, parse v2', cell: 3, queue: 'pages' }];
+  // 20 were sent again, and died before anything was reported between: the count of dead stood still.
+  const again = { ...history, dead: [20, 20, 20, 20], failure_rate: [0, 0, 1, 0] };
+  expect(minutesOf({ ...again, marks: retry })).toEqual([{ at: 0, failed: 20, dead: 20 }]);
+  expect(minutesOf({ ...again, marks: [{ ...retry[0]!, at: 19 }] })).toEqual([{ at: 0, failed: 20, dead: 20 }]);
+  // Without a retry they are deliveries of documents that are tried again.
+  expect(minutesOf(again)).toEqual([{ at: 0, failed: 20, dead: 0 }]);
+  // 5 of 20 died again, the others are done.
+  expect(minutesOf({ ...history, dead: [20, 20, 5, 5], failure_rate: [0, 0, 0.25, 0] })).toEqual([{ at: 0, failed: 5, dead: 5 }]);
+  // Each of 20 was tried four times.
+  expect(minutesOf({ ...again, failure_rate: [0, 0, 4, 0], marks: retry })).toEqual([{ at: 0, failed: 80, dead: 20 }]);
+});
+
+test('in mid-run what died after a retry is what was settled and not done', () => {
+  open({});
+  // 20 dead were sent again at 25 s and 3 of them died; 40 others were done, and 8 deliveries are tried again.
+  const history = {
+    ...goldenHistory(), t0: 0, step: 20, marks: [{ at: 25, text: 'retry', cell: null, queue: 'pages' }],
+    ready: [100, 100, 77, 77], delayed: [0, 0, 0, 0], leased: [0, 0, 0, 0], in_rate: [0, 0, 0, 0],
+    dead: [20, 20, 3, 3], out_rate: [0, 0, 43 / 20, 0], failure_rate: [0, 0, 11 / 20, 0]
+  };
+  expect(minutesOf(history).map((each) => [Math.round(each.failed), each.dead])).toEqual([[11, 3]]);
+});
+
 test('minutes of a history add up to its rate, and what is not known is not drawn', () => {
   open({});
   const history = { ...goldenHistory(), t0: 0, step: 20, dead: [null, 0, 0, 1, 2, 2, 2, 1], failure_rate: [null, null, 0.1, 0.1, 0.2, 0.2, 0.2, 0.2] };

@@ -61,6 +61,7 @@ afterEach(() => {
 
 const row = (key: string): HTMLElement => sidebar.node.querySelector<HTMLElement>(`[data-row="${key}"]`)!;
 const words = (element: Element, selector: string): string => element.querySelector(selector)?.textContent ?? '';
+const ended = (): HTMLButtonElement => sidebar.node.querySelector<HTMLButtonElement>('.dq-folded[aria-controls=dq-ended]')!;
 const tick = (): Promise<unknown> => vi.advanceTimersByTimeAsync(1_100);
 
 test('runs and queues stand there with their figures', () => {
@@ -70,6 +71,25 @@ test('runs and queues stand there with their figures', () => {
   expect(words(row('queue pages'), '.dq-amount')).toBe('16,057');
   expect(run.getAttribute('aria-label')).toContain('running');
   expect(words(row('service papers'), '.dq-count')).toBe('3 need you');
+});
+
+test('consumers are told by the processes that somebody asked for', async () => {
+  const [one] = goldenSnapshot().consumers;
+  const say = async (amount: number, total = amount): Promise<string> => {
+    const consumers = Array.from({ length: amount }, (_, at) => ({ ...one!, name: `c${at}`, worker: String(at % 4) }));
+    shown = { ...goldenSnapshot(), workers: 5, consumers, consumers_total: total };
+    await tick();
+    return words(row('service papers'), '.dq-s2');
+  };
+  services = [service({ embedded: true })];
+  await vi.advanceTimersByTimeAsync(5_100);
+  expect(await say(4)).toContain('4 consumer processes');
+  expect(await say(8)).toContain('8 consumers on 4 processes');
+  expect(await say(8, 300)).toContain('5 workers · 300 consumers');
+  expect(await say(0)).toContain('5 workers · no consumers yet');
+  services = [service({ embedded: false })];
+  await vi.advanceTimersByTimeAsync(5_100);
+  expect(await say(8)).toContain('8 consumers on 4 workers');
 });
 
 test('a tick changes numbers in the rows that are there, and the focus stays', async () => {
@@ -143,16 +163,34 @@ test('services of one name are told apart', async () => {
 });
 
 test('a service that has ended can be reopened where it has a store', () => {
-  sidebar.node.querySelector<HTMLButtonElement>('.dq-folded')!.click();
+  ended().click();
   row('service old').querySelector<HTMLButtonElement>('.dq-reopen')!.click();
   expect(inserted).toEqual([['import dqlab as dq\nlab = dq.connect(store="runs/old")']]);
+});
+
+test('services that do not answer share one line above those that have ended, and unfold', async () => {
+  const silent = ['a', 'b'].map((id) => service({ id, name: id, state: 'silent' }));
+  services = [...services, ...silent, service({ id: 'far', name: 'far', state: 'unreachable', why: 'its address is on another machine' })];
+  await vi.advanceTimersByTimeAsync(5_100);
+  const folds = [...sidebar.node.querySelectorAll<HTMLButtonElement>('.dq-folded')].filter((each) => !each.hidden);
+  expect(folds.map((each) => each.textContent)).toEqual(['3 services do not answer', '1 service has ended']);
+  expect(row('service a')).toBeNull();
+  expect(words(folds[0]!.parentElement!, '.dq-sec')).toBe('Services1');
+
+  folds[0]!.click();
+  expect(folds.map((each) => each.getAttribute('aria-expanded'))).toEqual(['true', 'false']);
+  expect([words(row('service a'), '.dq-s2').startsWith('no answer since'), words(row('service far'), '.dq-s2')]).toEqual([true, 'its address is on another machine']);
+  row('service a').click();
+  folds[0]!.click();
+  expect(folds[0]!.textContent).toBe('2 services do not answer');
+  expect(row('service a').closest('[role=tree]')!.getAttribute('aria-label')).toBe('Services');
 });
 
 test('services that have ended share one line, and unfold', async () => {
   const more = ['older', 'oldest'].map((id) => service({ id, name: id, state: 'gone' }));
   services = [...services, ...more];
   await vi.advanceTimersByTimeAsync(5_100);
-  const fold = sidebar.node.querySelector<HTMLButtonElement>('.dq-folded')!;
+  const fold = ended();
   expect(fold.textContent).toBe('3 services have ended');
   expect([...sidebar.node.querySelectorAll('.dq-service .dq-name')].map((each) => each.textContent)).toEqual(['papers']);
   fold.click();

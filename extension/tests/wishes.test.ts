@@ -40,10 +40,26 @@ test('what nobody does is not taken for done', () => {
   expect(wish(inner, INSERT, { source: 'x' })).toBe(true);
 });
 
-test('a view that was kept after its end is saved as its twin; one that is live as it is', () => {
+test('a view that was kept after its end is saved as its twin; one that has none yet as it is', () => {
   const { views, content } = notebook(2);
   views[1]!.dqTwin = { 'text/plain': 'done', 'text/html': '<b>done</b>' };
+  views[1]!.dqOver = true;
   const live = (): object => ({ outputs: [{ data: { [WIDGET]: { model_id: '1' }, 'text/plain': 'running' } }] });
   const saved = withTwins({ cells: [live(), live()] }, content);
   expect(saved).toEqual({ cells: [live(), { outputs: [{ data: { 'text/plain': 'done', 'text/html': '<b>done</b>' } }] }] });
+});
+
+test('a view that goes on, or stands in a layout, is saved with its last state beside it', () => {
+  const { views, content } = notebook(1);
+  views[0]!.dqTwin = { 'text/plain': 'running 60 %', 'text/html': '<b>60 %</b>' };
+  const widget = { [WIDGET]: { model_id: '1' } };
+  const saved = (): unknown => withTwins({ cells: [{ outputs: [{ data: { ...widget, 'text/plain': 'running 1 %' } }] }] }, content);
+  expect(saved()).toEqual({ cells: [{ outputs: [{ data: { ...widget, ...views[0]!.dqTwin } }] }] });
+
+  const second = Object.assign(document.createElement('section'), { className: 'dqlab' }) as Kept;
+  second.dqTwin = { 'text/plain': 'done' };
+  second.dqOver = true;
+  views[0]!.after(second);
+  const both = { 'text/plain': 'running 60 %\ndone', 'text/html': '<b>60 %</b>\n' };
+  expect(saved()).toEqual({ cells: [{ outputs: [{ data: { ...widget, ...both } }] }] });
 });

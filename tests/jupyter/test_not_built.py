@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +35,7 @@ def outputs(connected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("dqlab.jupyter.choice.in_jupyter", lambda: True)
     monkeypatch.setattr(display, "in_jupyter", lambda: True)
     monkeypatch.setattr(display, "publish", publish)
+    monkeypatch.setattr("dqlab.jupyter.choice.publish", publish)
     monkeypatch.setattr(display, "shared", lambda: ticker)
     set_mode("live")
     yield outputs
@@ -43,8 +45,15 @@ def outputs(connected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def boxes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Layouts that cells display."""
+    ipywidgets = pytest.importorskip("ipywidgets", reason="the extra `lab` is not installed")
     boxes: list[Any] = []
-    monkeypatch.setattr("IPython.display.display", boxes.append)
+    vbox = ipywidgets.VBox
+
+    def recorded(children: Any) -> Any:
+        boxes.append(vbox(children))
+        return boxes[-1]
+
+    monkeypatch.setattr("ipywidgets.VBox", recorded)
     return boxes
 
 
@@ -72,6 +81,46 @@ def test_button_that_has_acted_stays_disabled(
 
     assert all(button.disabled for button in buttons)
     assert list(lab.attach("edited").results(timeout=20)) == [1.0, 0]
+
+
+def test_buttons_are_saved_with_how_the_run_stood_and_how_to_have_them_again(
+    connected: Any, outputs: list[dict[str, Any]], boxes: list[Any]
+) -> None:
+    """Opened again, the notebook said "Error displaying widget: model not found" in their place."""
+    connected.run(CELL.format(more="--wait --on-existing new", body="1 / x"))
+    connected.run(CELL.format(more="", body="x and 1 / x"))
+
+    (data,) = (data for data in outputs if "application/vnd.jupyter.widget-view+json" in data)
+    assert "edited · done, 1 dead · 2 documents" in data["text/html"]
+    for kind in ("text/plain", "text/html"):
+        assert "done, 1 dead" in data[kind]
+        assert "Retry failed documents with this code" in data[kind]
+        assert "run the cell again" in data[kind]
+
+
+def test_a_press_leaves_its_report_and_the_run_in_place_of_the_buttons(
+    connected: Any, lab: dq.Lab, outputs: list[dict[str, Any]], boxes: list[Any]
+) -> None:
+    """They stood beside the report, grey, and were saved as widgets that no kernel has."""
+    connected.run(CELL.format(more="--wait --on-existing new", body="1 / x"))
+    connected.run(CELL.format(more="", body="x and 1 / x"))
+    place = next(at for at, data in enumerate(outputs) if "Start over" in data["text/plain"])
+    with pytest.warns(DqlabWarning, match="make extension"):
+        boxes[0].children[0].children[0].click()
+    lab.attach("edited").wait(timeout=20)
+    until(lambda: "edited  done" in outputs[place]["text/plain"])
+
+    assert set(outputs[place]) == {"text/plain", "text/html"}
+    assert "1 document sent again with this code" in outputs[place]["text/html"]
+    assert "Start over" not in outputs[place]["text/html"]
+
+
+def until(holds: Callable[[], bool], seconds: float = 15.0) -> None:
+    """The view of the run is moved by a thread."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
 
 
 def test_edited_cell_goes_on_without_ipywidgets(

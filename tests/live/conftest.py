@@ -241,7 +241,7 @@ class ListCanvas:
     """Keeps every view it was given."""
 
     def __init__(self) -> None:
-        self.gone = self.keeps = False
+        self.gone = self.keeps = self.awaits = False
         self.drawn: list[Any] = []
         self.last: Any = None
 

@@ -191,7 +191,7 @@ def test_one_failed_document_is_run_here_by_a_cell(show: Show, running: RunStats
     page.get_by_role("button", name="Run this one here").click()
 
     ((name, detail),) = page.evaluate("asked")
-    opened = "%dq show 7 parse-invoices -o letter    # lux/contract-7.pdf"
+    opened = "%dq show lux/contract-7.pdf parse-invoices -o letter"
     assert (name, detail) == ("dqlab-insert", {"source": f"{opened}\nparse(letter.document)"})
 
 

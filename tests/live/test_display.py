@@ -19,10 +19,11 @@ from IPython.core.formatters import DisplayFormatter
 
 from dqlab.errors import BadOption, DqlabWarning, LabClosed, SchedulerGone
 from dqlab.live import display
+from dqlab.live.canvas import AWAITED
 from dqlab.live.display import Mode, conclude, is_watched, mode, register_formatters, set_mode, watch
 from dqlab.live.style import TextStyle
 from dqlab.live.terminal import follow_here
-from dqlab.stats import RunStats
+from dqlab.stats import Counts, RunStats
 
 
 @pytest.fixture(autouse=True)
@@ -202,8 +203,62 @@ def test_run_in_jupyter_is_live_until_done(kernel: Kernel, shell: Any, run: Any,
 
 
 def test_finished_run_in_jupyter_makes_no_widget(kernel: Kernel, run: Any, done: RunStats) -> None:
-    """Nothing will move."""
+    """Nothing will move, and nobody is there to press: a notebook that a program plays."""
     run.answer = done
+
+    watch(run)
+
+    assert [set(data) for data in kernel.outputs] == [{"text/plain", "text/html"}]
+    assert kernel.views == ()
+
+
+@pytest.fixture
+def person(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A front end with somebody who can be asked, and can press."""
+    monkeypatch.setattr(display, "has_a_reader", lambda shell: True)
+
+
+@pytest.mark.usefixtures("person")
+def test_finished_run_with_failures_has_buttons_for_who_reads_it(
+    kernel: Kernel, run: Any, done: RunStats, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart of the kernel it was a table: the retry that it called for had to be typed."""
+    monkeypatch.setattr("dqlab.live.canvas.SystemClock", lambda: clock)
+    run.answer = done
+
+    watch(run)
+
+    (shown,) = kernel.outputs
+    assert {"application/vnd.jupyter.widget-view+json", "text/html", "text/plain"} == set(shown)
+    (view,) = kernel.views
+    assert view._canvas._widget.head["chip"] == "Done, 212 dead"
+
+    view._canvas._widget._receive(None, {"command": "keep"}, [])
+    clock.now += 60
+    kernel.tick()
+    assert kernel.views == (view,)
+
+
+@pytest.mark.usefixtures("person")
+def test_finished_run_is_a_table_where_no_front_end_keeps_its_buttons(
+    kernel: Kernel, run: Any, done: RunStats, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is saved there needs no kernel."""
+    monkeypatch.setattr("dqlab.live.canvas.SystemClock", lambda: clock)
+    run.answer = done
+    watch(run)
+
+    clock.now += AWAITED + 1
+    kernel.tick()
+
+    assert [set(data) for data in kernel.outputs] == [{"text/plain", "text/html"}]
+    assert kernel.views == ()
+
+
+@pytest.mark.usefixtures("person")
+def test_finished_run_without_failures_makes_no_widget(kernel: Kernel, run: Any, done: RunStats) -> None:
+    """There is nothing to press."""
+    run.answer = replace(done, counts=Counts(acked=48_210), units=Counts(acked=914_306))
 
     watch(run)
 

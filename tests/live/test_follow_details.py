@@ -10,9 +10,10 @@ from typing import Any, cast
 import pytest
 
 from dqlab.errors import LabClosed, QueueNotFound
-from dqlab.live.follow import LiveQueues, LiveRun, following
+from dqlab.live.follow import FRAME, LiveQueues, LiveRun, following
 from dqlab.live.views import Command, Face, Press
 from dqlab.notebook import running_cell
+from dqlab.numbers import UNKNOWN
 from dqlab.stats import RunState, RunStats, Snapshot
 from tests.live.conftest import CODE, SLOW
 
@@ -279,6 +280,65 @@ def test_a_view_that_is_kept_costs_less_the_longer_its_run_rests(
         live.tick()
         clock.now += 1
     assert len(looked) == 2
+
+
+def test_a_run_that_was_retried_is_polled_as_often_as_any(
+    live: LiveRun, detailed: Any, canvas: Any, done: RunStats, running: RunStats, clock: Any
+) -> None:
+    """The first picture of the retry, with the speed from before, stood for as long as a run at rest is left alone."""
+    canvas.keeps, detailed.answer = True, replace(done, at=cast(float, done.ended) + 600)
+    live.tick()
+    detailed.answer = running
+    live.look_again()
+    live.tick()
+    asked = detailed.asked
+
+    clock.now += FRAME
+    live.tick()
+
+    assert detailed.asked == asked + 1
+
+
+def speed(canvas: Any) -> tuple[str, str]:
+    return next((each.label, each.value) for each in canvas.drawn[-1].figures if each.label.startswith("Speed"))
+
+
+def test_the_speed_from_before_a_retry_is_not_that_of_the_retry(
+    live: LiveRun, detailed: Any, canvas: Any, done: RunStats, running: RunStats, snapshot: Snapshot, clock: Any
+) -> None:
+    """Counts are those of this instant, and a speed is what consumers have reported: that comes a moment later."""
+    canvas.keeps, detailed.answer = True, done
+    detailed.picture = replace(snapshot, runs=(done,))
+    live.tick()
+    again = replace(running, counts=replace(done.counts, dead=0, ready=212), units=None)
+    detailed.answer = replace(again, rate=433.0)
+    live.look_again()
+    live.tick()
+    assert speed(canvas) == ("Speed, last 60 s", UNKNOWN)
+
+    clock.now += FRAME  # nothing has been reported yet
+    live.tick()
+    assert speed(canvas) == ("Speed, last 60 s", UNKNOWN)
+
+    clock.now += FRAME
+    detailed.answer = replace(again, rate=12.0)
+    detailed.picture = replace(snapshot, runs=(detailed.answer,))
+    live.tick()
+    assert speed(canvas) == ("Speed, last 60 s", "12.0")
+
+
+def test_the_speed_from_before_a_retry_in_mid_run_is_not_that_after_it(
+    live: LiveRun, detailed: Any, canvas: Any, running: RunStats, snapshot: Snapshot, clock: Any
+) -> None:
+    detailed.picture = replace(snapshot, runs=(running,))
+    live.tick()
+    assert speed(canvas) != ("Speed, last 60 s", UNKNOWN)
+
+    counts = replace(running.counts, dead=0, ready=running.counts.ready + running.counts.dead)
+    detailed.answer = replace(running, counts=counts)
+    clock.now += FRAME
+    live.tick()
+    assert speed(canvas) == ("Speed, last 60 s", UNKNOWN)
 
 
 def test_a_view_that_no_page_keeps_any_more_is_drawn_for_good(

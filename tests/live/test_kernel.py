@@ -99,3 +99,11 @@ def test_run_is_live_obeys_beside_a_busy_cell_and_ends_as_html(front: Front) -> 
     front.until("comm_close", comm_id=opened["comm_id"])
     front.client.execute("print([t.name for t in threading.enumerate() if t.name == 'dqlab-live'])")
     assert front.until("stream")["text"] == "[]\n"
+
+
+def test_kernel_knows_whether_somebody_reads_its_outputs(front: Front) -> None:
+    """A program that plays a notebook offers no answer to `input()`; ipykernel keeps that to itself."""
+    line = "from dqlab.live.frontend import has_a_reader; print(has_a_reader(get_ipython()))"
+    for reads in (True, False):
+        front.client.execute(line, allow_stdin=reads)
+        assert front.until("stream")["text"] == f"{reads}\n"

@@ -36,6 +36,23 @@ def test_six_figures_answer_for_the_lab(snapshot: Snapshot) -> None:
     ]
 
 
+def test_consumers_are_told_by_the_processes_that_somebody_asked_for(snapshot: Snapshot) -> None:
+    """`-n 4` read "5 workers, 8 consumers": one process is for queues, and each queue has a consumer on each other."""
+
+    def about(place: Site, consumers: int, total: int = 0) -> str:
+        some = [replace(snapshot.consumers[0], name=f"c{at}", worker=str(at % 4)) for at in range(consumers)]
+        now = replace(snapshot, workers=5, consumers=tuple(some), consumers_total=total or consumers)
+        return lab_view(now, place=place).about
+
+    own = replace(PAPERS, embedded=True)
+    assert about(own, 4).startswith("6 queues · 4 consumer processes · store")
+    assert about(own, 8).startswith("6 queues · 8 consumers on 4 processes · store")
+    assert about(own, 1).startswith("6 queues · 1 consumer process · store")
+    assert about(PAPERS, 8).startswith("6 queues · 8 consumers on 4 workers · store")
+    assert about(own, 8, total=300).startswith("6 queues · 5 workers · 300 consumers · store")
+    assert about(own, 0).startswith("6 queues · 5 workers · no consumers yet · store")
+
+
 def test_row_says_its_state_in_words_with_the_reason(snapshot: Snapshot) -> None:
     """Who paused it, what is wrong, when it was last used."""
     rows = {row.name: row for row in lab_view(snapshot, place=PAPERS).rows}

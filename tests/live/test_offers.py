@@ -62,13 +62,29 @@ def test_the_function_of_a_run_is_a_cell_where_its_source_is_known(done: RunStat
 
 
 def test_a_dead_document_is_opened_and_given_to_the_function(done: RunStats) -> None:
-    """Where it can be looked into; the same function, in this kernel."""
+    """By its key, which any later run over it has too: an id was another message's when the run was started over."""
     opened, called = run_here(LETTER, done, NotebookNames(magic=True)).split("\n")
-    assert opened == "%dq show 7 parse-invoices -o letter    # lux/contract 7.pdf"
+    assert opened == "%dq show 'lux/contract 7.pdf' parse-invoices -o letter"
     assert called == "parse(letter.document)"
 
     opened, _ = run_here(LETTER, done, NotebookNames(run="run")).split("\n")
-    assert opened == "letter = next(each for each in run.failures() if each.id == 7)    # lux/contract 7.pdf"
+    assert opened == "letter = next(each for each in run.failures() if each.key == 'lux/contract 7.pdf')"
+
+    ordinal: Any = SimpleNamespace(id=7, key=3)
+    opened, _ = run_here(ordinal, done, NotebookNames(magic=True)).split("\n")
+    assert opened == "%dq show 3 parse-invoices -o letter"
+    opened, _ = run_here(ordinal, done, NotebookNames(run="run")).split("\n")
+    assert opened == "letter = next(each for each in run.failures() if each.key == 3)"
+
+
+def test_a_key_that_no_line_can_hold_is_named_by_its_message(done: RunStats) -> None:
+    """A cut one may be that of several documents."""
+    long: Any = SimpleNamespace(id=7, key="x" * 200)
+    opened, _ = run_here(long, done, NotebookNames(magic=True)).split("\n")
+    assert opened.startswith("%dq show 7 parse-invoices -o letter    # xxx")
+    other: Any = SimpleNamespace(id=7, key=("a", 1))
+    opened, _ = run_here(other, done, NotebookNames(run="run")).split("\n")
+    assert opened == "letter = next(each for each in run.failures() if each.id == 7)    # ('a', 1)"
 
 
 @pytest.mark.parametrize("key", ["a\nimport os", "a\r\nb", "a\u2028b"])

@@ -193,6 +193,14 @@ def test_failures_are_one_row_per_class_with_the_lines_to_type_next() -> None:
     assert "  %dq retry 'my run' --where \"error == 'PdfError'\"" in lines
 
 
+def test_documents_whose_consumers_died_have_the_way_out_below_them() -> None:
+    """A function that ends its process, as `os._exit` does, is met again by a retry."""
+    died = replace(CLASSES[0], error="NoAnswer", message="its consumer died 5 times")
+
+    assert 'executor="process"' in table_text(failures_table(Dead(90, (died,))))
+    assert "executor" not in table_text(failures_table(Dead(130, CLASSES)))
+
+
 def test_lines_to_type_are_words_that_a_line_reads_back() -> None:
     """A key with a blank, a quote or a bracket is one word too."""
     for key in ("a b.pdf", "it's.pdf", 'a"b', "x[1", "{y}", "#3", "-n", "plain/a-b.pdf", "\"'"):

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("anywidget", reason="the extra `lab` is not installed")
 
 from dqlab.errors import WidgetNotBuilt
-from dqlab.live.canvas import HtmlCanvas, WidgetCanvas
+from dqlab.live.canvas import TWIN_PERIOD, HtmlCanvas, LooseCanvas, WidgetCanvas
 from dqlab.live.frontend import script, styles
 from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.run_picture import Focus, run_view
@@ -169,6 +169,49 @@ def test_last_view_replaces_the_widget_by_what_can_be_saved(running: RunStats, d
 
     assert set(output.shown[-1]) == {"text/html", "text/plain"}
     assert canvas.gone
+
+
+def test_view_that_goes_on_has_its_last_state_to_be_saved_beside_it(running: RunStats, clock: Any) -> None:
+    """Opened again without its kernel it stood as it had begun."""
+    output = Output()
+    canvas = WidgetCanvas(output.show, lambda command: None, clock=clock)
+    canvas.draw(run_view(running))
+    widget = canvas._widget
+    widget._receive(None, {"command": "keep"}, [])
+    canvas.draw(run_view(replace(running, counts=replace(running.counts, acked=31_999))))
+    assert "31,999" in widget.twin["text/html"]
+    assert not widget.over
+
+    canvas.draw(run_view(replace(running, counts=replace(running.counts, acked=32_000))))
+    assert "31,999" in widget.twin["text/html"]  # it costs more than what changes
+    clock.now += TWIN_PERIOD
+    canvas.draw(run_view(replace(running, counts=replace(running.counts, acked=32_001))))
+    assert "32,001" in widget.twin["text/html"]
+
+
+def test_view_that_has_ended_is_saved_in_place_of_the_widget(running: RunStats, done: RunStats, clock: Any) -> None:
+    """At once, however recent the twin before."""
+    canvas = WidgetCanvas(Output().show, lambda command: None, clock=clock)
+    canvas.draw(run_view(running))
+    canvas._widget._receive(None, {"command": "keep"}, [])
+    canvas.draw(run_view(running))
+    canvas.draw(run_view(done))
+
+    assert "done, 212 dead" in canvas._widget.twin["text/plain"]
+    assert canvas._widget.over
+
+
+def test_widget_in_a_layout_has_its_last_state_to_be_saved_beside_the_layout(
+    running: RunStats, done: RunStats, clock: Any
+) -> None:
+    """The layout is the user's, and may hold more: nothing is saved in its place."""
+    canvas = LooseCanvas(lambda command: None, clock=clock)
+    canvas.draw(run_view(running))
+    canvas.widget._receive(None, {"command": "keep"}, [])
+    canvas.draw(run_view(done))
+
+    assert "done, 212 dead" in canvas.widget.twin["text/plain"]
+    assert not canvas.widget.over
 
 
 def test_run_that_was_over_before_it_was_shown_makes_no_widget(done: RunStats) -> None:

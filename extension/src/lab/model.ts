@@ -54,8 +54,8 @@ export class Model implements IDisposable {
   said = '';
   readonly refusals = new Map<string, string>();
   readonly busy = new Set<string>();
-  /** Needs, workers and consumers of services, as last seen. */
-  readonly glances = new Map<string, { needs: number; workers: number; consumers: number }>();
+  /** Needs, workers and consumers of services, as last seen; `on` so many workers, where all consumers are listed. */
+  readonly glances = new Map<string, { needs: number; workers: number; consumers: number; on: number | null }>();
 
   constructor(options: ModelOptions) {
     this.client = options.client;
@@ -326,8 +326,9 @@ export class Model implements IDisposable {
 
   private glance(): void {
     if (this.chosen === null || !this.snapshot) return;
-    const { workers, consumers_total: consumers } = this.snapshot;
-    this.glances.set(this.chosen, { needs: this.open.length + this.unlisted, workers, consumers });
+    const { workers, consumers: listed, consumers_total: consumers } = this.snapshot;
+    const on = listed.length < consumers ? null : new Set(listed.map((each) => each.worker)).size;
+    this.glances.set(this.chosen, { needs: this.open.length + this.unlisted, workers, consumers, on });
   }
 
   private refuse(subject: string, text: string): void {

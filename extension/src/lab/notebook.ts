@@ -6,7 +6,7 @@ import type { Widget } from '@lumino/widgets';
 
 import type { Cell } from './cells';
 import { copy } from './ask';
-import { quoted } from './python';
+import { quoted, word } from './python';
 
 interface SharedNotebook {
   insertCells(at: number, cells: { cell_type: 'code'; source: string; metadata: object }[]): unknown;
@@ -36,8 +36,17 @@ def read(document):
 
 export const connectTo = (address: string): string => `import dqlab as dq\nlab = dq.connect(${quoted(address)})`;
 export const reopen = (store: string): string => `import dqlab as dq\nlab = dq.connect(store=${quoted(store)})`;
-/** The run is named, since the notebook's last one may be another. */
-export const showCell = (id: string | number, run?: string): string => `%dq show ${id}${run ? ` ${run}` : ''}`;
+/** Keys up to so long are listed whole. */
+const LONGEST_KEY = 120;
+
+/**
+ * The cell that shows a dead document: by its key, which it has in any later run too; the id of a message is that of one
+ * run. The run is named, since the notebook's last one may be another.
+ */
+export function showCell({ id, key }: { id: string | number; key: string }, run?: string): string {
+  const whole = key !== '' && key.length < LONGEST_KEY && !/[\p{C}\u2028\u2029\ufffd]|^\s|\s$|\s\s|[^\S ]/u.test(key);
+  return `%dq show ${whole ? word(key) : id}${run ? ` ${word(run)}` : ''}`;
+}
 
 /** Put cells behind the active one of the current notebook; where there is none, offer the code to copy. */
 export async function insert(shell: JupyterFrontEnd.IShell, ...sources: string[]): Promise<boolean> {

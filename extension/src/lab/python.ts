@@ -4,3 +4,12 @@
 export function quoted(text: string): string {
   return JSON.stringify(text);
 }
+
+const PLAIN_WORD = /^[\p{L}\p{N}_./:@%+,…][\p{L}\p{N}_./:@%+,…-]*$/u;
+
+/** Text as one word of a line of `%dq`, as dqlab/texts.py has it. */
+export function word(text: string): string {
+  if (PLAIN_WORD.test(text)) return text;
+  const quote = text.includes("'") ? '"' : "'";
+  return quote + text.replaceAll(quote, `\\${quote}`) + quote;
+}

@@ -10,7 +10,7 @@ import { text } from '../shared/dom';
 /** What jupyterlab_widgets shows for a widget that its kernel does not have; tests/browser notices when that changes. */
 const LOST = 'Error displaying widget: model not found';
 const HTML = 'text/html';
-const CAPTION = 'This view was saved while it was live, and the kernel that fed it is gone. As it began:';
+const CAPTION = 'This view was saved while it was live, and the kernel that fed it is gone. As it was last saved:';
 
 interface Output {
   data: Record<string, unknown>;

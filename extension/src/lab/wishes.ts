@@ -4,7 +4,7 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
 import type { Widget } from '@lumino/widgets';
 
-import { INSERT, KEEP, OPEN, type Insertion, type Kept, type Opening } from '../widget/wishes';
+import { INSERT, KEEP, OPEN, type Insertion, type Kept, type Opening, type Twin } from '../widget/wishes';
 
 const WIDGET = 'application/vnd.jupyter.widget-view+json';
 
@@ -76,7 +76,7 @@ export function insertBelow(notebook: Notebook, node: Node, source: string): boo
   return true;
 }
 
-/** Have the notebook saved with the twins of widgets that were kept after their end, which need no kernel. */
+/** Have the notebook saved with the twins of its widgets, which need no kernel. */
 function saveTwins(notebook: Notebook, model: NotebookModel): void {
   const toJSON = model.toJSON.bind(model);
   model.toJSON = () => withTwins(toJSON(), notebook);
@@ -86,10 +86,18 @@ export function withTwins(saved: unknown, notebook: Pick<Notebook, 'widgets'>): 
   const cells = (saved as { cells?: SavedCell[] }).cells ?? [];
   notebook.widgets.forEach((cell, place) =>
     cell.outputArea?.widgets.forEach((output, index) => {
-      const twin = output.node.querySelector<Kept>('.dqlab')?.dqTwin ?? {};
+      const views = [...output.node.querySelectorAll<Kept>('.dqlab')].filter((each) => Object.keys(each.dqTwin ?? {}).length);
       const stored = cells[place]?.outputs?.[index];
-      if (stored?.data && WIDGET in stored.data && Object.keys(twin).length) stored.data = { ...twin };
+      if (!stored?.data || !(WIDGET in stored.data) || !views.length) return;
+      const final = views.length === 1 && views[0]!.dqOver === true;
+      stored.data = { ...(final ? {} : stored.data), ...together(views.map((each) => each.dqTwin!)) };
     })
   );
   return saved;
+}
+
+/** One twin of all widgets in an output. */
+function together(twins: readonly Twin[]): Twin {
+  const types = [...new Set(twins.flatMap((each) => Object.keys(each)))];
+  return Object.fromEntries(types.map((type) => [type, twins.map((each) => each[type] ?? '').join('\n')]));
 }

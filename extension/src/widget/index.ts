@@ -20,6 +20,7 @@ export interface Model {
 const KINDS: Record<string, (context: Context<any>) => WidgetView> = { run: runWidget, lab: labWidget, queue: queueWidget };
 const PATIENCE_MS = 15_000;
 const LOOK_MS = 500;
+const FIRST_TRIES = 20;
 /** How often the kernel is told that the widget is kept; dqlab/live/widget.py forgets it after five minutes. */
 const KEEP_MS = 60_000;
 
@@ -82,17 +83,24 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     clearTimeout(waiting);
     giveUp();
   };
-  const looking = setInterval(look, LOOK_MS);
   // A page that saves the twin of a widget instead of it may keep it after the end, with its buttons.
   const keep = (): void => {
     const twin = model.get('twin') as Twin | null;
-    const changed = JSON.stringify(root.dqTwin ?? {}) !== JSON.stringify(twin ?? {});
-    root.dqTwin = twin ?? {};
-    if (!root.isConnected || (!changed && Date.now() - kept < KEEP_MS) || !wish(root, KEEP, { changed })) return;
+    const over = model.get('over') === true;
+    const ends = over && JSON.stringify(root.dqTwin ?? {}) !== JSON.stringify(twin ?? {});
+    [root.dqTwin, root.dqOver] = [twin ?? {}, over];
+    // That there is something new to save is said for the end alone: a live view would have the page save for ever.
+    if (!root.isConnected || (!ends && Date.now() - kept < KEEP_MS) || !wish(root, KEEP, { changed: ends })) return;
     kept = Date.now();
-    if (context.kind === 'run') model.send({ command: 'keep' });
+    model.send({ command: 'keep' });
   };
   const keeping = setInterval(keep, KEEP_MS / 4);
+  // Nothing may change in a run that has ended: it is kept as soon as it stands in the page (AWAITED in dqlab/live/canvas.py).
+  let tries = FIRST_TRIES;
+  const looking = setInterval(() => {
+    look();
+    if (kept < 0 && tries-- > 0) keep();
+  }, LOOK_MS);
   let widget: WidgetView | null = null;
   const made = (widget = KINDS[context.kind]!(context));
 

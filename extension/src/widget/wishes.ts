@@ -16,10 +16,12 @@ export interface Opening {
   queue: string;
   run: string;
 }
-/** What is saved in place of a widget that is kept after its end, by MIME type. */
+/** The last picture of a widget for who reads the notebook without its kernel, by MIME type. */
 export type Twin = Record<string, string>;
 export interface Kept extends HTMLElement {
   dqTwin?: Twin | undefined;
+  /** The twin is final, and saved in place of the widget. */
+  dqOver?: boolean;
 }
 
 /** Ask the page for something; whether somebody does it. */

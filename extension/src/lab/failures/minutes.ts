@@ -24,19 +24,45 @@ export function minutesOf(history: History): Minute[] {
     const failed = known.reduce((sum, rate) => sum + rate, 0) * step;
     // What was dead when a queue was first heard of has failed just before, as far as failures are known.
     const first = dead.slice(from, end + 1).find((value, at) => value !== null && at > 0 && dead[from + at - 1] === null);
-    const grown = growth(dead.slice(from, end + 1));
+    const grown = deaths(history, from, end);
     const died = grown + Math.min(first ?? 0, Math.max(0, Math.round(failed) - grown));
     minutes.unshift({ at: t0 + from * step, failed: Math.max(failed, died), dead: died });
   }
   return minutes;
 }
 
-/** How much a series grew; it shrinks when documents are retried, and what was not known before did not grow. */
-function growth(values: readonly (number | null)[]): number {
-  return values.reduce<number>((sum, value, at) => {
-    const before = values[at - 1] ?? null;
-    return at === 0 || value === null || before === null ? sum : sum + Math.max(0, value - before);
-  }, 0);
+/** How many documents died after one point and up to another; what was dead when it was first known did not die then. */
+function deaths(history: History, from: number, end: number): number {
+  let sum = 0;
+  for (let at = from + 1; at <= end; at += 1) {
+    const [before, now] = [history.dead[at - 1] ?? null, history.dead[at] ?? null];
+    if (before === null || now === null) continue;
+    const grown = Math.max(0, now - before);
+    sum += isRetried(history, at) ? Math.max(grown, diedAgain(history, at, before, now)) : grown;
+  }
+  return sum;
+}
+
+/** Whether dead documents were sent again in the step up to a point, or so late in the one before that it shows here. */
+function isRetried({ dead, marks, step, t0 }: History, at: number): boolean {
+  const [since, until] = [t0 + (at - 2) * step, t0 + at * step];
+  const marked = marks.some((each) => each.text.startsWith('retry') && each.at > since && each.at <= until);
+  return marked || (dead[at] ?? 0) < (dead[at - 1] ?? 0);
+}
+
+/**
+ * How many died in a step in which dead documents were sent again, so that their number fell and grew between two points.
+ * While others wait that is what was settled and not done. At rest all that failed is dead or done, and the number of dead
+ * may not have been seen to fall at all.
+ */
+function diedAgain(history: History, at: number, before: number, now: number): number {
+  const { delayed, failure_rate: failed, in_rate: put, leased, out_rate: settled, ready, step } = history;
+  const left = (point: number): number => (ready[point] ?? NaN) + (delayed[point] ?? NaN) + (leased[point] ?? NaN);
+  if (Number.isNaN(left(at) + left(at - 1))) return 0;
+  const most = Math.min(Math.round((failed[at] ?? 0) * step), now);
+  if (left(at) === 0) return most;
+  const done = (put[at] ?? 0) * step - (left(at) - left(at - 1)) - (now - before);
+  return Math.min(most, Math.max(0, Math.round((settled[at] ?? 0) * step - done)));
 }
 
 /** The last `limit` minutes of a class, padded at the front. */

@@ -12,6 +12,12 @@ import { PAGE, type FailuresModel } from './model';
 
 const FRAME = /^\s+(?:File ".*?"|cell \[[\d ]*\]), line (\d+)(?:, in (.*))?$/;
 
+/** What to do where consumers died of a document, as dqlab/live/tables.py has it: a retry meets it again. */
+const WAY_OUT =
+  'A function that ends its process, as os._exit and crashes of native code do, takes the consumer along. Map with executor="process", ' +
+  'and each slot has a process of its own: the failure names how that died.';
+const consumerDied = (row: Failure): boolean => row.error === 'NoAnswer' && row.message.includes('consumer died');
+
 export interface Surroundings {
   insert(...cells: string[]): void;
   cells(): Cell[];
@@ -37,7 +43,7 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
     const rows = model.page?.rows ?? [];
     return rows.find((row) => String(row.id) === shown) ?? rows[0] ?? null;
   };
-  const cellOf = (row: Failure): string => showCell(row.id, model.run?.name);
+  const cellOf = (row: Failure): string => showCell(row, model.run?.name);
   tools.append(
     button('Copy %dq show cell', '', () => withDocument((row) => copy(cellOf(row)))),
     button('Copy reference', '', () => withDocument((row) => copy(row.key))),
@@ -99,7 +105,7 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
     say(when, chosen.first ? `${clock(chosen.first)} to ${age(chosen.last, model.snapshot!.at)}` : '');
     const raised = row && (row.traceback ? withCells(row.traceback, around.cells()) : `${row.error}: ${row.message}`);
     drawTrace(trace, raised ?? (model.pageError || 'Asking for the documents…'));
-    say(reason, row?.reason ?? '');
+    say(reason, [row?.reason, row && consumerDied(row) ? WAY_OUT : ''].filter(Boolean).join('. '));
     show(reason, Boolean(row?.reason));
     show(tools, row !== null);
     const amounts = new Map<string, number>();

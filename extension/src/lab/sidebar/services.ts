@@ -1,4 +1,4 @@
-// Services: those that answer, those that stopped answering and when; those that have ended share a line.
+// Services: those that answer, and the chosen one; those that do not answer share a line, and so do those that have ended.
 
 import type { Service } from '../client';
 import type { Desk } from '../desk';
@@ -13,17 +13,17 @@ const FACES: Record<Service['state'], Glyph> = { up: 'play', silent: 'offline', 
 export function servicesSection(desk: Desk, filter: () => string): Drawn {
   const { model } = desk;
   const area = section('Services');
-  const ended = make('div', { role: 'tree', 'aria-label': 'Services that have ended' });
-  ended.id = 'dq-ended';
-  const words = text('span', '', '');
-  const turn = make('span', { class: 'dq-turn', 'aria-hidden': 'true' });
-  const fold = make('button', { class: 'dq-folded', type: 'button', 'aria-controls': ended.id, 'aria-expanded': 'false' }, turn, words);
-  area.element.append(fold, ended);
-  let open = false;
-  fold.addEventListener('click', () => {
-    open = !open;
-    draw();
-  });
+  const folds = [
+    folded('dq-silent', 'Services that do not answer', (amount) => (amount === 1 ? 'does not answer' : 'do not answer')),
+    folded('dq-ended', 'Services that have ended', (amount) => (amount === 1 ? 'has ended' : 'have ended'))
+  ] as const;
+  for (const each of folds) {
+    area.element.append(each.line, each.body);
+    each.line.addEventListener('click', () => {
+      each.open = !each.open;
+      draw();
+    });
+  }
 
   const create = (service: Service): HTMLElement => {
     const element = row('dq-service', 2);
@@ -61,18 +61,32 @@ export function servicesSection(desk: Desk, filter: () => string): Drawn {
   const draw = (): void => {
     const asked = filter();
     const shown = (model.services ?? []).filter((each) => each.name.toLowerCase().includes(asked) || each.id === model.chosen);
-    const over = (each: Service): boolean => each.state === 'gone' && each.id !== model.chosen;
-    const gone = shown.filter(over);
-    const unfolded = open || asked !== '';
-    area.head(String((model.services ?? []).filter((each) => each.state !== 'gone').length));
-    sync(area.body, shown.filter((each) => !over(each)), (each) => `service ${each.id}`, create, update);
-    show(fold, gone.length > 0);
-    say(words, `${many(gone.length, 'service')} ${gone.length === 1 ? 'has' : 'have'} ended`);
-    mark(fold, 'aria-expanded', unfolded);
-    show(ended, unfolded && gone.length > 0);
-    sync(ended, unfolded ? gone : [], (each) => `service ${each.id}`, create, update);
+    const rest = shown.filter((each) => each.state !== 'up' && each.id !== model.chosen);
+    const parts = [rest.filter((each) => each.state !== 'gone'), rest.filter((each) => each.state === 'gone')];
+    area.head(String((model.services ?? []).filter((each) => each.state === 'up').length));
+    sync(area.body, shown.filter((each) => !rest.includes(each)), keyOf, create, update);
+    folds.forEach((fold, at) => {
+      const part = parts[at]!;
+      const unfolded = fold.open || asked !== '';
+      show(fold.line, part.length > 0);
+      say(fold.words, `${many(part.length, 'service')} ${fold.verb(part.length)}`);
+      mark(fold.line, 'aria-expanded', unfolded);
+      show(fold.body, unfolded && part.length > 0);
+      sync(fold.body, unfolded ? part : [], keyOf, create, update);
+    });
   };
   return { element: area.element, draw };
+}
+
+const keyOf = (service: Service): string => `service ${service.id}`;
+
+/** A line that stands for services, and opens. */
+function folded(id: string, label: string, verb: (amount: number) => string) {
+  const body = make('div', { role: 'tree', 'aria-label': label, id });
+  const words = text('span', '', '');
+  const turn = make('span', { class: 'dq-turn', 'aria-hidden': 'true' });
+  const line = make('button', { class: 'dq-folded', type: 'button', 'aria-controls': id, 'aria-expanded': 'false' }, turn, words);
+  return { body, line, open: false, verb, words };
 }
 
 /** A service's name, or its id where another one has the same name. */
@@ -91,8 +105,15 @@ function about(desk: Desk, service: Service, state: Service['state']): string {
   }
   const seen = desk.model.glances.get(service.id);
   const words = [service.where || service.host];
-  if (seen) words.push(many(seen.workers, 'worker'), many(seen.consumers, 'consumer'));
+  if (seen) words.push(staff(seen, service.embedded));
   return words.filter(Boolean).join(' · ');
+}
+
+/** Consumers by the processes that somebody asked for, since each queue has one in each; as in dqlab/live/lab_picture.py. */
+function staff({ consumers, on, workers }: { consumers: number; on: number | null; workers: number }, embedded: boolean): string {
+  if (!consumers || on === null) return `${many(workers, 'worker')} · ${consumers ? many(consumers, 'consumer') : 'no consumers yet'}`;
+  if (consumers === on && embedded) return many(on, 'consumer process');
+  return `${many(consumers, 'consumer')} on ${many(on, embedded ? 'process' : 'worker')}`;
 }
 
 /** The end of a long path: what tells stores apart. */
