@@ -94,8 +94,8 @@ class _Hall:
     def report(self) -> None:
         self.put()
         report = self.actor.news()
-        if len(report["lanes"]) > 1:
-            raise WrongAnswer(f"{len(report['lanes'])} lanes reported")
+        if len(report.lanes) > 1:
+            raise WrongAnswer(f"{len(report.lanes)} lanes reported")
 
     def take(self) -> None:
         self.put()

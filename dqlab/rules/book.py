@@ -5,7 +5,7 @@ The run record itself (name, code, total) lives in shard 0; other shards keep on
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -15,6 +15,7 @@ from dqlab.failures.records import NO_ANSWER
 from dqlab.frame import NO_ID
 from dqlab.rules.lane import Lane
 from dqlab.rules.ranges import Ranges
+from dqlab.rules.reports import CodeName, Failing, LaneReport
 from dqlab.rules.results import ResultIndex
 from dqlab.rules.states import State, stretches
 from dqlab.stats.eta import Effort
@@ -179,9 +180,9 @@ class Book:
             classes.append(FailureClass(NO_ANSWER, NO_ERROR, letter.reason, "", dead, 0, 0.0, 0.0, key))
         return sorted(classes, key=lambda each: (-each.dead, -each.retrying, -each.last, each.fingerprint))
 
-    def _failing(self) -> list[list[Any]]:
-        """Return [key, error, exceptions, weight] of the documents that failed most and were not acked since."""
-        rows: list[list[Any]] = []
+    def _failing(self) -> list[Failing]:
+        """Return the documents that failed most and were not acked since."""
+        rows: list[Failing] = []
         for id, (key, error) in list(self.worst.items()):
             found = self.lane.batches.at(id) if id in self.lane.trouble else None
             if found is None:
@@ -189,7 +190,7 @@ class Book:
                 continue
             batch, index = found
             weight = None if batch.weights is None else batch.units(index, index + 1)
-            rows.append([key, error, self._exceptions(id), weight])
+            rows.append(Failing(key, error, self._exceptions(id), weight))
         return rows
 
     def go_on(self, now: float) -> None:
@@ -228,39 +229,43 @@ class Book:
         """Return messages by state, in the order of `rules.states.State`."""
         return list(self.lane.counts)
 
-    def report(self, run: bytes) -> dict[str, Any]:
+    def report(self, run: bytes) -> LaneReport:
         """Return this lane's absolute totals for the collector."""
         lane, record = self.lane, self.record
         classes = self._classes()
-        return {
-            "run": run.hex(),
-            "name": record.name if record else None,
-            "code": {k: record.code.get(k) for k in ("name", "short", "cell")} if record else None,
-            "codes": [[code.get("name", ""), code.get("short", "")] for code in record.codes] if record else [],
-            "blobs": [code.get("blob", b"").hex() for code in record.codes] if record else [],
-            "runs": [] if lane.run == NO_ID else self._functions_to_run(),
-            "owner": (record.codes[0].get("owner") or "") if record and record.codes else "",
-            "counts": self.counts(),
-            "missing": self.missing,
-            "units": list(lane.units) if any(lane.units) else None,
-            "retrying": lane.retrying,
-            "nbytes": lane.nbytes,
-            "paused": lane.paused,
-            "stopped": self.stopped,
-            "halted": self.halted,
-            "stop_if": record.stop_if if record else None,
-            "sealed": lane.sealed,
-            "total": record.total if record else None,
-            "incomplete": record.incomplete if record else None,
-            "why": self.why,
-            "started": record.started if record else self.started,
-            "ended": self.ended,
-            "idle": self.idle,
-            "died": self.died,
-            "classes": [entry.to_dict() for entry in classes[:_CLASSES]],
-            "classes_total": max(len(self.classes), len(classes)),
-            "failed": self.classes.failed,
-            "failing": self._failing(),
-            "max_deliveries": lane.retry.retries + 1,
-            "effort": self.effort.to_list(),
-        }
+        return LaneReport(
+            run=run.hex(),
+            name=record.name if record else None,
+            code=_name_of(record.code) if record else None,
+            codes=[_name_of(code)[:2] for code in record.codes] if record else [],
+            blobs=[code.get("blob", b"").hex() for code in record.codes] if record else [],
+            runs=[] if lane.run == NO_ID else self._functions_to_run(),
+            owner=(record.codes[0].get("owner") or "") if record and record.codes else "",
+            counts=self.counts(),
+            missing=self.missing,
+            units=list(lane.units) if any(lane.units) else None,
+            retrying=lane.retrying,
+            nbytes=lane.nbytes,
+            paused=lane.paused,
+            stopped=self.stopped,
+            halted=self.halted,
+            stop_if=record.stop_if if record else None,
+            sealed=lane.sealed,
+            total=record.total if record else None,
+            incomplete=record.incomplete if record else None,
+            why=self.why,
+            started=record.started if record else self.started,
+            ended=self.ended,
+            idle=self.idle,
+            died=list(self.died),
+            classes=classes[:_CLASSES],
+            classes_total=max(len(self.classes), len(classes)),
+            failed=self.classes.failed,
+            failing=self._failing(),
+            max_deliveries=lane.retry.retries + 1,
+            effort=replace(self.effort),
+        )
+
+
+def _name_of(code: dict[str, Any]) -> CodeName:
+    return CodeName(code.get("name", ""), code.get("short", ""), code.get("cell"))

@@ -14,7 +14,7 @@ from itertools import islice
 from operator import attrgetter
 from random import Random
 from types import EllipsisType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dqlab.clock import Clock
 from dqlab.errors import BadOption, MessageNotFound, RunNotFound
@@ -30,13 +30,14 @@ from dqlab.rules.options import QueueOptions
 from dqlab.rules.picking import pick, pick_again, pick_suspect, suspect_is_first
 from dqlab.rules.producers import Producers
 from dqlab.rules.ranges import Ranges
+from dqlab.rules.reports import HeldFor, HeldLease
 from dqlab.rules.retry import Retry
 from dqlab.rules.settling import Settled, Settling
 from dqlab.rules.states import State, Verdict
 from dqlab.rules.sweeps import Revoked, cancel, let_go, lose, purge, retry, revoke
 from dqlab.rules.trouble import DeadLetter
 
-__all__ = ["Put", "Shard", "holding"]
+__all__ = ["Holding", "Put", "Shard", "holding"]
 
 MOST_DESCRIBED = 5
 """Oldest leases that are described one by one."""
@@ -630,36 +631,30 @@ class Shard:
             self.paused = True
 
 
-def holding(shard: Shard) -> dict[str, Any]:
-    """Return ages of leased messages, as durations at this instant.
+class Holding(NamedTuple):
+    """Leased messages by age, and the leases that have been held longest."""
 
-    Returns
-    -------
-    dict
-        ``held``: [seconds since delivery, seconds until the first lease of the row ends, visibility timeout, messages],
-        one row for each second of age; ``oldest``: [consumer, held, ends in, messages, renewals, delivery] of at most
-        five leases; ``leases_lost`` and ``redelivered``, totals.
-    """
+    held: list[HeldFor]
+    oldest: list[HeldLease]
+
+
+def holding(shard: Shard) -> Holding:
+    """Return ages of leased messages, as durations at this instant; one row for each second of age."""
     now = shard.clock.monotonic()
-    rows: dict[tuple[int, float], list[float]] = {}
+    rows: dict[tuple[int, float], HeldFor] = {}
     for lease in shard.leases.values():
-        age, left = now - lease.since, lease.deadline - now
-        row = rows.setdefault((int(age), lease.timeout), [age, left, lease.timeout, 0])
-        row[1] = min(row[1], left)
-        row[3] += lease.remaining.size
+        age, left, own = now - lease.since, lease.deadline - now, (int(now - lease.since), lease.timeout)
+        row = rows.get(own) or HeldFor(age, left, lease.timeout, 0)
+        rows[own] = row._replace(left=min(row.left, left), messages=row.messages + lease.remaining.size)
     oldest = nsmallest(MOST_DESCRIBED, shard.leases.values(), key=lambda lease: lease.since)
-    return {
-        "held": list(rows.values()),
-        "oldest": [_described(shard, lease, now) for lease in oldest],
-        "leases_lost": shard.leases_lost,
-        "redelivered": shard.redelivered,
-    }
+    return Holding(list(rows.values()), [_described(shard, lease, now) for lease in oldest])
 
 
-def _described(shard: Shard, lease: Lease, now: float) -> list[Any]:
+def _described(shard: Shard, lease: Lease, now: float) -> HeldLease:
     delivery = 1
     if lease.remaining.size == 1:
         ((id, _),) = lease.remaining
         trouble = shard.lanes[lease.run].trouble.get(id)
         delivery += trouble.deliveries if trouble is not None else 0
-    return [lease.consumer, now - lease.since, lease.deadline - now, lease.remaining.size, lease.renewals, delivery]
+    age, left = now - lease.since, lease.deadline - now
+    return HeldLease(lease.consumer, age, left, lease.remaining.size, lease.renewals, delivery)

@@ -26,7 +26,6 @@ from dqlab.config import check_name
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, RunExists, RunNotFound
 from dqlab.frame import Kind
 from dqlab.rules.retry import Retry
-from dqlab.rules.submitted import Submitted
 from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import code_record, sealed_function, tell_uncertain
 from dqlab.runs.code.signature import check_function, check_takes_one
@@ -358,7 +357,7 @@ class RunBook:
 
     def _is_left(self, run: bytes, progress: Progress) -> bool:
         """Return whether this process opened or continued a run, and submits nothing of it: `map` was interrupted."""
-        book = _books.get(progress.record["client"])
+        book = _books.get(progress.record.client)
         return book is not None and not book._submits(run)
 
     def _cut_off(self, run: Run, progress: Progress) -> Progress:
@@ -404,7 +403,7 @@ class RunBook:
             # By another client; if that is gone, or was interrupted when it began, this one continues.
             progress = self._cut_off(run, progress)
         record = progress.record
-        codes: list[dict[str, Any]] = record["codes"]
+        codes = record.codes
         if not retries:
             if all(each["hash"] != code["hash"] for each in codes):
                 raise RunExists(run=run.name, difference=_difference(version, codes[-1]))
@@ -426,13 +425,13 @@ class RunBook:
             entry,
             run=run.id,
             producer=uuid.uuid4().bytes,
-            opening=OpenMissing(run.id, {part: record[part] for part in ("name", "codes", "process", "stop_if")}),
+            opening=OpenMissing(run.id, record.opening()),
             maxsize=bounds.get("maxsize"),
             max_bytes=bounds.get("max_bytes"),
         )
         if progress.sealed and not sending:
-            cut_off = record["incomplete"] is not None and not progress.cancelled
-            before = Submitted.of(record).extended(progress.came)
+            cut_off = progress.incomplete is not None and not progress.cancelled
+            before = record.input.extended(progress.came)
             sender.go_on(progress.kept_of(before.held), before.held)
             run.submitter = Submitter(
                 run.name,

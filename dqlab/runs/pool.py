@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.cluster.consumer.running.isolation import Executor, isolation
+from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
-from dqlab.cluster.transport.run_orders import compact
 from dqlab.config import MOST, check_directory, check_name, seconds, seconds_or_none
 from dqlab.documents import labelled, parsed_natively
 from dqlab.documents.sources import misread
@@ -422,7 +422,7 @@ class QueuePool(HasWidget, StaysHere, SuggestsAttributes):
                 if progress is not None:
                     progress(done, of)
 
-            return self.handle.link.sync(compact(self.handle, report))
+            return self.handle.link.sync(run_orders.compact(self.handle, report))
 
     def close(self, *, force: bool = False) -> None:
         """Confirm puts, retire this queue's consumers, close it and free what it holds.
@@ -626,8 +626,8 @@ class QueuePool(HasWidget, StaysHere, SuggestsAttributes):
 
     def dead(self) -> Failures:
         """Return dead letters of plain puts; those of runs are in `run.failures()`."""
-        progress = self.handle.link.sync(self.handle.ask_all("watch", {"run": NO_ID, "wait": 0.0}))
-        return Failures(self.name, self.handle, NO_ID, [shard["counts"][State.DEAD] for shard in progress])
+        progress = self.handle.link.sync(run_orders.progress_of(self.handle, NO_ID))
+        return Failures(self.name, self.handle, NO_ID, [counts.dead for counts in progress.by_shard])
 
     # --- its shards, one by one, under the ancestor's names ---------------------------------------
 

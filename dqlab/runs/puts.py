@@ -14,6 +14,7 @@ from inspect import Signature
 from typing import Any, Literal, TypeAlias
 
 from dqlab.cluster.consumer.message import Message
+from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.internals import event_loop
 from dqlab.cluster.transport.limits import limited
@@ -40,7 +41,6 @@ from dqlab.errors.trimming import interruptible
 from dqlab.frame import NO_ID, Kind
 from dqlab.numbers import many
 from dqlab.rules.ids import shard_of
-from dqlab.rules.states import State
 from dqlab.runs.code.sealing import function_bytes
 from dqlab.runs.code.signature import check_function, check_takes, own_signature
 from dqlab.runs.failures import Failures
@@ -463,5 +463,5 @@ def _entry(fn: Callable[..., Any]) -> Entry:
 
 
 def _letters(handle: Handle) -> Failures:
-    progress = handle.link.sync(handle.ask_all("watch", {"run": NO_ID, "wait": 0.0}))
-    return Failures("puts", handle, NO_ID, [shard["counts"][State.DEAD] for shard in progress])
+    progress = handle.link.sync(run_orders.progress_of(handle, NO_ID))
+    return Failures("puts", handle, NO_ID, [counts.dead for counts in progress.by_shard])

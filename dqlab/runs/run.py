@@ -347,7 +347,7 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
     def _rest_keeps(self, code: Code) -> str:
         """Return a warning where documents that have yet to run will not run this code; "" where it is theirs."""
         progress = self._progress()
-        counts, codes = progress.counts, progress.record["codes"]
+        counts, codes = progress.counts, progress.record.codes
         if progress.halted or progress.cancelled or codes[-1]["hash"] == code.code["hash"]:
             return ""
         waiting = counts.ready + counts.delayed
@@ -392,7 +392,7 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
     def _marked(self, count: int) -> int:
         if count:
             self.was_over = False
-            codes = self._progress().record["codes"]
+            codes = self._progress().record.codes
             mark(self.handle.link, f"retry, {codes[-1]['name']} v{len(codes)}", self.queue)
         return count
 
@@ -456,7 +456,7 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
         if not repeats(submitter.elements):
             raise InputUsedUp(run=self.name, kind=type(submitter.elements).__name__, lost=count)
         entry = submitter.sender.entry
-        if entry.function != progress.record["codes"][-1]["blob"]:
+        if entry.function != progress.record.codes[-1]["blob"]:
             code = self.handle.link.sync(run_orders.newest_code(self.handle, self.id))
             entry = Entry(Kind.ELEMENT, code.function, code.blob)
         claim = Claim(self.handle.link, claim_of(self.id))
@@ -477,7 +477,7 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
     def _new_code(self, fn: Callable[..., Any]) -> Code:
         check_function(fn, "retry(fn={fn})")
         check_takes_one(fn)
-        if self._progress().record["process"] is not None:
+        if self._progress().record.process is not None:
             isolation("process", fn)
         hash, blob, version = sealed_function(fn)
         return Code(hash, blob, code_record(version, hash))
@@ -540,7 +540,7 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
         """Warn once that the input had no elements."""
         if self._empty_said or progress.counts.all or not progress.sealed or progress.cancelled:
             return
-        if progress.record["incomplete"] is not None or (self.submitter is not None and self.submitter.error):
+        if progress.incomplete is not None or (self.submitter is not None and self.submitter.error):
             return
         self._empty_said = True
         elements = () if self.submitter is None else self.submitter.elements
@@ -648,8 +648,8 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
             fix = AllFailed.fix_of(self.name, self._first_error())
             raise AllFailed(run=self.name, why=progress.halted, now=now, left=counts.left, dead=counts.dead, fix=fix)
         for shard in progress.shards:
-            if shard["stopped"]:
-                raise ResultsFull(run=self.name, used=shard["stored"], limit=shard["results_maxsize"])
+            if shard.lane.stopped:
+                raise ResultsFull(run=self.name, used=shard.stored, limit=shard.results_maxsize)
 
     def _are_sent_again(self, deadline: Deadline) -> bool:
         """Return whether some client sends the lost documents again; wait for it, at most until the deadline."""
@@ -708,7 +708,7 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
         """Raise while the run does not have the requested code: the results would be those of other code."""
         if self.doubt is not None:
             hash, error = self.doubt
-            if all(code["hash"] != hash for code in self._progress().record["codes"]):
+            if all(code["hash"] != hash for code in self._progress().record.codes):
                 raise copy(error)  # a new one: raised again, it would show the lines of the cells that got it before
             self.doubt = None
 
@@ -800,9 +800,9 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
         if errors == "raise":
             self._raise_missing(progress, deadline)
         self._warn_empty(progress)
-        covered = [tuple(span) for shard in progress.shards for span in shard["covered"]]
+        covered = [span for shard in progress.shards for span in shard.covered]
         instead = self._in_place(progress, covered) if errors == "return" else None
-        return Results(self.name, self.handle, self.id, [(lo, hi) for lo, hi in covered], instead, self._raise_gone)
+        return Results(self.name, self.handle, self.id, covered, instead, self._raise_gone)
 
     def _in_place(self, progress: Progress, covered: Sequence[tuple[int, int]]) -> InPlace:
         lost, how = {}, progress.how_lost(self.queue)
@@ -811,7 +811,7 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
         instead = InPlace(self.failures() if progress.counts.dead else None, lost)
         if progress.counts.cancelled:  # nothing has their ordinals any more: they are those that have nothing else
             known = Ranges(sorted([*covered, *((at, at + 1) for at in instead.ordinals)]))
-            end = progress.record["total"] if progress.sealed else None
+            end = progress.total if progress.sealed else None
             elements = None if self.submitter is None else self.submitter.elements
             gaps = Lost(self.name, known.gaps(0, progress.counts.all if end is None else end), elements)
             instead.add({at: CancelledDocument(at, key) for at, key in gaps.items()})
@@ -819,7 +819,7 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
 
     def _cancelled(self, progress: Progress) -> RunCancelled:
         counts, unsent = progress.counts, ""
-        if progress.record["incomplete"] == CANCELLED:
+        if progress.incomplete == CANCELLED:
             unsent = f" Its input was still being read: nothing behind the first {counts.all:,} was submitted."
         given_up = counts.cancelled
         return RunCancelled(run=self.name, cancelled=given_up, total=counts.all, acked=counts.acked, unsent=unsent)
@@ -845,12 +845,12 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
     def _raise_sums(self, progress: Progress, deadline: Deadline) -> None:
         """Raise `ResultsMissing` when acked documents and kept results, or all states and the input, do not add up."""
         if progress.unaccounted:
-            first, total = f"no shard of queue {self.queue!r} has them in any state", progress.record["total"]
+            first, total = f"no shard of queue {self.queue!r} has them in any state", progress.total
             raise ResultsMissing(run=self.name, missing=progress.unaccounted, acked=total, first=first, ranges=[])
         if not progress.missing:
             return
         progress = self._asked(deadline, covered=True)
-        ranges = [(lo, hi) for shard in progress.shards for lo, hi in shard["missing_ordinals"]]
+        ranges = [span for shard in progress.shards for span in shard.missing_ordinals]
         missing = Lost(self.name, ranges, None if self.submitter is None else self.submitter.elements)
         known = ", ".join(map(repr, missing.first(NAMED)))
         at = ", ".join(str(lo) if hi - lo == 1 else f"{lo} to {hi - 1}" for lo, hi in ranges[:NAMED])
@@ -1003,13 +1003,13 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
     @property
     def versions(self) -> list[CodeStats]:
         """Code versions this run has used, first to newest."""
-        codes = self._progress().record["codes"]
+        codes = self._progress().record.codes
         return [CodeStats(c["name"], c["short"], at + 1, c["cell"]) for at, c in enumerate(codes)]
 
     @property
     def source(self) -> str | None:
         """Source of the newest code version, when it is known."""
-        source: str | None = self._progress().record["codes"][-1]["source"]
+        source: str | None = self._progress().record.codes[-1]["source"]
         return source
 
     def newer(self, code: CodeStats) -> Callable[..., Any] | None:
@@ -1082,12 +1082,12 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
 
     def record(self) -> dict[str, Any]:
         """Return the run record as the queue keeps it: code versions, elements submitted, their digest."""
-        return self._progress().record
+        return self._progress().record.to_dict()
 
     def failures(self) -> Failures:
         """Return the run's dead letters: a sequence that shows itself as a table; `.to_frame()` for pandas."""
         progress = self._progress()
-        dead = [shard["counts"][State.DEAD] for shard in progress.shards]
+        dead = [counts.dead for counts in progress.by_shard]
         return Failures(self.name, self.handle, self.id, dead, lambda: self.stats().classes)
 
     def examples(self, fingerprint: str, limit: int = 5, *, timeout: float | None = None) -> list[DeadLetter]:
@@ -1114,7 +1114,7 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
 
     def _progress(self, *, wait: float = 0.0, covered: bool = False, timeout: float | None = None) -> Progress:
         meta = {"run": self.id, "wait": wait, "covered": covered}
-        return Progress(self.handle.link.sync(self.handle.ask_all("watch", meta, wait=wait), timeout=timeout))
+        return Progress.of(self.handle.link.sync(self.handle.ask_all("watch", meta, wait=wait), timeout=timeout))
 
     @property
     def state(self) -> RunState:

@@ -15,7 +15,7 @@ import dqlab as dq
 from dqlab.cluster.scheduler.queues import CLOSE_AFTER
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.scheduler.state import OpenQueue
-from dqlab.cluster.transport.wire import pack_report
+from dqlab.cluster.transport.reports import packed
 from dqlab.testing import FakeClock
 from tests.cluster.reports import lane_report, shard_report
 
@@ -38,7 +38,7 @@ class Town:
 
     def report(self, name: str, counts: list[int], *, shard: int = 0, stored: int = 0) -> None:
         lane = lane_report(None, counts=counts)
-        self.registry.collect("w", pack_report(shard_report(name, lane, shard=shard, stored=stored)))
+        self.registry.collect("w", packed(shard_report(name, lane, shard=shard, stored=stored)))
 
     async def after(self, seconds: float) -> list[str]:
         """Look once a minute, for so long; return what was closed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -262,7 +263,7 @@ def test_there_is_no_estimate_while_it_would_mislead(hall: Hall, more: dict[str,
     hall.consumer("a")
     hall.shard("a", lane)
     hall.after(60)
-    hall.shard("a", lane | more)
+    hall.shard("a", replace(lane, **more))
 
     assert hall.see("a", "r").runs[0].eta is None
 

@@ -70,7 +70,7 @@ def test_who_waits_at_a_store_that_fails_gets_its_failure(call: str, disk: Disk,
             await asyncio.wait_for(waiting, 10)
         with pytest.raises(LogFailed):  # and who comes later
             await asyncio.wait_for(WAITS[call](actor), 10)
-        assert "the cable" in actor.report()["failure"]
+        assert "the cable" in actor.report().failure
 
     asyncio.run(scenario())
 
@@ -114,7 +114,7 @@ def test_what_a_failed_store_had_is_still_counted(disk: Disk, tmp_path: Path) ->
 
     answer = asyncio.run(scenario())
     assert "the cable" in answer["failure"]
-    assert sum(answer["counts"]) == 4
+    assert sum(answer["lane"]["counts"]) == 4
 
 
 def test_commits_that_end_in_an_unexpected_error_fail_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,9 +144,9 @@ def test_a_run_is_done_when_that_is_on_disk(disk: Disk, tmp_path: Path, monkeypa
         disk.error = OSError(errno.ENOSPC, "full")
         settling = asyncio.ensure_future(finish(actor, held, [b"1", b"2"]))
         answer, _ = unpack(await actor.watch(pack({"run": RUN, "wait": 0.01})))
-        assert answer["counts"][3] == 2
+        assert answer["lane"]["counts"][3] == 2
         assert not answer["done"]
-        assert "no room in" in answer["short"] == actor.report()["short"]
+        assert "no room in" in answer["short"] == actor.report().short
         disk.error = None
         await asyncio.wait_for(settling, 10)
         answer, _ = unpack(await actor.watch(pack({"run": RUN, "wait": 10.0})))
@@ -202,7 +202,7 @@ def test_nothing_is_leased_while_the_disk_is_full(disk: Disk, tmp_path: Path) ->
         held = await lease(actor, "c", 1)
         disk.error = OSError(errno.ENOSPC, "full")
         settling = asyncio.ensure_future(finish(actor, held, [b"1"]))
-        await actor._changed.until(lambda: bool(actor.report()["short"]), 10)
+        await actor._changed.until(lambda: bool(actor.report().short), 10)
         asking = asyncio.ensure_future(lease(actor, "c", 1))
         for _ in range(10):
             await asyncio.sleep(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from dataclasses import fields, replace
 from random import Random
 from typing import Any
 
@@ -15,9 +15,11 @@ from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.statistics.queue_scene import QueueScene
 from dqlab.cluster.statistics.tracks import RunTrack
 from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.failures.classes import FailureClass
 from dqlab.frame import NO_ID, Frame, Kind, Piece, Settlement
 from dqlab.rules.book import Book
 from dqlab.rules.lane import Lane
+from dqlab.rules.reports import LaneReport
 from dqlab.stats.snapshot import MAX_RUNS
 from dqlab.testing import FakeClock
 from tests.cluster.reports import lane_report, shard_report
@@ -150,7 +152,7 @@ def test_nothing_that_a_shard_does_for_one_run_touches_those_that_have_ended() -
         finally:
             for each, kind in watched:
                 each.__class__ = kind
-        assert {lane["run"] for lane in report["lanes"]} == {NO_ID.hex(), run_id(MANY).hex()}
+        assert {lane.run for lane in report.lanes} == {NO_ID.hex(), run_id(MANY).hex()}
 
     on_stage(play)
 
@@ -165,25 +167,25 @@ def test_a_run_is_reported_when_something_of_it_changed_and_then_no_more() -> No
             while await stage.work():
                 pass
 
-        def reported() -> dict[str, Any]:
-            return {lane["run"]: lane for lane in actor.news()["lanes"]}
+        def reported() -> dict[str, LaneReport]:
+            return {lane.run: lane for lane in actor.news().lanes}
 
         first = actor.news()
-        assert first["whole"]
-        assert len(first["lanes"]) == 4
+        assert first.whole
+        assert len(first.lanes) == 4
         assert not reported()
         await stage.order("why", run_id(2), why="somebody said so")
-        assert reported()[run_id(2).hex()]["why"] == "somebody said so"
+        assert reported()[run_id(2).hex()].why == "somebody said so"
         await stage.order("pause", run_id(1))
-        assert reported()[run_id(1).hex()]["paused"]
+        assert reported()[run_id(1).hex()].paused
         await stage.order("drop", run_id(3))
         last = actor.news()
-        assert last["dropped"] == [run_id(3).hex()]
-        assert not last["lanes"]
+        assert last.dropped == [run_id(3).hex()]
+        assert not last.lanes
         await actor.resend(pack({}))
         whole = actor.news()
-        assert whole["whole"]
-        assert {lane["run"] for lane in whole["lanes"]} == {NO_ID.hex(), run_id(1).hex(), run_id(2).hex()}
+        assert whole.whole
+        assert {lane.run for lane in whole.lanes} == {NO_ID.hex(), run_id(1).hex(), run_id(2).hex()}
 
     on_stage(play)
 
@@ -191,20 +193,23 @@ def test_a_run_is_reported_when_something_of_it_changed_and_then_no_more() -> No
 # --- the scheduler --------------------------------------------------------------------------
 
 
-class Lanes(dict[str, Any]):
+class Watched(LaneReport):
     """A lane's report that counts how often it is looked into."""
 
     looks = 0
 
-    def __getitem__(self, key: str) -> Any:
-        self.looks += 1
-        return super().__getitem__(key)
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name != "looks":
+            self.looks += 1
+        return found
 
 
-def ended(number: int, **more: Any) -> Lanes:
+def ended(number: int, **more: Any) -> Watched:
     counts = [0, 0, 0, 5, 0, 0, 0]
     more = {"counts": counts, "sealed": True, "total": 5, "started": float(number), "ended": float(number) + 1} | more
-    return Lanes(lane_report(f"r{number}", **more))
+    made = lane_report(f"r{number}", **more)
+    return Watched(**{each.name: getattr(made, each.name) for each in fields(made)})
 
 
 def test_neither_reports_nor_looks_touch_what_ended_long_ago_on_the_scheduler() -> None:
@@ -220,7 +225,7 @@ def test_neither_reports_nor_looks_touch_what_ended_long_ago_on_the_scheduler() 
 
     for number in range(2, 20):
         clock.advance(1.0)
-        lane = working | {"counts": [7, 0, 3, number, 0, 0, 0]}
+        lane = replace(working, counts=[7, 0, 3, number, 0, 0, 0])
         collector.take(shard_report("q", lane, number=number, whole=False, dropped=[]))
         snapshot = collector.snapshot()
         assert not collector.known.has_run("nobody")
@@ -263,12 +268,14 @@ def test_of_the_runs_that_are_listed_those_are_worked_out_again_that_have_change
     for number in range(2, 20):
         clock.advance(1.0)
         collector.take(
-            shard_report("q", working | {"counts": [7, 0, 3, number, 0, 0, 0]}, number=number, whole=False, dropped=[])
+            shard_report(
+                "q", replace(working, counts=[7, 0, 3, number, 0, 0, 0]), number=number, whole=False, dropped=[]
+            )
         )
         snapshot = collector.snapshot()
 
     assert len(fed) == 18
-    assert shown == [working["run"]] * 18
+    assert shown == [working.run] * 18
     assert [replace(run, at=0.0, rate=None) for run in snapshot.runs[1:]] == [
         replace(run, at=0.0, rate=None) for run in first.runs[1:]
     ]
@@ -276,7 +283,7 @@ def test_of_the_runs_that_are_listed_those_are_worked_out_again_that_have_change
     again = ended(MANY - 1, why="somebody said so")
     collector.take(shard_report("q", again, number=20, whole=False, dropped=[]))
     assert collector.snapshot().runs[1].why == "somebody said so"
-    assert shown[-1] == again["run"]
+    assert shown[-1] == again.run
 
 
 def test_a_run_that_ended_long_ago_is_shown_when_it_is_asked_for() -> None:
@@ -294,36 +301,36 @@ def test_a_run_that_ended_long_ago_is_shown_when_it_is_asked_for() -> None:
 def test_sums_stay_right_while_runs_end_go_on_and_are_dropped() -> None:
     """What is at rest is only added and taken away; a slip would stay for good."""
     random, clock = Random(1), FakeClock()
-    collector, known = Collector(clock=clock), dict[tuple[int, str], dict[str, Any]]()
+    collector, known = Collector(clock=clock), dict[tuple[int, str], LaneReport]()
     numbers = [0, 0]
     for _ in range(400):
         shard, name = random.randrange(2), f"r{random.randrange(12)}"
         counts = [random.choice([0, 0, 3]), 0, 0, random.randrange(9), random.randrange(3), 0, random.choice([0, 0, 1])]
-        classes = [{**entry, "dead": counts[4], "failed": counts[4]} for entry in lane_classes(random.randrange(3))]
+        classes = [entry._replace(dead=counts[4], failed=counts[4]) for entry in lane_classes(random.randrange(3))]
         lane = lane_report(name, counts=counts, classes=classes, ended=None if counts[0] else 2.0)
         gone = [run for index, run in known if index == shard and random.random() < 0.05]
-        gone = [run for run in gone if run != lane["run"]]
+        gone = [run for run in gone if run != lane.run]
         for run in gone:
             del known[shard, run]
-        known[shard, lane["run"]] = lane
+        known[shard, lane.run] = lane
         numbers[shard] += 1
         collector.take(
             shard_report("q", lane, shard=shard, number=numbers[shard], whole=numbers[shard] == 1, dropped=gone)
         )
         lanes = collector.known.lanes("q")
         assert [lanes.counts.acked, lanes.counts.dead, lanes.counts.ready] == [
-            sum(each["counts"][state] for each in known.values()) for state in (3, 4, 0)
+            sum(each.counts[state] for each in known.values()) for state in (3, 4, 0)
         ]
-        assert lanes.failed == sum(each["failed"] for each in known.values())
+        assert lanes.failed == sum(each.failed for each in known.values())
         assert lanes.total == len({run for _, run in known})
         failed: dict[str, int] = {}
         for each in known.values():
-            for entry in each["classes"]:
-                failed[entry["fingerprint"]] = failed.get(entry["fingerprint"], 0) + entry["failed"]
+            for entry in each.classes:
+                failed[entry.fingerprint] = failed.get(entry.fingerprint, 0) + entry.failed
         assert lanes.failed_by_class() == failed
 
 
-def lane_classes(n: int) -> list[dict[str, Any]]:
+def lane_classes(n: int) -> list[FailureClass]:
     from tests.cluster.reports import failure_class
 
     return [failure_class(f"{mark:08x}") for mark in range(n)]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from dqlab.cluster.transport.progress import Progress
+from dqlab.cluster.transport.progress import Progress, ShardProgress
+from dqlab.rules.reports import LaneReport
 
 
-def shard(acked: int, lost: int, came: list[tuple[int, int]], **more: Any) -> dict[str, Any]:
-    rest = {"sealed": True, "incomplete": None, "total": 100, "submitted": 100, "digest": "d", "died": []}
-    return {"counts": [0, 0, 0, acked, 0, 0, lost], "came": came, **rest, **more}
+def shard(acked: int, lost: int, came: list[tuple[int, int]], **more: Any) -> ShardProgress:
+    own = {part: more.pop(part) for part in ("submitted", "digest", "beyond") if part in more}
+    rest = {"sealed": True, "incomplete": None, "total": 100, "died": []}
+    lane = LaneReport(run="", counts=[0, 0, 0, acked, 0, 0, lost], **rest | more)
+    return ShardProgress(lane=lane, done=True, came=came, **{"submitted": 100, "digest": "d"} | own)
 
 
 def test_lost_is_what_no_shard_has_of_a_complete_input() -> None:

@@ -13,7 +13,8 @@ from dqlab.checkup.facts import Facts, Process, Registered, Scheduler, WorkerFac
 from dqlab.checkup.process_checks import answers
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.transport.reporter import Reporter
-from dqlab.cluster.transport.wire import unpack_report
+from dqlab.cluster.transport.reports import ConsumerReport, unpacked
+from tests.cluster.reports import consumer_report
 
 
 class Stream:
@@ -29,14 +30,13 @@ class Stream:
 
 def test_report_that_cannot_be_packed_is_counted_and_the_next_one_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """Dask used to find out, and closed the stream with everything that lived behind it."""
-    stream, said = Stream(), iter([{"at": object()}, ZeroDivisionError, {"at": 2**70}, {"key": "caf\udce9"}])
+    stream, said = Stream(), iter([{"at": object()}, ZeroDivisionError, {"at": 2**70}, {"last_error": "caf\udce9"}])
 
-    def totals() -> dict[str, Any]:
+    def totals() -> ConsumerReport:
         one: Any = next(said)
         if isinstance(one, type):
             raise one
-        found: dict[str, Any] = one
-        return found
+        return consumer_report(**one)
 
     async def send_all() -> None:
         worker: Any = SimpleNamespace(batched_stream=stream, address="tcp://w")
@@ -46,7 +46,7 @@ def test_report_that_cannot_be_packed_is_counted_and_the_next_one_says_so(caplog
 
     asyncio.run(send_all())
 
-    assert [unpack_report(message["totals"]) for message in stream.sent] == [{"key": "caf\\xe9", "unsent": 3}]
+    assert [unpacked(each["totals"]) for each in stream.sent] == [consumer_report(last_error="caf\\xe9", unsent=3)]
     assert caplog.text.count("event=report_not_sent") == 3
 
 

@@ -21,26 +21,19 @@ from dqlab.rules.ids import first_id
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.past import recall
+from dqlab.rules.reports import LaneReport
 from dqlab.rules.shard import Shard
 from dqlab.testing import FakeClock
+from tests.cluster.reports import shard_report
 
 RUN = b"run-of-the-tests"
 STRIDE = 1 << 24
 
 
-def lane(run: bytes, *counts: int, **more: Any) -> dict[str, Any]:
-    known = {
-        "name": "n",
-        "units": None,
-        "paused": False,
-        "stopped": False,
-        "halted": "",
-        "stop_if": None,
-        "sealed": False,
-        "total": None,
-    }
-    rest = {"incomplete": None, "started": 7.0, "ended": None, "died": [], "classes": [], "failed": 0, "missing": 0}
-    return {"run": run.hex(), "counts": [*counts, *[0] * (7 - len(counts))], **known, **rest, **more}
+def lane(run: bytes, *counts: int, **more: Any) -> LaneReport:
+    return LaneReport(
+        **{"run": run.hex(), "name": "n", "counts": [*counts, *[0] * (7 - len(counts))], "started": 7.0, **more}
+    )
 
 
 class Beside:
@@ -52,8 +45,8 @@ class Beside:
         self.run_notes = RunNotes(self)  # type: ignore[arg-type]
         self.entry = Entry("queue/q/1", "q", "", "", 2, "", b"", ("q", 1, 1, {}), last="tcp://w")
 
-    def report(self, *lanes: dict[str, Any], next_id: int = 0, state: str = "running", epoch: int = 1) -> None:
-        report = {"epoch": epoch, "next_id": first_id(1, next_id), "state": state, "lanes": list(lanes)}
+    def report(self, *lanes: LaneReport, next_id: int = 0, state: str = "running", epoch: int = 1) -> None:
+        report = shard_report("q", *lanes, shard=1, epoch=epoch, next_id=first_id(1, next_id), state=state)
         self.collector.known.reports["q"] = {1: report}
         self.collector.known.lanes_by_queue["q"] = known = KnownLanes()
         known.take(1, report)

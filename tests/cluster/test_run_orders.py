@@ -9,9 +9,11 @@ import pytest
 
 from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.orders import Code
+from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import CodeGone
+from dqlab.rules.reports import LaneReport
 
 RUN = b"r" * 16
 CODE = {"name": "f", "hash": "1", "short": "abc123", "source": "", "cell": None, "blob": b"f" * 16}
@@ -35,13 +37,17 @@ class Shards(QueueCalls):
         if call == "retry":
             self.retried.append(unpack(body)[0])
         answers: dict[str, dict[str, Any]] = {
-            "watch": {"name": "word-count", "codes": [CODE], "halted": self.halted[shard]},
+            "watch": self.standing(shard).to_wire(),
             "dead_counts": {"counts": [(RUN, 1)]},
             "function": {"known": self.function is not None},
             "control": {"count": 0},
             "retry": {"count": 1, "after": None},
         }
         return pack(answers[call], *([self.function] if call == "function" and self.function else []))
+
+    def standing(self, shard: int) -> ShardProgress:
+        lane = LaneReport(run=RUN.hex(), name="word-count", counts=[0] * 7, halted=self.halted[shard])
+        return ShardProgress(lane=lane, done=False, codes=[CODE])
 
     async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
         raise AssertionError("only queues in memory need notes")

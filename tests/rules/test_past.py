@@ -67,7 +67,7 @@ def test_a_run_that_was_sealed_is_over_with_all_its_documents_lost() -> None:
     assert book.record is not None
     assert (book.record.name, book.record.started, book.record.total) == ("word-count", 7.0, 20)
     assert (book.record.submitted, book.record.digest, book.ended) == (20, "d", 9.0)
-    assert book.report(RUN)["died"] == ["tcp://w"]
+    assert book.report(RUN).died == ["tcp://w"]
     ledger.shard.invariants()
 
 

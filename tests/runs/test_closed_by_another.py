@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dqlab as dq
-from dqlab.cluster.transport.wire import pack_report
+from dqlab.cluster.transport.reports import ShardReport, packed
 from dqlab.errors import DqlabError
 from dqlab.runs.submit.sender import RunSender
 from dqlab.testing import Tally
@@ -147,13 +148,13 @@ def test_a_report_that_comes_after_its_queue_was_closed_hides_none_of_the_queue_
     pool = lab.queue(queue_name)
     pool.map(same, range(3)).wait(timeout=30)
 
-    def last_report(dask_scheduler: Any = None) -> dict[str, Any]:
-        return dict(dask_scheduler.plugins["dqlab"].collector.known.shard(queue_name, 0))
+    def last_report(dask_scheduler: Any = None) -> ShardReport:
+        return dask_scheduler.plugins["dqlab"].collector.known.shard(queue_name, 0)
 
-    def come_late(report: dict[str, Any], dask_scheduler: Any = None) -> None:
-        dask_scheduler.plugins["dqlab"].collect("tcp://10.0.0.9:1", pack_report(report))
+    def come_late(report: ShardReport, dask_scheduler: Any = None) -> None:
+        dask_scheduler.plugins["dqlab"].collect("tcp://10.0.0.9:1", packed(report))
 
-    late = lab.client.run_on_scheduler(last_report) | {"epoch": 7, "lanes": [], "whole": True}
+    late = replace(lab.client.run_on_scheduler(last_report), epoch=7, lanes=[], whole=True)
     pool.close(force=True)
     lab.client.run_on_scheduler(come_late, late)
     assert queue_name not in [queue.name for queue in lab.snapshot().queues]
@@ -173,8 +174,8 @@ def test_a_report_that_comes_after_a_queue_of_its_name_was_opened_hides_it_for_o
 
     def come_late(dask_scheduler: Any = None) -> None:
         registry = dask_scheduler.plugins["dqlab"]
-        late = registry.collector.known.shard(queue_name, 0) | {"epoch": 7, "whole": True, "number": 40}
-        registry.collect("tcp://10.0.0.9:1", pack_report(late))
+        late = replace(registry.collector.known.shard(queue_name, 0), epoch=7, whole=True, number=40)
+        registry.collect("tcp://10.0.0.9:1", packed(late))
 
     lab.client.run_on_scheduler(come_late)
     run = pool.map(same, range(5), name=f"run-{queue_name}").wait(timeout=30)

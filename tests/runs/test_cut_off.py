@@ -127,9 +127,9 @@ def test_documents_behind_a_silent_input_are_compared_too(queue: dq.QueuePool, m
     assert submitter is not None
     all_there(queue, 1000)
     limit = time.monotonic() + 20
-    while run._progress().record["submitted"] < 1000 and time.monotonic() < limit:
+    while run._progress().record.submitted < 1000 and time.monotonic() < limit:
         pass
-    assert run._progress().record["submitted"] == 1000
+    assert run._progress().record.submitted == 1000
     run.handle.link.sync(run.handle.ask_all("cut_off", {"gone": [run.handle.link.client.id]}))
     run.submitter = None
 
@@ -153,9 +153,9 @@ def test_record_that_did_not_arrive_is_sent_again(queue: dq.QueuePool, monkeypat
     monkeypatch.setattr(Handle, "ask", busy)
     run = queue.map(double, held_up(queue, 100, until), name=f"busy-{queue.name}")
     limit = time.monotonic() + 20
-    while run._progress().record["submitted"] < 100 and time.monotonic() < limit:
+    while run._progress().record.submitted < 100 and time.monotonic() < limit:
         pass
-    assert (run._progress().record["submitted"], len(refused)) == (100, 3)
+    assert (run._progress().record.submitted, len(refused)) == (100, 3)
     until.set()
     assert list(run.results(timeout=30)) == [2 * x for x in range(100)]
 

@@ -112,7 +112,7 @@ def cut_off(client: Client, queue: dq.QueuePool, name: str, monkeypatch: pytest.
         author.queue(queue.name).map(double, range(DOCUMENTS), name=name)
     handle = queue.handle
     ((run, _),) = handle.link.sync(handle.ask(0, "runs", {"name": name}))[0]["runs"]
-    until(lambda: handle.link.sync(handle.ask(0, "watch", {"run": run}))[0]["incomplete"])
+    until(lambda: handle.link.sync(handle.ask(0, "watch", {"run": run}))[0]["lane"]["incomplete"])
     return name
 
 

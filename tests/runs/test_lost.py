@@ -348,12 +348,12 @@ def test_documents_that_were_confirmed_after_the_last_report_are_lost_too_when_t
 
     def all_reported(dask_scheduler: Any) -> bool:
         report = dask_scheduler.plugins["dqlab"].collector.known.shard(name, 0)
-        return any(lane["name"] == "late" and lane["counts"][State.ACKED] >= 60 for lane in report["lanes"])
+        return any(lane.name == "late" and lane.counts[State.ACKED] >= 60 for lane in report.lanes)
 
     def forget_eighteen(dask_scheduler: Any) -> None:
         report = dask_scheduler.plugins["dqlab"].collector.known.shard(name, 0)
-        (lane,) = (lane for lane in report["lanes"] if lane["name"] == "late")
-        lane["counts"] = [n - 18 * (state == State.ACKED) for state, n in enumerate(lane["counts"])]
+        (lane,) = (lane for lane in report.lanes if lane.name == "late")
+        lane.counts = [n - 18 * (state == State.ACKED) for state, n in enumerate(lane.counts)]
 
     with Client(hurt.scheduler.address, set_as_default=False) as theirs:
         run = dq.QueuePool(theirs, name=pool.name).map(double, documents(), name="late")
@@ -578,7 +578,7 @@ def test_a_run_that_ends_while_it_is_cancelled_is_complete(pool: dq.QueuePool, m
         await real(self, run_id, facts)
         if facts == {"cancelled": True}:
             await self.order(Resume(None))
-            while sum((await self.ask_all("watch", {"run": run_id, "wait": 1.0}, wait=1.0))[0]["counts"][:3]):
+            while sum((await self.ask_all("watch", {"run": run_id, "wait": 1.0}, wait=1.0))[0]["lane"]["counts"][:3]):
                 pass
 
     monkeypatch.setattr(Handle, "keep_note", keep_note)

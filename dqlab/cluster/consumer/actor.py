@@ -21,6 +21,7 @@ from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.internals import NoSuchActor, actors_here
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.reporter import Reporter
+from dqlab.cluster.transport.reports import ConsumerReport
 from dqlab.cluster.transport.wire import pack, unpack
 
 __all__ = ["ConsumerActor"]
@@ -127,35 +128,34 @@ class ConsumerActor:
 
     async def stats(self, body: bytes) -> bytes:
         """Return the totals that are reported to the scheduler."""
-        return pack(self.report())
+        return pack(self.report().to_wire())
 
     async def running(self, body: bytes) -> bytes:
         """Return what each slot runs: {running}, a list of `RunningMessage`."""
         now = asyncio.get_running_loop().time()
         return pack({"running": [runs for slot in self._slots if (runs := slot.begun.message(now)) is not None]})
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> ConsumerReport:
         """Return absolute totals of this consumer."""
         slots = self._slots
         now = asyncio.get_running_loop().time()
         running = [begun for slot in slots if (begun := slot.begun.oldest(now)) is not None]
-        return {
-            "kind": "consumer",
-            "name": self.name,
-            "queue": self.queue,
-            "host": self._worker_name,
-            "at": self._clock.wall(),
-            "slots": len(slots),
-            "chunk": max((slot.chunk for slot in slots), default=0) or None,
-            "leased": sum(slot.in_hand for slot in slots),
-            "done": sum(slot.done for slot in slots),
-            "units": sum(slot.units for slot in slots),
-            "busy": sum(slot.busy_s for slot in slots),
-            "oldest": max(running, key=lambda begun: begun[1], default=None),
-            "rss": self._memory.now(now, [slot.process for slot in slots]),
-            "abandoned": [name for slot in slots for name in slot.abandoned],
-            "last_error": next((slot.last_error for slot in slots if slot.last_error), None),
-        }
+        return ConsumerReport(
+            name=self.name,
+            queue=self.queue,
+            host=self._worker_name,
+            at=self._clock.wall(),
+            slots=len(slots),
+            chunk=max((slot.chunk for slot in slots), default=0) or None,
+            leased=sum(slot.in_hand for slot in slots),
+            done=sum(slot.done for slot in slots),
+            units=sum(slot.units for slot in slots),
+            busy=sum(slot.busy_s for slot in slots),
+            oldest=max(running, key=lambda begun: begun.seconds, default=None),
+            rss=self._memory.now(now, [slot.process for slot in slots]),
+            abandoned=[name for slot in slots for name in slot.abandoned],
+            last_error=next((slot.last_error for slot in slots if slot.last_error), None),
+        )
 
     @property
     def unsent_reports(self) -> int:
@@ -169,12 +169,12 @@ class ConsumerActor:
         """
         if not self._begun:
             self.closed = True
-            return pack(self.report())
+            return pack(self.report().to_wire())
         patience = float(unpack(body)[0].get("patience", 0.0)) if body else 0.0
         await asyncio.gather(*(slot.stop(patience) for slot in self._slots))
         self._reporter.close()
         self.closed = True
-        return pack(self.report())
+        return pack(self.report().to_wire())
 
 
 def _replace(worker: Worker) -> bool:

@@ -40,6 +40,7 @@ from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.orders import RunningMessage
 from dqlab.cluster.transport.protocol import LEASE_PARK
 from dqlab.cluster.transport.ref import Ref
+from dqlab.cluster.transport.reports import Running
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
@@ -107,10 +108,10 @@ class Begun:
         """Note that nothing runs."""
         self._chunk = self._index = None
 
-    def oldest(self, now: float) -> tuple[str, float] | None:
+    def oldest(self, now: float) -> Running | None:
         """Return the name of the message that runs, and for how many seconds it has been seen running."""
         runs = self.message(now)
-        return None if runs is None else (runs.document, runs.seconds)
+        return None if runs is None else Running(runs.document, runs.seconds)
 
     def message(self, now: float) -> RunningMessage | None:
         """Return the message that runs, and since when."""

@@ -20,6 +20,7 @@ from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.internals import NoSuchActor, Unreachable, call_actor, opened_bytes
 from dqlab.cluster.transport.orders import Drain, Pause, Purge, Resume, RunningMessage
 from dqlab.cluster.transport.queue_calls import TRANSIENT, QueueCalls
+from dqlab.cluster.transport.reports import ShardReport
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound
 from dqlab.numbers import duration, many, minute
@@ -218,7 +219,7 @@ class Actions:
     async def look(self, queue: QueueCalls) -> None:
         """Update the collector at once with the totals of a queue's shards, which are reported 250 ms later."""
         for report in await queue.ask_all("stats", {}):
-            self._state.collector.take(report)
+            self._state.collector.take(ShardReport.from_wire(report))
 
     # --- the actions ------------------------------------------------------------------------
 
@@ -318,8 +319,8 @@ class Actions:
     def _that_run(self, document: str, names: dict[str, str]) -> dict[str, str]:
         """Return the consumers that reported last that they run a document; they know better themselves."""
         reports = self._state.collector.known.consumers
-        said = {short: reports.get(name, {}).get("oldest") for short, name in names.items()}
-        return {short: names[short] for short, oldest in said.items() if oldest is not None and oldest[0] == document}
+        running = {short: reports[name].oldest for short, name in names.items() if name in reports}
+        return {short: names[short] for short, oldest in running.items() if oldest and oldest.document == document}
 
     async def _cancel(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
         assert run is not None, "only runs are cancelled"
@@ -331,7 +332,7 @@ class Actions:
 
     async def _retry(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
         assert run is not None, "only runs are retried"
-        codes = (await run_orders.progress_of(queue, run)).record["codes"]
+        codes = (await run_orders.progress_of(queue, run)).record.codes
         count = await run_orders.retry(queue, run, classes=action.fingerprints, limit=action.limit)
         if not count:
             return 0, f"{_subject(action)} has no dead document of that kind; nothing was sent."

@@ -186,10 +186,10 @@ class Queues:
         if self._attachments.of(queue):
             return None
         shards = known.shards(queue).reports
-        if len(shards) < self._state.queues[queue].shards or any(shard["stored"] for shard in shards):
+        if len(shards) < self._state.queues[queue].shards or any(shard.stored for shard in shards):
             return None
         lanes = known.lanes(queue)
-        if any(lane["name"] is not None and lane["counts"][State.LOST] for lane in lanes.working()):
+        if any(lane.name is not None and lane.counts[State.LOST] for lane in lanes.working()):
             return None
         counts = lanes.counts
         return None if counts.left or counts.dead else (counts.all, self._attachments.last_came(queue))

@@ -30,7 +30,7 @@ from dqlab.cluster.statistics.answers import Statistics
 from dqlab.cluster.transport.errands import answering
 from dqlab.cluster.transport.internals import answers, dask_versions, install
 from dqlab.cluster.transport.protocol import check_dask, greeting
-from dqlab.cluster.transport.wire import unpack_report
+from dqlab.cluster.transport.reports import ConsumerReport, ShardReport, unpacked
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.proof import Challenges
 
@@ -158,30 +158,30 @@ class Registry(SchedulerPlugin):
     def collect(self, worker: str, totals: bytes) -> None:
         """Record a report of an actor; a stream handler, so it must neither wait nor raise."""
         try:
-            report = unpack_report(totals)
-            if report["queue"] not in self.state.queues:
+            report = unpacked(totals)
+            if report.queue not in self.state.queues:
                 return  # closed meanwhile; its epochs would hide those of a queue that is opened under its name
             self.collector.take(report, current=self._is_current(worker, report))
-            if report["kind"] == "shard" and report["failure"]:
+            if isinstance(report, ShardReport) and report.failure:
                 self._store_failed(worker, report)
         except Exception:  # it would close the worker's stream, and with it everything that lives there
             self.collector.untaken += 1
             logger.exception("event=report_not_taken worker=%s so_far=%s", worker, self.collector.untaken)
 
-    def _is_current(self, worker: str, report: dict[str, Any]) -> bool:
+    def _is_current(self, worker: str, report: ShardReport | ConsumerReport) -> bool:
         """Return whether the sender is the shard that is registered, and no earlier one of its name."""
-        entry = self._shard_of(report)
-        return entry is not None and (entry.address, entry.epoch) == (worker, report["epoch"])
+        if not isinstance(report, ShardReport):
+            return False
+        entry = self._entry_of(report)
+        return entry is not None and (entry.address, entry.epoch) == (worker, report.epoch)
 
-    def _shard_of(self, report: dict[str, Any]) -> Entry | None:
-        if report["kind"] != "shard":
-            return None
-        return self.state.entries.get(f"queue/{report['queue']}/{report['shard']}")
+    def _entry_of(self, report: ShardReport) -> Entry | None:
+        return self.state.entries.get(f"queue/{report.queue}/{report.shard}")
 
-    def _store_failed(self, worker: str, report: dict[str, Any]) -> None:
-        entry = self._shard_of(report)
+    def _store_failed(self, worker: str, report: ShardReport) -> None:
+        entry = self._entry_of(report)
         if entry is not None and entry.address == worker:
-            self.supervisor.store_failed(entry, report["epoch"], report["failure"])
+            self.supervisor.store_failed(entry, report.epoch, report.failure)
 
     def _report_whole(self, queue: str, shard: int) -> None:
         """Make a shard report all its lanes."""

@@ -6,13 +6,16 @@ held when it was sealed. The rest, up to 250 ms old, is in the collector's repor
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dqlab.cluster.scheduler.state import ClusterState, Entry
+from dqlab.cluster.transport.reports import ShardReport
 from dqlab.frame import NO_ID
 from dqlab.rules.book import CANCELLED
 from dqlab.rules.ids import next_sequence
 from dqlab.rules.past import Past, PastLane
+from dqlab.rules.reports import LaneReport
 from dqlab.rules.states import State
 
 __all__ = ["RunNotes"]
@@ -83,7 +86,7 @@ class RunNotes:
         return {
             index
             for index, report in reports.items()
-            if report is not None and any(lane["run"] == name and lane["halted"] for lane in report["lanes"])
+            if report is not None and any(lane.run == name and lane.halted for lane in report.lanes)
         }
 
     # --- what a recreated shard gets -------------------------------------------------------------
@@ -97,65 +100,72 @@ class RunNotes:
     def past(self, entry: Entry) -> Past:
         """Return what the next epoch of a shard learns about those before it."""
         queue, index = entry.queue, int(entry.args[1])
-        report = self._state.collector.known.shard(queue, index) or {"lanes": [], "next_id": 0, "state": "running"}
+        report = self._state.collector.known.shard(queue, index) or ShardReport(queue=queue, shard=index, epoch=0)
         began = next_sequence(self._began.get(entry.name, 0))  # an epoch that never reported gave ids too
-        self._began[entry.name] = max(began, next_sequence(report["next_id"]))
-        reported = {bytes.fromhex(lane["run"]): lane for lane in report["lanes"]}
+        self._began[entry.name] = max(began, next_sequence(report.next_id))
+        reported = {bytes.fromhex(lane.run): lane for lane in report.lanes}
         known = self._runs.get(queue, {})
         runs = {NO_ID: None, **reported, **known}
         lanes = [_lane(run, index, reported.get(run), known.get(run), entry.last) for run in runs]
         ordered = known.get(NO_ID, {})  # may be newer than the last report
         return {
             "first_sequence": self._began[entry.name],
-            "paused": ordered.get("queue_paused", report["state"] == "paused"),
-            "draining": ordered.get("queue_draining", report["state"] == "draining"),
+            "paused": ordered.get("queue_paused", report.state == "paused"),
+            "draining": ordered.get("queue_draining", report.state == "draining"),
             "lanes": [lane for lane in lanes if lane["run"] == NO_ID or "open" in lane],
         }
 
 
-def _lane(
-    run: bytes, index: int, reported: dict[str, Any] | None, known: dict[str, Any] | None, worker: str
-) -> PastLane:
+def _lane(run: bytes, index: int, reported: LaneReport | None, known: dict[str, Any] | None, worker: str) -> PastLane:
     """Join a shard's last report of a lane with the client's notes about the run."""
-    last, notes = reported or {}, known or {}
-    if index in notes.get("went_on", ()) and last.get("halted"):  # reported before the order that ended it
-        last = last | {"halted": "", "paused": False}
-    gone, units = _gone(last, notes)
-    died = [*(last["died"] if last and last["counts"][State.LOST] else ()), worker]
+    last, notes = reported, known or {}
+    if last is not None and last.halted and index in notes.get("went_on", ()):
+        last = replace(last, halted="", paused=False)  # it was reported before the order that ended it
+    gone, units = _gone(last, cancelled=bool(notes.get("cancelled")))
+    died = [*(last.died if last is not None and last.counts[State.LOST] else ()), worker]
     lane = PastLane(run=run, lost=gone[0], cancelled=gone[1], units=units, died=died)
     if "open" in notes:
         record = {**notes["open"]["record"], "client": notes.get("client", notes["open"]["record"].get("client", ""))}
         record["codes"] = [*record["codes"], *notes["codes"]]
         record |= {"cancelled": True} if notes.get("cancelled") else {}
-        record |= {part: last[part] for part in ("started", "halted", "stop_if")} if last else {}
+        if last is not None:
+            record |= {"started": last.started, "halted": last.halted, "stop_if": last.stop_if}
         lane["open"] = {**notes["open"], "record": record}
         lane["functions"] = notes["functions"]
         if notes.get("adopted") is not None:
             lane["adopted"] = notes["adopted"]
     if "retries" in notes:
         lane["retries"] = notes["retries"]
-    if last:
-        lane["paused"] = last["paused"] and not last["stopped"]
-        lane["ended"] = last["ended"]
-    if "paused" in notes and not last.get("halted"):  # may be newer than the last report; a run also pauses itself
+    if last is not None:
+        lane["paused"] = last.paused and not last.stopped
+        lane["ended"] = last.ended
+    if "paused" in notes and not (last is not None and last.halted):
+        # May be newer than the last report; a run also pauses itself.
         lane["paused"] = notes["paused"] and index not in notes.get("unpaused", ())
     if "producer" in notes:
         lane["producer"] = notes["producer"]
     if "submitted" in notes:
         lane["submitted"] = notes["submitted"]
-    if notes.get("seal") is not None:
-        seal = notes["seal"]
-        lane["seal"] = {"here": seal["here"][index], "total": seal["total"], "incomplete": seal["incomplete"]}
-    elif "seal" not in notes and last.get("sealed"):
-        lane["seal"] = {"here": sum(gone), "total": last["total"], "incomplete": last["incomplete"]}
-    elif notes.get("cancelled"):
-        lane["seal"] = {"here": sum(gone), "total": None, "incomplete": CANCELLED}
+    seal = _seal(index, last, notes, sum(gone))
+    if seal is not None:
+        lane["seal"] = seal
     return lane
 
 
-def _gone(last: dict[str, Any], notes: dict[str, Any]) -> tuple[tuple[int, int], tuple[int, int]]:
+def _seal(index: int, last: LaneReport | None, notes: dict[str, Any], had: int) -> dict[str, Any] | None:
+    """Return the order that ends a lane which had so many messages; None while its input goes on."""
+    if notes.get("seal") is not None:
+        seal = notes["seal"]
+        return {"here": seal["here"][index], "total": seal["total"], "incomplete": seal["incomplete"]}
+    if "seal" not in notes and last is not None and last.sealed:
+        return {"here": had, "total": last.total, "incomplete": last.incomplete}
+    return {"here": had, "total": None, "incomplete": CANCELLED} if notes.get("cancelled") else None
+
+
+def _gone(last: LaneReport | None, *, cancelled: bool) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return (lost, cancelled) messages, and their units: the rest of a cancelled run is not lost."""
-    counts, units = last.get("counts") or [0] * len(State), last.get("units") or [0] * len(State)
-    given_up = [state for state in State if state is State.CANCELLED or (notes.get("cancelled") and state.alive)]
+    none = [0] * len(State)
+    counts, units = (none, none) if last is None else (last.counts, last.units or none)
+    given_up = [state for state in State if state is State.CANCELLED or (cancelled and state.alive)]
     messages, weights = (sum(column[state] for state in given_up) for column in (counts, units))
     return (sum(counts) - messages, messages), (sum(units) - weights, weights)

@@ -15,7 +15,7 @@ import random
 import sys
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
@@ -31,14 +31,16 @@ from dqlab.cluster.shard.vault import page, page_behind
 from dqlab.cluster.shard.vitals import open_functions, shard_vitals
 from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.cluster.transport.parking import Bell, Credit, ParkedLease, ParkingLot, rung
+from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.protocol import LEASE_PARK
 from dqlab.cluster.transport.reporter import Reporter
+from dqlab.cluster.transport.reports import ShardReport
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import DqlabError, MessageNotFound, RunCancelled
 from dqlab.frame import NO_ID, Frame, Outcome, Piece, Settlement
 from dqlab.log import DiskFull, NoDescriptors, RecordCorrupt
 from dqlab.rules.batches import Batch
-from dqlab.rules.book import CUT_OFF, Book
+from dqlab.rules.book import CUT_OFF, Book, RunRecord
 from dqlab.rules.leases import Lease
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
@@ -639,31 +641,34 @@ class QueueActor:
             safe = not lane.done or await self._is_safe(meta["run"], wait)
         progress = self._progress(book)
         if meta.get("covered"):
-            covered, missing = list(book.results.covered), book.missing_ordinals()
-            progress |= {"covered": covered, "came": list(lane.came), "missing_ordinals": missing}
-        return pack(progress if safe else progress | {"done": False})
+            progress.covered, progress.came = list(book.results.covered), list(lane.came)
+            progress.missing_ordinals = book.missing_ordinals()
+        progress.done &= safe
+        return pack(progress.to_wire())
 
-    def _progress(self, book: Book) -> dict[str, Any]:
-        record = book.record
-        return book.report(book.lane.run) | {
-            "done": book.lane.done,
-            "consumers": len(self._lot.known),
-            "failure": "" if self._store.failure is None else str(self._store.failure),
-            "short": "" if self._store.short is None else str(self._store.short),
-            "trouble": self._store.trouble,
-            "parked": len(self._lot.parked),
-            "queue_paused": self.shard.paused,
-            **self._fill(book),
-            "codes": record.codes if record else [],
-            "submitted": record.submitted if record else 0,
-            "digest": record.digest if record else "",
-            "beyond": record.beyond if record else [],
-            "end_digest": record.end_digest if record else "",
-            "keyed": record.keyed if record else False,
-            "cancelled": record.cancelled if record else False,
-            "client": record.client if record else "",
-            "process": record.process if record else None,
-        }
+    def _progress(self, book: Book) -> ShardProgress:
+        record = book.record or RunRecord("", [])
+        return ShardProgress(
+            lane=book.report(book.lane.run),
+            done=book.lane.done,
+            consumers=len(self._lot.known),
+            parked=len(self._lot.parked),
+            failure="" if self._store.failure is None else str(self._store.failure),
+            short="" if self._store.short is None else str(self._store.short),
+            trouble=self._store.trouble,
+            queue_paused=self.shard.paused,
+            stored=self._store.nbytes,
+            results_maxsize=self._options["results_maxsize"],
+            codes=record.codes,
+            submitted=record.submitted,
+            digest=record.digest,
+            beyond=record.beyond,
+            end_digest=record.end_digest,
+            keyed=record.keyed,
+            cancelled=record.cancelled,
+            client=record.client,
+            process=record.process,
+        )
 
     async def dead(self, body: bytes) -> bytes:
         """Return a page of dead letters: {run, after, limit, classes}, classes by fingerprint, none = all.
@@ -736,7 +741,7 @@ class QueueActor:
 
     async def stats(self, body: bytes) -> bytes:
         """Return the totals that are reported to the scheduler."""
-        return pack(self.report())
+        return pack(self.report().to_wire())
 
     @property
     def unsent_reports(self) -> int:
@@ -767,11 +772,11 @@ class QueueActor:
         """Books by run."""
         return self.ledger.books
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> ShardReport:
         """Return absolute totals of this shard, with all its lanes."""
         return self._totals(self.books)
 
-    def news(self) -> dict[str, Any]:
+    def news(self) -> ShardReport:
         """Return absolute totals of this shard for the scheduler, with the lanes that changed since the last time.
 
         ``number`` counts these reports from 1. The first is ``whole``: it has all lanes; so is the one after a
@@ -788,7 +793,7 @@ class QueueActor:
             gone = [run for run in self._reported if run not in self.books]
             self._reported.difference_update(gone)
             dropped = [run.hex() for run in gone]
-        return self._totals(runs) | {"number": self._reports, "whole": whole, "dropped": dropped}
+        return replace(self._totals(runs), number=self._reports, whole=whole, dropped=dropped)
 
     async def resend(self, body: bytes) -> bytes:
         """Put all lanes into the next report: the scheduler has missed one."""
@@ -796,28 +801,30 @@ class QueueActor:
         self._reporter.touch()
         return pack({})
 
-    def _totals(self, runs: Iterable[bytes]) -> dict[str, Any]:
-        shard = self.shard
-        return {
-            "kind": "shard",
-            "queue": shard.name,
-            "shard": shard.index,
-            "epoch": shard.epoch,
-            "next_id": shard.next_id,
-            "at": self._clock.wall(),
-            "state": "draining" if shard.draining else "paused" if shard.paused else "running",
-            "lag": shard.lag(),
-            "maxsize": shard.options.maxsize,
-            "consumers": len(self._lot.known),
-            "stored": self._store.nbytes,
-            "puts_waiting": self._puts_waiting,
-            "failure": "" if self._store.failure is None else str(self._store.failure),
-            "short": "" if self._store.short is None else str(self._store.short),
-            "trouble": self._store.trouble,
-            "storage": self._upkeep.report() if self._upkeep is not None else None,
-            "lanes": [self.books[run].report(run) for run in runs],
-            **holding(shard),
-        }
+    def _totals(self, runs: Iterable[bytes]) -> ShardReport:
+        shard, (held, oldest) = self.shard, holding(self.shard)
+        return ShardReport(
+            queue=shard.name,
+            shard=shard.index,
+            epoch=shard.epoch,
+            next_id=shard.next_id,
+            at=self._clock.wall(),
+            state="draining" if shard.draining else "paused" if shard.paused else "running",
+            lag=shard.lag(),
+            maxsize=shard.options.maxsize,
+            consumers=len(self._lot.known),
+            stored=self._store.nbytes,
+            puts_waiting=self._puts_waiting,
+            failure="" if self._store.failure is None else str(self._store.failure),
+            short="" if self._store.short is None else str(self._store.short),
+            trouble=self._store.trouble,
+            storage=self._upkeep.report() if self._upkeep is not None else None,
+            lanes=[self.books[run].report(run) for run in runs],
+            held=held,
+            oldest=oldest,
+            leases_lost=shard.leases_lost,
+            redelivered=shard.redelivered,
+        )
 
     def _store_turned(self) -> None:
         """Continue when there is room again; when the store has failed, raise its error in all calls, now and later."""

@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from typing import Any
 
+from dqlab.cluster.transport.reports import StorageReport
 from dqlab.errors import DqlabError
 from dqlab.store.compaction import MOSTLY, Compacted, compaction
 from dqlab.store.shard import DurableShard
@@ -49,13 +50,13 @@ class Upkeep:
         self._figures_at = float("-inf")
         self.copied = 0, 0
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> StorageReport:
         """Return what views show of the files, at most one second old, and the last compactions."""
         now = self._loop.time()
         if now - self._figures_at >= FIGURES_EVERY:
             self._figures_at = now
             self._figures = self._shard.journal.log.figures()
-        return {**self._figures, "compactions": list(self._compactions)}
+        return StorageReport(**self._figures, compactions=list(self._compactions))
 
     def recorded(self) -> None:
         """Note that something was appended to the log."""

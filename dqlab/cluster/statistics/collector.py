@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from operator import add, sub
-from typing import Any
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.cluster.statistics.histories import history
@@ -19,6 +19,7 @@ from dqlab.cluster.statistics.known_lanes import KnownLanes
 from dqlab.cluster.statistics.snapshots import Snapshots
 from dqlab.cluster.statistics.tracks import ConsumerTrack, QueueTrack, RunTrack
 from dqlab.cluster.transport.parking import Bell
+from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
 from dqlab.cluster.transport.run_facts import state_of, sum_counts, sum_units
 from dqlab.stats import History, Mark, RunState, Snapshot
 from dqlab.stats.attention import Thresholds
@@ -76,7 +77,7 @@ class Collector:
 
     # --- what comes in ----------------------------------------------------------------------
 
-    def take(self, report: dict[str, Any], *, current: bool = False) -> None:
+    def take(self, report: ShardReport | ConsumerReport, *, current: bool = False) -> None:
         """Note a report.
 
         Parameters
@@ -88,21 +89,20 @@ class Collector:
         now, wall = self._times()
         if self._looked < math.inf:
             self.look()
-        queue = report["queue"]
-        if report["kind"] == "shard":
+        queue = report.queue
+        if isinstance(report, ShardReport):
             known = self.known.reports.setdefault(queue, {})
-            index = report["shard"]
-            if index in known and known[index]["epoch"] > report["epoch"] and not current:
+            index = report.shard
+            if index in known and known[index].epoch > report.epoch and not current:
                 return  # of one that was presumed dead, and replaced
             self._enter_late(self._due, queue, now)
-            self._enter(queue, index, known.get(index), report, now)
-            known[index] = report
+            known[index] = self._enter(queue, index, known.get(index), report, now)
             self.known.came.setdefault(queue, {})[index] = now
             self._note(self._due, queue, now, wall)
         else:
-            name = report["name"]
+            name = report.name
             self._enter_late(self._consumers_due, name, now)
-            self.known.consumers[name] = report | {"came": now}
+            self.known.consumers[name], self.known.consumers_came[name] = report, now
             self.known.serving.setdefault(queue, {})[name] = None
             self._note(self._consumers_due, name, now, wall)
         self.known.versions[queue] = self.known.versions.get(queue, 0) + 1
@@ -122,22 +122,24 @@ class Collector:
                 ring.forget_after(wall)
         return now, wall
 
-    def _enter(self, queue: str, index: int, before: dict[str, Any] | None, report: dict[str, Any], now: float) -> None:
-        """Enter a report's lanes; have the shard send all of them when one of its reports before this was lost."""
+    def _enter(
+        self, queue: str, index: int, before: ShardReport | None, report: ShardReport, now: float
+    ) -> ShardReport:
+        """Enter a report's lanes, and return the rest; ask the shard for all of them when one before this was lost."""
         self.known.lanes_by_queue.setdefault(queue, KnownLanes()).take(index, report)
-        if report.get("whole", True):
+        number = report.number
+        if report.whole:
             self._asked.pop((queue, index), None)
         else:
-            last = None if before is None or before["epoch"] != report["epoch"] else before.get("number", 0)
-            lost = last is None or report["number"] != last + 1
-            if lost or (queue, index) in self._asked:
+            last = None if before is None or before.epoch != report.epoch else before.number or 0
+            if last is None or number != last + 1 or (queue, index) in self._asked:
                 asked = self._asked.get((queue, index))
                 if asked is None or now - asked >= ASK_EVERY:
                     self._asked[queue, index] = now
                     self.missing(queue, index)
-        if "number" not in report and before is not None:  # the answer to a call for its totals, not one of its reports
-            report["number"] = before.get("number", 0)
-        del report["lanes"]
+        if number is None and before is not None:  # the answer to a call for its totals, not one of its reports
+            number = before.number or 0
+        return replace(report, lanes=[], number=number)
 
     def look(self) -> None:
         """Note that this process is awake; after it was stopped, time and what it brought count in no speed."""
@@ -173,16 +175,16 @@ class Collector:
         report = self.known.consumers[name]
         track = self.known.consumer_tracks.setdefault(name, ConsumerTrack(now))
         units, busy = track.feed(now, wall, report, awake=now - self._woke >= WAKES)
-        self.known.host_rings.setdefault(report["host"], track.ring_of_host()).note(wall, flows=(units, busy))
+        self.known.host_rings.setdefault(report.host, track.ring_of_host()).note(wall, flows=(units, busy))
 
     def _remember_queue(self, queue: str, now: float, wall: float) -> None:
         known = self.known
         track = known.queue_tracks.setdefault(queue, QueueTrack())
         reports, lanes = list(known.reports[queue].values()), known.lanes(queue)
-        lag, before = max(report["lag"] for report in reports), track.gauges
+        lag, before = max(report.lag for report in reports), track.gauges
         works, slots = now - self._woke >= WAKES, known.slots(queue)
-        blocked = next((why for report in reports if (why := report["failure"] or report["short"])), "")
-        paused, served = any(report["state"] == "paused" for report in reports), bool(known.serving.get(queue))
+        blocked = next((why for report in reports if (why := report.failure or report.short)), "")
+        paused, served = any(report.state == "paused" for report in reports), bool(known.serving.get(queue))
         free = works and not blocked and not paused
         grown = track.feed(now, wall, lanes.counts, lag, lanes.failed, reports, works=free)
         known.all.note(wall, tuple(map(add, known.all.gauges, map(sub, track.gauges, before))), grown)
@@ -223,10 +225,10 @@ class Collector:
         left: set[str] = set()
         for name in consumers:
             report = known.consumers.pop(name, None)
-            for memory in (known.consumer_tracks, self._consumers_due, self._remembered):
+            for memory in (known.consumers_came, known.consumer_tracks, self._consumers_due, self._remembered):
                 memory.pop(name, None)
             if report is not None:
-                queue = report["queue"]
+                queue = report.queue
                 known.serving.get(queue, {}).pop(name, None)
                 known.unserved_since[queue] = known.clock.monotonic()
                 known.versions[queue] = known.versions.get(queue, 0) + 1
@@ -235,7 +237,7 @@ class Collector:
             # Before others come, else it would seem to have been served all along.
             self._due[queue] = self._times()
             self._remember(queue, self._due)
-        for host in known.host_rings.keys() - {report["host"] for report in known.consumers.values()}:
+        for host in known.host_rings.keys() - {report.host for report in known.consumers.values()}:
             del known.host_rings[host]
         self._changed()
 
@@ -302,9 +304,9 @@ class Collector:
         self.remember()
         messages, seconds, now = 0, 0.0, self.known.clock.monotonic()
         for lane in self.known.lanes(queue).working():
-            ready, _, leased, *_ = lane["counts"]
-            left = leased + (0 if lane["paused"] else ready)
-            track = self.known.run_tracks.get((queue, lane["run"]))
+            ready, _, leased, *_ = lane.counts
+            left = leased + (0 if lane.paused else ready)
+            track = self.known.run_tracks.get((queue, lane.run))
             effort = track.effort if track is not None else None
             each = effort.seconds / effort.documents if effort is not None and effort.documents else unknown
             if track is not None and leased:

@@ -124,27 +124,27 @@ def _consumers(
     known: Known, queue: str, t0: float, step: float, points: int
 ) -> tuple[dict[str, Series], dict[str, Series]]:
     """Return pages per second and idle shares, by consumer; by worker where there are many."""
-    names = [name for name, report in known.consumers.items() if queue in ("", report["queue"])]
+    names = [name for name, report in known.consumers.items() if queue in ("", report.queue)]
     if len(names) > MAX_CONSUMERS and not queue:
         return _hosts(known, t0, step, points)
-    several = len({known.consumers[name]["queue"] for name in names}) > 1
+    several = len({known.consumers[name].queue for name in names}) > 1
     groups: dict[str, list[str]] = {}
     for name in names:
         report = known.consumers[name]
-        own = f"{report['queue']}/{short_name(name)}" if several else short_name(name)
-        groups.setdefault(own if len(names) <= MAX_CONSUMERS else report["host"], []).append(name)
+        own = f"{report.queue}/{short_name(name)}" if several else short_name(name)
+        groups.setdefault(own if len(names) <= MAX_CONSUMERS else report.host, []).append(name)
     speeds, idle = {}, {}
     for group, members in list(groups.items())[:MAX_CONSUMERS]:
         units, busy = _summed([known.consumer_tracks[name] for name in members], t0, step, points)
         speeds[group] = units
-        idle[group] = _idle(busy, sum(known.consumers[name]["slots"] for name in members))
+        idle[group] = _idle(busy, sum(known.consumers[name].slots for name in members))
     return speeds, idle
 
 
 def _hosts(known: Known, t0: float, step: float, points: int) -> tuple[dict[str, Series], dict[str, Series]]:
     slots: dict[str, int] = {}
     for report in known.consumers.values():
-        slots[report["host"]] = slots.get(report["host"], 0) + report["slots"]
+        slots[report.host] = slots.get(report.host, 0) + report.slots
     speeds, idle = {}, {}
     for host in list(slots)[:MAX_CONSUMERS]:
         units, busy = known.host_rings[host].rates(t0, step, points)

@@ -8,10 +8,12 @@ from dataclasses import replace
 from heapq import nlargest
 from operator import attrgetter
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from dqlab.cluster.transport.reports import ShardReport
 from dqlab.cluster.transport.run_facts import sum_counts
-from dqlab.failures.classes import shown_name
+from dqlab.failures.classes import FailureClass, shown_name
+from dqlab.rules.reports import LaneReport
 from dqlab.stats import (
     AGE_EDGES,
     ClassStats,
@@ -54,13 +56,13 @@ SETTLED_IN = 30.0
 class Shards(NamedTuple):
     """The latest reports of some shards, and when each of them came, monotonic seconds."""
 
-    reports: Sequence[dict[str, Any]]
+    reports: Sequence[ShardReport]
     came: Sequence[float]
 
 
-def sum_effort(lanes: Iterable[dict[str, Any]]) -> Effort:
+def sum_effort(lanes: Iterable[LaneReport]) -> Effort:
     """Return what was settled in lanes, and how long it took."""
-    return sum((Effort.of(lane["effort"]) for lane in lanes if lane["effort"]), Effort())
+    return sum((lane.effort for lane in lanes), Effort())
 
 
 def unacked_of(shards: Shards, now: float, documents: Mapping[str, str], lately: tuple[int, int]) -> Unacked:
@@ -79,13 +81,13 @@ def unacked_of(shards: Shards, now: float, documents: Mapping[str, str], lately:
     oldest: list[Held] = []
     for report, came in zip(*shards, strict=True):
         waited = now - came
-        for age, left, limit, messages in report["held"]:
+        for age, left, limit, messages in report.held:
             bins[bisect_right(AGE_EDGES, age + waited)] += messages
             timeout = limit if timeout is None else max(timeout, limit)
             past += messages if age + waited > limit else 0
             past_half += messages if left - waited < limit / 2 else 0
             ending += messages if left - waited < min(UNRENEWED, limit / 2) else 0
-        for consumer, age, left, messages, renewals, delivery in report["oldest"]:
+        for consumer, age, left, messages, renewals, delivery in report.oldest:
             held = Held(consumer.split("#", 1)[0], age + waited, max(0.0, left - waited), messages)
             oldest.append(replace(held, renewals=renewals, delivery=delivery))
     redelivered, lost = lately
@@ -133,24 +135,33 @@ def mark_slow(
     ], middle
 
 
-def classes_of(lanes: Iterable[dict[str, Any]]) -> list[ClassStats]:
+def classes_of(lanes: Iterable[LaneReport]) -> list[ClassStats]:
     """Return the failure classes of lanes, the most dead first."""
     lanes = list(lanes)
-    codes = {lane["run"]: lane["codes"] for lane in lanes if lane["codes"]}  # of the shard with the run's record
+    codes = {lane.run: lane.codes for lane in lanes if lane.codes}  # of the shard with the run's record
     return merged_classes(
-        class_stats(entry, versions_of(entry, codes.get(lane["run"], ())))
-        for lane in lanes
-        for entry in lane["classes"]
+        class_stats(entry, versions_of(entry, codes.get(lane.run, ()))) for lane in lanes for entry in lane.classes
     )
 
 
-def class_stats(entry: dict[str, Any], versions: Iterable[str]) -> ClassStats:
+def class_stats(entry: FailureClass, versions: Iterable[str]) -> ClassStats:
     """Return a failure class as a shard reported it, with the names of its code versions."""
-    told = {name: value for name, value in entry.items() if name != "codes"}
-    return ClassStats(**{**told, "error": shown_name(entry["error"])}, versions=tuple(versions))
+    return ClassStats(
+        fingerprint=entry.fingerprint,
+        error=shown_name(entry.error),
+        message=entry.message,
+        at=entry.at,
+        dead=entry.dead,
+        retrying=entry.retrying,
+        first=entry.first,
+        last=entry.last,
+        key=entry.key,
+        failed=entry.failed,
+        versions=tuple(versions),
+    )
 
 
-def versions_of(entry: dict[str, Any], codes: Iterable[tuple[str, str]]) -> list[str]:
+def versions_of(entry: FailureClass, codes: Iterable[tuple[str, str]]) -> list[str]:
     """Return which code made the failures of a class: "parse v1"; where the run's record is not known, its short hash.
 
     Parameters
@@ -159,7 +170,7 @@ def versions_of(entry: dict[str, Any], codes: Iterable[tuple[str, str]]) -> list
         Name and short hash of the run's code versions, first to newest.
     """
     known = {short: f"{name} v{at}" for at, (name, short) in enumerate(codes, 1)}
-    return sorted(known.get(code, code) for code in entry["codes"] if code)
+    return sorted(known.get(code, code) for code in entry.codes if code)
 
 
 def merged_classes(classes: Iterable[ClassStats]) -> list[ClassStats]:
@@ -184,17 +195,17 @@ def _merged(old: ClassStats, new: ClassStats) -> ClassStats:
     )
 
 
-def failed_by_class(lanes: Iterable[dict[str, Any]]) -> dict[str, int]:
+def failed_by_class(lanes: Iterable[LaneReport]) -> dict[str, int]:
     """Return how many deliveries have failed so far, by fingerprint."""
     failed: dict[str, int] = {}
     for lane in lanes:
-        for entry in lane["classes"]:
-            failed[entry["fingerprint"]] = failed.get(entry["fingerprint"], 0) + entry["failed"]
+        for entry in lane.classes:
+            failed[entry.fingerprint] = failed.get(entry.fingerprint, 0) + entry.failed
     return failed
 
 
 def failures_of(
-    lanes: Sequence[dict[str, Any]],
+    lanes: Sequence[LaneReport],
     per_minute: int,
     *,
     dead: int | None = None,
@@ -208,15 +219,15 @@ def failures_of(
         Of more than these lanes.
     """
     classes = classes_of(lanes) if classes is None else classes
-    known = max((lane["classes_total"] for lane in lanes), default=0)
+    known = max((lane.classes_total for lane in lanes), default=0)
     documents = [
-        FailingDocument(key, shown_name(error), deliveries, lane["max_deliveries"], pages, lane["name"] or "")
+        FailingDocument(key, shown_name(error), deliveries, lane.max_deliveries, pages, lane.name or "")
         for lane in lanes
-        for key, error, deliveries, pages in lane["failing"]
+        for key, error, deliveries, pages in lane.failing
     ]
     return Failures(
         dead=sum_counts(lanes).dead if dead is None else dead,
-        retrying=sum(lane["retrying"] for lane in lanes),
+        retrying=sum(lane.retrying for lane in lanes),
         per_minute=per_minute,
         classes_total=max(len(classes), known),
         classes=tuple(classes[:MAX_CLASSES]),
@@ -240,24 +251,22 @@ def merged_failures(parts: Sequence[Failures]) -> Failures:
     )
 
 
-def storage_of(reports: Sequence[dict[str, Any]], write_rate: float | None) -> StorageStats:
+def storage_of(reports: Sequence[ShardReport], write_rate: float | None) -> StorageStats:
     """Return what the files of shards take up; all zero where all are in memory."""
-    found = [report["storage"] for report in reports if report["storage"]]
+    found = [report.storage for report in reports if report.storage]
     if not found:
         return StorageStats()
-    syncs = [each["sync_p99"] for each in found if each["sync_p99"] is not None]
-    compactions = sorted(
-        (Compaction(*each) for storage in found for each in storage["compactions"]), key=attrgetter("at")
-    )
-    garbage = sum(each["garbage"] for each in found)
+    syncs = [each.sync_p99 for each in found if each.sync_p99 is not None]
+    compactions = sorted((Compaction(*each) for storage in found for each in storage.compactions), key=attrgetter("at"))
+    garbage = sum(each.garbage for each in found)
     return StorageStats(
-        live=sum(each["live"] for each in found),
+        live=sum(each.live for each in found),
         garbage=garbage,
         frees=garbage,
-        disk_free=min(each["free"] for each in found),
+        disk_free=min(each.free for each in found),
         write_rate=write_rate,
         fsync_p99=max(syncs, default=None),
-        compact_above=min(each["compact_above"] for each in found),
+        compact_above=min(each.compact_above for each in found),
         compactions=tuple(compactions[-10:]),
     )
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import replace
 
 from dqlab.clock import Clock
 from dqlab.cluster.statistics.joins import Shards
 from dqlab.cluster.statistics.known_lanes import KnownLanes
 from dqlab.cluster.statistics.tracks import ConsumerTrack, QueueTrack, RunTrack
+from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
 from dqlab.stats import Mark
 from dqlab.stats.attention import Thresholds
 from dqlab.stats.eta import typical
@@ -44,12 +45,14 @@ class Known:
         self.workers = 0
         self.leaving: Callable[[float], tuple[int, float]] = lambda within: (0, 0.0)
         """How many workers leave within some seconds because their jobs end, and when the first does."""
-        self.reports: dict[str, dict[int, dict[str, Any]]] = {}
+        self.reports: dict[str, dict[int, ShardReport]] = {}
         """Of shards, without their lanes, by queue and index."""
         self.came: dict[str, dict[int, float]] = {}
         """When each of them came, monotonic seconds."""
         self.lanes_by_queue: dict[str, KnownLanes] = {}
-        self.consumers: dict[str, dict[str, Any]] = {}
+        self.consumers: dict[str, ConsumerReport] = {}
+        self.consumers_came: dict[str, float] = {}
+        """When each of them came, monotonic seconds."""
         self.serving: dict[str, dict[str, None]] = {}
         """Names of the consumers of each queue."""
         self.unserved_since: dict[str, float] = {}
@@ -83,10 +86,10 @@ class Known:
         order = sorted(known)
         return Shards([known[index] for index in order], [came.get(index, 0.0) for index in order])
 
-    def shard(self, queue: str, index: int) -> dict[str, Any] | None:
+    def shard(self, queue: str, index: int) -> ShardReport | None:
         """Return the latest report of one shard, with all its lanes."""
         report = self.reports.get(queue, {}).get(index)
-        return None if report is None else report | {"lanes": self.lanes(queue).of_shard(index)}
+        return None if report is None else replace(report, lanes=self.lanes(queue).of_shard(index))
 
     def lanes(self, queue: str) -> KnownLanes:
         """Return the lanes of a queue."""
@@ -111,11 +114,11 @@ class Known:
 
     def slots(self, queue: str) -> int:
         """Return how many slots serve a queue."""
-        return sum(self.consumers[name]["slots"] for name in self.serving.get(queue, ()))
+        return sum(self.consumers[name].slots for name in self.serving.get(queue, ()))
 
     def busy(self) -> set[str]:
         """Return the names of the consumers that hold messages."""
-        return {name for name, report in self.consumers.items() if report["leased"]}
+        return {name for name, report in self.consumers.items() if report.leased}
 
     # --- over time ----------------------------------------------------------------------------
 

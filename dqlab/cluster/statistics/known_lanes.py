@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 from itertools import chain, islice
-from typing import Any
 
 from sortedcontainers import SortedDict
 
 from dqlab.cluster.statistics.joins import class_stats, classes_of, failed_by_class, merged_classes, versions_of
+from dqlab.cluster.transport.reports import ShardReport
 from dqlab.cluster.transport.run_facts import sum_counts
+from dqlab.failures.classes import FailureClass
+from dqlab.rules.reports import LaneReport
 from dqlab.rules.states import State
-from dqlab.stats import ClassStats, Counts
+from dqlab.stats import ClassStats, Counts, total_counts
 from dqlab.stats.snapshot import MAX_RUNS
 
 __all__ = ["KnownLanes"]
-
-Lane = dict[str, Any]
 
 
 class KnownLanes:
@@ -39,7 +39,7 @@ class KnownLanes:
     def __init__(self) -> None:
         self.total = 0
         self._changed: dict[str, None] = {}
-        self._runs: dict[str, dict[int, Lane]] = {}
+        self._runs: dict[str, dict[int, LaneReport]] = {}
         self._names: dict[str, dict[str, None]] = {}
         self._working: dict[str, None] = {}
         self._resting: SortedDict = SortedDict()  # (started, run) -> None
@@ -49,20 +49,20 @@ class KnownLanes:
 
     # --- what comes in ----------------------------------------------------------------------
 
-    def take(self, shard: int, report: dict[str, Any]) -> None:
+    def take(self, shard: int, report: ShardReport) -> None:
         """Enter a shard's report: with all its lanes, or with those that changed and the runs that were dropped."""
-        lanes = report["lanes"]
-        if report.get("whole", True):
-            named = {lane["run"] for lane in lanes}
+        lanes = report.lanes
+        if report.whole:
+            named = {lane.run for lane in lanes}
             gone = [run for run, known in self._runs.items() if shard in known and run not in named]
         else:
-            gone = [run for run in report["dropped"] if shard in self._runs.get(run, ())]
+            gone = [run for run in report.dropped if shard in self._runs.get(run, ())]
         for run in gone:
             self._enter(run, shard, None)
         for lane in lanes:
-            self._enter(lane["run"], shard, lane)
+            self._enter(lane.run, shard, lane)
 
-    def _enter(self, run: str, shard: int, lane: Lane | None) -> None:
+    def _enter(self, run: str, shard: int, lane: LaneReport | None) -> None:
         self._changed[run] = None
         known = self._runs.setdefault(run, {})
         self._leave(run, known)
@@ -75,16 +75,16 @@ class KnownLanes:
             return
         record = record_of(known.values())
         if record is not None:
-            self._names.setdefault(record["name"], {})[run] = None
+            self._names.setdefault(record.name or "", {})[run] = None
             self.total += 1
         if record is None or not _rests(known.values()):
             self._working[run] = None
             return
-        self._places[run] = record["started"]
-        self._resting[record["started"], run] = None
+        self._places[run] = record.started
+        self._resting[record.started, run] = None
         self._sums.add(known.values(), 1)
 
-    def _leave(self, run: str, known: dict[int, Lane]) -> None:
+    def _leave(self, run: str, known: dict[int, LaneReport]) -> None:
         """Take a run out of everything that it is entered in."""
         self._working.pop(run, None)
         started = self._places.pop(run, None)
@@ -94,10 +94,11 @@ class KnownLanes:
         record = record_of(known.values())
         if record is not None:
             self.total -= 1
-            named = self._names[record["name"]]
+            name = record.name or ""
+            named = self._names[name]
             named.pop(run, None)
             if not named:
-                del self._names[record["name"]]
+                del self._names[name]
 
     def take_changed(self) -> Collection[str]:
         """Return the runs that had a report since the last call."""
@@ -117,19 +118,19 @@ class KnownLanes:
         """Return the runs of that name."""
         return list(self._names.get(name, ()))
 
-    def of(self, run: str) -> list[Lane]:
+    def of(self, run: str) -> list[LaneReport]:
         """Return the lanes of one run."""
         return list(self._runs.get(run, {}).values())
 
-    def of_shard(self, shard: int) -> list[Lane]:
+    def of_shard(self, shard: int) -> list[LaneReport]:
         """Return all lanes of one shard, however many there are."""
         return [known[shard] for known in self._runs.values() if shard in known]
 
-    def working(self) -> list[Lane]:
+    def working(self) -> list[LaneReport]:
         """Return the lanes of the runs that are not at rest, lane 0 among them."""
         return list(chain.from_iterable(self._runs[run].values() for run in self._working))
 
-    def listed(self, *wanted: str) -> dict[str, list[Lane]]:
+    def listed(self, *wanted: str) -> dict[str, list[LaneReport]]:
         """Return the runs that are not at rest, those that began last of the others, and those that are wanted."""
         recent = (run for _, run in islice(reversed(self._resting), MAX_RUNS))
         runs = dict.fromkeys(chain(self._working, recent, (run for run in wanted if run in self._runs)))
@@ -140,19 +141,19 @@ class KnownLanes:
     @property
     def counts(self) -> Counts:
         """Messages by state."""
-        return sum_counts([*self.working(), {"counts": self._sums.counts}])
+        return total_counts([sum_counts(self.working()), Counts(*self._sums.counts)])
 
     @property
     def failed(self) -> int:
         """Deliveries that ended in a failure."""
-        failed: int = sum(lane["failed"] for lane in self.working())
+        failed: int = sum(lane.failed for lane in self.working())
         return self._sums.failed + failed
 
     def failed_by_class(self) -> dict[str, int]:
         """Return the same by fingerprint."""
         failed = failed_by_class(self.working())
         for each in self._sums.classes.values():
-            failed[each["fingerprint"]] = failed.get(each["fingerprint"], 0) + each["failed"]
+            failed[each.fingerprint] = failed.get(each.fingerprint, 0) + each.failed
         return failed
 
     def classes(self) -> list[ClassStats]:
@@ -166,7 +167,7 @@ class _Sums:
     def __init__(self) -> None:
         self.counts = [0] * len(State)
         self.failed = 0
-        self.classes: dict[str, dict[str, Any]] = {}
+        self.classes: dict[str, FailureClass] = {}
         self._lanes: dict[str, int] = {}
         """In how many lanes a class is."""
         self._versions: dict[str, Counter[str]] = {}
@@ -176,17 +177,17 @@ class _Sums:
         """Return the failure classes."""
         return [class_stats(entry, sorted(+self._versions[mark])) for mark, entry in self.classes.items()]
 
-    def add(self, lanes: Collection[Lane], sign: int) -> None:
+    def add(self, lanes: Collection[LaneReport], sign: int) -> None:
         """Add the lanes of a run, or with -1 take them away."""
         record = record_of(lanes)
         for lane in lanes:
-            self._add(lane, record["codes"] if record is not None else (), sign)
+            self._add(lane, record.codes if record is not None else (), sign)
 
-    def _add(self, lane: Lane, codes: Iterable[tuple[str, str]], sign: int) -> None:
-        self.counts = [total + sign * count for total, count in zip(self.counts, lane["counts"], strict=True)]
-        self.failed += sign * lane["failed"]
-        for entry in lane["classes"]:
-            mark = entry["fingerprint"]
+    def _add(self, lane: LaneReport, codes: Iterable[tuple[str, str]], sign: int) -> None:
+        self.counts = [total + sign * count for total, count in zip(self.counts, lane.counts, strict=True)]
+        self.failed += sign * lane.failed
+        for entry in lane.classes:
+            mark = entry.fingerprint
             self._lanes[mark] = self._lanes.get(mark, 0) + sign
             versions = self._versions.setdefault(mark, Counter())
             for version in versions_of(entry, codes):
@@ -195,22 +196,26 @@ class _Sums:
                 del self._lanes[mark], self.classes[mark], self._versions[mark]
                 continue
             known = self.classes.get(mark)
-            if known is None:
-                self.classes[mark] = dict(entry)
-                continue
-            for field in ("dead", "retrying", "failed"):
-                known[field] += sign * entry[field]
-            known["first"] = min(known["first"], entry["first"])
-            known["last"] = max(known["last"], entry["last"])
+            self.classes[mark] = entry if known is None else _joined(known, entry, sign)
 
 
-def record_of(lanes: Collection[Lane]) -> Lane | None:
+def _joined(known: FailureClass, entry: FailureClass, sign: int) -> FailureClass:
+    return known._replace(
+        dead=known.dead + sign * entry.dead,
+        retrying=known.retrying + sign * entry.retrying,
+        failed=known.failed + sign * entry.failed,
+        first=min(known.first, entry.first),
+        last=max(known.last, entry.last),
+    )
+
+
+def record_of(lanes: Collection[LaneReport]) -> LaneReport | None:
     """Return the lane that has the run's record; None when no shard has reported that yet."""
-    return next((lane for lane in lanes if lane["name"] is not None), None)
+    return next((lane for lane in lanes if lane.name is not None), None)
 
 
-def _rests(lanes: Collection[Lane]) -> bool:
-    if any(lane["ended"] is None or lane["stopped"] or lane["missing"] or lane["counts"][State.LOST] for lane in lanes):
+def _rests(lanes: Collection[LaneReport]) -> bool:
+    if any(lane.ended is None or lane.stopped or lane.missing or lane.counts[State.LOST] for lane in lanes):
         return False
-    cut_off = any(lane["incomplete"] is not None for lane in lanes)
-    return not cut_off or any(lane["counts"][State.CANCELLED] for lane in lanes)
+    cut_off = any(lane.incomplete is not None for lane in lanes)
+    return not cut_off or any(lane.counts[State.CANCELLED] for lane in lanes)

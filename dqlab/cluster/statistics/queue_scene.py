@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from dqlab.cluster.statistics.joins import (
     classes_of,
@@ -15,6 +14,7 @@ from dqlab.cluster.statistics.known import Known
 from dqlab.cluster.statistics.known_lanes import record_of
 from dqlab.cluster.statistics.tracks import RunTrack
 from dqlab.cluster.transport.run_facts import run_facts
+from dqlab.rules.reports import LaneReport
 from dqlab.stats import ConsumerStats, Counts, Eta, QueueStats, RunState, RunStats, short_name
 from dqlab.stats.attention import QueueFacts
 from dqlab.stats.eta import MIN_SECONDS, estimate, typical
@@ -48,8 +48,8 @@ class QueueScene:
         self._lanes = known.lanes(name)
         self._listed = self._lanes.listed(run)
         self._serving = list(known.serving.get(name, ()))
-        self._failure = next((report["failure"] for report in self._shards.reports if report["failure"]), "")
-        self._trouble = self._failure or next((each["short"] for each in self._shards.reports if each["short"]), "")
+        self._failure = next((report.failure for report in self._shards.reports if report.failure), "")
+        self._trouble = self._failure or next((each.short for each in self._shards.reports if each.short), "")
         ages = [now - known.consumer_tracks[each].since for each in self._serving]
         self._consumers, self._median = mark_slow(list(map(self._consumer, self._serving)), ages, known.thresholds.slow)
 
@@ -58,8 +58,8 @@ class QueueScene:
         known, track, now, wall = self._known, self._track, self._now, self._wall
         runs = tuple(self._runs())
         queue = self._queue(runs)
-        begun = {each: known.consumers[each]["oldest"] for each in self._serving}
-        documents = {each: oldest[0] for each, oldest in begun.items() if oldest is not None}
+        begun = {each: known.consumers[each].oldest for each in self._serving}
+        documents = {each: oldest.document for each, oldest in begun.items() if oldest is not None}
         lately = round(track.redelivered.growth(now)), round(track.leases_lost.growth(now))
         ins, outs, lag = self._lately(queue)
         return QueueFacts(
@@ -84,12 +84,12 @@ class QueueScene:
     def _missing(self) -> dict[str, int]:
         """Return how many processed documents have no result, by run; runs whose sums are right are left out."""
         lanes = self._lanes.working()
-        names: dict[str, str] = {lane["run"]: lane["name"] for lane in lanes if lane["name"] is not None}
+        names: dict[str, str] = {lane.run: lane.name for lane in lanes if lane.name is not None}
         found: dict[str, int] = {}
         for lane in lanes:
-            if lane["missing"]:
-                name = names.get(str(lane["run"]), str(lane["run"]))
-                found[name] = found.get(name, 0) + lane["missing"]
+            if lane.missing:
+                name = names.get(lane.run, lane.run)
+                found[name] = found.get(name, 0) + lane.missing
         return found
 
     def _unserved(self) -> float | None:
@@ -112,10 +112,10 @@ class QueueScene:
         lanes = self._lanes.working()
         counts, ins, outs = self._lanes.counts, track.put.rate(now), track.settled.rate(now)
         lag = max(
-            report["lag"] + (now - came if report["lag"] else 0.0)
+            report.lag + (now - came if report.lag else 0.0)
             for report, came in zip(reports, self._shards.came, strict=True)
         )
-        state = next((report["state"] for report in reports if report["state"] != "running"), "running")
+        state = next((report.state for report in reports if report.state != "running"), "running")
         if state == "running":
             keeps_up = lag < KEEPS_UP and ins and not any(run.state is RunState.RUNNING for run in runs)
             state = self._state(counts, keeps_up=bool(keeps_up))
@@ -124,15 +124,15 @@ class QueueScene:
         held = [run for run in runs if _stays(run)]
         if state == "running" and counts.left == sum(run.counts.left for run in held):
             state, why = "waiting", f"{held[0].name} is paused" if len(held) == 1 else "its runs are paused"
-        storage = [report["storage"] for report in reports if report["storage"]]
+        storage = [report.storage for report in reports if report.storage]
         return QueueStats(
             name=self._name,
             state=state,
             why=why,
             counts=counts,
-            retrying=sum(lane["retrying"] for lane in lanes),
-            nbytes=sum(lane["nbytes"] for lane in lanes),
-            maxsize=reports[0]["maxsize"],
+            retrying=sum(lane.retrying for lane in lanes),
+            nbytes=sum(lane.nbytes for lane in lanes),
+            maxsize=reports[0].maxsize,
             lag=lag,
             in_rate=ins,
             out_rate=outs,
@@ -140,8 +140,8 @@ class QueueScene:
             consumers=len(self._consumers),
             empty_in=_empty_in(counts.left, lag, ins if self._more_may_come else 0.0, outs, runs, self._wall),
             never_empty=self._never_empty(counts, lag, ins, outs, runs),
-            put_waiting=sum(report["puts_waiting"] for report in reports),
-            disk=sum(each["live"] + each["garbage"] for each in storage) if storage else None,
+            put_waiting=sum(report.puts_waiting for report in reports),
+            disk=sum(each.live + each.garbage for each in storage) if storage else None,
             last_used=track.last_used,
         )
 
@@ -155,7 +155,7 @@ class QueueScene:
     @property
     def _more_may_come(self) -> bool:
         """Whether something that was used takes messages still: a run under submission, or plain puts."""
-        return any(not lane["sealed"] and any(lane["counts"]) for lane in self._lanes.working())
+        return any(not lane.sealed and any(lane.counts) for lane in self._lanes.working())
 
     def _state(self, counts: Counts, *, keeps_up: bool) -> str:
         if counts.left == 0:
@@ -166,21 +166,21 @@ class QueueScene:
 
     def _consumer(self, name: str) -> ConsumerStats:
         report, track = self._known.consumers[name], self._known.consumer_tracks[name]
-        busy, oldest = track.busy.rate(self._now), report["oldest"]
+        busy, oldest = track.busy.rate(self._now), report.oldest
         return ConsumerStats(
             name=short_name(name),
-            queue=report["queue"],
-            worker=report["host"],
-            leased=report["leased"],
-            done=report["done"],
+            queue=report.queue,
+            worker=report.host,
+            leased=report.leased,
+            done=report.done,
             rate=track.done.rate(self._now),
             units_rate=track.units.rate(self._now),
-            busy_share=None if busy is None else min(1.0, busy / max(1, report["slots"])),
-            last_error=report["last_error"],
-            oldest_age=None if oldest is None else oldest[1] + self._now - report["came"],
-            document=None if oldest is None else oldest[0],
-            rss=report["rss"],
-            chunk=report["chunk"],
+            busy_share=None if busy is None else min(1.0, busy / max(1, report.slots)),
+            last_error=report.last_error,
+            oldest_age=None if oldest is None else oldest.seconds + self._now - self._known.consumers_came[name],
+            document=None if oldest is None else oldest.document,
+            rss=report.rss,
+            chunk=report.chunk,
         )
 
     # --- runs -------------------------------------------------------------------------------
@@ -211,15 +211,15 @@ class QueueScene:
         """Return documents and pages per second of a run."""
         return track.settled.rate(self._now), track.units.rate(self._now) if units is not None else None
 
-    def _run(self, run: str, lanes: list[dict[str, Any]], record: dict[str, Any]) -> RunStats:
+    def _run(self, run: str, lanes: list[LaneReport], record: LaneReport) -> RunStats:
         reports, track = self._shards.reports, self._known.track_of(self._name, run)
         facts = run_facts(
             lanes,
             record,
             queue=self._name,
-            paused=any(report["state"] == "paused" for report in reports),
+            paused=any(report.state == "paused" for report in reports),
             paused_by=self._known.paused_by.get(self._name, ""),
-            trouble=next((report["trouble"] for report in reports if report["trouble"]), ""),
+            trouble=next((report.trouble for report in reports if report.trouble), ""),
             blocked=self._trouble,
             served=bool(self._consumers),
         )
@@ -230,7 +230,7 @@ class QueueScene:
             units_rate=units_rate,
             consumers=len(self._consumers),
             classes=classes[:MAX_CLASSES],
-            classes_total=max(len(classes), lanes[0]["classes_total"] if len(lanes) == 1 else 0),
+            classes_total=max(len(classes), lanes[0].classes_total if len(lanes) == 1 else 0),
             mean_seconds=track.effort.mean,
         )
 

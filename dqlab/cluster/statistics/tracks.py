@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from operator import add
-from typing import Any
 
+from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
 from dqlab.stats import Counts, Meter, RunState, RunStats, Speed
 from dqlab.stats.eta import Effort, Steady
 from dqlab.stats.meter import STALL
@@ -103,7 +103,7 @@ class QueueTrack:
         counts: Counts,
         lag: float,
         failed: int,
-        reports: Sequence[dict[str, Any]],
+        reports: Sequence[ShardReport],
         *,
         works: bool = True,
     ) -> tuple[float, ...]:
@@ -119,15 +119,15 @@ class QueueTrack:
         self.put.feed(now, counts.all)
         self.settled.feed(now, counts.settled, lasts=_lasts(counts) if works else 0.0)
         self.failed.feed(now, failed)
-        self.redelivered.feed(now, sum(report["redelivered"] for report in reports))
-        self.leases_lost.feed(now, sum(report["leases_lost"] for report in reports))
-        storage = [report["storage"] for report in reports if report["storage"]]
+        self.redelivered.feed(now, sum(report.redelivered for report in reports))
+        self.leases_lost.feed(now, sum(report.leases_lost for report in reports))
+        storage = [report.storage for report in reports if report.storage]
         if storage:
-            self.written.feed(now, sum(each["written"] for each in storage))
+            self.written.feed(now, sum(each.written for each in storage))
         # The first report of a queue that was opened for the first time has what came before that report.
-        new = all(report["epoch"] == 1 for report in reports)
+        new = all(report.epoch == 1 for report in reports)
         grown = self._growth.of(counts.all, counts.settled, failed, new=new)
-        live, garbage = (float(sum(each[kind] for each in storage)) for kind in ("live", "garbage"))
+        live, garbage = float(sum(each.live for each in storage)), float(sum(each.garbage for each in storage))
         self.note(wall, (counts.ready, counts.delayed, counts.leased, counts.dead, live, garbage, lag), grown)
         return grown
 
@@ -249,13 +249,13 @@ class ConsumerTrack:
         """Return a ring for all consumers of a worker."""
         return Ring(0, 2, bands=_CONSUMER_BANDS)
 
-    def feed(self, now: float, wall: float, report: dict[str, Any], *, awake: bool = True) -> tuple[float, ...]:
+    def feed(self, now: float, wall: float, report: ConsumerReport, *, awake: bool = True) -> tuple[float, ...]:
         """Note a report, and whether what follows it counts; return how much its flows grew."""
-        lasts = 0.0 if not awake else math.inf if report["leased"] else STALL
-        self.done.feed(now, report["done"], lasts=lasts)
-        self.units.feed(now, report["units"], lasts=lasts)
-        self.busy.feed(now, report["busy"])
-        grown = self._growth.of(report["units"], report["busy"])
+        lasts = 0.0 if not awake else math.inf if report.leased else STALL
+        self.done.feed(now, report.done, lasts=lasts)
+        self.units.feed(now, report.units, lasts=lasts)
+        self.busy.feed(now, report.busy)
+        grown = self._growth.of(report.units, report.busy)
         self.ring.note(wall, flows=grown)
         return grown
 

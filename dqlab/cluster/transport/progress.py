@@ -2,31 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 from dqlab.cluster.transport.run_facts import run_facts
 from dqlab.errors import SubmissionIncomplete
 from dqlab.rules.book import CANCELLED, CUT_OFF
 from dqlab.rules.ranges import Ranges
+from dqlab.rules.reports import LaneReport
 from dqlab.rules.states import State
 from dqlab.rules.submitted import Submitted
 from dqlab.stats import Counts, RunFacts, total_counts
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "ShardProgress"]
+
+
+@dataclass(slots=True, kw_only=True)
+class ShardProgress:
+    """What one shard answers who waits for a run: its report of the run, its own standing, and the run's record.
+
+    The record is in the first shard; `covered`, `came` and `missing_ordinals` are half-open ranges of ordinals, and
+    answered when they are asked for.
+    """
+
+    lane: LaneReport
+    done: bool
+    consumers: int = 0
+    """Slots that have ever asked it for work, and are alive."""
+    parked: int = 0
+    """Calls for work that wait."""
+    failure: str = ""
+    """Why its log failed."""
+    short: str = ""
+    """What its log waits for: room on the disk, or file descriptors."""
+    trouble: str = ""
+    queue_paused: bool = False
+    stored: int = 0
+    """Bytes of results."""
+    results_maxsize: int = 0
+    codes: list[dict[str, Any]] = field(default_factory=list)
+    """Code versions in full, first to newest."""
+    submitted: int = 0
+    digest: str = ""
+    beyond: list[tuple[int, int]] = field(default_factory=list)
+    end_digest: str = ""
+    keyed: bool = False
+    cancelled: bool = False
+    client: str = ""
+    process: dict[str, Any] | None = None
+    covered: list[tuple[int, int]] = field(default_factory=list)
+    came: list[tuple[int, int]] = field(default_factory=list)
+    missing_ordinals: list[tuple[int, int]] = field(default_factory=list)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {"lane": self.lane.to_wire()}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Self:
+        """Return what `to_wire` was called on; names that this version does not know are left out."""
+        known = {each.name: wire[each.name] for each in fields(cls) if each.name in wire}
+        for spans in ("beyond", "covered", "came", "missing_ordinals"):
+            known[spans] = [(lo, hi) for lo, hi in known.get(spans, ())]
+        return cls(**known | {"lane": LaneReport.from_wire(wire["lane"])})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it by name, with the fields of the lane beside its own, which have precedence."""
+        own = self.to_wire()
+        return {**own.pop("lane"), **own}
+
+    def opening(self) -> dict[str, Any]:
+        """Return the run record that lanes are opened with where they are missing."""
+        return {"name": self.lane.name, "codes": self.codes, "process": self.process, "stop_if": self.lane.stop_if}
+
+    @property
+    def input(self) -> Submitted:
+        """How much of the input the queue holds, as the record has it."""
+        return Submitted.of({part: getattr(self, part) for part in ("submitted", "digest", "beyond", "end_digest")})
 
 
 @dataclass(frozen=True)
 class Progress:
     """Current reports of a run's shards, joined: their answers to ``watch``."""
 
-    shards: list[dict[str, Any]]
+    shards: list[ShardProgress]
+
+    @classmethod
+    def of(cls, answers: Iterable[Mapping[str, Any]]) -> Self:
+        """Join the answers of all shards."""
+        return cls([ShardProgress.from_wire(answer) for answer in answers])
 
     @property
     def by_shard(self) -> list[Counts]:
         """Messages by state in each shard."""
-        return [Counts(*shard["counts"]) for shard in self.shards]
+        return [Counts(*shard.lane.counts) for shard in self.shards]
 
     @property
     def counts(self) -> Counts:
@@ -34,19 +104,29 @@ class Progress:
         return total_counts(self.by_shard)
 
     @property
-    def record(self) -> dict[str, Any]:
-        """The run record, from shard 0."""
+    def record(self) -> ShardProgress:
+        """The answer of shard 0, which has the run record."""
         return self.shards[0]
+
+    @property
+    def incomplete(self) -> str | None:
+        """Why its input ended early; None when it did not, or has not ended."""
+        return self.record.lane.incomplete
+
+    @property
+    def total(self) -> int | None:
+        """Documents of its input; None until that has ended."""
+        return self.record.lane.total
 
     @property
     def sealed(self) -> bool:
         """The input has ended and its total is known."""
-        return all(shard["sealed"] for shard in self.shards)
+        return all(shard.lane.sealed for shard in self.shards)
 
     @property
     def cancelled(self) -> bool:
         """It was given up before its end, and takes no more."""
-        return self.record["incomplete"] == CANCELLED or any(shard["cancelled"] for shard in self.shards)
+        return self.incomplete == CANCELLED or any(shard.cancelled for shard in self.shards)
 
     @property
     def given_up(self) -> bool:
@@ -56,50 +136,50 @@ class Progress:
     @property
     def done(self) -> bool:
         """Nothing more will happen by itself."""
-        return all(shard["done"] for shard in self.shards)
+        return all(shard.done for shard in self.shards)
 
     @property
     def complete(self) -> bool:
         """It is done with all of its input, and nothing of it is lost."""
-        return self.done and not self.counts.lost and self.record["incomplete"] is None
+        return self.done and not self.counts.lost and self.incomplete is None
 
     @property
     def missing(self) -> int:
         """Documents that were processed, and have no result."""
-        return sum(shard["missing"] for shard in self.shards)
+        return sum(shard.lane.missing for shard in self.shards)
 
     @property
     def unaccounted(self) -> int:
         """Documents of an input that has ended which no shard has in any state; 0, unless something is broken."""
-        total: int | None = self.record["total"]
-        if not self.sealed or total is None or self.record["incomplete"] is not None or self.cancelled:
+        total = self.total
+        if not self.sealed or total is None or self.incomplete is not None or self.cancelled:
             return 0
         return max(0, total - self.counts.all)
 
     @property
     def blocked(self) -> str:
         """Why nothing that happens now can be confirmed: a disk that is full, or that failed; "" when it can."""
-        return next((why for shard in self.shards if (why := shard["failure"] or shard["short"])), "")
+        return next((why for shard in self.shards if (why := shard.failure or shard.short)), "")
 
     @property
     def stopped(self) -> bool:
         """It paused itself: no room for results, or everything fails."""
-        return bool(self.halted) or any(shard["stopped"] for shard in self.shards)
+        return bool(self.halted) or any(shard.lane.stopped for shard in self.shards)
 
     @property
     def halted(self) -> str:
         """Why it paused itself because everything fails; "" when it did not."""
-        return next((shard["halted"] for shard in self.shards if shard["halted"]), "")
+        return next((shard.lane.halted for shard in self.shards if shard.lane.halted), "")
 
     @property
     def run_paused(self) -> bool:
         """No new leases for this run alone."""
-        return any(shard["paused"] for shard in self.shards)
+        return any(shard.lane.paused for shard in self.shards)
 
     @property
     def queue_paused(self) -> bool:
         """No new leases for its whole queue."""
-        return any(shard["queue_paused"] for shard in self.shards)
+        return any(shard.queue_paused for shard in self.shards)
 
     @property
     def paused(self) -> bool:
@@ -108,13 +188,14 @@ class Progress:
 
     def facts(self, queue: str, *, paused_by: str = "", consumers: int = 0) -> RunFacts:
         """Return what its statistics are made from; `consumers` are known of beside those that have asked for work."""
+        lanes = [shard.lane for shard in self.shards]
         return run_facts(
-            self.shards,
-            self.record,
+            lanes,
+            lanes[0],
             queue=queue,
-            paused=any(shard["queue_paused"] for shard in self.shards),
+            paused=any(shard.queue_paused for shard in self.shards),
             paused_by=paused_by,
-            trouble=next((shard["trouble"] for shard in self.shards if shard["trouble"]), ""),
+            trouble=next((shard.trouble for shard in self.shards if shard.trouble), ""),
             blocked=self.blocked,
             served=max(consumers, self.consumers) > 0,
         )
@@ -122,14 +203,14 @@ class Progress:
     @property
     def consumers(self) -> int:
         """Consumer slots that ever parked and are alive, at the shard that has most."""
-        return max(int(shard["consumers"]) for shard in self.shards)
+        return max(shard.consumers for shard in self.shards)
 
     # --- its documents by ordinal -----------------------------------------------------------------
 
     @property
     def came(self) -> list[tuple[int, int]]:
         """Ordinals that were put and are not lost, as half-open ranges; asked with `covered`."""
-        return [(lo, hi) for shard in self.shards for lo, hi in shard["came"]]
+        return [span for shard in self.shards for span in shard.came]
 
     def kept_of(self, held: Iterable[tuple[int, int]]) -> list[int]:
         """Return how many documents each shard holds, if lost ones that are not among the ordinals `held` come again.
@@ -144,25 +225,25 @@ class Progress:
             share = min(gone, counts.lost)
             kept[shard] += share
             gone -= share
-        kept[max(range(len(kept)), key=lambda shard: len(self.shards[shard]["died"]))] += gone
+        kept[max(range(len(kept)), key=lambda shard: len(self.shards[shard].lane.died))] += gone
         return kept
 
     def cut_off(self, name: str) -> SubmissionIncomplete | None:
         """Return the error of a run that has a part of its input; None when it has all, or was cancelled."""
-        incomplete = self.record["incomplete"]
+        incomplete = self.incomplete
         if incomplete is None or self.cancelled:
             return None
         if incomplete == CUT_OFF:
             reason = f"{CUT_OFF}; map the same documents under this name again to go on"
             return SubmissionIncomplete(run=name, position=self.counts.all, reason=reason)
-        return SubmissionIncomplete(run=name, position=self.record["submitted"], reason=incomplete)
+        return SubmissionIncomplete(run=name, position=self.record.submitted, reason=incomplete)
 
     @property
     def lost(self) -> list[tuple[int, int]]:
         """Ordinals that were put and are lost, as half-open ranges; asked with `covered`."""
-        held = Submitted.of(self.record).held
-        if self.sealed and self.record["incomplete"] is None:
-            held = [(0, self.record["total"])]
+        held = self.record.input.held
+        if self.sealed and self.incomplete is None and self.total is not None:
+            held = [(0, self.total)]
         came = Ranges(self.came)
         return [gap for lo, hi in held for gap in came.gaps(lo, hi)] if self.counts.lost else []
 
@@ -170,9 +251,9 @@ class Progress:
         """Say how many documents were lost in which shard, and with which workers."""
         parts = []
         for index, shard in enumerate(self.shards):
-            lost = shard["counts"][State.LOST]
-            if lost and shard["died"]:
-                workers = ", ".join(shard["died"][-3:])
+            lost = shard.lane.counts[State.LOST]
+            if lost and shard.lane.died:
+                workers = ", ".join(shard.lane.died[-3:])
                 parts.append(f"{lost:,} were in memory, in shard {index} of queue {queue!r}, and worker {workers} died")
             elif lost:
                 parts.append(f"{lost:,} were in damaged files of shard {index} of queue {queue!r} (see `dqlab fsck`)")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
 from distributed import Worker
 
 from dqlab.cluster.transport.internals import report
-from dqlab.cluster.transport.wire import pack_report
+from dqlab.cluster.transport.reports import ConsumerReport, ShardReport, packed
 
 __all__ = ["Reporter"]
 
@@ -29,7 +29,7 @@ class Reporter:
     worker : Worker
         Whose stream to the scheduler is used.
     totals : callable
-        Returns the report, plain data.
+        Returns the report.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Reporter:
         Reports that were left out.
     """
 
-    def __init__(self, worker: Worker, totals: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, worker: Worker, totals: Callable[[], ShardReport | ConsumerReport]) -> None:
         self._worker, self._totals = worker, totals
         self._timer: asyncio.TimerHandle | None = None
         self._last = 0.0
@@ -55,7 +55,7 @@ class Reporter:
         self.close()
         self._last = asyncio.get_running_loop().time()
         try:
-            totals = pack_report(self._totals() | {"unsent": self.unsent})
+            totals = packed(replace(self._totals(), unsent=self.unsent))
         except Exception:  # the next one may fare better, and nothing else is to suffer
             self.unsent += 1
             logger.exception("event=report_not_sent worker=%s so_far=%s", self._worker.address, self.unsent)

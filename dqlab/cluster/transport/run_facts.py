@@ -6,22 +6,22 @@ A lane is what one shard reports of one run: `rules.book.Book.report`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
 
 from dqlab.rules.book import CANCELLED
+from dqlab.rules.reports import CodeName, LaneReport
 from dqlab.stats import CodeStats, Counts, RunFacts, RunState, run_state
 
 __all__ = ["run_facts", "state_of", "sum_counts", "sum_units"]
 
 
-def sum_counts(lanes: Iterable[dict[str, Any]]) -> Counts:
+def sum_counts(lanes: Iterable[LaneReport]) -> Counts:
     """Return the messages of lanes by state."""
-    return _summed([lane["counts"] for lane in lanes])
+    return _summed([lane.counts for lane in lanes])
 
 
-def sum_units(lanes: Iterable[dict[str, Any]]) -> Counts | None:
+def sum_units(lanes: Iterable[LaneReport]) -> Counts | None:
     """Return the pages of lanes by state, None where none is known."""
-    known = [lane["units"] for lane in lanes if lane["units"]]
+    known = [lane.units for lane in lanes if lane.units]
     return _summed(known) if known else None
 
 
@@ -31,23 +31,23 @@ def _summed(rows: Sequence[Sequence[int]]) -> Counts:
     return Counts(*map(sum, zip(*rows, strict=True))) if rows else Counts()
 
 
-def state_of(lanes: Collection[dict[str, Any]], *, paused: bool, blocked: str, served: bool) -> RunState:
+def state_of(lanes: Collection[LaneReport], *, paused: bool, blocked: str, served: bool) -> RunState:
     """Return what the run of these lanes does; `paused`, `blocked` and `served` are of its queue."""
     return run_state(
         sum_counts(lanes),
-        sealed=all(lane["sealed"] for lane in lanes),
-        incomplete=any(lane["name"] is not None and lane["incomplete"] is not None for lane in lanes),
-        cancelled=any(lane["name"] is not None and lane["incomplete"] == CANCELLED for lane in lanes),
-        paused=paused or any(lane["paused"] for lane in lanes),
-        stopped=any(lane["stopped"] or lane["halted"] for lane in lanes),
+        sealed=all(lane.sealed for lane in lanes),
+        incomplete=any(lane.name is not None and lane.incomplete is not None for lane in lanes),
+        cancelled=any(lane.name is not None and lane.incomplete == CANCELLED for lane in lanes),
+        paused=paused or any(lane.paused for lane in lanes),
+        stopped=any(lane.stopped or lane.halted for lane in lanes),
         consumers=int(served),
         blocked=bool(blocked),
     )
 
 
 def run_facts(
-    lanes: Collection[dict[str, Any]],
-    record: dict[str, Any],
+    lanes: Collection[LaneReport],
+    record: LaneReport,
     *,
     queue: str,
     paused: bool,
@@ -60,47 +60,47 @@ def run_facts(
 
     Parameters
     ----------
-    record : dict
+    record : LaneReport
         The lane with the run's record.
     paused, served : bool
         The queue is paused, and has a consumer.
     paused_by, trouble, blocked : str
         See `RunFacts`.
     """
-    ends = [lane["ended"] for lane in lanes]
-    code = record["code"]
+    ends = [lane.ended for lane in lanes if lane.ended is not None]
+    code = record.code or CodeName("?", "")
     return RunFacts(
-        name=record["name"],
+        name=record.name or "",
         queue=queue,
         state=state_of(lanes, paused=paused, blocked=blocked, served=served),
         counts=sum_counts(lanes),
         units=sum_units(lanes),
-        retrying=sum(lane["retrying"] for lane in lanes),
-        sealed=all(lane["sealed"] for lane in lanes),
-        total=record["total"],
-        incomplete=record["incomplete"],
-        noted=record["why"],
+        retrying=sum(lane.retrying for lane in lanes),
+        sealed=all(lane.sealed for lane in lanes),
+        total=record.total,
+        incomplete=record.incomplete,
+        noted=record.why,
         paused_by=paused_by,
-        halted=next((lane["halted"] for lane in lanes if lane["halted"]), ""),
-        full=any(lane["stopped"] for lane in lanes),
+        halted=next((lane.halted for lane in lanes if lane.halted), ""),
+        full=any(lane.stopped for lane in lanes),
         trouble=trouble,
         blocked=blocked,
         code=CodeStats(
-            name=code["name"],
-            short=code["short"],
-            version=len(record["codes"]),
-            cell=code["cell"],
+            name=code.name,
+            short=code.short,
+            version=len(record.codes),
+            cell=code.cell,
             rest=_of_the_rest(lanes, record),
         ),
-        owner=record.get("owner", ""),
-        started=record["started"],
-        ended=max(ends) if None not in ends else None,
-        idle=max(lane["idle"] for lane in lanes),
+        owner=record.owner,
+        started=record.started,
+        ended=max(ends) if len(ends) == len(lanes) else None,
+        idle=max(lane.idle for lane in lanes),
     )
 
 
-def _of_the_rest(lanes: Iterable[dict[str, Any]], record: dict[str, Any]) -> tuple[int, ...]:
+def _of_the_rest(lanes: Iterable[LaneReport], record: LaneReport) -> tuple[int, ...]:
     """Return the versions before the newest that documents which are not settled run."""
-    versions = {blob: at for at, blob in enumerate(record.get("blobs", ()), 1)}  # of equal code the newest
-    found = {versions.get(function) for lane in lanes for function in lane.get("runs", ())}
-    return tuple(sorted(at for at in found if at is not None and at < len(record["codes"])))
+    versions = {blob: at for at, blob in enumerate(record.blobs, 1)}  # of equal code the newest
+    found = {versions.get(function) for lane in lanes for function in lane.runs}
+    return tuple(sorted(at for at in found if at is not None and at < len(record.codes)))

@@ -28,7 +28,7 @@ async def runs_of(queue: QueueCalls) -> dict[str, bytes]:
 
 async def progress_of(queue: QueueCalls, run: bytes) -> Progress:
     """Return the current reports of a run's shards, joined."""
-    return Progress(await queue.ask_all("watch", {"run": run, "wait": 0.0}))
+    return Progress.of(await queue.ask_all("watch", {"run": run, "wait": 0.0}))
 
 
 async def cancel(queue: QueueCalls, run: bytes) -> int:
@@ -48,12 +48,12 @@ async def newest_code(queue: QueueCalls, run: bytes) -> Code:
         No shard has its function.
     """
     record = (await progress_of(queue, run)).record
-    code = record["codes"][-1]
+    code = record.codes[-1]
     for shard in range(queue.shards):  # one that was lost has lost its functions too
         meta, parts = await queue.ask(shard, "function", {"hash": code["blob"]})
         if meta["known"]:
             return Code(code["blob"], bytes(parts[0]), code)
-    raise CodeGone(run=record["name"], code=code["name"], version=code["short"])
+    raise CodeGone(run=record.lane.name, code=code["name"], version=code["short"])
 
 
 async def begin_retry(queue: QueueCalls, run: bytes, code: Code | None) -> Code:

@@ -19,6 +19,7 @@ from distributed import Worker
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.internals import actors_here, daemon_thread, loop_lag, memory_limit
 from dqlab.cluster.transport.process_vitals import process_vitals
+from dqlab.cluster.transport.reports import ConsumerReport
 from dqlab.cluster.transport.sealed import opened_blob
 from dqlab.cluster.worker.imports import missing_packages, named_in_pickle, named_in_source
 from dqlab.cluster.worker.walltime import batch_system, read_end
@@ -123,8 +124,10 @@ def _runs(actor: Any) -> bool:
     return hasattr(actor, "_reporter") and not actor.closed
 
 
-def _consumer(report: dict[str, Any]) -> dict[str, Any]:
-    return {key: report[key] for key in ("name", "queue", "slots", "leased", "done", "last_error", "abandoned")}
+def _consumer(report: ConsumerReport) -> dict[str, Any]:
+    return {
+        key: getattr(report, key) for key in ("name", "queue", "slots", "leased", "done", "last_error", "abandoned")
+    }
 
 
 def _lifetime_left(worker: Worker) -> float | None:

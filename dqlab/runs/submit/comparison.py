@@ -110,7 +110,7 @@ class Comparison(Submitter):
                 compared = self.count
                 if known.digest and self.digest.at(compared) != known.digest:
                     raise RunExists(run=self.name, difference="other documents")
-            whole = progress.sealed and progress.record["incomplete"] is None and not progress.cancelled
+            whole = progress.sealed and progress.incomplete is None and not progress.cancelled
             if ended and whole and next(elements, None) is not None:
                 raise RunExists(run=self.name, difference=f"{many(known.through, 'document')}, these are more")
             if ended or compared >= max(1, self._there):
@@ -138,7 +138,7 @@ class Comparison(Submitter):
                 progress = self._progress()
             except CallTimeout:  # a shard is being recreated
                 continue
-            return Submitted.of(progress.record), progress, over or (self.earlier is None and progress.sealed)
+            return progress.record.input, progress, over or (self.earlier is None and progress.sealed)
 
     def _taken(self) -> Iterator[tuple[Any]]:
         """Yield the elements as they are read and hashed."""

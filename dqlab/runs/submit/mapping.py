@@ -15,6 +15,7 @@ from typing import Any
 
 from dqlab.cluster.transport import orders
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.config import nbytes, option
 from dqlab.documents import Documents
@@ -379,9 +380,10 @@ class Submitter:
                 await handle.order(sender.opening.where_missing, shard=shard)
             if why is not None:
                 answer, _ = await handle.ask(shard, "watch", {"run": sender.run, "wait": 0.0})
-                sender.recount(shard, sum(answer["counts"]))
+                lane = ShardProgress.from_wire(answer).lane
+                sender.recount(shard, sum(lane.counts))
                 if shard == 0 and self.refused and self._stopped is None:
-                    incomplete = answer["incomplete"]  # the queue knows why it ended
+                    incomplete = lane.incomplete  # the queue knows why it ended
         await handle.order(orders.Seal(sender.run, list(sender.here), incomplete, self._submitted(sender.held)))
 
 

@@ -14,7 +14,8 @@ pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 from bokeh.models import Div
 
 from dqlab.cluster.statistics.collector import Collector
-from dqlab.cluster.transport.wire import pack_report, unpack_report
+from dqlab.cluster.transport.reports import ConsumerReport, ShardReport, unpacked
+from dqlab.cluster.transport.wire import pack_report
 from dqlab.live import metrics
 from dqlab.live.display import text_of
 from dqlab.live.html import run_html
@@ -39,7 +40,7 @@ def spoiled(report: Any, text: str) -> Any:
     return text if isinstance(report, str) else report
 
 
-def reports() -> Iterator[dict[str, Any]]:
+def reports() -> Iterator[ShardReport | ConsumerReport]:
     """Yield one of each kind, with something in every field."""
     counts = [3, 0, 1, 4, 2, 0, 0]
     lane = lane_report(
@@ -61,7 +62,7 @@ class Hall:
     def __init__(self, text: str) -> None:
         self.collector = Collector(where=shown(text))
         for report in reports():
-            self.collector.take(unpack_report(pack_report(spoiled(report, text))))
+            self.collector.take(unpacked(pack_report(spoiled(report.to_wire(), text))))
         self.collector.mark(shown(text), cell=3, queue="pages", by=shown(text))
 
     @property

@@ -1,0 +1,155 @@
+"""What actors report to the scheduler at most four times a second: absolute totals, so none depends on another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, Self
+
+from dqlab.cluster.transport.wire import pack_report, unpack_report
+from dqlab.rules.reports import HeldFor, HeldLease, LaneReport
+
+__all__ = ["ConsumerReport", "Running", "ShardReport", "StorageReport", "packed", "unpacked"]
+
+
+@dataclass(slots=True, kw_only=True)
+class StorageReport:
+    """The files of one shard: bytes, seconds, and past compactions as [at, bytes before, bytes after]."""
+
+    total: int
+    live: int
+    garbage: int
+    free: int
+    """Bytes free on the disk, or of the quota."""
+    written: int
+    """Bytes appended since the log was opened."""
+    sync_p99: float | None
+    compact_above: float
+    """Share of garbage above which it is compacted, 0 to 1."""
+    compactions: list[list[Any]] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class ShardReport:
+    """One shard of a queue. Times are seconds since 1970 UTC, durations seconds.
+
+    `lanes` are all lanes where it is `whole`, else those that changed since report `number` - 1; `dropped` are the runs
+    that are gone since. A report without a number answers a call, and is none of the sequence.
+    """
+
+    queue: str
+    shard: int
+    epoch: int
+    next_id: int = 0
+    at: float = 0.0
+    state: str = "running"
+    """"running", "paused" or "draining"."""
+    lag: float = 0.0
+    maxsize: int | None = None
+    consumers: int = 0
+    """Slots that have ever asked it for work, and are alive."""
+    stored: int = 0
+    puts_waiting: int = 0
+    failure: str = ""
+    """Why its log failed."""
+    short: str = ""
+    """What its log waits for: room on the disk, or file descriptors."""
+    trouble: str = ""
+    storage: StorageReport | None = None
+    lanes: list[LaneReport] = field(default_factory=list)
+    held: list[HeldFor] = field(default_factory=list)
+    oldest: list[HeldLease] = field(default_factory=list)
+    leases_lost: int = 0
+    redelivered: int = 0
+    number: int | None = None
+    whole: bool = True
+    dropped: list[str] = field(default_factory=list)
+    unsent: int = 0
+    """Reports that it could not make or pack."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return plain data."""
+        return _plain(self) | {
+            "kind": "shard",
+            "storage": None if self.storage is None else _plain(self.storage),
+            "lanes": [lane.to_wire() for lane in self.lanes],
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Self:
+        """Return what `to_wire` was called on."""
+        known = _known(cls, wire)
+        storage = known.get("storage")
+        known["storage"] = None if storage is None else StorageReport(**_known(StorageReport, storage))
+        known["lanes"] = [LaneReport.from_wire(lane) for lane in known.get("lanes", ())]
+        known["held"] = [HeldFor(*each) for each in known.get("held", ())]
+        known["oldest"] = [HeldLease(*each) for each in known.get("oldest", ())]
+        return cls(**known)
+
+
+class Running(NamedTuple):
+    """The document that a consumer has run for longest, and for how many seconds."""
+
+    document: str
+    seconds: float
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsumerReport:
+    """One consumer."""
+
+    name: str
+    queue: str
+    host: str
+    """Name of its worker."""
+    at: float = 0.0
+    slots: int = 1
+    chunk: int | None = None
+    leased: int = 0
+    done: int = 0
+    units: int = 0
+    busy: float = 0.0
+    """Seconds in functions."""
+    oldest: Running | None = None
+    rss: int | None = None
+    abandoned: list[str] = field(default_factory=list)
+    """Documents whose threads were left behind, because they did not end."""
+    last_error: str | None = None
+    unsent: int = 0
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return plain data."""
+        return _plain(self) | {"kind": "consumer"}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Self:
+        """Return what `to_wire` was called on."""
+        known = _known(cls, wire)
+        known["oldest"] = None if known.get("oldest") is None else Running(*known["oldest"])
+        return cls(**known)
+
+
+def packed(report: ShardReport | ConsumerReport) -> bytes:
+    """Return a report as bytes; texts in it become valid.
+
+    Raises
+    ------
+    Exception
+        Something in it is not plain data.
+    """
+    return pack_report(report.to_wire())
+
+
+def unpacked(report: bytes) -> ShardReport | ConsumerReport:
+    """Return what `packed` was given."""
+    wire = unpack_report(report)
+    return ShardReport.from_wire(wire) if wire["kind"] == "shard" else ConsumerReport.from_wire(wire)
+
+
+def _plain(report: Any) -> dict[str, Any]:
+    return {each.name: getattr(report, each.name) for each in fields(report)}
+
+
+def _known(kind: Any, wire: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a version knows of a report of another one."""
+    return {each.name: wire[each.name] for each in fields(kind) if each.name in wire}

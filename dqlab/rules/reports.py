@@ -1,0 +1,125 @@
+"""What one shard reports of its leases and of one lane: absolute totals, for the collector and for waiting clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, Self
+
+from dqlab.failures.classes import FailureClass
+from dqlab.stats.eta import Effort
+
+__all__ = ["CodeName", "Failing", "HeldFor", "HeldLease", "LaneReport"]
+
+
+class CodeName(NamedTuple):
+    """A code version as views name it: of which function, its short hash, and the number of its cell."""
+
+    name: str
+    short: str
+    cell: int | None = None
+
+
+class Failing(NamedTuple):
+    """A document that failed and was not acked since; `exceptions` are its deliveries that raised."""
+
+    key: str
+    error: str
+    exceptions: int
+    pages: int | None
+
+
+class HeldFor(NamedTuple):
+    """Messages that were leased in the same second, `age` seconds ago; the first of their leases ends in `left`."""
+
+    age: float
+    left: float
+    timeout: float
+    messages: int
+
+
+class HeldLease(NamedTuple):
+    """A lease that has been held for `age` seconds and ends in `left`."""
+
+    consumer: str
+    age: float
+    left: float
+    messages: int
+    renewals: int
+    delivery: int
+    """How often its message was delivered, where it has one."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LaneReport:
+    """One lane: a run in one shard, or its plain puts. Times are seconds since 1970 UTC, durations seconds.
+
+    Only the shard with the run's record knows `name`, and what is None or empty by default.
+    """
+
+    run: str
+    """Id in hex digits."""
+    name: str | None = None
+    code: CodeName | None = None
+    codes: list[tuple[str, str]] = field(default_factory=list)
+    """Name and short hash of each code version, first to newest."""
+    blobs: list[str] = field(default_factory=list)
+    """Hash of each version's function, in hex digits."""
+    runs: list[str] = field(default_factory=list)
+    """Functions that documents which are not settled will run, in hex digits."""
+    owner: str = ""
+    counts: list[int]
+    """Messages by state, in the order of `rules.states.State`."""
+    missing: int = 0
+    """Acked messages without a result: a defect."""
+    units: list[int] | None = None
+    retrying: int = 0
+    nbytes: int = 0
+    paused: bool = False
+    stopped: bool = False
+    """Paused because no room was left for results."""
+    halted: str = ""
+    """Why it paused itself because everything fails."""
+    stop_if: int | None = None
+    sealed: bool = False
+    total: int | None = None
+    incomplete: str | None = None
+    why: str = ""
+    started: float = 0.0
+    ended: float | None = None
+    idle: float = 0.0
+    died: list[str] = field(default_factory=list)
+    """Workers that died with messages of it."""
+    classes: list[FailureClass] = field(default_factory=list)
+    classes_total: int = 0
+    failed: int = 0
+    """Deliveries that ended in a failure."""
+    failing: list[Failing] = field(default_factory=list)
+    max_deliveries: int = 1
+    effort: Effort = field(default_factory=Effort)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {name: getattr(self, name) for name in _NAMES} | {
+            "code": None if self.code is None else self.code._asdict(),
+            "classes": [each.to_dict() for each in self.classes],
+            "effort": self.effort.to_list(),
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Self:
+        """Return what `to_wire` was called on; names that this version does not know are left out.
+
+        Lists are not copied: a report is absolute, and replaced as a whole.
+        """
+        known = {name: wire[name] for name in _NAMES if name in wire}
+        code = known.get("code")
+        known["code"] = None if code is None else CodeName(**code)
+        known["codes"] = [(name, short) for name, short in known.get("codes", ())]
+        known["classes"] = [FailureClass(**each) for each in known.get("classes", ())]
+        known["failing"] = [Failing(*each) for each in known.get("failing", ())]
+        known["effort"] = Effort.of(known["effort"]) if known.get("effort") else Effort()
+        return cls(**known)
+
+
+_NAMES = tuple(each.name for each in fields(LaneReport))
