@@ -16,9 +16,9 @@ from numbers import Real
 from operator import index
 from typing import Any, BinaryIO, Literal, TextIO, overload
 
-from dqlab.documents import hypertext, pdf, rows
+from dqlab.documents import pdf, rows
 from dqlab.documents.archives import find_member
-from dqlab.documents.encodings import decoded, marked, source_encoding
+from dqlab.documents.decoding import decode_html, decoded, marked, source_encoding, text_of_html
 from dqlab.documents.labelled import key_text
 from dqlab.documents.opening import decompressing, open_raw, read_raw, read_remote
 from dqlab.documents.parts import PARTS, Inline, Line, Member, PageRange, Part, Row
@@ -233,11 +233,11 @@ class Document:
         """
         data = self.bytes(decompress=True)
         if encoding is None:
-            source, encoding = hypertext.decode_html(data)
+            source, encoding = decode_html(data)
         else:
             source = data.decode(encoding)
         self._note(encoding)
-        return hypertext.text_of_html(source)
+        return text_of_html(source)
 
     def pages(
         self, lines: int = LINES_PER_PAGE, *, encoding: str | None = None, errors: str = "strict"

@@ -21,12 +21,11 @@ from hashlib import blake2b
 from typing import Any
 
 from dqlab.config import nbytes, option
-from dqlab.documents.arrow_values import plain
-from dqlab.documents.columns import check_columns, chosen
 from dqlab.documents.document import Document, made
-from dqlab.documents.keys import Keys, key_of_row
+from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
 from dqlab.documents.parts import Inline
 from dqlab.documents.sources import Look
+from dqlab.documents.tables import plain_values
 from dqlab.errors import BadOption, in_words
 
 __all__ = ["FrameRows", "Table", "largest_row", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
@@ -359,7 +358,7 @@ def table_of(frame: Any) -> Table:
 
 def _of_arrow(frame: Any) -> Table:
     def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
-        return [plain(frame.column(at).slice(start, stop - start)) for at in columns]
+        return [plain_values(frame.column(at).slice(start, stop - start)) for at in columns]
 
     return Table(type(frame).__name__, list(frame.schema.names), read, None, frame.num_rows)
 

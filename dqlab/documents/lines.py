@@ -22,15 +22,25 @@ from hashlib import blake2b
 from importlib import import_module
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from dqlab.documents.columns import check_column
-from dqlab.documents.forward import Forward, Piece
-from dqlab.documents.kept_open import KeptOpen
+from dqlab.documents.kept_open import Forward, KeptOpen, Piece
+from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Line
 from dqlab.documents.places import local_path, open_binary
 from dqlab.documents.storage import place_of
 from dqlab.errors import ColumnRepeated, DocumentChanged, DqlabError, FileUnreadable, RecordInvalid, in_words
 
-__all__ = ["Header", "Record", "cell", "header_of", "open_lines", "raw", "records", "row", "values_of", "version_of"]
+__all__ = [
+    "Header",
+    "Record",
+    "cell",
+    "header_of",
+    "open_lines",
+    "raw",
+    "records",
+    "row",
+    "values_of",
+    "version_of_record",
+]
 
 BLOCK = 256 << 10
 """Bytes that are decompressed in one go."""
@@ -114,7 +124,7 @@ def raw(where: str, version: str, key: Any, part: Line) -> bytes:
             if again:
                 raise
         else:
-            now = version_of(found, file.header)
+            now = version_of_record(found, file.header)
             if len(found) == part.length and (not version or now == version):
                 return found
         # It may have been replaced, or have grown, since it was opened here.
@@ -165,7 +175,7 @@ def values_of(found: bytes, names: tuple[str, ...], form: str) -> dict[str, Any]
     return dict(zip(names, cells, strict=True))
 
 
-def version_of(found: bytes, header: Header) -> str:
+def version_of_record(found: bytes, header: Header) -> str:
     """Return what tells a record from any other."""
     if header.seed is None:
         return blake2b(found, digest_size=8).hexdigest()

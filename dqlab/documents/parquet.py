@@ -11,14 +11,13 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from dqlab.documents.arrow_values import plain
-from dqlab.documents.columns import check_columns, chosen
 from dqlab.documents.document import Document, made
 from dqlab.documents.files import Files, ListedFile
-from dqlab.documents.keys import Keys, key_of_row
+from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
 from dqlab.documents.parts import Row
+from dqlab.documents.places import stamp_of
 from dqlab.documents.sources import Look
-from dqlab.documents.tables import ParquetTable, version_of
+from dqlab.documents.tables import ParquetTable, plain_values
 from dqlab.errors import DocumentChanged, KeyUnusable
 
 __all__ = ["ParquetRows"]
@@ -178,7 +177,7 @@ class _KeyColumn:
     def _read(self) -> Iterator[tuple[int, Any]]:
         start = 0
         for batch in self._table.batches(self._group, [self._column], KEYS_AT_ONCE):
-            now = version_of(self._file.where)
+            now = stamp_of(self._file.where).version
             if now != self._file.version:
                 raise DocumentChanged(
                     document=f"{self._file.name}:{self._before + start}", was=self._file.version, now=now
@@ -187,7 +186,7 @@ class _KeyColumn:
             start += batch.num_rows
 
     def _checked(self, start: int, array: Any) -> list[Any]:
-        keys = plain(array)
+        keys = plain_values(array)
         if array.null_count:
             position = self._before + start + keys.index(None)
             key_of_row(None, self._column, self._file.where, position)

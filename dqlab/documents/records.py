@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from dqlab.documents.columns import check_columns
 from dqlab.documents.document import Document, made
 from dqlab.documents.files import Files, ListedFile
-from dqlab.documents.keys import Keys, key_of_row
-from dqlab.documents.lines import Header, Record, header_of, open_lines, records, version_of
+from dqlab.documents.keys import Keys, check_columns, key_of_row
+from dqlab.documents.lines import Header, Record, header_of, open_lines, records, version_of_record
 from dqlab.documents.parts import Line
 from dqlab.documents.sources import Look
 from dqlab.errors import BadOption
@@ -80,7 +79,7 @@ class Records:
             keys.add(key)
         size = len(record.raw)
         part = Line(record.offset, size, self._form)
-        return made(key, file.where, version_of(record.raw, header), size, part)
+        return made(key, file.where, version_of_record(record.raw, header), size, part)
 
     def _key_of(self, file: ListedFile, header: Header, position: int, record: Record) -> str | int:
         """Return a record's key. One that cannot be read is called by its place: it fails by that name, alone."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from dqlab.documents import lines, tables
-from dqlab.documents.columns import check_column
+from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Inline, Line, Part, Row
 from dqlab.errors import RowTooLarge, WrongKind
 
