@@ -19,8 +19,7 @@ from typing import Any
 from dqlab.conditions import Field, Fields, compile_condition
 from dqlab.documents import pdf
 from dqlab.documents.document import Document
-from dqlab.documents.parts import Member, PageRange
-from dqlab.documents.reference import is_pdf
+from dqlab.documents.parts import Member, PageRange, is_pdf
 from dqlab.documents.sources import Look, Source
 from dqlab.errors import BadOption
 from dqlab.texts import kept

@@ -17,14 +17,12 @@ from operator import index
 from typing import Any, BinaryIO, Literal, TextIO, overload
 
 from dqlab.documents import pdf, rows
-from dqlab.documents.archives import find_member
+from dqlab.documents.archives import compression_of, find_member
 from dqlab.documents.decoding import decode_html, decoded, marked, source_encoding, text_of_html
 from dqlab.documents.labelled import key_text
 from dqlab.documents.opening import decompressing, open_raw, read_raw, read_remote
-from dqlab.documents.parts import PARTS, Inline, Line, Member, PageRange, Part, Row
-from dqlab.documents.places import stamp_of
-from dqlab.documents.reference import compression_of, file_name, is_pdf
-from dqlab.documents.storage import check_url, stored
+from dqlab.documents.parts import PARTS, Inline, Line, Member, PageRange, Part, Row, file_name, is_pdf
+from dqlab.documents.storage import check_url, stamp_of, stored
 from dqlab.errors import BadOption, WrongKind
 
 __all__ = ["LINES_PER_PAGE", "Document", "made", "sealed_key"]

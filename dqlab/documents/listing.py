@@ -15,12 +15,12 @@ from typing import Any, Literal, overload
 
 from dqlab.documents.choosing import LongestFirst, Sample, Split, Where
 from dqlab.documents.document import Document
+from dqlab.documents.folders import parse
 from dqlab.documents.frames import FrameRows, rows_of_dask, rows_of_frame, rows_of_hf
 from dqlab.documents.parquet import ParquetRows
-from dqlab.documents.pattern import parse
+from dqlab.documents.parts import is_pdf
 from dqlab.documents.probing import Probed, ProbingLab, counted, lacks_pages
 from dqlab.documents.records import Records, csv_form
-from dqlab.documents.reference import is_pdf
 from dqlab.documents.sources import Given, Glob, Source, Window, stdlib
 from dqlab.documents.storage import check_options
 from dqlab.documents.unpacked import Unpacked

@@ -8,13 +8,9 @@ from __future__ import annotations
 import io
 from typing import BinaryIO, cast
 
-from dqlab.documents.archives import open_member, read_member
-from dqlab.documents.compressed import decompressor
-from dqlab.documents.damage import Guarded
-from dqlab.documents.parts import Member, PageRange
-from dqlab.documents.places import local_path, open_binary, remote, stamp_of_open
-from dqlab.documents.reference import Reference, check_stamp, compression_of, has_etag, is_whole_file
-from dqlab.documents.storage import redacted
+from dqlab.documents.archives import Guarded, compression_of, decompressor, open_member, read_member
+from dqlab.documents.parts import Member, PageRange, Reference, is_whole_file
+from dqlab.documents.storage import check_stamp, has_etag, local_path, open_binary, redacted, remote, stamp_of_open
 
 __all__ = ["decompressing", "open_raw", "read_raw", "read_remote"]
 

@@ -12,11 +12,11 @@ from itertools import chain
 from typing import Any
 
 from dqlab.documents.document import Document, made
-from dqlab.documents.files import Files, ListedFile
+from dqlab.documents.folders import Files, ListedFile
 from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
 from dqlab.documents.parts import Row
-from dqlab.documents.places import stamp_of
 from dqlab.documents.sources import Look
+from dqlab.documents.storage import stamp_of
 from dqlab.documents.tables import ParquetTable, plain_values
 from dqlab.errors import DocumentChanged, KeyUnusable
 

@@ -14,9 +14,8 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from dqlab.documents.opening import open_raw
-from dqlab.documents.parts import PageRange
-from dqlab.documents.places import local_path
-from dqlab.documents.reference import Reference, is_whole_file
+from dqlab.documents.parts import PageRange, Reference, is_whole_file
+from dqlab.documents.storage import local_path
 from dqlab.errors import (
     BadOption,
     DocumentDamaged,

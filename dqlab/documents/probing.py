@@ -12,9 +12,8 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 from dqlab.documents.document import Document
-from dqlab.documents.parts import PageRange
+from dqlab.documents.parts import PageRange, is_pdf
 from dqlab.documents.pdf import count_pages
-from dqlab.documents.reference import is_pdf
 from dqlab.documents.sources import Look, Source
 from dqlab.errors import RunExists
 from dqlab.texts import kept

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from dqlab.documents.document import Document, made
-from dqlab.documents.files import Files, ListedFile
+from dqlab.documents.folders import Files, ListedFile
 from dqlab.documents.keys import Keys, check_columns, key_of_row
 from dqlab.documents.lines import Header, Record, header_of, open_lines, records, version_of_record
 from dqlab.documents.parts import Line

@@ -15,9 +15,8 @@ from itertools import islice
 from typing import Any, Protocol
 
 from dqlab.documents.document import LINES_PER_PAGE, Document
-from dqlab.documents.pattern import FoundFile, Pattern
-from dqlab.documents.places import UNKNOWN, Folder, LocalFolder, Stamp, local_path, stamp_of
-from dqlab.documents.storage import located
+from dqlab.documents.folders import Folder, FoundFile, LocalFolder, Pattern
+from dqlab.documents.storage import UNKNOWN, Stamp, local_path, located, stamp_of
 from dqlab.errors import BadOption, DocumentsUsedUp, FolderNotFound, NotADocument
 from dqlab.numbers import many
 

@@ -19,8 +19,7 @@ from typing import Any
 from dqlab.documents.kept_open import Forward, KeptOpen, Piece
 from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Row
-from dqlab.documents.places import local_path, open_binary, stamp_of
-from dqlab.documents.storage import place_of
+from dqlab.documents.storage import local_path, open_binary, place_of, stamp_of
 from dqlab.errors import DocumentChanged, ExtraMissing, FileUnreadable, in_words
 
 __all__ = ["ParquetTable", "cell", "plain_values", "row"]

@@ -11,8 +11,7 @@ from functools import partial
 
 from dqlab.documents.archives import FoundMember, members
 from dqlab.documents.document import Document
-from dqlab.documents.pattern import MAGIC, Pattern, parse
-from dqlab.documents.places import Folder
+from dqlab.documents.folders import MAGIC, Folder, Pattern, parse
 from dqlab.documents.sources import Look
 from dqlab.errors import ArchiveNotFound, BadOption, FolderNotFound
 
