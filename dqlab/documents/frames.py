@@ -20,21 +20,18 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
-from dqlab.config import nbytes, option
-from dqlab.documents.document import Document, made
+from dqlab.documents.document import Document, largest_row, made
 from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
 from dqlab.documents.parts import Inline
 from dqlab.documents.sources import Look
 from dqlab.documents.tables import plain_values
 from dqlab.errors import BadOption, in_words
 
-__all__ = ["FrameRows", "Table", "largest_row", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
+__all__ = ["FrameRows", "Table", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
 
 ROWS_AT_ONCE = 1000
 """Rows that become Python objects in one go; and at most so many values:"""
 VALUES_AT_ONCE = 200_000
-_ROOM = 1 << 10
-"""Bytes of a message besides the values of its row."""
 _tuple = tuple.__new__
 
 
@@ -209,11 +206,6 @@ class _Block:
             elif self._table.index is not None:
                 self._keys = self._table.index(self._start, self._stop)
         return self._keys
-
-
-def largest_row() -> int:
-    """Return how many bytes the values of a row may take in a message."""
-    return nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes") - _ROOM
 
 
 # --- versions -------------------------------------------------------------------------------

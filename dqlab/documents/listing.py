@@ -17,13 +17,11 @@ from dqlab.documents.choosing import LongestFirst, Sample, Split, Where
 from dqlab.documents.document import Document
 from dqlab.documents.folders import parse
 from dqlab.documents.frames import FrameRows, rows_of_dask, rows_of_frame, rows_of_hf
-from dqlab.documents.parquet import ParquetRows
 from dqlab.documents.parts import is_pdf
 from dqlab.documents.probing import Probed, ProbingLab, counted, lacks_pages
-from dqlab.documents.records import Records, csv_form
-from dqlab.documents.sources import Given, Glob, Source, Window, stdlib
+from dqlab.documents.row_files import ParquetRows, Records, csv_form
+from dqlab.documents.sources import Given, Glob, Source, Unpacked, Window, stdlib
 from dqlab.documents.storage import check_options
-from dqlab.documents.unpacked import Unpacked
 from dqlab.errors import BadOption, DqlabError, LengthUnknown, in_words
 
 __all__ = ["Documents", "parsed_natively"]

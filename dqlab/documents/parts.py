@@ -7,7 +7,7 @@ stand below it, since it calls them. Knows nothing of how parts are read.
 from __future__ import annotations
 
 import reprlib
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
 
 __all__ = [
     "PARTS",
@@ -133,6 +133,8 @@ class Reference(Protocol):
 
     @property
     def part(self) -> Part | None: ...  # noqa: D102
+
+    def open(self) -> BinaryIO: ...  # noqa: D102
 
 
 def file_name(reference: Reference) -> str:

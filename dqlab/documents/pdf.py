@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from dqlab.documents.opening import open_raw
 from dqlab.documents.parts import PageRange, Reference, is_whole_file
 from dqlab.documents.storage import local_path
 from dqlab.errors import (
@@ -127,7 +126,7 @@ class _Pdf:
     def __init__(self, reference: Reference) -> None:
         self.key = reference.key
         pdfium = _pdfium()
-        with open_raw(reference) as stream:
+        with reference.open() as stream:
             # From its path PDFium reads only what it needs.
             path = local_path(reference.where) if is_whole_file(reference) else None
             given = path if path is not None else stream.read()
