@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from dqlab.cluster.transport.run_facts import sum_counts
-from dqlab.failures.classes import shown_name
+from dqlab.failures.failure import shown_name
 from dqlab.stats import (
     AGE_EDGES,
     ClassStats,
