@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dqlab import numbers
 from dqlab.checkup.facts import Actor, Facts, Process, Registered, WorkerFacts
 from dqlab.checkup.findings import Finding
-from dqlab.numbers import many
+from dqlab.numbers import few_of, many
 from dqlab.stats import Severity
 
 __all__ = [
@@ -245,7 +245,7 @@ def imports(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "imports",
             Severity.NOTE,
-            f"whether {_names(unknown)} can import what open runs need ({', '.join(facts.packages)}) is not known: "
+            f"whether {few_of(unknown)} can import what open runs need ({', '.join(facts.packages)}) is not known: "
             "nothing was heard of it in time",
             "Give it more time",
             "lab.doctor(timeout='60s')",
@@ -255,7 +255,7 @@ def imports(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "imports",
             Severity.PROBLEM,
-            f"{package} cannot be imported on {_names(workers)}, and functions of open runs need it: documents that "
+            f"{package} cannot be imported on {few_of(workers)}, and functions of open runs need it: documents that "
             "come there fail with ImportError",
             "Install it there, then send what failed again with run.retry(). A module of your own must lie where "
             "workers find it",
@@ -280,7 +280,7 @@ def _differing(facts: Facts, what: str, value: Callable[[Process], str], severit
             others.setdefault(value(process), []).append(who)
     if not others:
         return
-    said = "; ".join(f"{theirs} on {_names(who)}" for theirs, who in others.items())
+    said = "; ".join(f"{theirs} on {few_of(who)}" for theirs, who in others.items())
     advice, line = "Give all of them the same version", ""
     if what == "Python":
         advice = "Functions of a notebook do not cross minor versions of Python: start all in one environment"
@@ -293,10 +293,6 @@ def _differing(facts: Facts, what: str, value: Callable[[Process], str], severit
         line = f"pip install 'dqlab=={facts.client.version}'"
     values = {"package": what, "here": ours, "elsewhere": others}
     yield Finding("versions", severity, f"{what} is {ours} here, and {said}", advice, line, values)
-
-
-def _names(who: list[str]) -> str:
-    return ", ".join(who[:3]) + (f" and {len(who) - 3} more" if len(who) > 3 else "")
 
 
 def _minor(version: str) -> str:

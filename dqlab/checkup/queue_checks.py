@@ -8,7 +8,7 @@ from dqlab import numbers
 from dqlab.checkup.alerts import alerted, alerts, in_shell
 from dqlab.checkup.facts import Facts, LeaseFacts, ShardFacts, WorkerFacts
 from dqlab.checkup.findings import Finding
-from dqlab.numbers import many
+from dqlab.numbers import few_of, many
 from dqlab.stats import QueueStats, Severity, short_name
 
 __all__ = ["leases", "leases_fine", "queues", "queues_fine"]
@@ -16,7 +16,6 @@ __all__ = ["leases", "leases_fine", "queues", "queues_fine"]
 PATIENCE = 5.0
 """Seconds after its end for which a lease may still be there."""
 NEARLY_FULL = 0.9
-MOST_NAMES = 3
 MOST_QUEUES = 5
 """Queues whose oldest lease is listed when nothing is wrong with it."""
 
@@ -153,14 +152,11 @@ def leases(facts: Facts) -> Iterator[Finding]:
 
 def _abandoned(worker: WorkerFacts) -> Iterator[Finding]:
     for consumer, names in worker.abandoned.items():
-        told = ", ".join(names[:MOST_NAMES]) + (
-            f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        )
         yield Finding(
             "leases",
             Severity.WARNING,
             f"{consumer} on {worker.who} works on beside {many(len(names), 'function')} that will not end though "
-            f"cancelled: {told}; threads cannot be killed, and these take from the others",
+            f"cancelled: {few_of(names)}; threads cannot be killed, and these take from the others",
             "Restart the worker; what its consumers hold goes back. Give such runs processes, which can be "
             "killed: map(..., timeout='90s')",
             f"lab.client.restart_workers([{worker.address!r}])",

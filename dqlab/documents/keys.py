@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from dqlab.errors import BadOption, ColumnNotFound, ColumnRepeated, KeyMissing, KeysRepeat, KeyUnusable
+from dqlab.numbers import few_of
 
 __all__ = ["Keys", "check_column", "check_columns", "chosen", "key_of_row"]
 
@@ -195,9 +196,7 @@ def check_column(name: Any, known: Sequence[Any], where: str, done: str) -> None
     texts = [each for each in known if isinstance(each, str)]
     near = get_close_matches(name, texts, n=1) if isinstance(name, str) else []
     near = near or [each for each in known if str(each) == str(name)]
-    shown = ", ".join(map(repr, known[:_SHOWN])) or "none"
-    if len(known) > _SHOWN:
-        shown += f" and {len(known) - _SHOWN:,} more"
+    shown = few_of(list(map(repr, known)), _SHOWN) or "none"
     hint = f" Did you mean {near[0]!r}?" if near else ""
     if len(texts) == len(known) == 1 and (other := next((each for each in ";\t|" if each in texts[0]), None)):
         hint = f" Its columns seem to be separated by {other!r}: pass delimiter={other!r}."

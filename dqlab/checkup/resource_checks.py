@@ -8,7 +8,7 @@ from dqlab import numbers
 from dqlab.checkup.alerts import alerted, alerts
 from dqlab.checkup.facts import Facts, Process, WorkerFacts
 from dqlab.checkup.findings import Finding
-from dqlab.numbers import many
+from dqlab.numbers import few_of, many
 from dqlab.stats import Severity
 
 __all__ = ["jobs", "jobs_fine", "resources", "resources_fine"]
@@ -126,11 +126,12 @@ def jobs(facts: Facts) -> Iterator[Finding]:
     """Judge what is known of the ends of jobs."""
     unknown = [worker for worker in facts.answering if worker.batch and worker.job_left is None]
     if unknown:
+        names = [worker.who for worker in unknown]
         runs, says = ("runs in a job", "does not say") if len(unknown) == 1 else ("run in jobs", "do not say")
         yield Finding(
             "jobs",
             Severity.WARNING,
-            f"{_some(unknown)} {runs} of {unknown[0].batch} and {says} when that ends: the work in hand is cut off "
+            f"{few_of(names)} {runs} of {unknown[0].batch} and {says} when that ends: the work in hand is cut off "
             "then, and done again elsewhere",
             "Let dqlab write the script of jobs, or take its lines into yours",
             f"print(dq.hpc.recipe({_kind(unknown[0].batch)!r}))",
@@ -187,8 +188,3 @@ def _in_memory(facts: Facts) -> Iterator[Finding]:
 def _kind(title: str) -> str:
     """Return what `dqlab.hpc` calls a batch system."""
     return "sge" if title == "Grid Engine" else title.lower()
-
-
-def _some(workers: list[WorkerFacts]) -> str:
-    names = ", ".join(worker.who for worker in workers[:3])
-    return names if len(workers) <= 3 else f"{names} and {len(workers) - 3} more"
