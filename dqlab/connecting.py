@@ -625,7 +625,7 @@ def _check_store(link: Link, store: Path, *, seen_here: bool) -> None:
     not_looked_at = StoreFacts(str(store), Probe(str(store), error="not looked at"))
     for finding in stores(Facts(link.lab, Process(), workers=(found,), stores=(not_looked_at,))):
         about = finding.values.get("worker") or finding.values.get("who")
-        if finding.severity is Severity.PROBLEM and about in (found.address, found.who):
+        if finding.severity is Severity.PROBLEM and about in (found.address, found.title):
             raise StoreNotShared(store=str(store), worker=found.address, reason=finding.what)
 
 

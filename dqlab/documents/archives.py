@@ -471,15 +471,7 @@ def _sight(status: os.stat_result) -> tuple[int, ...]:
 
 
 def members(where: str) -> Iterator[FoundMember]:
-    """Yield the members of an archive that can be documents: neither folders, nor symbolic links, nor devices.
-
-    Raises
-    ------
-    OSError
-        The archive is gone, or not readable here.
-    ArchiveUnreadable
-        It is damaged, or no archive.
-    """
+    """Yield the members of an archive that can be documents: neither folders, nor symbolic links, nor devices."""
     listed = 0
     try:
         for member in _opened(where).members():
@@ -492,15 +484,7 @@ def members(where: str) -> Iterator[FoundMember]:
 
 
 def open_member(reference: Reference, member: Member) -> BinaryIO:
-    """Open a member of an archive.
-
-    Raises
-    ------
-    OSError
-        The archive is gone, or not readable here.
-    DocumentError
-        The archive is damaged, the member is another one than was listed, or it is encrypted.
-    """
+    """Open a member of an archive; one that is damaged, encrypted or another than was listed is a `DocumentError`."""
     with damage(reference.key):
         archive = _opened(reference.where)
         stream = archive.open(reference, member)
@@ -516,13 +500,7 @@ def read_member(reference: Reference, member: Member) -> bytes:
 
 
 def find_member(reference: Reference, member: Member) -> FoundMember:
-    """Return a member as the archive has it now.
-
-    Raises
-    ------
-    DocumentChanged
-        There is none of that name any more.
-    """
+    """Return a member as the archive has it now; without one of that name, `DocumentChanged`."""
     found = [each for each in members(reference.where) if each.member.name == member.name]
     if not found:
         raise DocumentChanged(document=reference.key, was=reference.version, now=_GONE)

@@ -51,20 +51,7 @@ def _itself(document: Document) -> Document:
 
 
 class Where:
-    """The documents that meet a condition, examined one by one.
-
-    Parameters
-    ----------
-    source : Source
-        What they come from.
-    condition : str or callable
-        See `Documents.where`.
-
-    Raises
-    ------
-    BadOption
-        It is neither, or an expression that cannot be understood.
-    """
+    """The documents that meet a condition, examined one by one; see `Documents.where`."""
 
     def __init__(self, source: Source, condition: str | Callable[[Document], object]) -> None:
         if isinstance(condition, str):
@@ -118,13 +105,7 @@ class _Weights:
 
 
 class LongestFirst:
-    """The documents, the longest first; all references are held while they are listed.
-
-    Parameters
-    ----------
-    source : Source
-        What they come from.
-    """
+    """The documents, the longest first; all references are held while they are listed."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -151,26 +132,10 @@ class LongestFirst:
 
 
 class Sample:
-    """Some of the documents, drawn evenly from short to long ones, always the same.
+    """Some of the documents, drawn evenly from short to long ones, always the same; see `Documents.sample`.
 
     Each document has a number drawn from its key and the seed. Sorted by length, the documents are cut into as many
     strata as are wanted, and of each the one with the lowest number is taken.
-
-    Parameters
-    ----------
-    source : Source
-        What they come from.
-    n : int
-        How many; all if there are fewer.
-    by : {"pages", "size"} or None
-        See `Documents.sample`.
-    seed : int
-        Another one gives another sample.
-
-    Raises
-    ------
-    BadOption
-        One of them is not what it has to be.
     """
 
     def __init__(self, source: Source, n: int, by: str | None, seed: int) -> None:
@@ -240,20 +205,7 @@ class Sample:
 
 
 class Split:
-    """PDFs in parts of some pages; whatever is no PDF, or is not longer than that, stays whole.
-
-    Parameters
-    ----------
-    source : Source
-        What they come from.
-    pages : int
-        Most pages of a part.
-
-    Raises
-    ------
-    BadOption
-        `pages` is not a number above 0.
-    """
+    """PDFs in parts of at most so many pages; other documents, and PDFs that are not longer, stay whole."""
 
     def __init__(self, source: Source, pages: int) -> None:
         if not isinstance(pages, int) or isinstance(pages, bool) or pages < 1:

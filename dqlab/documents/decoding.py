@@ -37,13 +37,7 @@ def marked(head: bytes) -> str | None:
 
 
 def decoded(data: bytes) -> tuple[str, str]:
-    """Return a text and the encoding it is in.
-
-    Raises
-    ------
-    UnicodeDecodeError
-        It is not UTF-8, has no mark, and nothing likely was found; the reason has the way out.
-    """
+    """Return a text and the encoding it is in; the reason of a `UnicodeDecodeError` has the way out."""
     encoding = marked(data) or "utf-8"
     try:
         return data.decode(encoding), encoding
@@ -73,13 +67,7 @@ def _with(error: UnicodeDecodeError, advice: str) -> UnicodeDecodeError:
 
 
 def detected(data: bytes) -> str | None:
-    """Return the most likely encoding of a text that is not UTF-8; None when none is likely.
-
-    Raises
-    ------
-    ExtraMissing
-        charset-normalizer is not installed here.
-    """
+    """Return the most likely encoding of a text that is not UTF-8; None when none is likely."""
     try:
         from charset_normalizer import from_bytes
     except ImportError as error:
@@ -130,13 +118,7 @@ _AS_BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254",
 
 
 def text_of_html(source: str) -> str:
-    """Return what a page shows: no tags, scripts, styles or comments; a line for each paragraph, heading, item or cell.
-
-    Raises
-    ------
-    ExtraMissing
-        selectolax is not installed here.
-    """
+    """Return what a page shows: a line for each paragraph, heading, item or cell; no tags, scripts or comments."""
     tree = _parser()(source)
     tree.strip_tags(list(_UNSEEN))
     body = tree.body

@@ -394,7 +394,7 @@ class Document:
         return _row_of(self)
 
     def __getitem__(self, column: Any) -> Any:
-        """Return one value of a row; of a Parquet file, columns that nobody asks for are not read.
+        """Return one value of a row; of a Parquet file, columns that are not requested are not read.
 
         Raises
         ------

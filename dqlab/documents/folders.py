@@ -258,13 +258,7 @@ class FoundFile:
 
 
 class Pattern:
-    """The part of a pattern below the folder where listing starts.
-
-    Parameters
-    ----------
-    text : str
-        Parts separated by "/".
-    """
+    """The part of a pattern below the folder where listing starts; its parts are separated by "/"."""
 
     def __init__(self, text: str) -> None:
         self._parts = [part for part in text.split("/") if part not in ("", ".")]
@@ -275,15 +269,7 @@ class Pattern:
         self._matches = [re.compile(translate(part)).match for part in self._parts]
 
     def walk(self, folder: Folder, enter: Callable[[str], bool] = lambda name: True) -> Iterator[FoundFile]:
-        """Yield the matching files below a folder.
-
-        Parameters
-        ----------
-        folder : Folder
-            Where the pattern starts.
-        enter : callable
-            Whether to enter folders of this name.
-        """
+        """Yield the matching files below a folder; `enter` decides by a folder's name whether to enter it."""
         return self._walk(folder, _entries(folder), "", self._reach({0}), enter)
 
     def matches(self, path: str) -> bool:
@@ -335,15 +321,7 @@ class Pattern:
 
 
 def parse(text: str, storage: str = "") -> tuple[Folder, Pattern]:
-    """Split a path or URL with wildcards into the folder before the first of them and the rest.
-
-    `storage` is the name of the options that a URL's file system is opened with.
-
-    Raises
-    ------
-    BadOption
-        The rest contains "..", or there is no wildcard and all of it is a folder.
-    """
+    """Split a path or URL with wildcards into the folder before the first of them, and the rest."""
     local = _local(text)
     if local is not None:
         head, tail = _split(local)
@@ -397,26 +375,8 @@ class ListedFile(NamedTuple):
 class Files:
     """Files by a pattern, or one by one; found again each time they are iterated.
 
-    Parameters
-    ----------
-    given : str, path, or iterable of them
-        Paths, fsspec URLs and patterns as `Documents.from_glob` takes them. An iterator is read at once: paths are few
-        beside the documents in them.
-    form : str
-        What they hold, for errors.
-    storage : str
-        The name of the options that file systems of URLs are opened with.
-
-    Raises
-    ------
-    BadOption
-        It is none of these, or names a folder.
-    FolderUnreadable
-        A folder cannot be listed by this user.
-    NoFiles
-        Nothing matches.
-    ExtraMissing
-        The file system behind a URL is not installed.
+    An iterator of paths is read at once: paths are few beside the documents in them. `form` is what they hold, for
+    errors; `storage` is the name of the options that file systems of URLs are opened with.
     """
 
     def __init__(self, given: Any, form: str, storage: str = "") -> None:

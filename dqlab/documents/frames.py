@@ -178,7 +178,7 @@ class _Layout:
 
 
 class _Block:
-    """Some rows of a table, made Python when the first of them is asked for."""
+    """Some rows of a table, made Python when the first of them is needed."""
 
     def __init__(
         self, table: Table, start: int, stop: int, before: int, positions: Sequence[int], key: Any, layout: _Layout
@@ -251,13 +251,7 @@ def rows_of_frame(frame: Any, key: Any, columns: Any) -> FrameRows:
 
 
 def rows_of_dask(collection: Any, key: Any, columns: Any) -> FrameRows:
-    """Return the rows of a Dask DataFrame, or of a bag of dicts, computed partition by partition.
-
-    Raises
-    ------
-    BadOption
-        It is neither.
-    """
+    """Return the rows of a Dask DataFrame, or of a bag of dicts, computed partition by partition."""
     kind = type(collection).__name__
     if not hasattr(collection, "__dask_graph__") or not hasattr(collection, "to_delayed"):
         problem = "is not a DataFrame or bag of Dask. Nothing was listed. A frame in memory: dq.Documents.from_frame."
@@ -278,13 +272,7 @@ def rows_of_dask(collection: Any, key: Any, columns: Any) -> FrameRows:
 
 
 def rows_of_hf(dataset: Any, key: Any, columns: Any) -> FrameRows:
-    """Return the rows of a dataset of Hugging Face, which reads slices of its Arrow files.
-
-    Raises
-    ------
-    BadOption
-        It has no rows by position: it is streamed, or several splits.
-    """
+    """Return the rows of a dataset of Hugging Face, which reads slices of its Arrow files."""
     kind, names = type(dataset).__name__, getattr(dataset, "column_names", None)
     if not isinstance(names, list) or not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         problem = (
@@ -321,13 +309,7 @@ def _of_records(records: list[Any]) -> Table:
 
 
 def table_of(frame: Any) -> Table:
-    """Return how a frame is read.
-
-    Raises
-    ------
-    BadOption
-        It is none of those that are known, or its labels say nothing.
-    """
+    """Return how a frame is read; what is not a frame is a `BadOption` that names the call for it."""
     pandas, polars, arrow = (sys.modules.get(name) for name in ("pandas", "polars", "pyarrow"))
     if pandas is not None and isinstance(frame, pandas.DataFrame):
         return _of_pandas(pandas, frame)

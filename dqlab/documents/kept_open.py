@@ -133,13 +133,7 @@ class Forward(Generic[H]):
         """How often reading began at position 0."""
 
     def at(self, position: int) -> Piece[H]:
-        """Return the piece that holds a position.
-
-        Raises
-        ------
-        IndexError
-            The source ends before it.
-        """
+        """Return the piece that holds a position; `IndexError` where the source ends before it."""
         # Without the lock: both are copied in one step, and most documents lie in the piece of the one before.
         found = self._found(position)
         if found is None:

@@ -23,15 +23,7 @@ NAMED = 10
 
 
 def key_of_row(value: Any, column: Any, where: str, position: int) -> str | int:
-    """Return a value as a key.
-
-    Raises
-    ------
-    KeyMissing
-        There is none.
-    KeyUnusable
-        It is neither text nor a whole number.
-    """
+    """Return a value as a key: text or a whole number; null is a `KeyMissing`, anything else a `KeyUnusable`."""
     if type(value) is str or type(value) is int:
         return value
     if value is None:
@@ -55,13 +47,7 @@ class Keys:
         """Codes that different keys have; of a billion keys some do."""
 
     def add(self, key: str | int) -> None:
-        """Note a key.
-
-        Raises
-        ------
-        KeysRepeat
-            It was there before. Names the first ten that repeat.
-        """
+        """Note a key; if it was there before, `KeysRepeat` names the first ten that repeat."""
         code = hash(key) & _ALL or 1
         if not self._codes.add(code) and code not in self._shared:
             self._look(code)
@@ -150,13 +136,7 @@ _SHOWN = 20
 
 
 def chosen(columns: Any) -> list[Any] | None:
-    """Return the option `columns` as a list; None for all of them.
-
-    Raises
-    ------
-    BadOption
-        It is one text, no names at all, or a name stands in it twice.
-    """
+    """Return the option `columns` as a list; None for all of them."""
     if columns is None:
         return None
     if isinstance(columns, str) or not isinstance(columns, Iterable):
@@ -175,12 +155,7 @@ def chosen(columns: Any) -> list[Any] | None:
 
 
 def check_columns(wanted: Iterable[Any], known: Sequence[Any], where: str) -> None:
-    """Raise unless each name is that of one column.
-
-    Raises
-    ------
-    ColumnNotFound, ColumnRepeated
-    """
+    """Raise `ColumnNotFound` or `ColumnRepeated` unless each name is that of one column."""
     there = Counter(known)
     for name in wanted:
         if name not in there:

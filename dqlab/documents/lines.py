@@ -79,17 +79,7 @@ class Record(NamedTuple):
 
 
 def row(where: str, version: str, key: Any, part: Line) -> dict[str, Any]:
-    """Return the values of a record.
-
-    Raises
-    ------
-    RecordInvalid
-        It is not a JSON object, or has more or fewer cells than the file has names.
-    DocumentChanged
-        What is there now is another record.
-    FileUnreadable, OSError
-        The file cannot be read.
-    """
+    """Return the values of a record; `DocumentChanged` when another record is there now."""
     return _parsed(where, version, key, part)
 
 
@@ -250,15 +240,7 @@ def _csv_records(stream: BinaryIO, form: str, at: int) -> Iterator[Record]:
 
 
 def open_lines(where: str, form: str) -> BinaryIO:
-    """Open a file for reading from its start, decompressed if it is compressed, whatever its name.
-
-    Raises
-    ------
-    FileUnreadable
-        It is of another format.
-    OSError
-        It is gone, or not readable here.
-    """
+    """Open a file for reading from its start, decompressed if it is compressed, whatever its name."""
     stream = open_binary(where)
     try:
         kind = compression_in(stream)

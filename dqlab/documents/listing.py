@@ -347,7 +347,7 @@ class Documents:
 
         Here only footers and the column with the keys are read, while the listing is iterated. Functions read values
         with ``document["column"]`` or ``document.row``; a row group is decoded once for all rows that a process reads
-        of it one after another, and only the columns that are asked for.
+        of it one after another, and only the columns that are requested.
 
         Parameters
         ----------
@@ -678,8 +678,8 @@ def _listable(option: str, place: Any) -> Iterator[None]:
 def parsed_natively(documents: Any) -> bool:
     """Return whether the first document is a PDF, a part of one, or one in an archive; such run in processes.
 
-    False for what can be iterated only once. Of a sample, and of what is sorted, the first document of the whole is
-    asked: finding their own would list everything before `map` returns.
+    False for what can be iterated only once. Of a sample, and of what is sorted, the first document of the whole
+    counts: finding their own would list everything before `map` returns.
     """
     first = None
     if isinstance(documents, Documents):

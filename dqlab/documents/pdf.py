@@ -1,7 +1,7 @@
 """Pages of PDFs: their number, text and picture, by PDFium.
 
 Owns the lock around PDFium, which must not be called by two threads at a time, and that each file is closed. Runs over
-PDFs use processes, where nobody waits for it. pypdfium2 is imported when the first PDF is opened.
+PDFs use processes, where no slot waits for it. pypdfium2 is imported when the first PDF is opened.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Page:
 
     Notes
     -----
-    The file stays open as long as one of its pages is held, and is read when text or picture is asked for.
+    The file stays open as long as one of its pages is held, and is read when text or picture is requested.
 
     Examples
     --------
@@ -188,13 +188,7 @@ def _missing(what: str, error: ImportError, package: str) -> ExtraMissing:
 
 
 def pages(reference: Reference) -> Iterator[Page]:
-    """Yield the pages of a PDF; of a range, only those.
-
-    Raises
-    ------
-    OSError, DocumentError, ExtraMissing
-        With the first page: the PDF cannot be opened, is encrypted or has no pages; pypdfium2 is not installed here.
-    """
+    """Yield the pages of a PDF; of a range, only those. The file is opened with the first page."""
     pdf = _Pdf(reference)
     part = reference.part
     first, stop = (part.first, part.stop) if isinstance(part, PageRange) else (0, pdf.count)

@@ -30,15 +30,7 @@ class ProbingLab(Protocol):
 
 
 class Probed:
-    """A source whose PDFs have their number of pages.
-
-    Parameters
-    ----------
-    source : Source
-        What they come from.
-    pages : dict
-        Number of pages by key and version; those of a file that has changed since stay unknown.
-    """
+    """A source whose PDFs have their number of pages, by key and version: a file that has changed stays without."""
 
     def __init__(self, source: Source, pages: dict[tuple[str, str], int]) -> None:
         self.source, self._pages = source, pages

@@ -34,19 +34,7 @@ _tuple = tuple.__new__
 
 
 class ParquetRows:
-    """All rows of some files.
-
-    Parameters
-    ----------
-    files : str, path, or iterable of them
-        See `Files`.
-    key : str or None
-        The column with the keys.
-    columns : iterable of str or None
-        What rows have; None for all.
-    storage : str
-        The name of options of file systems.
-    """
+    """All rows of some files; `key` is the column with the keys, `columns` are those that rows have, None for all."""
 
     repeats = True
 
@@ -117,7 +105,7 @@ class ParquetRows:
                 table.close()
 
     def _open(self, file: ListedFile) -> ParquetTable:
-        """Open a file, and check that it has what was asked for."""
+        """Open a file, and check that it has the columns that were chosen."""
         table = ParquetTable(file.where)
         try:
             wanted = table.names if self._columns is None else self._columns
@@ -215,21 +203,7 @@ def _check_type(column: str, kind: Any, where: str) -> None:
 
 
 class Records:
-    """All records of some files.
-
-    Parameters
-    ----------
-    files : str, path, or iterable of them
-        See `Files`.
-    key : str or None
-        The name of the value that is the key.
-    form : str
-        As in `Line`.
-    label : str
-        The name of the constructor.
-    storage : str
-        The name of options of file systems.
-    """
+    """All records of some files; `key` is the name of the value that is the key, `form` is as in `Line`."""
 
     repeats = True
 
@@ -295,13 +269,7 @@ class Records:
 
 
 def csv_form(delimiter: Any, encoding: Any) -> str:
-    """Return how a CSV file is read, as `Line` has it.
-
-    Raises
-    ------
-    BadOption
-        The delimiter is not one character, or the encoding is unknown, or has line ends of several bytes.
-    """
+    """Return how a CSV file is read, as `Line` has it; an encoding with line ends of several bytes is a `BadOption`."""
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
         problem = "is not one character that can stand between cells. Nothing was listed. Pass ',' or ';' or '\\t'."
         raise BadOption(option="delimiter", value=delimiter, problem=problem)

@@ -48,21 +48,8 @@ class Source(Protocol):
 class Glob:
     """The files below a folder that match a pattern.
 
-    Parameters
-    ----------
-    folder, pattern : Folder, Pattern
-        Where to start, and what matches below it.
-    label : str
-        The call that made it.
-    enter : callable
-        Whether to enter folders of this name.
-    finish : callable
-        Completes a document when it is examined; may open it.
-
-    Raises
-    ------
-    FolderNotFound
-        The folder does not exist; also raised by `looks` if it is gone by then.
+    `enter` decides by a folder's name whether to enter it. `finish` completes a document when it is examined, and may
+    open it.
     """
 
     repeats = True
@@ -98,15 +85,7 @@ class Glob:
 
 
 class Window:
-    """Part of another source, by position.
-
-    Parameters
-    ----------
-    source : Source
-        What is listed.
-    start, stop, step : int
-        As in a slice, none of them negative; `stop` None for all.
-    """
+    """Part of another source, by position: `start`, `stop` and `step` as in a slice, none of them negative."""
 
     def __init__(self, source: Source, start: int, stop: int | None, step: int) -> None:
         self._source, self._start, self._stop, self._step = source, start, stop, step
@@ -151,22 +130,7 @@ def misread(elements: Any) -> tuple[str, str]:
 
 
 class Given:
-    """Elements of an iterable, of one iterator, or of the iterables a function returns.
-
-    Parameters
-    ----------
-    iterable : iterable, iterator or callable
-        Yields the elements; a callable is called again for each pass.
-    key : callable or None
-        From an element to its key.
-    storage : str
-        The name of the options that file systems of URLs are opened with.
-
-    Raises
-    ------
-    BadOption
-        Neither iterable nor callable, a single path, a mapping, a set, or a table.
-    """
+    """Elements of an iterable, of one iterator, or of what a function returns, which is called for each pass."""
 
     def __init__(self, iterable: Any, key: Callable[[Any], object] | None, storage: str = "") -> None:
         if isinstance(iterable, str | bytes | os.PathLike | Document):
@@ -234,13 +198,7 @@ _TESTS = frozenset({"test", "tests", "idle_test"})
 
 
 def stdlib() -> Glob:
-    """List the sources of the Python that runs this, each with its number of pages.
-
-    Raises
-    ------
-    FolderNotFound
-        This Python came without its sources.
-    """
+    """List the sources of the Python that runs this, each with its number of pages."""
     folder = LocalFolder(sysconfig.get_paths()["stdlib"])
     return Glob(folder, Pattern("**/*.py"), "Documents.stdlib()", enter=_is_library, finish=_with_pages)
 
@@ -268,26 +226,7 @@ def _count_lines(chunks: Iterable[bytes]) -> int:
 
 
 class Unpacked:
-    """The members of archives that match a pattern.
-
-    Parameters
-    ----------
-    archive : str or path
-        One archive, or a pattern of archives: a path or an fsspec URL.
-    pattern : str
-        What matches members.
-    storage : str
-        The name of options of file systems.
-
-    Raises
-    ------
-    ArchiveNotFound
-        There is no such archive; also raised by `looks` if it is gone by then.
-    FolderNotFound
-        The folder before the first wildcard does not exist.
-    BadOption
-        One of them is not a pattern, or the file system cannot be listed.
-    """
+    """The members of archives that match a pattern; `archive` is one of them, or a pattern of archives."""
 
     repeats = True
 

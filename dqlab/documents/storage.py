@@ -1,7 +1,7 @@
 """Where documents are stored: on this machine, or behind fsspec with the options that users give for it.
 
 Owns how a path or URL is opened, what tells versions of a file apart, and `StoredAt`, a URL that bears the name of its
-options. Only a URL makes it import fsspec. Options travel with each reference. Secrets are no part of them: options
+options. Only a URL makes it import fsspec. Options travel with each reference. Secrets are not among them: options
 name the variable of the environment, or the entry of Dask's config, that holds a secret where a document is opened.
 """
 
@@ -54,7 +54,7 @@ _SECRET = re.compile(
 """Names of options that hold a secret, in lower case; with `_KEYS`."""
 _KEYS = frozenset({"key", "auth", "pwd", "api_key", "apikey", "client_id_key"})
 _PLAIN = frozenset({"anon", "cloud", "google_default", "cache", "browser", ""})
-"""Words that gcsfs takes in place of a token; they are no secret."""
+"""Words that gcsfs takes in place of a token; they are not secrets."""
 _FROM = ("env:", "config:")
 _LOGIN = re.compile(r"(?<=://)[^/?#@]*:[^/?#@]+(?=@)")
 """The name and password of a URL; a "/" in a password would end the host, so it is written "%2F"."""
@@ -113,13 +113,7 @@ def located(where: str, storage: str) -> str:
 
 
 def check_url(where: str) -> None:
-    """Refuse a URL with a password in it: references, and so URLs, are kept in the log of a queue.
-
-    Raises
-    ------
-    PasswordInURL
-        It has one; the error shows the URL without it.
-    """
+    """Refuse a URL with a password in it: references, and so URLs, are kept in the log of a queue."""
     if "@" in where and _LOGIN.search(where) is not None:
         raise PasswordInURL(url=_LOGIN.sub("***", where))
 
@@ -127,16 +121,8 @@ def check_url(where: str) -> None:
 def check_options(options: Any) -> str:
     """Check options that a user gives, remember them in this process, and return their name; "" for none.
 
-    Parameters
-    ----------
-    options : mapping, str or None
-        What the file system takes; values of secrets are "env:NAME" or "config:dotted.name". A string names a mapping
-        in Dask's config, looked up where a document is opened.
-
-    Raises
-    ------
-    BadOption
-        They are neither, or a secret itself is among them.
+    Values of secrets are "env:NAME" or "config:dotted.name". A string names a mapping in Dask's config, looked up
+    where a document is opened.
     """
     if options is None:
         return ""
@@ -200,13 +186,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _resolved(storage: str) -> dict[str, Any]:
-    """Return options with their secrets, as this process has them now.
-
-    Raises
-    ------
-    StorageUnset
-        A variable, or an entry of Dask's config, is not set here.
-    """
+    """Return options with their secrets, as this process has them now; one that is not set here is a `StorageUnset`."""
     if not storage:
         return {}
     options = _known[storage]
@@ -261,13 +241,13 @@ def redacted(where: str) -> Iterator[None]:
         if not storage or isinstance(error, DqlabError):
             raise
         secrets = list(_secrets(_known.get(storage)))
-        said = str(error)
-        if not any(secret in said for secret in secrets):
+        text = str(error)
+        if not any(secret in text for secret in secrets):
             raise
         for secret in secrets:
-            said = said.replace(secret, "***")
+            text = text.replace(secret, "***")
         kind = type(error) if type(error) in (PermissionError, FileNotFoundError, OSError) else OSError
-        raise kind(said) from None
+        raise kind(text) from None
 
 
 def _secrets(options: Any) -> Iterator[str]:
@@ -298,13 +278,7 @@ def _leaves(options: Any) -> Iterator[tuple[str, Any]]:
 
 
 def local_path(place: str) -> str | None:
-    """Return the absolute path of a path or file:// URL; None for any other URL.
-
-    Raises
-    ------
-    PasswordInURL
-        Another URL, with a password in it.
-    """
+    """Return the absolute path of a path or file:// URL; None for any other URL, which has no password in it."""
     if (local := _LOCAL_URL.match(place)) and "::" not in place:
         return str(Path(place[local.end() :]).absolute())
     if _URL.match(place) is None:
@@ -314,15 +288,7 @@ def local_path(place: str) -> str | None:
 
 
 def open_binary(where: str) -> BinaryIO:
-    """Open a path or URL for reading.
-
-    Raises
-    ------
-    OSError
-        The file is gone, or not readable here.
-    ImportError
-        The file system behind the URL is not installed; the message names what to install.
-    """
+    """Open a path or URL for reading; the `ImportError` of a missing file system names what to install."""
     path = local_path(where)
     if path is not None:
         return Path(path).open("rb")
@@ -343,7 +309,7 @@ def remote(url: str) -> tuple[Any, str]:
     if not storage:
         system, path = fsspec.core.url_to_fs(url)
         return system, path
-    # A string of its own class would be asked for its options again, and compiled code does not take it for text.
+    # A string of its own class would give its options once more, and compiled code does not take it for text.
     system, path = fsspec.core.url_to_fs(str(url), **_resolved(storage))
     return system, path
 
@@ -365,7 +331,7 @@ UNKNOWN = Stamp("", None)
 def stamp_of_open(where: str, stream: BinaryIO) -> Stamp:
     """Return the stamp of what `open_binary` has opened; UNKNOWN where it has none.
 
-    Files of S3 asked for it when they were opened; those of other systems may ask once more.
+    Files of S3 have it from when they were opened; those of other systems may need one more request.
     """
     if local_path(where) is not None:
         return local_stamp(os.fstat(stream.fileno()))
@@ -423,13 +389,7 @@ def has_etag(reference: Reference) -> bool:
 
 
 def check_stamp(reference: Reference, now: str) -> None:
-    """Compare the stamp of a file with that of its listing; versions that users have made are not compared.
-
-    Raises
-    ------
-    DocumentChanged
-        They differ.
-    """
+    """Compare the stamp of a file with that of its listing; versions that users have made are not compared."""
     was = reference.version
     # A listing's version begins with the size that it noted, too. A user's own "2024-01" does not, but by chance.
     if was == now or reference.size is None:

@@ -40,17 +40,7 @@ class _Changed(Exception):
 
 
 def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
-    """Return one value of a row.
-
-    Raises
-    ------
-    ColumnNotFound
-        The file, or what was chosen of it, has no such column.
-    DocumentChanged
-        The file is no longer the one that was listed.
-    FileUnreadable, OSError
-        It cannot be read.
-    """
+    """Return one value of a row; `DocumentChanged` when the file is not the one that was listed."""
     try:
         return _cell(where, version, part, column)
     except _Changed as error:
@@ -84,22 +74,7 @@ def row(where: str, version: str, key: Any, part: Row) -> dict[str, Any]:
 
 
 class ParquetTable:
-    """An open Parquet file: its schema, and its row groups.
-
-    Parameters
-    ----------
-    where : str
-        A path or URL.
-
-    Raises
-    ------
-    ExtraMissing
-        pyarrow is not installed here.
-    FileUnreadable
-        It is not a Parquet file, or not yet: the footer is written last.
-    OSError
-        It is gone, or not readable here.
-    """
+    """An open Parquet file: its schema, and its row groups."""
 
     def __init__(self, where: str) -> None:
         parquet = _pyarrow_parquet()
@@ -136,13 +111,7 @@ class ParquetTable:
         return found
 
     def batches(self, group: int, names: Sequence[str], rows: int | None = None) -> Iterator[Any]:
-        """Decode some columns of a row group, from its start.
-
-        Parameters
-        ----------
-        rows : int, optional
-            Rows of a batch. None: as many as make some megabytes.
-        """
+        """Decode some columns of a row group, in batches of so many rows; None: as many as make some megabytes."""
         if rows is None:
             rows = self._rows_of_a_batch(group, set(names))
         try:
@@ -201,7 +170,7 @@ def _check(where: str, version: str) -> None:
 def _batches(table: ParquetTable, version: str, part: Row, asked: tuple[str, ...]) -> _Batches:
     """Return the decoded columns of a row group.
 
-    All that were chosen; if none were, those that functions have asked for so far, which is known after a few rows.
+    All that were chosen; if none were, those that functions have requested so far, which is known after a few rows.
     """
     place = (place_of(table.where), version, part.group, part.columns)
     names = tuple(table.chosen(part.columns)) if part.columns else asked

@@ -105,12 +105,7 @@ class Failure:
     ) -> Self:
         """Record an exception; never raises, whatever the exception's own code does.
 
-        Parameters
-        ----------
-        skip : int, optional
-            Leading frames of its traceback that are the executor's, not the user's; by default those of dqlab.
-        when, seconds, key, code, consumer, worker
-            See the attributes.
+        `skip` is how many leading frames of its traceback are the executor's, not the user's; None: those of dqlab.
         """
         trace = users_part(exception.__traceback__, skip)
         return cls(
