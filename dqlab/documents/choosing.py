@@ -60,19 +60,8 @@ class Where:
             self._meets = condition
         else:
             raise BadOption(option="condition", value=condition, problem="neither an expression nor a callable.")
-        self.source, self._condition = source, condition
-
-    @property
-    def label(self) -> str:
-        """The source's label and the condition."""
-        shown = self._condition if isinstance(self._condition, str) else None
-        named = repr(shown) if shown is not None else getattr(self._condition, "__qualname__", "...")
-        return f"{self.source.label}.where({named})"
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the source can be read more than once."""
-        return self.source.repeats
+        named = repr(condition) if isinstance(condition, str) else getattr(condition, "__qualname__", "...")
+        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.where({named})"
 
     def looks(self) -> Iterator[Look]:
         """Examine the documents, and name those that meet the condition."""
@@ -108,17 +97,7 @@ class LongestFirst:
     """The documents, the longest first; all references are held while they are listed."""
 
     def __init__(self, source: Source) -> None:
-        self.source = source
-
-    @property
-    def label(self) -> str:
-        """The source's label and the order."""
-        return f"{self.source.label}.longest_first()"
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the source can be read more than once."""
-        return self.source.repeats
+        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.longest_first()"
 
     def looks(self) -> Iterator[Look]:
         """Examine all documents, then name them; equally long ones in the order of the source."""
@@ -145,18 +124,9 @@ class Sample:
             raise BadOption(option="by", value=by, problem="write 'pages', 'size' or None.")
         if not isinstance(seed, int) or isinstance(seed, bool):
             raise BadOption(option="seed", value=seed, problem="is not a whole number.")
-        self.source, self._n, self._by, self._seed = source, n, by, seed
-
-    @property
-    def label(self) -> str:
-        """The source's label and what was drawn."""
-        more = (f", by={self._by!r}" if self._by else "") + (f", seed={self._seed}" if self._seed else "")
-        return f"{self.source.label}.sample({self._n}{more})"
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the source can be read more than once."""
-        return self.source.repeats
+        more = (f", by={by!r}" if by else "") + (f", seed={seed}" if seed else "")
+        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.sample({n}{more})"
+        self._n, self._by, self._seed = n, by, seed
 
     def looks(self) -> Iterator[Look]:
         """Examine all documents, then name those that were drawn, in the order of the source."""
@@ -210,17 +180,8 @@ class Split:
     def __init__(self, source: Source, pages: int) -> None:
         if not isinstance(pages, int) or isinstance(pages, bool) or pages < 1:
             raise BadOption(option="pages", value=pages, problem="is not a number of pages. Pass an int, 1 or more.")
-        self.source, self._pages = source, pages
-
-    @property
-    def label(self) -> str:
-        """The source's label and the length of parts."""
-        return f"{self.source.label}.split(pages={self._pages})"
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the source can be read more than once."""
-        return self.source.repeats
+        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.split(pages={pages})"
+        self._pages = pages
 
     def looks(self) -> Iterator[Look]:
         """Examine the documents, and open PDFs whose number of pages is unknown; name the parts."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import re
-import sys
 from tokenize import detect_encoding
 from typing import Any
 
@@ -71,12 +70,8 @@ def detected(data: bytes) -> str | None:
     try:
         from charset_normalizer import from_bytes
     except ImportError as error:
-        raise ExtraMissing(
-            what="texts in other encodings than UTF-8",
-            missing=error.name or "charset_normalizer",
-            python=sys.executable,
-            install="'dqlab[documents]'",
-        ) from error
+        what = "texts in other encodings than UTF-8"
+        raise ExtraMissing.of(error, "charset_normalizer", what=what, extra="documents") from error
     if b"\0" in data[:4096]:  # texts of UTF-16 without a mark are few, pictures and programs are many
         return None
     likely = from_bytes(data, cp_exclusion=_OF_MAINFRAMES)
@@ -135,10 +130,7 @@ def _parser() -> Any:
     try:
         from selectolax.lexbor import LexborHTMLParser
     except ImportError as error:
-        missing = error.name or "selectolax"
-        raise ExtraMissing(
-            what="pages of HTML", missing=missing, python=sys.executable, install="'dqlab[documents]'"
-        ) from error
+        raise ExtraMissing.of(error, "selectolax", what="pages of HTML", extra="documents") from error
     return LexborHTMLParser
 
 

@@ -582,6 +582,9 @@ def largest_row() -> int:
 # --- pickles ---
 
 
+# References lie in logs of queues under the names of this module's next five functions, of classes in `parts` and of
+# `storage.stored`; `labelled` finds keys by them. A function that is renamed, moved, or gets its arguments in another
+# order makes messages unreadable that were put before.
 def _revive(
     where: str, cut: int | str, version: str, size: int | None, n_pages: int | None, part: Part | None = None
 ) -> Document:

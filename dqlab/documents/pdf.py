@@ -6,7 +6,6 @@ PDFs use processes, where no slot waits for it. pypdfium2 is imported when the f
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -108,7 +107,7 @@ class Page:
         try:
             import PIL.Image  # noqa: F401 - PDFium's pictures become Pillow's
         except ImportError as error:
-            raise _missing("pictures of pages", error, "pillow") from error
+            raise ExtraMissing.of(error, "pillow", what="pictures of pages", extra="documents") from error
         return self._pdf.on_page(self.number, lambda page: page.render(scale=dpi / POINTS).to_pil().convert("RGB"))
 
 
@@ -178,13 +177,8 @@ def _pdfium() -> Any:
     try:
         import pypdfium2
     except ImportError as error:
-        raise _missing("PDFs", error, "pypdfium2") from error
+        raise ExtraMissing.of(error, "pypdfium2", what="PDFs", extra="documents") from error
     return pypdfium2
-
-
-def _missing(what: str, error: ImportError, package: str) -> ExtraMissing:
-    missing = error.name or package
-    return ExtraMissing(what=what, missing=missing, python=sys.executable, install="'dqlab[documents]'")
 
 
 def pages(reference: Reference) -> Iterator[Page]:

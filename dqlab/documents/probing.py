@@ -33,17 +33,8 @@ class Probed:
     """A source whose PDFs have their number of pages, by key and version: a file that has changed stays without."""
 
     def __init__(self, source: Source, pages: dict[tuple[str, str], int]) -> None:
-        self.source, self._pages = source, pages
-
-    @property
-    def label(self) -> str:
-        """The source's label and the call."""
-        return f"{self.source.label}.probe()"
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the source can be read more than once."""
-        return self.source.repeats
+        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.probe()"
+        self._pages = pages
 
     def looks(self) -> Iterator[Look]:
         """Name the documents, as the source does; each gets its pages when it is examined."""

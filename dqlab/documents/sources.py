@@ -89,17 +89,8 @@ class Window:
 
     def __init__(self, source: Source, start: int, stop: int | None, step: int) -> None:
         self._source, self._start, self._stop, self._step = source, start, stop, step
-
-    @property
-    def label(self) -> str:
-        """The source's label and the slice."""
-        ends = f"{self._start or ''}:{'' if self._stop is None else self._stop}"
-        return f"{self._source.label}[{ends}{'' if self._step == 1 else f':{self._step}'}]"
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the source can be read more than once."""
-        return self._source.repeats
+        ends = f"{start or ''}:{'' if stop is None else stop}"
+        self.repeats, self.label = source.repeats, f"{source.label}[{ends}{'' if step == 1 else f':{step}'}]"
 
     def looks(self) -> Iterator[Look]:
         """Name the documents inside; those before are named too, but not examined."""
@@ -143,16 +134,10 @@ class Given:
             problem = f"a {type(iterable).__name__} cannot be iterated. Pass paths, URLs or documents."
             raise BadOption(option="iterable", value=iterable, problem=problem)
         self._iterable, self._key, self._storage = iterable, key, storage
-        self.repeats = not isinstance(iterable, Iterator)
+        self.repeats, kind = not isinstance(iterable, Iterator), type(iterable).__name__
+        named = f"<{kind}>" if isinstance(iterable, Iterable) else getattr(iterable, "__qualname__", kind)
+        self.label = f"Documents({named})"
         self._used_up = False
-
-    @property
-    def label(self) -> str:
-        """The type of what was given, or the function's name."""
-        given = self._iterable
-        if isinstance(given, Iterable):
-            return f"Documents(<{type(given).__name__}>)"
-        return f"Documents({getattr(given, '__qualname__', type(given).__name__)})"
 
     def looks(self) -> Iterator[Look]:
         """Name the elements, in the order they come."""
@@ -235,17 +220,12 @@ class Unpacked:
             raise BadOption(option="archive", value=archive, problem="is not a path or URL of an archive.")
         if not isinstance(pattern, str) or not pattern:
             raise BadOption(option="pattern", value=pattern, problem="is not a pattern of names, such as '**/*.html'.")
-        self._archive, self._text = os.fspath(archive), pattern
+        self._archive, more = os.fspath(archive), "" if pattern == "**" else f", {pattern!r}"
+        self.label = f"Documents.from_archive({self._archive!r}{more})"
         self._pattern = Pattern(pattern)
         self._several = MAGIC.search(self._archive) is not None
         self._folder, self._archives = _parsed_archives(self._archive, storage)
         self._check()
-
-    @property
-    def label(self) -> str:
-        """The call that made it."""
-        more = "" if self._text == "**" else f", {self._text!r}"
-        return f"Documents.from_archive({self._archive!r}{more})"
 
     def looks(self) -> Iterator[Look]:
         """Name the matching members, archive by archive, in the order in which they are packed."""

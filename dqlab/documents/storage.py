@@ -301,6 +301,10 @@ def open_binary(where: str) -> BinaryIO:
     return stream
 
 
+def _let_go(system: object) -> None:
+    """Do nothing: the finalizer exists to keep the file system alive until now."""
+
+
 def remote(url: str) -> tuple[Any, str]:
     """Return the file system behind a URL, and the path there."""
     import fsspec.core  # only here: local documents do not need it
@@ -348,10 +352,6 @@ def stamp_of(where: str) -> Stamp:
     with redacted(where):
         system, path = remote(where)
         return remote_stamp(system.info(path))
-
-
-def _let_go(system: object) -> None:
-    """Do nothing: the finalizer exists to keep the file system alive until now."""
 
 
 def local_stamp(status: os.stat_result) -> Stamp:

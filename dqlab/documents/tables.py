@@ -9,7 +9,6 @@ Texts, numbers, lists and dicts come as Arrow has them, null as None, NaN as NaN
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from collections.abc import Hashable, Iterator, Sequence
@@ -262,10 +261,7 @@ def _pyarrow_parquet() -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        missing = error.name or "pyarrow"
-        raise ExtraMissing(
-            what="Parquet files", missing=missing, python=sys.executable, install="'dqlab[tables]'"
-        ) from error
+        raise ExtraMissing.of(error, "pyarrow", what="Parquet files", extra="tables") from error
     return pyarrow.parquet
 
 

@@ -35,6 +35,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import Any
 
@@ -978,6 +979,11 @@ class ExtraMissing(UsageError, ImportError):
         "{what} need {missing}, which is not installed in {python}. Nothing was read or submitted. Install it there, "
         "and in the Python of jobs and workers: pip install {install}"
     )
+
+    @classmethod
+    def of(cls, error: ImportError, package: str, *, what: str, extra: str) -> ExtraMissing:
+        """Return the error of an import that an extra of dqlab brings; `package` is named if the import names none."""
+        return cls(what=what, missing=error.name or package, python=sys.executable, install=f"'dqlab[{extra}]'")
 
 
 class StorageRefused(UsageError):
