@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from dqlab.checkup.examine import TIMEOUT, examine
 from dqlab.checkup.facts import Facts, Process, StoreFacts, WorkerFacts, known
 from dqlab.checkup.findings import Checkup
-from dqlab.checkup.stores import stores
+from dqlab.checkup.store_checks import stores
 from dqlab.cluster.transport.internals import OwnClient, dask_version_through, scheduler_rpc
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.protocol import check_dask
@@ -26,7 +26,7 @@ from dqlab.cluster.transport.undisturbed import Undisturbed
 from dqlab.clusters_here import LOCAL, Registration, find, keeper_of, way_to
 from dqlab.config import check_directory, seconds, seconds_or_none
 from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared
-from dqlab.errors.trimming import interruptible
+from dqlab.errors.rendering import interruptible
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import system_of
 from dqlab.lab import Lab
@@ -625,7 +625,7 @@ def _check_store(link: Link, store: Path, *, seen_here: bool) -> None:
     not_looked_at = StoreFacts(str(store), Probe(str(store), error="not looked at"))
     for finding in stores(Facts(link.lab, Process(), workers=(found,), stores=(not_looked_at,))):
         about = finding.values.get("worker") or finding.values.get("who")
-        if finding.severity is Severity.PROBLEM and about in (found.address, found.who):
+        if finding.severity is Severity.PROBLEM and about in (found.address, found.title):
             raise StoreNotShared(store=str(store), worker=found.address, reason=finding.what)
 
 

@@ -9,6 +9,7 @@ the process, as the cell that prints them would.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "date",
     "due",
     "duration",
+    "few_of",
     "many",
     "minute",
     "noun_of",
@@ -53,6 +55,12 @@ def noun_of(amount: int | None, noun: str) -> str:
     if amount == 1:
         return noun
     return f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def few_of(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names, and how many more there are: ``a, b, c and 1,021 more``."""
+    more = f" and {count(len(names) - most)} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def share(value: float | None, *, places: int = 1) -> str:

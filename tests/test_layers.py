@@ -78,7 +78,7 @@ def test_lowest_rooms_need_only_the_standard_library(room: str) -> None:
 @pytest.mark.cluster
 def test_import_on_a_worker_loads_nothing_that_reads_tables() -> None:
     """Half a second and 60 MB for each process: that is the price of a document that is opened with them."""
-    names = "dqlab, dqlab.cluster.consumer.running.execution, dqlab.documents.rows, dqlab.documents.frames"
+    names = "dqlab, dqlab.cluster.consumer.running.execution, dqlab.documents, dqlab.documents.frames"
     script = f"import sys, {names}; print(*sorted({{'numpy', 'pandas', 'polars', 'pyarrow'}} & set(sys.modules)))"
 
     loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout

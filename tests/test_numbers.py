@@ -156,3 +156,11 @@ def test_nouns_have_their_plural(amount: int, noun: str, text: str) -> None:
 def test_a_noun_alone_is_as_the_count_beside_it_wants_it() -> None:
     """A headline has number and unit in two places: "1" above "documents"."""
     assert [numbers.noun_of(amount, "document") for amount in (0, 1, 2)] == ["documents", "document", "documents"]
+
+
+def test_names_are_few_and_the_rest_is_counted() -> None:
+    """A sentence about a thousand workers is still a sentence."""
+    assert numbers.few_of(["a", "b"]) == "a, b"
+    assert numbers.few_of([*"abc"]) == "a, b, c"
+    assert numbers.few_of(["a"] * 1024) == "a, a, a and 1,021 more"
+    assert numbers.few_of([]) == ""

@@ -119,7 +119,7 @@ WORDINGS = {
         "queues",
         lambda it: f"run {it.run} lacks documents: {it.subject}",
         _of_run(
-            "See which with run.lost(), and send them again; of a durable queue, `dqlab fsck` says why",
+            "See which with run.lost(), and send them again; of a durable queue, `dqlab fsck` shows why",
             ".resubmit_lost()",
         ),
     ),

@@ -30,8 +30,8 @@ from dqlab.checkup.process_checks import (
     versions_fine,
 )
 from dqlab.checkup.queue_checks import leases, leases_fine, queues, queues_fine
-from dqlab.checkup.resources import jobs, jobs_fine, resources, resources_fine
-from dqlab.checkup.stores import files, files_fine, stores, stores_fine
+from dqlab.checkup.resource_checks import jobs, jobs_fine, resources, resources_fine
+from dqlab.checkup.store_checks import files, files_fine, stores, stores_fine
 from dqlab.clock import SystemClock
 from dqlab.config import seconds
 from dqlab.errors import BadOption, DqlabError, LabClosed, UsageError

@@ -32,10 +32,10 @@ __all__ = [
 T = TypeVar("T")
 
 
-def known(cls: type[T], said: Mapping[str, Any], **more: Any) -> T:
+def known(cls: type[T], answer: Mapping[str, Any], **more: Any) -> T:
     """Make a dataclass of those parts of an answer that it has fields for."""
     names = {each.name for each in fields(cls)}  # type: ignore[arg-type]
-    return cls(**{key: value for key, value in said.items() if key in names} | more)
+    return cls(**{key: value for key, value in answer.items() if key in names} | more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class ShardFacts:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """What sentences call it."""
         return f"shard {self.shard} of queue {self.queue}"
 
 
@@ -145,8 +145,8 @@ class WorkerFacts:
     unsent: int = 0
 
     @property
-    def who(self) -> str:
-        """For people."""
+    def title(self) -> str:
+        """What sentences call it."""
         return f"worker {self.name} ({self.address})" if self.name else f"worker {self.address}"
 
     def probe(self, directory: str) -> Probe | None:
@@ -285,7 +285,7 @@ class Facts:
         found = [("this process", self.client)]
         if self.scheduler is not None and self.scheduler.process is not None:
             found.append(("the scheduler", self.scheduler.process))
-        return found + [(worker.who, worker.process) for worker in self.workers if worker.process is not None]
+        return found + [(worker.title, worker.process) for worker in self.workers if worker.process is not None]
 
     @property
     def silenced(self) -> list[str]:

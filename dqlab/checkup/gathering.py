@@ -43,16 +43,9 @@ _NAMES = ["dqlab", *PACKAGES]
 
 
 class Gathering:
-    """Gathers the facts of one cluster; runs on its client's event loop, and ends in time, whatever hangs.
+    """Gathers the facts of one cluster on its client's event loop, and ends within `limit` seconds, whatever hangs.
 
-    Parameters
-    ----------
-    of : str
-        What to call it.
-    stores : sequence of Path
-        Looked at beside those that the open queues are in.
-    limit : float
-        Seconds for everything.
+    `stores` are looked at beside those that the open queues are in.
     """
 
     def __init__(self, link: Link, of: str, stores: Sequence[Path], limit: float) -> None:
@@ -81,7 +74,7 @@ class Gathering:
         try:
             marked = await self._on_disk(lambda: [markers.enter_context(Marker(path)).path for path in directories])
             looks = list(zip(map(str, directories), marked or [""] * len(directories), strict=True))
-            asked = (self._worker(said, looks) for said in addresses)
+            asked = (self._worker(entry, looks) for entry in addresses)
             snapshot, stores, workers = await asyncio.gather(
                 self._snapshot(scheduler), self._on_disk_all(directories), asyncio.gather(*asked)
             )
@@ -121,11 +114,11 @@ class Gathering:
         rpc, address = scheduler_rpc(self._link.client), self._link.address
         limit = self._limit * _FIRST
         try:
-            said, skew, doubt = await self._timed(rpc.dq_overview, limit)
-            if said is not None:
-                registered = None if said["registry"] is None else _registered(said["registry"])
-                process = known(Process, said, skew=skew, doubt=doubt)
-                return Scheduler(address, process, registry=registered), list(said["workers"])
+            answer, skew, doubt = await self._timed(rpc.dq_overview, limit)
+            if answer is not None:
+                registered = None if answer["registry"] is None else _registered(answer["registry"])
+                process = known(Process, answer, skew=skew, doubt=doubt)
+                return Scheduler(address, process, registry=registered), list(answer["workers"])
             async with asyncio.timeout(limit / 2):
                 identity = await rpc.identity()
                 process = _foreign(await rpc.versions(packages=_NAMES))
@@ -141,16 +134,16 @@ class Gathering:
         if scheduler.registry is None:
             return None
         try:
-            said = await asyncio.wait_for(scheduler_rpc(self._link.client).dq_snapshot(alerts=_ALERTS), self._left())
-            return Snapshot.from_dict(said)
+            answer = await asyncio.wait_for(scheduler_rpc(self._link.client).dq_snapshot(alerts=_ALERTS), self._left())
+            return Snapshot.from_dict(answer)
         except Exception:  # noqa: BLE001 - without it fewer checks are made
             return None
 
     # --- workers ----------------------------------------------------------------------------
 
-    async def _worker(self, said: dict[str, Any], looks: Sequence[tuple[str, str]]) -> WorkerFacts:
+    async def _worker(self, entry: dict[str, Any], looks: Sequence[tuple[str, str]]) -> WorkerFacts:
         """Return a worker's own report, called directly and, if that takes too long, through the scheduler."""
-        worker = known(WorkerFacts, said)
+        worker = known(WorkerFacts, entry)
         left = self._left()
         silence = ""
         for path, part in (("direct", _DIRECT), ("proxied", 1.0)):
@@ -168,24 +161,24 @@ class Gathering:
         async def call() -> Any:
             return await self._call(worker.address, path, "dq_vitals", stores=stores, limit=limit * 0.8)
 
-        said, skew, doubt = await self._timed(call, limit)
+        answer, skew, doubt = await self._timed(call, limit)
         base = {"address": worker.address, "name": worker.name, "silent": worker.silent, "path": path}
-        if said is None:
+        if answer is None:
             call_versions = self._call(worker.address, path, "versions", packages=_NAMES)
             versions = await asyncio.wait_for(call_versions, limit)
             return known(WorkerFacts, base, process=_foreign(versions), plugin=False)
         return known(
             WorkerFacts,
-            said | base,
-            process=known(Process, said, skew=skew, doubt=doubt),
-            shards=tuple(_shard(shard) for shard in said["shards"]),
-            consumers=tuple(consumer["name"] for consumer in said["consumers"]),
+            answer | base,
+            process=known(Process, answer, skew=skew, doubt=doubt),
+            shards=tuple(_shard(shard) for shard in answer["shards"]),
+            consumers=tuple(consumer["name"] for consumer in answer["consumers"]),
             abandoned={
                 consumer["name"]: tuple(consumer["abandoned"])
-                for consumer in said["consumers"]
+                for consumer in answer["consumers"]
                 if consumer.get("abandoned")
             },
-            probes=tuple(known(Probe, seen) for seen in said["stores"]),
+            probes=tuple(known(Probe, seen) for seen in answer["stores"]),
         )
 
     async def _importing(self, worker: WorkerFacts, packages: Sequence[str]) -> WorkerFacts:
@@ -195,10 +188,10 @@ class Gathering:
         try:
             limit = self._left() * _FIRST
             asked = self._call(worker.address, worker.path, "dq_missing", packages=list(packages), limit=limit)
-            said = await asyncio.wait_for(asked, self._left())
+            answer = await asyncio.wait_for(asked, self._left())
         except Exception:  # noqa: BLE001 - it has answered before; of this nothing is known
             return worker
-        return worker if said is None else replace(worker, missing=tuple(said))
+        return worker if answer is None else replace(worker, missing=tuple(answer))
 
     async def _call(self, address: str, path: str, op: str, **arguments: Any) -> Any:
         client = self._link.client
@@ -209,10 +202,10 @@ class Gathering:
     async def _timed(self, call: Callable[[], Awaitable[Any]], limit: float) -> tuple[Any, float, float]:
         """Return an answer, how far its clock is ahead of ours, and by how much that may be wrong."""
         before = self._clock.wall()
-        said = await asyncio.wait_for(call(), limit)
+        answer = await asyncio.wait_for(call(), limit)
         after = self._clock.wall()
-        at = said["at"] if said is not None else after
-        return said, at - (before + after) / 2, (after - before) / 2
+        at = answer["at"] if answer is not None else after
+        return answer, at - (before + after) / 2, (after - before) / 2
 
     # --- stores -----------------------------------------------------------------------------
 
@@ -241,21 +234,21 @@ class Gathering:
             return None
 
 
-def _registered(said: dict[str, Any]) -> Registered:
+def _registered(answer: dict[str, Any]) -> Registered:
     return known(
         Registered,
-        said,
-        hosts=tuple(said["hosts"]),
-        serving=tuple(said["serving"]),
-        actors=tuple(known(Actor, actor) for actor in said["actors"]),
-        queues=tuple(known(Queue, queue, name=name) for name, queue in said["queues"].items()),
-        served=tuple(said["served"]),
+        answer,
+        hosts=tuple(answer["hosts"]),
+        serving=tuple(answer["serving"]),
+        actors=tuple(known(Actor, actor) for actor in answer["actors"]),
+        queues=tuple(known(Queue, queue, name=name) for name, queue in answer["queues"].items()),
+        served=tuple(answer["served"]),
     )
 
 
-def _shard(said: dict[str, Any]) -> ShardFacts:
-    oldest = None if said["oldest"] is None else known(LeaseFacts, said["oldest"])
-    return known(ShardFacts, said, oldest=oldest, packages=tuple(said["packages"]))
+def _shard(answer: dict[str, Any]) -> ShardFacts:
+    oldest = None if answer["oldest"] is None else known(LeaseFacts, answer["oldest"])
+    return known(ShardFacts, answer, oldest=oldest, packages=tuple(answer["packages"]))
 
 
 def _foreign(versions: dict[str, Any]) -> Process:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dqlab import numbers
 from dqlab.checkup.facts import Actor, Facts, Process, Registered, WorkerFacts
 from dqlab.checkup.findings import Finding
-from dqlab.numbers import many
+from dqlab.numbers import few_of, many
 from dqlab.stats import Severity
 
 __all__ = [
@@ -67,17 +67,17 @@ def answers(facts: Facts) -> Iterator[Finding]:
         if worker.process is None:
             yield _silent(facts, worker)
         elif worker.unsent:
-            yield _unreported(f"{worker.who} could not send", worker.unsent, "that worker's", worker.address)
+            yield _unreported(f"{worker.title} could not send", worker.unsent, "that worker's", worker.address)
     if facts.registry is not None and facts.registry.untaken:
         yield _unreported("the scheduler could not read", facts.registry.untaken, "the scheduler's", scheduler.address)
 
 
-def _unreported(who: str, amount: int, whose: str, address: str) -> Finding:
+def _unreported(name: str, amount: int, owner: str, address: str) -> Finding:
     return Finding(
         "answers",
         Severity.WARNING,
-        f"{who} {many(amount, 'report')}: statistics and views may be out of date; messages and results are complete",
-        f"This is a defect of dqlab. Please report what follows event=report_not in {whose} log",
+        f"{name} {many(amount, 'report')}: statistics and views may be out of date; messages and results are complete",
+        f"This is a defect of dqlab. Please report what follows event=report_not in {owner} log",
         values={"address": address, "reports": amount},
     )
 
@@ -85,11 +85,11 @@ def _unreported(who: str, amount: int, whose: str, address: str) -> Finding:
 def _silent(facts: Facts, worker: WorkerFacts) -> Finding:
     hosted = facts.hosting(worker.address)
     holds = f"; it holds queue {', '.join(hosted)}" if hosted else ""
-    heard = f"its last heartbeat came {numbers.duration(worker.silent)} ago"
+    last_beat = f"its last heartbeat came {numbers.duration(worker.silent)} ago"
     return Finding(
         "answers",
         Severity.PROBLEM,
-        f"{worker.who} does not answer: {worker.silence}; {heard}{holds}",
+        f"{worker.title} does not answer: {worker.silence}; {last_beat}{holds}",
         "Its process hangs, is stopped, or holds the GIL in native code. Restart it: what its consumers hold "
         f"is delivered again, durable queues are opened by another worker{_costs(facts, hosted)}",
         f"lab.client.restart_workers([{worker.address!r}])",
@@ -98,7 +98,7 @@ def _silent(facts: Facts, worker: WorkerFacts) -> Finding:
 
 
 def _costs(facts: Facts, hosted: list[str]) -> str:
-    """Say what is lost with a worker."""
+    """Report what is lost with a worker."""
     queues = () if facts.registry is None else facts.registry.queues
     lost = [queue.name for queue in queues if queue.name in hosted and queue.directory is None]
     return f"; queue {', '.join(lost)} is in memory, and LOSES what it holds by that" if lost else ""
@@ -114,7 +114,7 @@ def connections(facts: Facts) -> Iterator[Finding]:
     proxied = [worker for worker in facts.answering if worker.path == "proxied"]
     advice = "Run this process where the workers can be reached: see interface= of Dask's workers, and firewalls"
     if proxied:
-        names = ", ".join(worker.who for worker in proxied[:3]) + (" and others" if len(proxied) > 3 else "")
+        names = ", ".join(worker.title for worker in proxied[:3]) + (" and others" if len(proxied) > 3 else "")
         yield Finding(
             "connections",
             Severity.WARNING,
@@ -135,30 +135,30 @@ def connections(facts: Facts) -> Iterator[Finding]:
 
 
 def connections_fine(facts: Facts) -> str:
-    """Say how workers are reached."""
+    """Report how workers are reached."""
     direct = sum(worker.path == "direct" for worker in facts.workers)
     return f"{many(direct, 'worker')} reached directly from here"
 
 
 def clocks(facts: Facts) -> Iterator[Finding]:
     """Find clocks that are wrong; leases do not depend on them, times in tables do."""
-    for who, process in facts.processes[1:]:
+    for name, process in facts.processes[1:]:
         off = abs(process.skew) - process.doubt
         if off > SKEW:
             side = "ahead of" if process.skew > 0 else "behind"
             yield Finding(
                 "clocks",
                 Severity.WARNING,
-                f"the clock of {who} is {numbers.duration(abs(process.skew))} {side} this process's; times of runs and "
-                "failures are wrong by as much, leases are not",
+                f"the clock of {name} is {numbers.duration(abs(process.skew))} {side} this process's; times of runs "
+                "and failures are wrong by as much, leases are not",
                 f"Have the clock of host {process.host} set by NTP",
                 "timedatectl set-ntp true",
-                {"who": who, "skew": process.skew, "doubt": process.doubt},
+                {"who": name, "skew": process.skew, "doubt": process.doubt},
             )
 
 
 def clocks_fine(facts: Facts) -> str:
-    """Say how far apart clocks are."""
+    """Report how far apart clocks are."""
     most = max((max(0.0, abs(process.skew) - process.doubt) for _, process in facts.processes), default=0.0)
     return "all show the same time" if most < 0.1 else f"at most {numbers.duration(most)} apart"
 
@@ -185,7 +185,7 @@ def versions(facts: Facts) -> Iterator[Finding]:
 
 
 def versions_fine(facts: Facts) -> str:
-    """Say which version runs everywhere."""
+    """Report which version runs everywhere."""
     ours = facts.client
     where = f"all {len(facts.processes)} processes" if len(facts.processes) > 1 else "this process"
     dask = f", distributed {ours.packages['distributed']}" if ours.packages.get("distributed") else ""
@@ -218,16 +218,18 @@ def plugins(facts: Facts) -> Iterator[Finding]:
             continue
         values = {"worker": worker.address}
         if worker.process.version is None:
-            what = f"dqlab is not installed on {worker.who}"
+            what = f"dqlab is not installed on {worker.title}"
             advice, line = "Install it in the worker's environment", f"pip install 'dqlab=={facts.client.version}'"
         else:
-            what = f"{worker.who} has dqlab {worker.process.version}, and no plugin of it: it hosts and serves no queue"
+            what = (
+                f"{worker.title} has dqlab {worker.process.version}, and no plugin of it: it hosts and serves no queue"
+            )
             advice, line = "Restart the worker", f"lab.client.restart_workers([{worker.address!r}])"
         yield _finding(Severity.PROBLEM, what, advice, line, **values)
 
 
 def plugins_fine(facts: Facts) -> str:
-    """Say where dqlab is."""
+    """Report where dqlab is."""
     return f"dqlab's plugins are on the scheduler and on {many(len(facts.answering), 'worker')}"
 
 
@@ -238,14 +240,14 @@ def imports(facts: Facts) -> Iterator[Finding]:
     unknown = []
     for worker in facts.answering:
         if worker.address in serving and facts.packages:
-            unknown += [worker.who] if worker.missing is None else []
+            unknown += [worker.title] if worker.missing is None else []
             for package in worker.missing or ():
-                lacking.setdefault(package, []).append(worker.who)
+                lacking.setdefault(package, []).append(worker.title)
     if unknown:
         yield Finding(
             "imports",
             Severity.NOTE,
-            f"whether {_names(unknown)} can import what open runs need ({', '.join(facts.packages)}) is not known: "
+            f"whether {few_of(unknown)} can import what open runs need ({', '.join(facts.packages)}) is not known: "
             "nothing was heard of it in time",
             "Give it more time",
             "lab.doctor(timeout='60s')",
@@ -255,7 +257,7 @@ def imports(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "imports",
             Severity.PROBLEM,
-            f"{package} cannot be imported on {_names(workers)}, and functions of open runs need it: documents that "
+            f"{package} cannot be imported on {few_of(workers)}, and functions of open runs need it: documents that "
             "come there fail with ImportError",
             "Install it there, then send what failed again with run.retry(). A module of your own must lie where "
             "workers find it",
@@ -265,7 +267,7 @@ def imports(facts: Facts) -> Iterator[Finding]:
 
 
 def imports_fine(facts: Facts) -> str:
-    """Say what was looked for."""
+    """Report what was looked for."""
     if not facts.packages:
         return f"no open run needs a package{facts.unknown}"
     return f"every worker can import what open runs need ({', '.join(facts.packages)}){facts.unknown}"
@@ -275,12 +277,12 @@ def _differing(facts: Facts, what: str, value: Callable[[Process], str], severit
     """Yield one finding that names the processes with another version than this one."""
     ours = value(facts.client)
     others: dict[str, list[str]] = {}
-    for who, process in facts.processes:
+    for name, process in facts.processes:
         if value(process) != ours and not ("dqlab" in what and value(process) == _NONE):  # see `plugins`
-            others.setdefault(value(process), []).append(who)
+            others.setdefault(value(process), []).append(name)
     if not others:
         return
-    said = "; ".join(f"{theirs} on {_names(who)}" for theirs, who in others.items())
+    text = "; ".join(f"{theirs} on {few_of(names)}" for theirs, names in others.items())
     advice, line = "Give all of them the same version", ""
     if what == "Python":
         advice = "Functions of a notebook do not cross minor versions of Python: start all in one environment"
@@ -292,11 +294,7 @@ def _differing(facts: Facts, what: str, value: Callable[[Process], str], severit
         advice = "Install the same dqlab in all environments"
         line = f"pip install 'dqlab=={facts.client.version}'"
     values = {"package": what, "here": ours, "elsewhere": others}
-    yield Finding("versions", severity, f"{what} is {ours} here, and {said}", advice, line, values)
-
-
-def _names(who: list[str]) -> str:
-    return ", ".join(who[:3]) + (f" and {len(who) - 3} more" if len(who) > 3 else "")
+    yield Finding("versions", severity, f"{what} is {ours} here, and {text}", advice, line, values)
 
 
 def _minor(version: str) -> str:
@@ -376,7 +374,7 @@ def _actor(facts: Facts, actor: Actor) -> Iterator[Finding]:
 
 
 def _beside_functions(facts: Facts, actor: Actor) -> Finding:
-    worker = next((worker.who for worker in facts.workers if worker.address == actor.address), actor.address)
+    worker = next((worker.title for worker in facts.workers if worker.address == actor.address), actor.address)
     durable = facts.registry is not None and any(
         queue.name == actor.queue and queue.directory is not None for queue in facts.registry.queues
     )
@@ -400,7 +398,7 @@ def _unserved(facts: Facts, registry: Registered) -> Iterator[Finding]:
             worker for worker in facts.workers if worker.address in registry.serving and worker.address not in there
         ]
         if bare:
-            names = ", ".join(worker.who for worker in bare[:3]) + (" and others" if len(bare) > 3 else "")
+            names = ", ".join(worker.title for worker in bare[:3]) + (" and others" if len(bare) > 3 else "")
             yield Finding(
                 "placement",
                 Severity.WARNING,
@@ -419,17 +417,17 @@ def placement_fine(facts: Facts) -> str:
     shards = [actor for actor in registry.actors if actor.is_shard]
     consumers = [actor for actor in registry.actors if not actor.is_shard]
     processes = {worker.address: worker for worker in facts.workers}
-    said = []
+    parts = []
     for shard in shards[:3]:
         worker = processes.get(shard.address)
         process = None if worker is None else worker.process
         where = "" if process is None else f", pid {process.pid} on {process.host}"
         name = shard.address if worker is None else f"worker {worker.name}"
-        said.append(f"{_called(shard)} on {name}{where}, epoch {shard.epoch}")
+        parts.append(f"{_called(shard)} on {name}{where}, epoch {shard.epoch}")
     if len(shards) > 3:
-        said.append(f"{len(shards) - 3} more shards")
+        parts.append(f"{len(shards) - 3} more shards")
     on = len({actor.address for actor in consumers})
-    return "; ".join([*said, f"{many(len(consumers), 'consumer')} on {many(on, 'worker')}"])
+    return "; ".join([*parts, f"{many(len(consumers), 'consumer')} on {many(on, 'worker')}"])
 
 
 def _called(actor: Actor) -> str:

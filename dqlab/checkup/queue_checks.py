@@ -8,7 +8,7 @@ from dqlab import numbers
 from dqlab.checkup.alerts import alerted, alerts, in_shell
 from dqlab.checkup.facts import Facts, LeaseFacts, ShardFacts, WorkerFacts
 from dqlab.checkup.findings import Finding
-from dqlab.numbers import many
+from dqlab.numbers import few_of, many
 from dqlab.stats import QueueStats, Severity, short_name
 
 __all__ = ["leases", "leases_fine", "queues", "queues_fine"]
@@ -16,7 +16,6 @@ __all__ = ["leases", "leases_fine", "queues", "queues_fine"]
 PATIENCE = 5.0
 """Seconds after its end for which a lease may still be there."""
 NEARLY_FULL = 0.9
-MOST_NAMES = 3
 MOST_QUEUES = 5
 """Queues whose oldest lease is listed when nothing is wrong with it."""
 
@@ -64,11 +63,11 @@ def _full(queue: QueueStats) -> Iterator[Finding]:
     if queue.maxsize is None or queue.counts.left < NEARLY_FULL * queue.maxsize:
         return
     full = queue.counts.left >= queue.maxsize
-    said = "is full" if full else "is nearly full"
+    text = "is full" if full else "is nearly full"
     yield Finding(
         "queues",
         Severity.NOTE,
-        f"queue {queue.name} {said}: {numbers.count(queue.counts.left)} messages, one lane takes "
+        f"queue {queue.name} {text}: {numbers.count(queue.counts.left)} messages, one lane takes "
         f"{numbers.count(queue.maxsize)}; further puts wait",
         "Runs wait by themselves. For plain puts add workers, or open a queue with a larger maxsize",
         values={"queue": queue.name, "messages": queue.counts.left, "maxsize": queue.maxsize},
@@ -102,14 +101,14 @@ def _failed(facts: Facts, queue: QueueStats) -> Iterator[Finding]:
             "queues",
             Severity.WARNING,
             f"queue {queue.name} has lost {many(lost, 'message')}",
-            "See which documents of a run they are, and send them again; of a durable queue, `dqlab fsck` says why",
+            "See which documents of a run they are, and send them again; of a durable queue, `dqlab fsck` shows why",
             "run.lost(); run.resubmit_lost()",
             {"queue": queue.name, "lost": lost},
         )
 
 
 def queues_fine(facts: Facts) -> str:
-    """Say how many queues there are, and what waits."""
+    """Report how many queues there are, and what waits."""
     snapshot = facts.snapshot
     if snapshot is None or not snapshot.queues:
         return f"no queue has messages{facts.unknown}"
@@ -153,14 +152,11 @@ def leases(facts: Facts) -> Iterator[Finding]:
 
 def _abandoned(worker: WorkerFacts) -> Iterator[Finding]:
     for consumer, names in worker.abandoned.items():
-        told = ", ".join(names[:MOST_NAMES]) + (
-            f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        )
         yield Finding(
             "leases",
             Severity.WARNING,
-            f"{consumer} on {worker.who} works on beside {many(len(names), 'function')} that will not end though "
-            f"cancelled: {told}; threads cannot be killed, and these take from the others",
+            f"{consumer} on {worker.title} works on beside {many(len(names), 'function')} that will not end though "
+            f"cancelled: {few_of(names)}; threads cannot be killed, and these take from the others",
             "Restart the worker; what its consumers hold goes back. Give such runs processes, which can be "
             "killed: map(..., timeout='90s')",
             f"lab.client.restart_workers([{worker.address!r}])",
@@ -199,7 +195,7 @@ def _lease(facts: Facts, shard: ShardFacts, address: str) -> Iterator[Finding]:
 
 
 def leases_fine(facts: Facts) -> str:
-    """Say which lease of each queue is the oldest."""
+    """Report which lease of each queue is the oldest."""
     oldest: dict[str, LeaseFacts] = {}
     for shard in (shard for worker in facts.workers for shard in worker.shards):
         known = oldest.get(shard.queue)
@@ -208,6 +204,6 @@ def leases_fine(facts: Facts) -> str:
     if not oldest:
         return f"nothing is leased{facts.unknown}"
     first = sorted(oldest.items(), key=lambda held: -held[1].held)
-    said = [f"{queue} for {numbers.duration(lease.held)} by {lease.consumer}" for queue, lease in first[:MOST_QUEUES]]
+    parts = [f"{queue} for {numbers.duration(lease.held)} by {lease.consumer}" for queue, lease in first[:MOST_QUEUES]]
     more = f", and {len(first) - MOST_QUEUES} more queues" if len(first) > MOST_QUEUES else ""
-    return f"oldest lease of queue {', '.join(said)}{more}{facts.unknown}"
+    return f"oldest lease of queue {', '.join(parts)}{more}{facts.unknown}"

@@ -2,6 +2,19 @@
 
 Owns listings of files, local or behind fsspec, and reading one of them. Knows nothing of queues,
 runs or Dask; fsspec is imported only for URLs.
+
+::
+
+    where functions run                          in the client
+    document   a reference, how it is read       listing    what users iterate; `summary` counts it
+    parts      where in its file it lies         choosing   fewer documents, another order; `probing` counts pages
+    storage    opening a path or a URL           sources    what is listed: patterns, elements, members of archives
+    archives, decoding, pdf      of files        row_files  rows of Parquet, JSON lines and CSV
+    tables, lines                of rows         frames     rows of frames in memory
+    kept_open  what a process keeps open         folders    patterns, and the files that match them
+    labelled   elements of a Series              keys       keys of rows, names of columns
+
+Names of `document`, `parts`, `storage` and `labelled` lie in logs of queues, so they stay where they are.
 """
 
 from dqlab.documents.document import Document

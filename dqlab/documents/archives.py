@@ -1,7 +1,7 @@
-"""Archives: what is in them, and reading one member; zip and tar, also compressed by gzip, bz2 or xz.
+"""Compressed files and archives: what is in them, and reading one member; gzip, bz2 and xz, zip and tar.
 
-Owns the archives that this process keeps open with their directories, and which of their members are documents. The
-formats are the standard library's business: `zipfile` and `tarfile`.
+Owns how these formats are known, which errors mean that their bytes are damaged, the archives that this process keeps
+open with their directories, and which of their members are documents. The standard library reads the formats.
 
 Members are not unpacked to anywhere, hence a name cannot lead out of a folder; but keys are used as paths later on, so
 that members whose names are absolute or have ".." in them are left out, with a warning.
@@ -9,30 +9,49 @@ that members whose names are absolute or have ".." in them are left out, with a 
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import os
 import stat
+import struct
 import tarfile
 import tempfile
 import threading
 import warnings
 import weakref
 import zipfile
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple, Protocol, Self, cast
 
-from dqlab.documents.compressed import MAGIC, decompressor
-from dqlab.documents.damage import Guarded, damage, is_damage
 from dqlab.documents.kept_open import KeptOpen
-from dqlab.documents.parts import Member
-from dqlab.documents.places import Stamp, local_path, local_stamp, open_binary, stamp_of
-from dqlab.documents.reference import Reference
-from dqlab.documents.storage import place_of
+from dqlab.documents.parts import Member, Reference, file_name
+from dqlab.documents.storage import Stamp, local_path, local_stamp, open_binary, place_of, stamp_of
 from dqlab.errors import ArchiveUnreadable, DocumentChanged, DocumentDamaged, DocumentEncrypted, DqlabWarning, in_words
 from dqlab.numbers import many
 
-__all__ = ["FoundMember", "find_member", "members", "open_member", "read_member"]
+__all__ = [
+    "ENDINGS",
+    "FoundMember",
+    "Guarded",
+    "compression_in",
+    "compression_of",
+    "damage",
+    "decompressor",
+    "find_member",
+    "is_damage",
+    "members",
+    "open_member",
+    "read_member",
+]
 
+ENDINGS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz"}
+"""By how the name of a file ends."""
+_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "xz"}
+"""By how a file begins."""
 KEPT = 8
 """Archives that a process keeps open."""
 IN_MEMORY = 64 << 20
@@ -42,6 +61,121 @@ _ZIP = (b"PK\3\4", b"PK\5\6")
 _NAMED = 3
 """Members left out that a warning names."""
 _GONE = "is not in the archive any more"
+
+
+# --- compression ---
+
+
+def compression_of(reference: Reference) -> str | None:
+    """Return how a document is compressed, by its name: "gzip", "bz2" or "xz"; None for any other."""
+    name = file_name(reference)
+    return next((kind for ending, kind in ENDINGS.items() if name.endswith(ending)), None)
+
+
+def compression_in(stream: BinaryIO) -> str | None:
+    """Return how a file is compressed, by its first bytes; leaves it at its start."""
+    head = stream.read(8)
+    stream.seek(0)
+    return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def decompressor(stream: BinaryIO, kind: str) -> BinaryIO:
+    """Return a stream of what is inside; closing it leaves the one below open."""
+    match kind:
+        case "gzip":
+            return cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
+        case "bz2":
+            return cast(BinaryIO, bz2.BZ2File(stream))
+    return cast(BinaryIO, lzma.LZMAFile(stream))
+
+
+# --- damage ---
+
+
+_DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, struct.error)
+
+
+def is_damage(error: BaseException) -> bool:
+    """Return whether an error is about bytes that a format does not allow; unknown compression counts, too."""
+    if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+        return error.errno is None and str(error) == "Invalid data stream"  # of bz2
+    return isinstance(error, (*_DAMAGE, NotImplementedError))
+
+
+@contextmanager
+def damage(document: str | int) -> Iterator[None]:
+    """Raise what means damage as `DocumentDamaged` of that document."""
+    try:
+        yield
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        raise DocumentDamaged(document=document, reason=in_words(error)) from error
+
+
+class Guarded(io.RawIOBase):
+    """A stream whose damage is reported with the document's name.
+
+    Parameters
+    ----------
+    stream : file
+        Closed with this.
+    document : str
+        The key.
+    keeps : object
+        What has to live as long as the stream does: its archive.
+    below : file, optional
+        What the stream reads from, closed with it.
+    """
+
+    def __init__(
+        self, stream: BinaryIO, document: str | int, keeps: object = None, below: BinaryIO | None = None
+    ) -> None:
+        super().__init__()
+        self._stream, self._document, self._keeps, self._below = stream, document, keeps, below
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return whether the stream inside can seek."""
+        return self._stream.seekable()
+
+    def readinto(self, buffer: Any) -> int:
+        """Read as much as is there, at most one buffer."""
+        with damage(self._document):
+            data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        """Read the rest."""
+        with damage(self._document):
+            return self._stream.read()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place; backwards in something compressed begins again at its start."""
+        with damage(self._document):
+            return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the place."""
+        return self._stream.tell()
+
+    def close(self) -> None:
+        """Close the stream inside."""
+        if not self.closed:
+            try:
+                self._stream.close()
+            finally:
+                super().close()
+                self._keeps = None
+                if self._below is not None:
+                    self._below.close()
+
+
+# --- members ---
 
 
 class FoundMember(NamedTuple):
@@ -236,7 +370,7 @@ class _Apart:
 
 def _headers(where: str) -> Iterator[tarfile.TarInfo]:
     """Yield the headers of a tar from its start, holding one at a time."""
-    with open_binary(where) as below, _decompressed(below, kind := _kind_of(below)) as stream:
+    with open_binary(where) as below, _decompressed(below, kind := compression_in(below)) as stream:
         tar = tarfile.open(fileobj=stream, mode="r:")  # noqa: SIM115 - it owns nothing but the stream
         while (info := tar.next()) is not None:
             # tarfile keeps all of them, a kilobyte each.
@@ -254,13 +388,6 @@ def _headers(where: str) -> Iterator[tarfile.TarInfo]:
 
 def _decompressed(stream: BinaryIO, kind: str | None) -> BinaryIO:
     return stream if kind is None else decompressor(stream, kind)
-
-
-def _kind_of(stream: BinaryIO) -> str | None:
-    """Return how a file is compressed, leaving it at its start."""
-    head = stream.read(8)
-    stream.seek(0)
-    return next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), None)
 
 
 def _is_zip(stream: BinaryIO) -> bool:
@@ -324,7 +451,7 @@ def _open(where: str) -> _Seen:
             stamp, seen = local_stamp(status), _sight(status)
         else:
             stamp, seen = stamp_of(where), None
-        kind = _kind_of(stream)
+        kind = compression_in(stream)
         if kind is None and _is_zip(stream):
             archive: _Archive = _Zip(where, stream, stamp)
         else:
@@ -344,15 +471,7 @@ def _sight(status: os.stat_result) -> tuple[int, ...]:
 
 
 def members(where: str) -> Iterator[FoundMember]:
-    """Yield the members of an archive that can be documents: neither folders, nor symbolic links, nor devices.
-
-    Raises
-    ------
-    OSError
-        The archive is gone, or not readable here.
-    ArchiveUnreadable
-        It is damaged, or no archive.
-    """
+    """Yield the members of an archive that can be documents: neither folders, nor symbolic links, nor devices."""
     listed = 0
     try:
         for member in _opened(where).members():
@@ -365,15 +484,7 @@ def members(where: str) -> Iterator[FoundMember]:
 
 
 def open_member(reference: Reference, member: Member) -> BinaryIO:
-    """Open a member of an archive.
-
-    Raises
-    ------
-    OSError
-        The archive is gone, or not readable here.
-    DocumentError
-        The archive is damaged, the member is another one than was listed, or it is encrypted.
-    """
+    """Open a member of an archive; one that is damaged, encrypted or another than was listed is a `DocumentError`."""
     with damage(reference.key):
         archive = _opened(reference.where)
         stream = archive.open(reference, member)
@@ -389,13 +500,7 @@ def read_member(reference: Reference, member: Member) -> bytes:
 
 
 def find_member(reference: Reference, member: Member) -> FoundMember:
-    """Return a member as the archive has it now.
-
-    Raises
-    ------
-    DocumentChanged
-        There is none of that name any more.
-    """
+    """Return a member as the archive has it now; without one of that name, `DocumentChanged`."""
     found = [each for each in members(reference.where) if each.member.name == member.name]
     if not found:
         raise DocumentChanged(document=reference.key, was=reference.version, now=_GONE)

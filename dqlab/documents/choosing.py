@@ -19,8 +19,7 @@ from typing import Any
 from dqlab.conditions import Field, Fields, compile_condition
 from dqlab.documents import pdf
 from dqlab.documents.document import Document
-from dqlab.documents.parts import Member, PageRange
-from dqlab.documents.reference import is_pdf
+from dqlab.documents.parts import Member, PageRange, is_pdf
 from dqlab.documents.sources import Look, Source
 from dqlab.errors import BadOption
 from dqlab.texts import kept
@@ -52,20 +51,7 @@ def _itself(document: Document) -> Document:
 
 
 class Where:
-    """The documents that meet a condition, examined one by one.
-
-    Parameters
-    ----------
-    source : Source
-        What they come from.
-    condition : str or callable
-        See `Documents.where`.
-
-    Raises
-    ------
-    BadOption
-        It is neither, or an expression that cannot be understood.
-    """
+    """The documents that meet a condition, examined one by one; see `Documents.where`."""
 
     def __init__(self, source: Source, condition: str | Callable[[Document], object]) -> None:
         if isinstance(condition, str):
@@ -74,19 +60,8 @@ class Where:
             self._meets = condition
         else:
             raise BadOption(option="condition", value=condition, problem="neither an expression nor a callable.")
-        self.source, self._condition = source, condition
-
-    @property
-    def label(self) -> str:
-        """The source's label and the condition."""
-        shown = self._condition if isinstance(self._condition, str) else None
-        named = repr(shown) if shown is not None else getattr(self._condition, "__qualname__", "...")
-        return f"{self.source.label}.where({named})"
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the source can be read more than once."""
-        return self.source.repeats
+        named = repr(condition) if isinstance(condition, str) else getattr(condition, "__qualname__", "...")
+        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.where({named})"
 
     def looks(self) -> Iterator[Look]:
         """Examine the documents, and name those that meet the condition."""
@@ -119,26 +94,10 @@ class _Weights:
 
 
 class LongestFirst:
-    """The documents, the longest first; all references are held while they are listed.
-
-    Parameters
-    ----------
-    source : Source
-        What they come from.
-    """
+    """The documents, the longest first; all references are held while they are listed."""
 
     def __init__(self, source: Source) -> None:
-        self.source = source
-
-    @property
-    def label(self) -> str:
-        """The source's label and the order."""
-        return f"{self.source.label}.longest_first()"
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the source can be read more than once."""
-        return self.source.repeats
+        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.longest_first()"
 
     def looks(self) -> Iterator[Look]:
         """Examine all documents, then name them; equally long ones in the order of the source."""
@@ -152,26 +111,10 @@ class LongestFirst:
 
 
 class Sample:
-    """Some of the documents, drawn evenly from short to long ones, always the same.
+    """Some of the documents, drawn evenly from short to long ones, always the same; see `Documents.sample`.
 
     Each document has a number drawn from its key and the seed. Sorted by length, the documents are cut into as many
     strata as are wanted, and of each the one with the lowest number is taken.
-
-    Parameters
-    ----------
-    source : Source
-        What they come from.
-    n : int
-        How many; all if there are fewer.
-    by : {"pages", "size"} or None
-        See `Documents.sample`.
-    seed : int
-        Another one gives another sample.
-
-    Raises
-    ------
-    BadOption
-        One of them is not what it has to be.
     """
 
     def __init__(self, source: Source, n: int, by: str | None, seed: int) -> None:
@@ -181,18 +124,9 @@ class Sample:
             raise BadOption(option="by", value=by, problem="write 'pages', 'size' or None.")
         if not isinstance(seed, int) or isinstance(seed, bool):
             raise BadOption(option="seed", value=seed, problem="is not a whole number.")
-        self.source, self._n, self._by, self._seed = source, n, by, seed
-
-    @property
-    def label(self) -> str:
-        """The source's label and what was drawn."""
-        more = (f", by={self._by!r}" if self._by else "") + (f", seed={self._seed}" if self._seed else "")
-        return f"{self.source.label}.sample({self._n}{more})"
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the source can be read more than once."""
-        return self.source.repeats
+        more = (f", by={by!r}" if by else "") + (f", seed={seed}" if seed else "")
+        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.sample({n}{more})"
+        self._n, self._by, self._seed = n, by, seed
 
     def looks(self) -> Iterator[Look]:
         """Examine all documents, then name those that were drawn, in the order of the source."""
@@ -241,35 +175,13 @@ class Sample:
 
 
 class Split:
-    """PDFs in parts of some pages; whatever is no PDF, or is not longer than that, stays whole.
-
-    Parameters
-    ----------
-    source : Source
-        What they come from.
-    pages : int
-        Most pages of a part.
-
-    Raises
-    ------
-    BadOption
-        `pages` is not a number above 0.
-    """
+    """PDFs in parts of at most so many pages; other documents, and PDFs that are not longer, stay whole."""
 
     def __init__(self, source: Source, pages: int) -> None:
         if not isinstance(pages, int) or isinstance(pages, bool) or pages < 1:
             raise BadOption(option="pages", value=pages, problem="is not a number of pages. Pass an int, 1 or more.")
-        self.source, self._pages = source, pages
-
-    @property
-    def label(self) -> str:
-        """The source's label and the length of parts."""
-        return f"{self.source.label}.split(pages={self._pages})"
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the source can be read more than once."""
-        return self.source.repeats
+        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.split(pages={pages})"
+        self._pages = pages
 
     def looks(self) -> Iterator[Look]:
         """Examine the documents, and open PDFs whose number of pages is unknown; name the parts."""

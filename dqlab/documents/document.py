@@ -1,7 +1,8 @@
 """One document: what identifies it, where it is, and how to read it there.
 
-Owns the reference that travels in a message. Knows nothing of listings: the listing decides
-key and version, and may leave size and pages unknown.
+Owns the reference that travels in a message, which reader serves which part, the check that a file is the one that was
+listed, and the bytes that stand for a reference in logs: `pickles` below. Knows nothing of listings: the listing
+decides key and version, and may leave size and pages unknown.
 """
 
 from __future__ import annotations
@@ -14,26 +15,38 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from numbers import Real
 from operator import index
-from typing import Any, BinaryIO, Literal, TextIO, overload
+from typing import Any, BinaryIO, Literal, TextIO, cast, overload
 
-from dqlab.documents import hypertext, pdf, rows
-from dqlab.documents.archives import find_member
-from dqlab.documents.encodings import decoded, marked, source_encoding
+from dqlab.config import nbytes, option
+from dqlab.documents import lines, pdf, tables
+from dqlab.documents.archives import Guarded, compression_of, decompressor, find_member, open_member, read_member
+from dqlab.documents.decoding import decode_html, decoded, marked, source_encoding, text_of_html
+from dqlab.documents.keys import check_column
 from dqlab.documents.labelled import key_text
-from dqlab.documents.opening import decompressing, open_raw, read_raw, read_remote
-from dqlab.documents.parts import PARTS, Inline, Line, Member, PageRange, Part, Row
-from dqlab.documents.places import stamp_of
-from dqlab.documents.reference import compression_of, file_name, is_pdf
-from dqlab.documents.storage import check_url, stored
-from dqlab.errors import BadOption, WrongKind
+from dqlab.documents.parts import PARTS, Inline, Line, Member, PageRange, Part, Row, file_name, is_pdf, is_whole_file
+from dqlab.documents.storage import (
+    check_stamp,
+    check_url,
+    has_etag,
+    local_path,
+    open_binary,
+    redacted,
+    remote,
+    stamp_of,
+    stamp_of_open,
+    stored,
+)
+from dqlab.errors import BadOption, RowTooLarge, WrongKind
 
-__all__ = ["LINES_PER_PAGE", "Document", "made", "sealed_key"]
+__all__ = ["LINES_PER_PAGE", "Document", "largest_row", "made", "sealed_key"]
 
 LINES_PER_PAGE = 60
 """What counts as a page of plain text, lines."""
 _MOST_PAGES = (1 << 32) - 1
 """Limit of the 32 bits that frames have for it."""
 _MOST_BYTES = (1 << 63) - 1
+_ROOM = 1 << 10
+"""Bytes of a message besides the values of its row."""
 DETECTED_WITHIN = 64 << 20
 """Bytes of a text that are held to find out its encoding; a larger one is read as UTF-8 unless an encoding is given."""
 
@@ -173,7 +186,7 @@ class Document:
         if mode == "rb":
             return stream
         try:
-            stream = decompressing(self, stream)
+            stream = _decompressing(self, stream)
             found, stream = (encoding, stream) if encoding is not None else self._examined(stream, errors)
             self._note(found)
             return io.TextIOWrapper(stream, found, errors)
@@ -233,11 +246,11 @@ class Document:
         """
         data = self.bytes(decompress=True)
         if encoding is None:
-            source, encoding = hypertext.decode_html(data)
+            source, encoding = decode_html(data)
         else:
             source = data.decode(encoding)
         self._note(encoding)
-        return hypertext.text_of_html(source)
+        return text_of_html(source)
 
     def pages(
         self, lines: int = LINES_PER_PAGE, *, encoding: str | None = None, errors: str = "strict"
@@ -297,10 +310,10 @@ class Document:
         >>> hashlib.sha256(document.bytes()).hexdigest()  # doctest: +SKIP
         """
         if isinstance(self.part, Row | Line | Inline):
-            return rows.line(self.key, self.version, self.where, self.part, "doc.bytes()")
+            return _line_of(self, "doc.bytes()")
         if not (decompress and compression_of(self)):
-            return read_raw(self)
-        with open_raw(self) as stored, decompressing(self, stored) as stream:
+            return _read_raw(self)
+        with _open_raw(self) as stored, _decompressing(self, stored) as stream:
             return stream.read()
 
     async def abytes(self, *, decompress: bool = False) -> builtins.bytes:
@@ -315,11 +328,11 @@ class Document:
         """
         import asyncio
 
-        data = await read_remote(self)
+        data = await _read_remote(self)
         if data is None:
             return await asyncio.to_thread(self.bytes, decompress=decompress)
         if decompress and compression_of(self):
-            return await asyncio.to_thread(decompressing(self, io.BytesIO(data)).read)
+            return await asyncio.to_thread(_decompressing(self, io.BytesIO(data)).read)
         return data
 
     def refreshed(self) -> Document:
@@ -344,7 +357,7 @@ class Document:
         """
         if isinstance(self.part, Row | Line | Inline):
             instead = "a listing of the same files again, mapped under another name"
-            raise WrongKind(key=self.key, kind=rows.kind_of(self.part), asked="doc.refreshed()", instead=instead)
+            raise WrongKind(key=self.key, kind=_kind_of(self.part), asked="doc.refreshed()", instead=instead)
         if isinstance(self.part, Member):
             found = find_member(self, self.part)
             return replace(self, version=found.version, size=found.size, n_pages=None, part=found.member)
@@ -378,17 +391,17 @@ class Document:
         >>> dq.Documents.from_frame(pd.DataFrame({"title": ["On trees"], "pages": [12]}))[0].row
         {'title': 'On trees', 'pages': 12}
         """
-        return rows.row(self.key, self.version, self.where, self.part)
+        return _row_of(self)
 
     def __getitem__(self, column: Any) -> Any:
-        """Return one value of a row; of a Parquet file, columns that nobody asks for are not read.
+        """Return one value of a row; of a Parquet file, columns that are not requested are not read.
 
         Raises
         ------
         ColumnNotFound
             There is no such column; a `KeyError`. Other errors as for `row`.
         """
-        return rows.cell(self.key, self.version, self.where, self.part, column)
+        return _cell_of(self, column)
 
     # Without these Python takes what has values by name for a sequence, and asks for number 0, 1, 2.
     __iter__ = None
@@ -396,8 +409,8 @@ class Document:
 
     def _stream(self, asked: str) -> BinaryIO:
         if isinstance(self.part, Row | Line | Inline):
-            return io.BytesIO(rows.line(self.key, self.version, self.where, self.part, asked))
-        return open_raw(self)
+            return io.BytesIO(_line_of(self, asked))
+        return _open_raw(self)
 
     def _cut(self, lines: int, encoding: str | None, errors: str) -> Iterator[str]:
         with self.open("r", encoding, errors=errors) as stream:
@@ -448,6 +461,130 @@ class Document:
         return _revive, state if part is None else (*state, part)
 
 
+# --- bytes ---
+
+
+def _open_raw(document: Document) -> BinaryIO:
+    """Open what is stored, unchanged; of some pages of a PDF, the whole file."""
+    member = _member(document)
+    if member is not None:
+        return open_member(document, member)
+    stream = open_binary(document.where)
+    if local_path(document.where) is None and not has_etag(document):
+        return stream  # asking for its stamp may be another request
+    try:
+        with redacted(document.where):
+            check_stamp(document, stamp_of_open(document.where, stream).version)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def _read_raw(document: Document) -> bytes:
+    """Return what is stored, unchanged."""
+    member = _member(document)
+    if member is not None:
+        return read_member(document, member)
+    with _open_raw(document) as stream:
+        return stream.read()
+
+
+def _member(document: Document) -> Member | None:
+    part = document.part.within if isinstance(document.part, PageRange) else document.part
+    return part if isinstance(part, Member) else None
+
+
+def _decompressing(document: Document, stream: BinaryIO) -> BinaryIO:
+    """Return what a stream holds, decompressed if the document's name ends in .gz, .bz2 or .xz; closes it with that."""
+    kind = compression_of(document)
+    if kind is None:
+        return stream
+    return cast(BinaryIO, io.BufferedReader(Guarded(decompressor(stream, kind), document.key, below=stream)))
+
+
+async def _read_remote(document: Document) -> bytes | None:
+    """Read a file by the asynchronous method of its file system; None where it has none."""
+    if not is_whole_file(document) or local_path(document.where) is not None:
+        return None
+    system, path = remote(document.where)
+    if not getattr(system, "async_impl", False):
+        return None
+    import asyncio
+
+    # On fsspec's own loop, where its sessions live: they must not be used on another.
+    reading = asyncio.run_coroutine_threadsafe(system._cat_file(path), system.loop)
+    return bytes(await asyncio.wrap_future(reading))
+
+
+# --- rows ---
+
+
+def _row_of(document: Document) -> dict[Any, Any]:
+    """Return the values of a document that is a row, by column, from the reader of its kind of part."""
+    part, kind = document.part, type(document.part)
+    if kind is Row:
+        return tables.row(document.where, document.version, document.key, part)  # type: ignore[arg-type]
+    if kind is Line:
+        return lines.row(document.where, document.version, document.key, part)  # type: ignore[arg-type]
+    if kind is Inline:
+        names, values = part  # type: ignore[misc]
+        return dict(zip(names, _there(document.key, values), strict=True))
+    raise WrongKind(key=document.key, kind=_kind_of(part), asked="doc.row", instead=_READ_AS_FILE)
+
+
+def _cell_of(document: Document, column: Any) -> Any:
+    """Return one value of a document that is a row."""
+    part, kind = document.part, type(document.part)
+    if kind is Row:
+        return tables.cell(document.where, document.version, document.key, part, column)  # type: ignore[arg-type]
+    if kind is Line:
+        return lines.cell(document.where, document.version, document.key, part, column)  # type: ignore[arg-type]
+    if kind is Inline:
+        names, values = part  # type: ignore[misc]
+        if column not in names:
+            check_column(column, names, "the frame", "read")
+        return _there(document.key, values)[names.index(column)]
+    raise WrongKind(key=document.key, kind=_kind_of(part), asked=f"doc[{column!r}]", instead=_READ_AS_FILE)
+
+
+def _line_of(document: Document, asked: str) -> builtins.bytes:
+    """Return the bytes of a document that is a record in a file of lines; a row has values and no bytes of its own."""
+    part = document.part
+    if type(part) is Line:
+        return lines.raw(document.where, document.version, document.key, part)
+    raise WrongKind(key=document.key, kind=_kind_of(part), asked=asked, instead="doc.row or doc['column']")
+
+
+_READ_AS_FILE = "doc.text(), doc.bytes() or doc.open()"
+
+
+def _kind_of(part: Part | None) -> str:
+    """Return in words what a document is."""
+    if type(part) is Row:
+        return "a row of a Parquet file"
+    if type(part) is Inline:
+        return "a row of a frame"
+    return "a record in a file" if type(part) is Line else "a file, or a part of one"
+
+
+def _there(key: Any, values: tuple[Any, ...] | int) -> tuple[Any, ...]:
+    if isinstance(values, int):
+        raise RowTooLarge(key=key, size=values, limit=largest_row())
+    return values
+
+
+def largest_row() -> int:
+    """Return how many bytes the values of a row may take in a message."""
+    return nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes") - _ROOM
+
+
+# --- pickles ---
+
+
+# References lie in logs of queues under the names of this module's next five functions, of classes in `parts` and of
+# `storage.stored`; `labelled` finds keys by them. A function that is renamed, moved, or gets its arguments in another
+# order makes messages unreadable that were put before.
 def _revive(
     where: str, cut: int | str, version: str, size: int | None, n_pages: int | None, part: Part | None = None
 ) -> Document:

@@ -20,22 +20,18 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
-from dqlab.config import nbytes, option
-from dqlab.documents.arrow_values import plain
-from dqlab.documents.columns import check_columns, chosen
-from dqlab.documents.document import Document, made
-from dqlab.documents.keys import Keys, key_of_row
+from dqlab.documents.document import Document, largest_row, made
+from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
 from dqlab.documents.parts import Inline
 from dqlab.documents.sources import Look
+from dqlab.documents.tables import plain_values
 from dqlab.errors import BadOption, in_words
 
-__all__ = ["FrameRows", "Table", "largest_row", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
+__all__ = ["FrameRows", "Table", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
 
 ROWS_AT_ONCE = 1000
 """Rows that become Python objects in one go; and at most so many values:"""
 VALUES_AT_ONCE = 200_000
-_ROOM = 1 << 10
-"""Bytes of a message besides the values of its row."""
 _tuple = tuple.__new__
 
 
@@ -182,7 +178,7 @@ class _Layout:
 
 
 class _Block:
-    """Some rows of a table, made Python when the first of them is asked for."""
+    """Some rows of a table, made Python when the first of them is needed."""
 
     def __init__(
         self, table: Table, start: int, stop: int, before: int, positions: Sequence[int], key: Any, layout: _Layout
@@ -210,11 +206,6 @@ class _Block:
             elif self._table.index is not None:
                 self._keys = self._table.index(self._start, self._stop)
         return self._keys
-
-
-def largest_row() -> int:
-    """Return how many bytes the values of a row may take in a message."""
-    return nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes") - _ROOM
 
 
 # --- versions -------------------------------------------------------------------------------
@@ -260,13 +251,7 @@ def rows_of_frame(frame: Any, key: Any, columns: Any) -> FrameRows:
 
 
 def rows_of_dask(collection: Any, key: Any, columns: Any) -> FrameRows:
-    """Return the rows of a Dask DataFrame, or of a bag of dicts, computed partition by partition.
-
-    Raises
-    ------
-    BadOption
-        It is neither.
-    """
+    """Return the rows of a Dask DataFrame, or of a bag of dicts, computed partition by partition."""
     kind = type(collection).__name__
     if not hasattr(collection, "__dask_graph__") or not hasattr(collection, "to_delayed"):
         problem = "is not a DataFrame or bag of Dask. Nothing was listed. A frame in memory: dq.Documents.from_frame."
@@ -287,13 +272,7 @@ def rows_of_dask(collection: Any, key: Any, columns: Any) -> FrameRows:
 
 
 def rows_of_hf(dataset: Any, key: Any, columns: Any) -> FrameRows:
-    """Return the rows of a dataset of Hugging Face, which reads slices of its Arrow files.
-
-    Raises
-    ------
-    BadOption
-        It has no rows by position: it is streamed, or several splits.
-    """
+    """Return the rows of a dataset of Hugging Face, which reads slices of its Arrow files."""
     kind, names = type(dataset).__name__, getattr(dataset, "column_names", None)
     if not isinstance(names, list) or not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         problem = (
@@ -330,13 +309,7 @@ def _of_records(records: list[Any]) -> Table:
 
 
 def table_of(frame: Any) -> Table:
-    """Return how a frame is read.
-
-    Raises
-    ------
-    BadOption
-        It is none of those that are known, or its labels say nothing.
-    """
+    """Return how a frame is read; what is not a frame is a `BadOption` that names the call for it."""
     pandas, polars, arrow = (sys.modules.get(name) for name in ("pandas", "polars", "pyarrow"))
     if pandas is not None and isinstance(frame, pandas.DataFrame):
         return _of_pandas(pandas, frame)
@@ -359,7 +332,7 @@ def table_of(frame: Any) -> Table:
 
 def _of_arrow(frame: Any) -> Table:
     def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
-        return [plain(frame.column(at).slice(start, stop - start)) for at in columns]
+        return [plain_values(frame.column(at).slice(start, stop - start)) for at in columns]
 
     return Table(type(frame).__name__, list(frame.schema.names), read, None, frame.num_rows)
 

@@ -1,4 +1,4 @@
-"""Keys of rows: what can be one, and whether any comes twice.
+"""Keys of rows, and names of columns that people choose: what can be one, whether it repeats, what may have been meant.
 
 Owns the check for keys that repeat, in 16 to 32 bytes a key however long it is. Knows nothing of files.
 """
@@ -6,12 +6,15 @@ Owns the check for keys that repeat, in 16 to 32 bytes a key however long it is.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
-from dqlab.errors import KeyMissing, KeysRepeat, KeyUnusable
+from dqlab.errors import BadOption, ColumnNotFound, ColumnRepeated, KeyMissing, KeysRepeat, KeyUnusable
+from dqlab.numbers import few_of
 
-__all__ = ["Keys", "key_of_row"]
+__all__ = ["Keys", "check_column", "check_columns", "chosen", "key_of_row"]
 
 _ALL = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -20,15 +23,7 @@ NAMED = 10
 
 
 def key_of_row(value: Any, column: Any, where: str, position: int) -> str | int:
-    """Return a value as a key.
-
-    Raises
-    ------
-    KeyMissing
-        There is none.
-    KeyUnusable
-        It is neither text nor a whole number.
-    """
+    """Return a value as a key: text or a whole number; null is a `KeyMissing`, anything else a `KeyUnusable`."""
     if type(value) is str or type(value) is int:
         return value
     if value is None:
@@ -52,13 +47,7 @@ class Keys:
         """Codes that different keys have; of a billion keys some do."""
 
     def add(self, key: str | int) -> None:
-        """Note a key.
-
-        Raises
-        ------
-        KeysRepeat
-            It was there before. Names the first ten that repeat.
-        """
+        """Note a key; if it was there before, `KeysRepeat` names the first ten that repeat."""
         code = hash(key) & _ALL or 1
         if not self._codes.add(code) and code not in self._shared:
             self._look(code)
@@ -137,3 +126,53 @@ class _Codes:
         for code in old:
             if code:
                 self.add(code)
+
+
+# --- names of columns ------------------------------------------------------------------------
+
+
+_SHOWN = 20
+"""Names that an error lists at most."""
+
+
+def chosen(columns: Any) -> list[Any] | None:
+    """Return the option `columns` as a list; None for all of them."""
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        problem = f"is not a list of names. Nothing was listed. Write columns=[{columns!r}]."
+        raise BadOption(option="columns", value=columns, problem=problem)
+    names = list(columns)
+    if not names:
+        raise BadOption(
+            option="columns", value=columns, problem="names none. Leave it out for all. Nothing was listed."
+        )
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        problem = f"has {twice[0]!r} twice. Nothing was listed. Name each column once."
+        raise BadOption(option="columns", value=columns, problem=problem)
+    return names
+
+
+def check_columns(wanted: Iterable[Any], known: Sequence[Any], where: str) -> None:
+    """Raise `ColumnNotFound` or `ColumnRepeated` unless each name is that of one column."""
+    there = Counter(known)
+    for name in wanted:
+        if name not in there:
+            check_column(name, known, where, "submitted")
+        if there[name] > 1:
+            raise ColumnRepeated(where=where, column=name)
+
+
+def check_column(name: Any, known: Sequence[Any], where: str, done: str) -> None:
+    """Raise `ColumnNotFound`, with the names that come near, unless there is such a column."""
+    if name in known:
+        return
+    texts = [each for each in known if isinstance(each, str)]
+    near = get_close_matches(name, texts, n=1) if isinstance(name, str) else []
+    near = near or [each for each in known if str(each) == str(name)]
+    shown = few_of(list(map(repr, known)), _SHOWN) or "none"
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    if len(texts) == len(known) == 1 and (other := next((each for each in ";\t|" if each in texts[0]), None)):
+        hint = f" Its columns seem to be separated by {other!r}: pass delimiter={other!r}."
+    raise ColumnNotFound(where=where, column=name, hint=hint, done=done, known=shown)

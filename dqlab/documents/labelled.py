@@ -38,13 +38,7 @@ _LOOKUPS = ("BINGET", "LONG_BINGET")
 
 
 def labelled(documents: Any) -> Any:
-    """Return an iterable of a Series' values with their labels, and anything else as it is.
-
-    Raises
-    ------
-    BadOption
-        A label is neither text nor a whole number, or stands for several elements.
-    """
+    """Return an iterable of a Series' values with their labels, and anything else as it is."""
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(documents, pandas.Series):
         return documents

@@ -8,29 +8,36 @@ the versions of what it had.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import os
 import threading
 import weakref
-import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from functools import partial
 from hashlib import blake2b
-from importlib import import_module
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from dqlab.documents.columns import check_column
-from dqlab.documents.forward import Forward, Piece
-from dqlab.documents.kept_open import KeptOpen
+from dqlab.documents.archives import compression_in, decompressor, is_damage
+from dqlab.documents.kept_open import Forward, KeptOpen, Piece
+from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Line
-from dqlab.documents.places import local_path, open_binary
-from dqlab.documents.storage import place_of
-from dqlab.errors import ColumnRepeated, DocumentChanged, DqlabError, FileUnreadable, RecordInvalid, in_words
+from dqlab.documents.storage import local_path, open_binary, place_of
+from dqlab.errors import ColumnRepeated, DocumentChanged, FileUnreadable, RecordInvalid, in_words
 
-__all__ = ["Header", "Record", "cell", "header_of", "open_lines", "raw", "records", "row", "values_of", "version_of"]
+__all__ = [
+    "Header",
+    "Record",
+    "cell",
+    "header_of",
+    "open_lines",
+    "raw",
+    "records",
+    "row",
+    "values_of",
+    "version_of_record",
+]
 
 BLOCK = 256 << 10
 """Bytes that are decompressed in one go."""
@@ -39,8 +46,6 @@ BLOCKS_KEPT = 16
 LONGEST_CELL = 256 << 20
 """Characters of a cell of a CSV file. A quote without an end would make one cell of the rest of the file."""
 
-_COMPRESSED = {b"\x1f\x8b": ("gzip", "GzipFile"), b"BZh": ("bz2", "BZ2File"), b"\xfd7zXZ\0": ("lzma", "LZMAFile")}
-"""Imported when such a file is opened: some builds of Python lack bz2 and lzma."""
 _OTHERS = {
     b"(\xb5/\xfd": "compressed with Zstandard",
     b"PAR1": "a Parquet file",
@@ -74,17 +79,7 @@ class Record(NamedTuple):
 
 
 def row(where: str, version: str, key: Any, part: Line) -> dict[str, Any]:
-    """Return the values of a record.
-
-    Raises
-    ------
-    RecordInvalid
-        It is not a JSON object, or has more or fewer cells than the file has names.
-    DocumentChanged
-        What is there now is another record.
-    FileUnreadable, OSError
-        The file cannot be read.
-    """
+    """Return the values of a record; `DocumentChanged` when another record is there now."""
     return _parsed(where, version, key, part)
 
 
@@ -114,7 +109,7 @@ def raw(where: str, version: str, key: Any, part: Line) -> bytes:
             if again:
                 raise
         else:
-            now = version_of(found, file.header)
+            now = version_of_record(found, file.header)
             if len(found) == part.length and (not version or now == version):
                 return found
         # It may have been replaced, or have grown, since it was opened here.
@@ -165,7 +160,7 @@ def values_of(found: bytes, names: tuple[str, ...], form: str) -> dict[str, Any]
     return dict(zip(names, cells, strict=True))
 
 
-def version_of(found: bytes, header: Header) -> str:
+def version_of_record(found: bytes, header: Header) -> str:
     """Return what tells a record from any other."""
     if header.seed is None:
         return blake2b(found, digest_size=8).hexdigest()
@@ -200,7 +195,7 @@ def records(stream: BinaryIO, form: str, at: int, where: str) -> Iterator[Record
     try:
         yield from _json_records(stream, at) if not form else _csv_records(stream, form, at)
     except Exception as error:
-        if not _is_broken(error):
+        if not is_damage(error):
             raise
         raise _damaged(where, form, error) from error
 
@@ -245,29 +240,19 @@ def _csv_records(stream: BinaryIO, form: str, at: int) -> Iterator[Record]:
 
 
 def open_lines(where: str, form: str) -> BinaryIO:
-    """Open a file for reading from its start, decompressed if it is compressed, whatever its name.
-
-    Raises
-    ------
-    FileUnreadable
-        It is of another format.
-    OSError
-        It is gone, or not readable here.
-    """
+    """Open a file for reading from its start, decompressed if it is compressed, whatever its name."""
     stream = open_binary(where)
     try:
+        kind = compression_in(stream)
+        if kind is not None:
+            return cast(BinaryIO, _Decompressed(decompressor(stream, kind), stream))
         head = stream.read(8)
         stream.seek(0)
-        for magic, (module, name) in _COMPRESSED.items():
-            if head.startswith(magic):
-                kind = getattr(import_module(module), name)
-                opened = kind(fileobj=stream, mode="rb") if module == "gzip" else kind(stream)
-                return cast(BinaryIO, _Decompressed(opened, stream))
-        for magic, said in _OTHERS.items():
+        for magic, form_found in _OTHERS.items():
             if head.startswith(magic):
                 hint = "Leave it out of the pattern, or convert it first: lines are read as they are, or from gzip, "
                 hint += "bzip2 and xz"
-                raise FileUnreadable(where=where, form=_called(form), reason=f"it is {said}", hint=hint)
+                raise FileUnreadable(where=where, form=_called(form), reason=f"it is {form_found}", hint=hint)
         return stream if isinstance(stream, io.BufferedReader) else cast(BinaryIO, io.BufferedReader(cast(Any, stream)))
     except BaseException:
         stream.close()
@@ -345,18 +330,12 @@ def _blocks(where: str, form: str) -> Iterator[Piece[bytes]]:
                 yield Piece(at, at + len(block), block, len(block))
                 at += len(block)
         except Exception as error:
-            if not _is_broken(error):
+            if not is_damage(error):
                 raise
             raise _damaged(where, form, error) from error
 
 
 _FILES: KeptOpen[_LinesFile] = KeptOpen(16)
-
-
-def _is_broken(error: Exception) -> bool:
-    """Whether it is about what a compressed file holds; bz2 has no class for that, and no number."""
-    cut_off = isinstance(error, EOFError | zlib.error | gzip.BadGzipFile) or type(error).__name__ == "LZMAError"
-    return cut_off or (isinstance(error, OSError) and error.errno is None and not isinstance(error, DqlabError))
 
 
 def _called(form: str) -> str:

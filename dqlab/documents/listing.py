@@ -15,15 +15,13 @@ from typing import Any, Literal, overload
 
 from dqlab.documents.choosing import LongestFirst, Sample, Split, Where
 from dqlab.documents.document import Document
+from dqlab.documents.folders import parse
 from dqlab.documents.frames import FrameRows, rows_of_dask, rows_of_frame, rows_of_hf
-from dqlab.documents.parquet import ParquetRows
-from dqlab.documents.pattern import parse
+from dqlab.documents.parts import is_pdf
 from dqlab.documents.probing import Probed, ProbingLab, counted, lacks_pages
-from dqlab.documents.records import Records, csv_form
-from dqlab.documents.reference import is_pdf
-from dqlab.documents.sources import Given, Glob, Source, Window, stdlib
+from dqlab.documents.row_files import ParquetRows, Records, csv_form
+from dqlab.documents.sources import Given, Glob, Source, Unpacked, Window, stdlib
 from dqlab.documents.storage import check_options
-from dqlab.documents.unpacked import Unpacked
 from dqlab.errors import BadOption, DqlabError, LengthUnknown, in_words
 
 __all__ = ["Documents", "parsed_natively"]
@@ -349,7 +347,7 @@ class Documents:
 
         Here only footers and the column with the keys are read, while the listing is iterated. Functions read values
         with ``document["column"]`` or ``document.row``; a row group is decoded once for all rows that a process reads
-        of it one after another, and only the columns that are asked for.
+        of it one after another, and only the columns that are requested.
 
         Parameters
         ----------
@@ -680,8 +678,8 @@ def _listable(option: str, place: Any) -> Iterator[None]:
 def parsed_natively(documents: Any) -> bool:
     """Return whether the first document is a PDF, a part of one, or one in an archive; such run in processes.
 
-    False for what can be iterated only once. Of a sample, and of what is sorted, the first document of the whole is
-    asked: finding their own would list everything before `map` returns.
+    False for what can be iterated only once. Of a sample, and of what is sorted, the first document of the whole
+    counts: finding their own would list everything before `map` returns.
     """
     first = None
     if isinstance(documents, Documents):

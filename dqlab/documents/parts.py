@@ -1,15 +1,27 @@
-"""Where a document lies inside its file, for documents that are less than a whole file.
+"""What readers know of a document: where it lies, and its part of the file there if it is less than a whole file.
 
-Owns the small tuples that travel in a `Document`. Knows nothing of how they are read: each kind has its reader, which
-`readers` finds by the tuple's type, so that a process imports a library when it opens the first document that needs it.
+Owns the small tuples that travel in a `Document`, and `Reference`, which is a `Document` as its readers see it: they
+stand below it, since it calls them. Knows nothing of how parts are read.
 """
 
 from __future__ import annotations
 
 import reprlib
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
 
-__all__ = ["PARTS", "Inline", "Line", "Member", "PageRange", "Part", "Row"]
+__all__ = [
+    "PARTS",
+    "Inline",
+    "Line",
+    "Member",
+    "PageRange",
+    "Part",
+    "Reference",
+    "Row",
+    "file_name",
+    "is_pdf",
+    "is_whole_file",
+]
 
 
 class Row(NamedTuple):
@@ -99,3 +111,49 @@ Part: TypeAlias = Row | Line | Member | Inline | PageRange
 
 PARTS = (Row, Line, Member, Inline, PageRange)
 """All kinds; `sealed_key` opens references that hold these, and nothing else."""
+
+
+# --- references ---
+
+
+class Reference(Protocol):
+    """A `Document`, as its readers see it."""
+
+    @property
+    def key(self) -> str | int: ...  # noqa: D102
+
+    @property
+    def version(self) -> str: ...  # noqa: D102
+
+    @property
+    def where(self) -> str: ...  # noqa: D102
+
+    @property
+    def size(self) -> int | None: ...  # noqa: D102
+
+    @property
+    def part(self) -> Part | None: ...  # noqa: D102
+
+    def open(self) -> BinaryIO: ...  # noqa: D102
+
+
+def file_name(reference: Reference) -> str:
+    """Return the name that shows a document's format, in lower case."""
+    part = reference.part.within if isinstance(reference.part, PageRange) else reference.part
+    if isinstance(part, Member):
+        return part.name.lower()
+    if part is not None:
+        return ""  # a row, or a record: what its file is called says nothing of it
+    # One URL may name a member of an archive: zip://package/module.py::https://host/package.zip
+    return reference.where.partition("::")[0].lower()
+
+
+def is_whole_file(reference: Reference) -> bool:
+    """Return whether a document's bytes are those of a file, rather than of something in it."""
+    part = reference.part
+    return part is None or (isinstance(part, PageRange) and part.within is None)
+
+
+def is_pdf(reference: Reference) -> bool:
+    """Return whether a document is named as a PDF, or is some pages of one."""
+    return isinstance(reference.part, PageRange) or file_name(reference).endswith(".pdf")

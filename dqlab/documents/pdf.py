@@ -1,22 +1,19 @@
 """Pages of PDFs: their number, text and picture, by PDFium.
 
 Owns the lock around PDFium, which must not be called by two threads at a time, and that each file is closed. Runs over
-PDFs use processes, where nobody waits for it. pypdfium2 is imported when the first PDF is opened.
+PDFs use processes, where no slot waits for it. pypdfium2 is imported when the first PDF is opened.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from dqlab.documents.opening import open_raw
-from dqlab.documents.parts import PageRange
-from dqlab.documents.places import local_path
-from dqlab.documents.reference import Reference, is_whole_file
+from dqlab.documents.parts import PageRange, Reference, is_whole_file
+from dqlab.documents.storage import local_path
 from dqlab.errors import (
     BadOption,
     DocumentDamaged,
@@ -55,7 +52,7 @@ class Page:
 
     Notes
     -----
-    The file stays open as long as one of its pages is held, and is read when text or picture is asked for.
+    The file stays open as long as one of its pages is held, and is read when text or picture is requested.
 
     Examples
     --------
@@ -110,7 +107,7 @@ class Page:
         try:
             import PIL.Image  # noqa: F401 - PDFium's pictures become Pillow's
         except ImportError as error:
-            raise _missing("pictures of pages", error, "pillow") from error
+            raise ExtraMissing.of(error, "pillow", what="pictures of pages", extra="documents") from error
         return self._pdf.on_page(self.number, lambda page: page.render(scale=dpi / POINTS).to_pil().convert("RGB"))
 
 
@@ -128,7 +125,7 @@ class _Pdf:
     def __init__(self, reference: Reference) -> None:
         self.key = reference.key
         pdfium = _pdfium()
-        with open_raw(reference) as stream:
+        with reference.open() as stream:
             # From its path PDFium reads only what it needs.
             path = local_path(reference.where) if is_whole_file(reference) else None
             given = path if path is not None else stream.read()
@@ -180,23 +177,12 @@ def _pdfium() -> Any:
     try:
         import pypdfium2
     except ImportError as error:
-        raise _missing("PDFs", error, "pypdfium2") from error
+        raise ExtraMissing.of(error, "pypdfium2", what="PDFs", extra="documents") from error
     return pypdfium2
 
 
-def _missing(what: str, error: ImportError, package: str) -> ExtraMissing:
-    missing = error.name or package
-    return ExtraMissing(what=what, missing=missing, python=sys.executable, install="'dqlab[documents]'")
-
-
 def pages(reference: Reference) -> Iterator[Page]:
-    """Yield the pages of a PDF; of a range, only those.
-
-    Raises
-    ------
-    OSError, DocumentError, ExtraMissing
-        With the first page: the PDF cannot be opened, is encrypted or has no pages; pypdfium2 is not installed here.
-    """
+    """Yield the pages of a PDF; of a range, only those. The file is opened with the first page."""
     pdf = _Pdf(reference)
     part = reference.part
     first, stop = (part.first, part.stop) if isinstance(part, PageRange) else (0, pdf.count)

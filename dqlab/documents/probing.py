@@ -12,9 +12,8 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 from dqlab.documents.document import Document
-from dqlab.documents.parts import PageRange
+from dqlab.documents.parts import PageRange, is_pdf
 from dqlab.documents.pdf import count_pages
-from dqlab.documents.reference import is_pdf
 from dqlab.documents.sources import Look, Source
 from dqlab.errors import RunExists
 from dqlab.texts import kept
@@ -31,28 +30,11 @@ class ProbingLab(Protocol):
 
 
 class Probed:
-    """A source whose PDFs have their number of pages.
-
-    Parameters
-    ----------
-    source : Source
-        What they come from.
-    pages : dict
-        Number of pages by key and version; those of a file that has changed since stay unknown.
-    """
+    """A source whose PDFs have their number of pages, by key and version: a file that has changed stays without."""
 
     def __init__(self, source: Source, pages: dict[tuple[str, str], int]) -> None:
-        self.source, self._pages = source, pages
-
-    @property
-    def label(self) -> str:
-        """The source's label and the call."""
-        return f"{self.source.label}.probe()"
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the source can be read more than once."""
-        return self.source.repeats
+        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.probe()"
+        self._pages = pages
 
     def looks(self) -> Iterator[Look]:
         """Name the documents, as the source does; each gets its pages when it is examined."""

@@ -1,4 +1,4 @@
-"""What a listing reads from, each time it is iterated: a pattern, named elements, a window on another source.
+"""What a listing reads from, each time it is iterated: a pattern, elements, archives, a window on another source.
 
 Owns the two steps of listing: naming a document, which is cheap, and examining it, which costs a
 stat or more. Counting and skipping need only the first. Knows nothing of how listings are shown.
@@ -14,14 +14,14 @@ from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
+from dqlab.documents.archives import FoundMember, members
 from dqlab.documents.document import LINES_PER_PAGE, Document
-from dqlab.documents.pattern import FoundFile, Pattern
-from dqlab.documents.places import UNKNOWN, Folder, LocalFolder, Stamp, local_path, stamp_of
-from dqlab.documents.storage import located
-from dqlab.errors import BadOption, DocumentsUsedUp, FolderNotFound, NotADocument
+from dqlab.documents.folders import MAGIC, Folder, FoundFile, LocalFolder, Pattern, parse
+from dqlab.documents.storage import UNKNOWN, Stamp, local_path, located, stamp_of
+from dqlab.errors import ArchiveNotFound, BadOption, DocumentsUsedUp, FolderNotFound, NotADocument
 from dqlab.numbers import many
 
-__all__ = ["Given", "Glob", "Look", "Source", "Window", "misread", "stdlib"]
+__all__ = ["Given", "Glob", "Look", "Source", "Unpacked", "Window", "misread", "stdlib"]
 
 Look = Callable[[], Document | None]
 """Examines one document; None when it is gone since it was named."""
@@ -48,21 +48,8 @@ class Source(Protocol):
 class Glob:
     """The files below a folder that match a pattern.
 
-    Parameters
-    ----------
-    folder, pattern : Folder, Pattern
-        Where to start, and what matches below it.
-    label : str
-        The call that made it.
-    enter : callable
-        Whether to enter folders of this name.
-    finish : callable
-        Completes a document when it is examined; may open it.
-
-    Raises
-    ------
-    FolderNotFound
-        The folder does not exist; also raised by `looks` if it is gone by then.
+    `enter` decides by a folder's name whether to enter it. `finish` completes a document when it is examined, and may
+    open it.
     """
 
     repeats = True
@@ -98,29 +85,12 @@ class Glob:
 
 
 class Window:
-    """Part of another source, by position.
-
-    Parameters
-    ----------
-    source : Source
-        What is listed.
-    start, stop, step : int
-        As in a slice, none of them negative; `stop` None for all.
-    """
+    """Part of another source, by position: `start`, `stop` and `step` as in a slice, none of them negative."""
 
     def __init__(self, source: Source, start: int, stop: int | None, step: int) -> None:
         self._source, self._start, self._stop, self._step = source, start, stop, step
-
-    @property
-    def label(self) -> str:
-        """The source's label and the slice."""
-        ends = f"{self._start or ''}:{'' if self._stop is None else self._stop}"
-        return f"{self._source.label}[{ends}{'' if self._step == 1 else f':{self._step}'}]"
-
-    @property
-    def repeats(self) -> bool:
-        """Whether the source can be read more than once."""
-        return self._source.repeats
+        ends = f"{start or ''}:{'' if stop is None else stop}"
+        self.repeats, self.label = source.repeats, f"{source.label}[{ends}{'' if step == 1 else f':{step}'}]"
 
     def looks(self) -> Iterator[Look]:
         """Name the documents inside; those before are named too, but not examined."""
@@ -151,22 +121,7 @@ def misread(elements: Any) -> tuple[str, str]:
 
 
 class Given:
-    """Elements of an iterable, of one iterator, or of the iterables a function returns.
-
-    Parameters
-    ----------
-    iterable : iterable, iterator or callable
-        Yields the elements; a callable is called again for each pass.
-    key : callable or None
-        From an element to its key.
-    storage : str
-        The name of the options that file systems of URLs are opened with.
-
-    Raises
-    ------
-    BadOption
-        Neither iterable nor callable, a single path, a mapping, a set, or a table.
-    """
+    """Elements of an iterable, of one iterator, or of what a function returns, which is called for each pass."""
 
     def __init__(self, iterable: Any, key: Callable[[Any], object] | None, storage: str = "") -> None:
         if isinstance(iterable, str | bytes | os.PathLike | Document):
@@ -179,16 +134,10 @@ class Given:
             problem = f"a {type(iterable).__name__} cannot be iterated. Pass paths, URLs or documents."
             raise BadOption(option="iterable", value=iterable, problem=problem)
         self._iterable, self._key, self._storage = iterable, key, storage
-        self.repeats = not isinstance(iterable, Iterator)
+        self.repeats, kind = not isinstance(iterable, Iterator), type(iterable).__name__
+        named = f"<{kind}>" if isinstance(iterable, Iterable) else getattr(iterable, "__qualname__", kind)
+        self.label = f"Documents({named})"
         self._used_up = False
-
-    @property
-    def label(self) -> str:
-        """The type of what was given, or the function's name."""
-        given = self._iterable
-        if isinstance(given, Iterable):
-            return f"Documents(<{type(given).__name__}>)"
-        return f"Documents({getattr(given, '__qualname__', type(given).__name__)})"
 
     def looks(self) -> Iterator[Look]:
         """Name the elements, in the order they come."""
@@ -234,13 +183,7 @@ _TESTS = frozenset({"test", "tests", "idle_test"})
 
 
 def stdlib() -> Glob:
-    """List the sources of the Python that runs this, each with its number of pages.
-
-    Raises
-    ------
-    FolderNotFound
-        This Python came without its sources.
-    """
+    """List the sources of the Python that runs this, each with its number of pages."""
     folder = LocalFolder(sysconfig.get_paths()["stdlib"])
     return Glob(folder, Pattern("**/*.py"), "Documents.stdlib()", enter=_is_library, finish=_with_pages)
 
@@ -262,3 +205,61 @@ def _count_lines(chunks: Iterable[bytes]) -> int:
     for chunk in chunks:
         ended, last = ended + chunk.count(b"\n"), chunk
     return ended + (not last.endswith(b"\n"))
+
+
+# --- members of archives ---------------------------------------------------------------------
+
+
+class Unpacked:
+    """The members of archives that match a pattern; `archive` is one of them, or a pattern of archives."""
+
+    repeats = True
+
+    def __init__(self, archive: str | os.PathLike[str], pattern: str, storage: str = "") -> None:
+        if not isinstance(archive, str | os.PathLike) or not isinstance(os.fspath(archive), str):
+            raise BadOption(option="archive", value=archive, problem="is not a path or URL of an archive.")
+        if not isinstance(pattern, str) or not pattern:
+            raise BadOption(option="pattern", value=pattern, problem="is not a pattern of names, such as '**/*.html'.")
+        self._archive, more = os.fspath(archive), "" if pattern == "**" else f", {pattern!r}"
+        self.label = f"Documents.from_archive({self._archive!r}{more})"
+        self._pattern = Pattern(pattern)
+        self._several = MAGIC.search(self._archive) is not None
+        self._folder, self._archives = _parsed_archives(self._archive, storage)
+        self._check()
+
+    def looks(self) -> Iterator[Look]:
+        """Name the matching members, archive by archive, in the order in which they are packed."""
+        self._check()
+        return self._looks()
+
+    def _looks(self) -> Iterator[Look]:
+        found_any = False
+        for found in self._archives.walk(self._folder):
+            found_any = True
+            where = self._folder.at(found.path)
+            prefix = f"{found.path}/" if self._several else ""
+            for member in members(where):
+                if self._pattern.matches(member.path):
+                    yield partial(_of_member, where, prefix, member)
+        if not (found_any or self._several):
+            raise ArchiveNotFound(archive=self._archive)
+
+    def _check(self) -> None:
+        if not self._folder.exists():
+            raise FolderNotFound(folder=self._folder.where)
+        if not self._several and next(self._archives.walk(self._folder), None) is None:
+            raise ArchiveNotFound(archive=self._archive)
+
+
+def _parsed_archives(archive: str, storage: str) -> tuple[Folder, Pattern]:
+    try:
+        return parse(archive, storage)
+    except BadOption as error:
+        if "folder" in str(error.problem):
+            problem = "that is a folder. Use Documents.from_glob for the files in it."
+            raise BadOption(option="archive", value=archive, problem=problem) from None
+        raise
+
+
+def _of_member(where: str, prefix: str, member: FoundMember) -> Document:
+    return Document(prefix + member.path, member.version, where, member.size, part=member.member)

@@ -1,8 +1,8 @@
-"""Options of file systems that users give with a listing: what they may hold, and how they get to its readers.
+"""Where documents are stored: on this machine, or behind fsspec with the options that users give for it.
 
-Owns `StoredAt`, a URL that bears the name of its options, and the options that this process knows by that name. They
-travel with each reference. Secrets are no part of them: options name the variable of the environment, or the entry of
-Dask's config, that holds a secret where a document is opened.
+Owns how a path or URL is opened, what tells versions of a file apart, and `StoredAt`, a URL that bears the name of its
+options. Only a URL makes it import fsspec. Options travel with each reference. Secrets are not among them: options
+name the variable of the environment, or the entry of Dask's config, that holds a secret where a document is opened.
 """
 
 from __future__ import annotations
@@ -10,33 +10,51 @@ from __future__ import annotations
 import json
 import os
 import re
+import weakref
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from dqlab.config import entry
-from dqlab.errors import BadOption, DqlabError, PasswordInURL, StorageRefused, StorageUnset
+from dqlab.documents.parts import Reference
+from dqlab.errors import BadOption, DocumentChanged, DqlabError, PasswordInURL, StorageRefused, StorageUnset
 
 __all__ = [
+    "UNKNOWN",
+    "Stamp",
     "StoredAt",
     "check_options",
+    "check_stamp",
     "check_url",
+    "has_etag",
+    "local_path",
+    "local_stamp",
     "located",
+    "open_binary",
     "place_of",
     "redacted",
-    "resolved",
+    "remote",
+    "remote_stamp",
+    "stamp_of",
+    "stamp_of_open",
     "storage_of",
     "stored",
 ]
 
+_URL = re.compile(r"(?:[a-z][a-z0-9+._-]*::)*[a-z][a-z0-9+._-]*://", re.ASCII | re.IGNORECASE)
+_LOCAL_URL = re.compile(r"(?:file|local)://", re.IGNORECASE)
+_ETAGS = ("ETag", "etag", "md5Hash", "CRC")
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 _SECRET = re.compile(
     r"secret|passw|passphrase|token|credential|connection_string|private|sas|account_key|access_key|authorization|cookie"
 )
 """Names of options that hold a secret, in lower case; with `_KEYS`."""
 _KEYS = frozenset({"key", "auth", "pwd", "api_key", "apikey", "client_id_key"})
 _PLAIN = frozenset({"anon", "cloud", "google_default", "cache", "browser", ""})
-"""Words that gcsfs takes in place of a token; they are no secret."""
+"""Words that gcsfs takes in place of a token; they are not secrets."""
 _FROM = ("env:", "config:")
 _LOGIN = re.compile(r"(?<=://)[^/?#@]*:[^/?#@]+(?=@)")
 """The name and password of a URL; a "/" in a password would end the host, so it is written "%2F"."""
@@ -95,13 +113,7 @@ def located(where: str, storage: str) -> str:
 
 
 def check_url(where: str) -> None:
-    """Refuse a URL with a password in it: references, and so URLs, are kept in the log of a queue.
-
-    Raises
-    ------
-    PasswordInURL
-        It has one; the error shows the URL without it.
-    """
+    """Refuse a URL with a password in it: references, and so URLs, are kept in the log of a queue."""
     if "@" in where and _LOGIN.search(where) is not None:
         raise PasswordInURL(url=_LOGIN.sub("***", where))
 
@@ -109,16 +121,8 @@ def check_url(where: str) -> None:
 def check_options(options: Any) -> str:
     """Check options that a user gives, remember them in this process, and return their name; "" for none.
 
-    Parameters
-    ----------
-    options : mapping, str or None
-        What the file system takes; values of secrets are "env:NAME" or "config:dotted.name". A string names a mapping
-        in Dask's config, looked up where a document is opened.
-
-    Raises
-    ------
-    BadOption
-        They are neither, or a secret itself is among them.
+    Values of secrets are "env:NAME" or "config:dotted.name". A string names a mapping in Dask's config, looked up
+    where a document is opened.
     """
     if options is None:
         return ""
@@ -181,14 +185,8 @@ def _is_secret(name: str) -> bool:
 # --- Where documents are opened.
 
 
-def resolved(storage: str) -> dict[str, Any]:
-    """Return options with their secrets, as this process has them now.
-
-    Raises
-    ------
-    StorageUnset
-        A variable, or an entry of Dask's config, is not set here.
-    """
+def _resolved(storage: str) -> dict[str, Any]:
+    """Return options with their secrets, as this process has them now; one that is not set here is a `StorageUnset`."""
     if not storage:
         return {}
     options = _known[storage]
@@ -243,13 +241,13 @@ def redacted(where: str) -> Iterator[None]:
         if not storage or isinstance(error, DqlabError):
             raise
         secrets = list(_secrets(_known.get(storage)))
-        said = str(error)
-        if not any(secret in said for secret in secrets):
+        text = str(error)
+        if not any(secret in text for secret in secrets):
             raise
         for secret in secrets:
-            said = said.replace(secret, "***")
+            text = text.replace(secret, "***")
         kind = type(error) if type(error) in (PermissionError, FileNotFoundError, OSError) else OSError
-        raise kind(said) from None
+        raise kind(text) from None
 
 
 def _secrets(options: Any) -> Iterator[str]:
@@ -274,3 +272,127 @@ def _leaves(options: Any) -> Iterator[tuple[str, Any]]:
                 yield from _leaves(value)
             else:
                 yield str(name), value
+
+
+# --- opening ---
+
+
+def local_path(place: str) -> str | None:
+    """Return the absolute path of a path or file:// URL; None for any other URL, which has no password in it."""
+    if (local := _LOCAL_URL.match(place)) and "::" not in place:
+        return str(Path(place[local.end() :]).absolute())
+    if _URL.match(place) is None:
+        return str(Path(place).absolute())
+    check_url(place)
+    return None
+
+
+def open_binary(where: str) -> BinaryIO:
+    """Open a path or URL for reading; the `ImportError` of a missing file system names what to install."""
+    path = local_path(where)
+    if path is not None:
+        return Path(path).open("rb")
+    with redacted(where):
+        system, path = remote(where)
+        stream = cast(BinaryIO, system.open(path, "rb"))
+    if not system.cachable:
+        # An archive closes itself, and its members, when it is no longer referenced: the stream keeps a reference.
+        weakref.finalize(stream, _let_go, system)
+    return stream
+
+
+def _let_go(system: object) -> None:
+    """Do nothing: the finalizer exists to keep the file system alive until now."""
+
+
+def remote(url: str) -> tuple[Any, str]:
+    """Return the file system behind a URL, and the path there."""
+    import fsspec.core  # only here: local documents do not need it
+
+    storage = storage_of(url)
+    if not storage:
+        system, path = fsspec.core.url_to_fs(url)
+        return system, path
+    # A string of its own class would give its options once more, and compiled code does not take it for text.
+    system, path = fsspec.core.url_to_fs(str(url), **_resolved(storage))
+    return system, path
+
+
+# --- versions ---
+
+
+class Stamp(NamedTuple):
+    """What tells one version of a file from another; `size` in bytes, None when unknown."""
+
+    version: str
+    size: int | None
+
+
+UNKNOWN = Stamp("", None)
+"""For a file that cannot be examined from this process."""
+
+
+def stamp_of_open(where: str, stream: BinaryIO) -> Stamp:
+    """Return the stamp of what `open_binary` has opened; UNKNOWN where it has none.
+
+    Files of S3 have it from when they were opened; those of other systems may need one more request.
+    """
+    if local_path(where) is not None:
+        return local_stamp(os.fstat(stream.fileno()))
+    # Files of a cache, `simplecache::`, have the stamp of the copy; files of a bucket know what gave them their size.
+    details = getattr(stream, "details", None)
+    return remote_stamp(details) if isinstance(details, Mapping) else UNKNOWN
+
+
+def stamp_of(where: str) -> Stamp:
+    """Examine a file without opening it; one request when it is remote. Raises as `open_binary` does."""
+    path = local_path(where)
+    if path is not None:
+        return local_stamp(Path(path).stat())
+    with redacted(where):
+        system, path = remote(where)
+        return remote_stamp(system.info(path))
+
+
+def local_stamp(status: os.stat_result) -> Stamp:
+    """Return what tells a version of a local file from others."""
+    return Stamp(f"{status.st_size}-{status.st_mtime_ns}", status.st_size)
+
+
+def remote_stamp(info: Mapping[str, Any]) -> Stamp:
+    """Return what tells a version of a file from others, from what its file system lists about it."""
+    size = info.get("size")
+    for name in _ETAGS:
+        if info.get(name):
+            return Stamp(str(info[name]).strip('"'), size)
+    for name in _TIMES:
+        if info.get(name):
+            return Stamp(f"{size}-{_instant(info[name])}", size)
+    return Stamp("" if size is None else str(size), size)
+
+
+def _instant(when: Any) -> str:
+    # The same store may give seconds in a listing and a datetime for one file: both must read the same.
+    if isinstance(when, int | float):
+        when = datetime.fromtimestamp(when, UTC)
+    return when.isoformat() if isinstance(when, datetime) else str(when)
+
+
+_ETAG = re.compile(r"[0-9a-f]{32}(?:-\d+)?")
+"""The version of an object of S3: an MD5, also of several parts. Times of other stores differ in precision between a
+listing and an object, so they are not compared."""
+
+
+def has_etag(reference: Reference) -> bool:
+    """Return whether a document's version is the ETag that its listing gave it."""
+    return reference.size is not None and _ETAG.fullmatch(reference.version) is not None
+
+
+def check_stamp(reference: Reference, now: str) -> None:
+    """Compare the stamp of a file with that of its listing; versions that users have made are not compared."""
+    was = reference.version
+    # A listing's version begins with the size that it noted, too. A user's own "2024-01" does not, but by chance.
+    if was == now or reference.size is None:
+        return
+    if re.fullmatch(rf"{reference.size}-(-?\d+)", was) or (has_etag(reference) and _ETAG.fullmatch(now)):
+        raise DocumentChanged(document=reference.key, was=was, now=now)

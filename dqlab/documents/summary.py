@@ -10,12 +10,11 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
-from dqlab.documents.compressed import ENDINGS
+from dqlab.documents.archives import ENDINGS
 from dqlab.documents.document import Document
 from dqlab.documents.listing import Documents
-from dqlab.documents.parts import Inline, Line, PageRange, Row
-from dqlab.documents.places import local_path
-from dqlab.documents.reference import file_name
+from dqlab.documents.parts import Inline, Line, PageRange, Row, file_name
+from dqlab.documents.storage import local_path
 from dqlab.errors import in_words
 
 __all__ = ["PATIENCE", "Summary", "summarize"]

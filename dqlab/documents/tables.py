@@ -1,29 +1,27 @@
-"""Rows of Parquet files, where functions run.
+"""Rows of Parquet files, where functions run, and values of Arrow columns as plain Python.
 
 Owns which files and row groups this process keeps open, and how much of them. A row group is decoded batch by batch,
-and a batch becomes lists of Python values column by column, as functions ask for them: neighbours cost one decode,
+and a batch becomes lists of Python values column by column, as functions request them: neighbours cost one decode,
 however many slots read them. Knows nothing of listings. Imports pyarrow when the first file is opened.
+
+Texts, numbers, lists and dicts come as Arrow has them, null as None, NaN as NaN, times as `datetime` in microseconds.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dqlab.documents.arrow_values import plain
-from dqlab.documents.columns import check_column
-from dqlab.documents.forward import Forward, Piece
-from dqlab.documents.kept_open import KeptOpen
+from dqlab.documents.kept_open import Forward, KeptOpen, Piece
+from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Row
-from dqlab.documents.places import local_path, open_binary, stamp_of
-from dqlab.documents.storage import place_of
+from dqlab.documents.storage import local_path, open_binary, place_of, stamp_of
 from dqlab.errors import DocumentChanged, ExtraMissing, FileUnreadable, in_words
 
-__all__ = ["ParquetTable", "cell", "row", "version_of"]
+__all__ = ["ParquetTable", "cell", "plain_values", "row"]
 
 BATCH_BYTES = 4 << 20
 """Bytes of a row group that are decoded in one go, about; and at most so many rows:"""
@@ -41,17 +39,7 @@ class _Changed(Exception):
 
 
 def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
-    """Return one value of a row.
-
-    Raises
-    ------
-    ColumnNotFound
-        The file, or what was chosen of it, has no such column.
-    DocumentChanged
-        The file is no longer the one that was listed.
-    FileUnreadable, OSError
-        It cannot be read.
-    """
+    """Return one value of a row; `DocumentChanged` when the file is not the one that was listed."""
     try:
         return _cell(where, version, part, column)
     except _Changed as error:
@@ -85,22 +73,7 @@ def row(where: str, version: str, key: Any, part: Row) -> dict[str, Any]:
 
 
 class ParquetTable:
-    """An open Parquet file: its schema, and its row groups.
-
-    Parameters
-    ----------
-    where : str
-        A path or URL.
-
-    Raises
-    ------
-    ExtraMissing
-        pyarrow is not installed here.
-    FileUnreadable
-        It is not a Parquet file, or not yet: the footer is written last.
-    OSError
-        It is gone, or not readable here.
-    """
+    """An open Parquet file: its schema, and its row groups."""
 
     def __init__(self, where: str) -> None:
         parquet = _pyarrow_parquet()
@@ -137,13 +110,7 @@ class ParquetTable:
         return found
 
     def batches(self, group: int, names: Sequence[str], rows: int | None = None) -> Iterator[Any]:
-        """Decode some columns of a row group, from its start.
-
-        Parameters
-        ----------
-        rows : int, optional
-            Rows of a batch. None: as many as make some megabytes.
-        """
+        """Decode some columns of a row group, in batches of so many rows; None: as many as make some megabytes."""
         if rows is None:
             rows = self._rows_of_a_batch(group, set(names))
         try:
@@ -175,11 +142,6 @@ class ParquetTable:
             self._stream.close()
 
 
-def version_of(where: str) -> str:
-    """Return what tells one version of a file from another."""
-    return stamp_of(where).version
-
-
 _TABLES: KeptOpen[ParquetTable] = KeptOpen(16)
 _GROUPS: KeptOpen[_Batches] = KeptOpen(4)
 
@@ -199,7 +161,7 @@ def _table(where: str, version: str) -> ParquetTable:
 
 def _check(where: str, version: str) -> None:
     """Raise if a file is not the one that was listed. After it was read: what was read before that is of that file."""
-    now = version_of(where)
+    now = stamp_of(where).version
     if now != version:
         raise _Changed(version, now)
 
@@ -207,7 +169,7 @@ def _check(where: str, version: str) -> None:
 def _batches(table: ParquetTable, version: str, part: Row, asked: tuple[str, ...]) -> _Batches:
     """Return the decoded columns of a row group.
 
-    All that were chosen; if none were, those that functions have asked for so far, which is known after a few rows.
+    All that were chosen; if none were, those that functions have requested so far, which is known after a few rows.
     """
     place = (place_of(table.where), version, part.group, part.columns)
     names = tuple(table.chosen(part.columns)) if part.columns else asked
@@ -289,7 +251,7 @@ class _Batch:
             values = self._lists.get((name, block))
             if values is None:
                 part = self._batch.column(self._at[name]).slice(block * self._rows, self._rows)
-                values = self._lists[name, block] = plain(part)
+                values = self._lists[name, block] = plain_values(part)
                 if len(self._lists) > self._most:
                     del self._lists[next(iter(self._lists))]
             return values
@@ -299,10 +261,7 @@ def _pyarrow_parquet() -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        missing = error.name or "pyarrow"
-        raise ExtraMissing(
-            what="Parquet files", missing=missing, python=sys.executable, install="'dqlab[tables]'"
-        ) from error
+        raise ExtraMissing.of(error, "pyarrow", what="Parquet files", extra="tables") from error
     return pyarrow.parquet
 
 
@@ -314,3 +273,70 @@ def _unreadable(where: str, error: BaseException) -> FileUnreadable:
         hint="A file that is being written has no footer yet: wait until it is whole. Leave other files out of the "
         "pattern, for example with '*.parquet'",
     )
+
+
+# --- values of Arrow columns -----------------------------------------------------------------
+
+
+def plain_values(array: Any) -> list[Any]:
+    """Return the values of an Arrow array, or of a part of a column."""
+    import pyarrow as pa
+
+    if isinstance(array, pa.ChunkedArray):
+        if array.num_chunks != 1:
+            return [value for chunk in array.chunks for value in plain_values(chunk)]
+        array = array.chunk(0)
+    kind = array.type
+    types = pa.types
+    if types.is_dictionary(kind):
+        return plain_values(array.dictionary_decode())
+    if _quick(types, kind, array):
+        try:  # a tenth of the time of to_pylist, which makes a scalar of each value first
+            values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+            return values
+        except (ImportError, NotImplementedError):  # pyarrow comes without numpy, since 18
+            pass
+    coarse = _to_microseconds(pa, kind)
+    if coarse is not kind:
+        # Of nanoseconds pyarrow makes objects of pandas, if pandas can be imported; elsewhere an error.
+        if types.is_timestamp(kind):  # a cast rounds towards 1970, which is up for what came before
+            import pyarrow.compute
+
+            array = pyarrow.compute.floor_temporal(array, unit="microsecond")
+        array = array.cast(coarse, safe=False)
+    return array.to_pylist()  # type: ignore[no-any-return]
+
+
+def _quick(types: Any, kind: Any, array: Any) -> bool:
+    """Whether numpy makes the same of it: it has no null for numbers, and an int with nulls becomes a float."""
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+        return True
+    numeric: bool = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    return numeric and not array.null_count
+
+
+def _to_microseconds(pa: Any, kind: Any) -> Any:
+    """Return the type with microseconds in place of nanoseconds; the same object if it has none."""
+    types = pa.types
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    if types.is_duration(kind) and kind.unit == "ns":
+        return pa.duration("us")
+    if types.is_time64(kind) and kind.unit == "ns":
+        return pa.time64("us")
+    if types.is_list(kind) or types.is_large_list(kind):
+        inner = _to_microseconds(pa, kind.value_type)
+        if inner is kind.value_type:
+            return kind
+        field = kind.value_field.with_type(inner)
+        return pa.large_list(field) if types.is_large_list(kind) else pa.list_(field)
+    if types.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        inner = [_to_microseconds(pa, field.type) for field in fields]
+        if all(new is field.type for new, field in zip(inner, fields, strict=True)):
+            return kind
+        return pa.struct([field.with_type(new) for field, new in zip(fields, inner, strict=True)])
+    if types.is_map(kind):
+        key, item = _to_microseconds(pa, kind.key_type), _to_microseconds(pa, kind.item_type)
+        return kind if key is kind.key_type and item is kind.item_type else pa.map_(key, item)
+    return kind

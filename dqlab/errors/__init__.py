@@ -35,6 +35,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import Any
 
@@ -420,7 +421,7 @@ class ResultUnreadable(MessageError):
 class MessageNotFound(MessageError):
     """No message with that id is known."""
 
-    text = "queue {queue!r} knows no message {id}: it never existed, or was dropped with its run."
+    text = "queue {queue!r} has no message {id}: it never existed, or was dropped with its run."
 
 
 class ProcessDied(DqlabError):
@@ -428,7 +429,7 @@ class ProcessDied(DqlabError):
 
     text = (
         "the process {how}. Only this message lost its attempt; the others went on in a new process. "
-        "The traceback says where it was, if that is known."
+        "The traceback shows where it was, if that is known."
     )
 
 
@@ -678,7 +679,7 @@ class ColumnNotFound(DocumentError, KeyError):
 
 
 class ColumnRepeated(DocumentError):
-    """A table has two columns of one name, so the name says nothing."""
+    """A table has two columns of one name, so the name is ambiguous."""
 
     text = (
         "{where!r} has more than one column {column!r}, so a row cannot have both. Nothing was submitted. Rename one "
@@ -868,7 +869,7 @@ class DocumentsNotPut(RunError):
 
     text = (
         "{missing:,} of {read:document} of run {run!r} {missing:was|were} read from its input, and its queue never "
-        "confirmed them, without an error that says why. The {held:other} {held:goes|go} on; their results: "
+        "confirmed them, without an error that gives the reason. The {held:other} {held:goes|go} on; their results: "
         "run.results(errors='skip'). Map the same documents under this name again: only the missing ones are sent."
     )
 
@@ -924,7 +925,7 @@ class InputUsedUp(UsageError):
     text = (
         "the documents of run {run!r} came from a {kind}, which gives them once, so the {lost:,} lost ones cannot be "
         "read again. Nothing was sent. Map all of them again under the name {run!r}, from a list or from dq.Documents, "
-        "then call resubmit_lost(). run.lost() says which they are."
+        "then call resubmit_lost(). run.lost() lists them."
     )
 
 
@@ -934,7 +935,7 @@ class InputNotHere(UsageError):
     text = (
         "the documents of run {run!r} were mapped by another process, so this one cannot send the {lost:,} lost ones "
         "again. Nothing was sent. Map the same documents under the name {run!r}, which attaches to the run, then call "
-        "resubmit_lost(). run.lost() says which they are."
+        "resubmit_lost(). run.lost() lists them."
     )
 
 
@@ -953,7 +954,7 @@ class NotSentAgain(RunError):
 
     text = (
         "not all lost documents of run {run!r} were sent again: another client has sent them meanwhile, or has "
-        "cancelled the run. None of them is in the run twice. run.lost() says which are still missing; call "
+        "cancelled the run. None of them is in the run twice. run.lost() lists those still missing; call "
         "run.resubmit_lost() for those, unless run.state is 'cancelled'."
     )
 
@@ -964,7 +965,7 @@ class NoAnswer(WaitTimeout):
     text = (
         "run {run!r} could not be asked within {seconds:g} s: a shard of queue {queue!r} does not answer. It hangs, or "
         "is just being opened by another worker. The run was left as it is. Call run.wait(timeout=...) again; "
-        "lab.doctor() says what is wrong."
+        "lab.doctor() shows what is wrong."
     )
 
 
@@ -978,6 +979,11 @@ class ExtraMissing(UsageError, ImportError):
         "{what} need {missing}, which is not installed in {python}. Nothing was read or submitted. Install it there, "
         "and in the Python of jobs and workers: pip install {install}"
     )
+
+    @classmethod
+    def of(cls, error: ImportError, package: str, *, what: str, extra: str) -> ExtraMissing:
+        """Return the error of an import that an extra of dqlab brings; `package` is named if the import names none."""
+        return cls(what=what, missing=error.name or package, python=sys.executable, install=f"'dqlab[{extra}]'")
 
 
 class StorageRefused(UsageError):

@@ -11,7 +11,7 @@ import reprlib
 from string import Formatter
 from typing import Any, ClassVar
 
-from dqlab.errors.trimming import rendered
+from dqlab.errors.rendering import rendered
 from dqlab.numbers import many
 from dqlab.texts import block, one_line
 

@@ -55,13 +55,7 @@ def lengths_column(lengths: Iterable[int]) -> tuple[int, bytes]:
 
 
 def read_lengths(view: memoryview, at: int, count: int, flags: int) -> tuple[Sequence[int], int]:
-    """Return the lengths that `lengths_column` wrote at a position, and where they end.
-
-    Raises
-    ------
-    ValueError
-        The bytes end before the column does.
-    """
+    """Return the lengths that `lengths_column` wrote at a position, and where they end; `ValueError` if cut off."""
     if not flags & Flag.EQUAL:
         stop = at + 4 * count
         if stop > len(view):

@@ -84,15 +84,7 @@ class Frame:
         ordinal: int = 0,
         weights: Sequence[int] | None = None,
     ) -> bytes:
-        """Pack messages into one immutable frame.
-
-        Parameters
-        ----------
-        messages : sequence of bytes
-            At least one.
-        weights : sequence of int, same length, optional
-            Pages of each message, 0 to 2**32 - 1.
-        """
+        """Pack messages, at least one, into one immutable frame; weights are pages, 0 to 2**32 - 1."""
         if not messages:
             raise ValueError("a frame holds at least one message")
         equal, lengths = lengths_column(map(len, messages))
@@ -105,13 +97,7 @@ class Frame:
 
     @classmethod
     def decode(cls, blob: bytes | memoryview) -> Frame:
-        """Open a frame without copying its payload.
-
-        Raises
-        ------
-        FrameCorrupt
-            Wrong magic, version or kind, or lengths that do not add up.
-        """
+        """Open a frame without copying its payload."""
         view = memoryview(blob)
         if len(view) < _FRAME.size:
             raise FrameCorrupt(kind="frame", reason="shorter than its header", size=len(view))
@@ -151,10 +137,7 @@ class Frame:
     def cut(self, lo: int, n: int, *, function: bytes | None = None, ordinal: int | None = None) -> bytes | memoryview:
         """Return messages `lo` to `lo + n` as a frame of their own; the payload is copied verbatim.
 
-        Parameters
-        ----------
-        function, ordinal : optional
-            Replace the function's hash, or the ordinal of the first message of the cut.
+        `function` and `ordinal` replace the function's hash, and the ordinal of the first message of the cut.
         """
         if n == self.count and function in (None, self.function) and ordinal in (None, self.ordinal):
             return self.blob
@@ -180,10 +163,7 @@ class Frame:
     def hollow(self, keep: Iterable[tuple[int, int]]) -> bytes:
         """Return the frame with the payloads at these positions only; the other messages have 0 bytes.
 
-        Parameters
-        ----------
-        keep : iterable of (int, int)
-            Half-open ranges of positions, ascending.
+        `keep` has half-open ranges of positions, ascending.
         """
         ends, lengths = self.ends(), array("I", bytes(4 * self.count))
         flags = self.kind | (Flag.WEIGHTED if self.weights is not None else 0)

@@ -93,11 +93,8 @@ class Settlement:
     ) -> bytes:
         """Pack outcomes; `outcomes`, `payloads` and `keys` run over the pieces' messages in order.
 
-        Raises
-        ------
-        FrameCorrupt
-            Pieces that overlap or do not ascend, or columns of different lengths: outcomes would be recorded for
-            the wrong messages.
+        Pieces that overlap or do not ascend, and columns of different lengths, are a `FrameCorrupt`: outcomes would be
+        recorded for the wrong messages.
         """
         columns_n = {len(outcomes), len(payloads), len(outcomes if keys is None else keys)}
         if wrong := _disorder(pieces, len(outcomes)) or (len(columns_n) > 1 and "columns of different lengths"):
@@ -109,13 +106,7 @@ class Settlement:
 
     @classmethod
     def decode(cls, blob: bytes | memoryview) -> Settlement:
-        """Open a settlement without copying its payload.
-
-        Raises
-        ------
-        FrameCorrupt
-            Wrong magic or version, an unknown outcome, or lengths that do not add up.
-        """
+        """Open a settlement without copying its payload."""
         view = memoryview(blob)
         size = len(view)
         if size < _SETTLEMENT.size:
@@ -146,13 +137,7 @@ class Settlement:
         return cls(blob, run, epoch, lease, busy_us / 1e6, pieces, outcomes, lengths, key_lengths, payload, keys)
 
     def check_order(self) -> None:
-        """Raise for what `encode` would not have packed; separate from `decode`, because old logs may hold such frames.
-
-        Raises
-        ------
-        FrameCorrupt
-            Pieces that are empty, overlap, or do not ascend.
-        """
+        """Raise for what `encode` would not have packed; apart from `decode`, because old logs may hold such frames."""
         if wrong := _disorder(self.pieces, self.count):
             raise FrameCorrupt(kind="settlement", reason=wrong, size=self.nbytes)
 

@@ -12,7 +12,7 @@ from dqlab.checkup.examine import TIMEOUT
 from dqlab.checkup.findings import Checkup
 from dqlab.documents import Documents
 from dqlab.errors import RunExists, UsageError
-from dqlab.errors.trimming import StoppedWaiting
+from dqlab.errors.rendering import StoppedWaiting
 from dqlab.hpc.job_waits import give_up
 from dqlab.hpc.recipes import Recipe, spoken
 from dqlab.hpc.systems import KINDS

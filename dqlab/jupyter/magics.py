@@ -24,7 +24,7 @@ from IPython.core.magic import (
 from traitlets import CaselessStrEnum, TraitError, Unicode, default, observe
 
 from dqlab.errors import DqlabError, UsageError
-from dqlab.errors.trimming import StoppedWaiting, rendered
+from dqlab.errors.rendering import StoppedWaiting, rendered
 from dqlab.jupyter.commands import ACTIONS
 from dqlab.jupyter.completion import matcher
 from dqlab.jupyter.desk import Desk

@@ -10,7 +10,8 @@ from itertools import islice
 from typing import Any
 
 from dqlab.errors import FrameCorrupt
-from dqlab.failures.classes import NO_ERROR, Failure, FailureClass, FailureClasses
+from dqlab.failures.classes import FailureClass, FailureClasses
+from dqlab.failures.failure import NO_ERROR, Failure
 from dqlab.failures.records import NO_ANSWER
 from dqlab.frame import NO_ID
 from dqlab.rules.lane import Lane

@@ -21,7 +21,7 @@ from dqlab.cluster.transport.sealed import seal_or_explain, seal_value
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.config import seconds
 from dqlab.errors import ActorGone, BadOption, CallTimeout, JoinStalled, QueueClosed, ResultsFull, UsageError
-from dqlab.errors.trimming import interruptible
+from dqlab.errors.rendering import interruptible
 from dqlab.frame import NO_ID
 from dqlab.numbers import many
 from dqlab.rules.checks import check_count

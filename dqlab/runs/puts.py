@@ -37,7 +37,7 @@ from dqlab.errors import (
     RunStalled,
     WaitTimeout,
 )
-from dqlab.errors.trimming import interruptible
+from dqlab.errors.rendering import interruptible
 from dqlab.frame import NO_ID, Kind
 from dqlab.numbers import many
 from dqlab.rules.ids import shard_of

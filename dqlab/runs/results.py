@@ -18,7 +18,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_here
 from dqlab.documents import label_of
 from dqlab.errors import BadOption, CallTimeout, DqlabWarning, MessageNotFound, ResultUnreadable
-from dqlab.failures.tracebacks import class_name, users_part
+from dqlab.failures.failure import class_name, users_part
 from dqlab.frame import NO_ID, Settlement
 from dqlab.numbers import many
 from dqlab.rules.ranges import Ranges

@@ -45,7 +45,7 @@ from dqlab.errors import (
     WaitTimeout,
     in_words,
 )
-from dqlab.errors.trimming import interruptible
+from dqlab.errors.rendering import interruptible
 from dqlab.frame import Kind
 from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED

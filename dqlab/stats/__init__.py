@@ -1,13 +1,14 @@
 """Statistics: what every view draws, and the arithmetic behind it.
 
-Pure: no clock, no Dask; actors report absolute totals, `cluster.collector` joins them and asks here for the rest.
+Pure: no clock, no Dask; actors report absolute totals, `cluster.statistics` joins them and computes the rest here.
 
 ::
 
     counts      messages by state             meter       rates of totals
     runs        one run                       eta         when it will end
     queues      queues, consumers, leases     rings       how it was over time
-    snapshot    everything at one instant     attention   what needs a user
+    snapshot    everything at one instant     history     series over one span, ready to be drawn
+    attention   what needs a user
 
 Units: counts are messages (documents, for people), `units` are pages, times are seconds since 1970 UTC, durations and
 rates are in seconds and per second.

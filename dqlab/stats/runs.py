@@ -68,7 +68,7 @@ class RunStats:
     """One run. `units` is None where page counts are unknown; `total` is None while submitting.
 
     `idle` is the time between an end and the retry that followed it: nothing was asked of the run then. `stop` is the
-    reason of a run that is STOPPED, and `why` says it in words. `mean_seconds` is the mean of the seconds that
+    reason of a run that is STOPPED, and `why` gives it in words. `mean_seconds` is the mean of the seconds that
     its documents took in the function. A Snapshot has `classes` in the run that was asked for
     alone, `classes_total` in all. `owner` is the user who made it, with the notebook it was made in, where these are
     known.

@@ -11,7 +11,7 @@ import pytest
 from dqlab.cluster.statistics.answers import thresholds
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.errors import BadOption, MessageTimeout
-from dqlab.failures.tracebacks import class_name
+from dqlab.failures.failure import class_name
 from dqlab.stats import RunState, Severity, Snapshot
 from dqlab.stats.attention import Thresholds
 from dqlab.stats.eta import Effort

@@ -17,7 +17,7 @@ from dqlab.cluster.shard.vault import page
 from dqlab.cluster.transport.sealed import open_value, seal_value
 from dqlab.cluster.transport.wire import pack
 from dqlab.errors import FrameCorrupt
-from dqlab.failures.classes import Failure
+from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions

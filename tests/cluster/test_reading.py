@@ -13,7 +13,7 @@ from dqlab.clock import SystemClock
 from dqlab.cluster.shard.durable import LogStore, open_durable
 from dqlab.cluster.shard.vault import page_behind
 from dqlab.cluster.transport.wire import pack, unpack
-from dqlab.failures.classes import Failure
+from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import RecordCorrupt
 from dqlab.rules.batches import Batch

@@ -25,7 +25,7 @@ from dqlab.cluster.consumer.running.isolation import Isolation
 from dqlab.cluster.transport.sealed import blob_hash, open_value, pack_function, seal_function, seal_value
 from dqlab.documents import Document
 from dqlab.errors import MemoryLimit, MessageTimeout, ProcessDied
-from dqlab.failures.classes import Failure
+from dqlab.failures.failure import Failure
 from dqlab.frame import Frame, Kind, Outcome
 from dqlab.testing import Gate, Tally
 from tests.descriptors import count_descriptors

@@ -14,7 +14,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import fsspec
 import pandas as pd
@@ -328,6 +328,19 @@ def test_a_compressed_file_that_was_damaged_later_has_changed_or_is_unreadable(t
     with pytest.raises((FileUnreadable, DocumentChanged), match=r"a.jsonl.gz"):
         _ = documents[-1].row
     assert documents[0]["at"] == 0
+
+
+def test_an_error_of_the_network_is_not_taken_for_damage() -> None:
+    """The file is whole, and need not be fetched or written again."""
+
+    def stream() -> Iterator[bytes]:
+        yield b'{"id": 1}\n'
+        raise OSError("Server disconnected")
+
+    with pytest.raises(OSError, match=r"^Server disconnected$") as caught:
+        list(lines.records(cast(Any, stream()), "", 0, "s3://bucket/a.jsonl"))
+
+    assert type(caught.value) is OSError
 
 
 @pytest.mark.parametrize(

@@ -587,12 +587,10 @@ def test_numpy_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_: Any, **__: Any) -> np.ndarray[Any, Any]:
         raise ImportError("no numpy")
 
-    from dqlab.documents import arrow_values
-
     class Without:
         type = pa.string()
         null_count = 0
         to_numpy = staticmethod(refuse)
         to_pylist = staticmethod(lambda: ["a"])
 
-    assert arrow_values.plain(Without()) == ["a"]
+    assert tables.plain_values(Without()) == ["a"]

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import dqlab as dq
-from dqlab.checkup.resources import _kind
+from dqlab.checkup.resource_checks import _kind
 from dqlab.cluster.worker.walltime import _SIGNS
 from dqlab.hpc import job_waits
 from dqlab.hpc.job_waits import warn_of_what_is_missing

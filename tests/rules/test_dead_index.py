@@ -12,7 +12,7 @@ import pytest
 
 from dqlab.cluster.shard.actor import QueueActor
 from dqlab.cluster.transport.wire import pack, unpack
-from dqlab.failures.classes import Failure
+from dqlab.failures.failure import Failure
 from dqlab.failures.records import NO_ANSWER, fingerprint_of, keep
 from dqlab.frame import NO_ID, Frame, Kind, Outcome
 from dqlab.rules.retry import Retry

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.failures.classes import Failure
+from dqlab.failures.failure import Failure
 from dqlab.failures.records import AlikeRecord, FailureRecords
 from dqlab.frame import Outcome
 from tests.rules.conftest import RUN

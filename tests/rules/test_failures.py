@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.errors import FrameCorrupt, NotACall, Reject, ResultNotPicklable, ResultTooLarge
-from dqlab.failures.classes import Failure, FailureClasses, retryable
+from dqlab.failures.classes import FailureClasses
+from dqlab.failures.failure import Failure, retryable
 
 BIG = "x" * 10_000_000
 

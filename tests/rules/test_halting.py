@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dqlab.failures.classes import Failure
+from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Outcome
 from dqlab.rules.journal import MemoryJournal
 from dqlab.rules.ledger import Ledger

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from dqlab.cluster.transport.reports import ShardReport
 from dqlab.cluster.transport.run_facts import sum_counts
-from dqlab.failures.classes import FailureClass, shown_name
+from dqlab.failures.classes import FailureClass
+from dqlab.failures.failure import shown_name
 from dqlab.rules.reports import LaneReport
 from dqlab.stats import (
     AGE_EDGES,

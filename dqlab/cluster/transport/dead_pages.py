@@ -7,7 +7,7 @@ from typing import Any
 from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.run_orders import dead_counts
 from dqlab.errors import BadOption, FrameCorrupt
-from dqlab.failures.classes import NO_ERROR, Failure, shown_name
+from dqlab.failures.failure import NO_ERROR, Failure, shown_name
 from dqlab.failures.records import NO_ANSWER
 
 __all__ = ["dead_page", "described"]

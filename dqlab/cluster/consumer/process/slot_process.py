@@ -22,7 +22,7 @@ from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.isolation import Isolation, size
 from dqlab.cluster.transport.wire import unpack
 from dqlab.errors import DqlabError, MemoryLimit, MessageTimeout, ProcessDied
-from dqlab.failures.classes import Failure
+from dqlab.failures.failure import Failure
 from dqlab.frame import Outcome
 from dqlab.texts import kept
 from dqlab.user_frames import is_own, is_users

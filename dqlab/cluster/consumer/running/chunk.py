@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from dqlab.errors import FrameCorrupt
-from dqlab.failures.classes import Failure
+from dqlab.failures.failure import Failure
 from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
 
 __all__ = ["Chunk", "Done"]

@@ -24,7 +24,7 @@ from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, s
 from dqlab.documents import Document, Labelled, key_text, label_of
 from dqlab.documents.document import sealed_key
 from dqlab.errors import NotACall, ResultNotPicklable, ResultTooLarge
-from dqlab.failures.classes import Failure, retryable
+from dqlab.failures.failure import Failure, retryable
 from dqlab.frame import Kind, Outcome
 from dqlab.rules.retry import Later
 

@@ -1,27 +1,32 @@
-"""Rows of Parquet files as documents: what a client lists.
+"""Rows of files as documents: what a client lists of Parquet, JSON lines and CSV.
 
-Owns naming rows from footers, and examining them, which reads the column with their keys, batch by batch. Values are
-read where functions run, by `tables`.
+Owns naming rows by their place, and examining them: their key if a column has it, and the hash of a record. Values are
+read where functions run, by `tables` and `lines`.
 """
 
 from __future__ import annotations
 
+import codecs
+import json
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 from typing import Any
 
-from dqlab.documents.arrow_values import plain
-from dqlab.documents.columns import check_columns, chosen
 from dqlab.documents.document import Document, made
-from dqlab.documents.files import Files, ListedFile
-from dqlab.documents.keys import Keys, key_of_row
-from dqlab.documents.parts import Row
+from dqlab.documents.folders import Files, ListedFile
+from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
+from dqlab.documents.lines import Header, Record, header_of, open_lines, records, version_of_record
+from dqlab.documents.parts import Line, Row
 from dqlab.documents.sources import Look
-from dqlab.documents.tables import ParquetTable, version_of
-from dqlab.errors import DocumentChanged, KeyUnusable
+from dqlab.documents.storage import stamp_of
+from dqlab.documents.tables import ParquetTable, plain_values
+from dqlab.errors import BadOption, DocumentChanged, KeyUnusable
 
-__all__ = ["ParquetRows"]
+__all__ = ["ParquetRows", "Records", "csv_form"]
+
+# --- Parquet ---------------------------------------------------------------------------------
+
 
 KEYS_AT_ONCE = 4096
 """Keys that are read in one go."""
@@ -29,19 +34,7 @@ _tuple = tuple.__new__
 
 
 class ParquetRows:
-    """All rows of some files.
-
-    Parameters
-    ----------
-    files : str, path, or iterable of them
-        See `Files`.
-    key : str or None
-        The column with the keys.
-    columns : iterable of str or None
-        What rows have; None for all.
-    storage : str
-        The name of options of file systems.
-    """
+    """All rows of some files; `key` is the column with the keys, `columns` are those that rows have, None for all."""
 
     repeats = True
 
@@ -112,7 +105,7 @@ class ParquetRows:
                 table.close()
 
     def _open(self, file: ListedFile) -> ParquetTable:
-        """Open a file, and check that it has what was asked for."""
+        """Open a file, and check that it has the columns that were chosen."""
         table = ParquetTable(file.where)
         try:
             wanted = table.names if self._columns is None else self._columns
@@ -178,7 +171,7 @@ class _KeyColumn:
     def _read(self) -> Iterator[tuple[int, Any]]:
         start = 0
         for batch in self._table.batches(self._group, [self._column], KEYS_AT_ONCE):
-            now = version_of(self._file.where)
+            now = stamp_of(self._file.where).version
             if now != self._file.version:
                 raise DocumentChanged(
                     document=f"{self._file.name}:{self._before + start}", was=self._file.version, now=now
@@ -187,7 +180,7 @@ class _KeyColumn:
             start += batch.num_rows
 
     def _checked(self, start: int, array: Any) -> list[Any]:
-        keys = plain(array)
+        keys = plain_values(array)
         if array.null_count:
             position = self._before + start + keys.index(None)
             key_of_row(None, self._column, self._file.where, position)
@@ -204,3 +197,92 @@ def _check_type(column: str, kind: Any, where: str) -> None:
     text = types.is_string(inner) or types.is_large_string(inner) or (view is not None and view(inner))
     if not (text or types.is_integer(inner) or types.is_null(inner)):  # pandas has no other type for no rows
         raise KeyUnusable(where=where, column=column, type=str(kind))
+
+
+# --- JSON lines and CSV ----------------------------------------------------------------------
+
+
+class Records:
+    """All records of some files; `key` is the name of the value that is the key, `form` is as in `Line`."""
+
+    repeats = True
+
+    def __init__(self, files: Any, key: Any, form: str, label: str, storage: str = "") -> None:
+        self._key, self._form = key, form
+        self._files = Files(files, "CSV" if form else "JSON lines", storage)
+        words = [self._files.label, *([] if key is None else [f"key={key!r}"])]
+        self.label = f"Documents.{label}({', '.join(words)})"
+        assert self._files.first is not None, "or it had raised NoFiles"
+        for _ in self._of_file(self._files.first):  # a wrong name is found here, not when others are on their way
+            break
+
+    def looks(self) -> Iterator[Look]:
+        """Name the records, reading one file at a time."""
+        keys = Keys(self._keys) if self._key is not None else None
+        for file in self._files:
+            for header, position, record in self._of_file(file):
+                yield partial(self._look, file, header, position, record, keys)
+
+    def documents(self) -> Iterator[Document]:
+        """List the records; the same as all looks, for a little less."""
+        keys = Keys(self._keys) if self._key is not None else None
+        for file in self._files:
+            for header, position, record in self._of_file(file):
+                yield self._look(file, header, position, record, keys)
+
+    def _of_file(self, file: ListedFile) -> Iterator[tuple[Header, int, Record]]:
+        with open_lines(file.where, self._form) as stream:
+            header = header_of(stream, self._form, file.where)
+            if self._form and self._key is not None:
+                check_columns([self._key], header.names, file.where)
+            for position, record in enumerate(records(stream, self._form, header.size, file.where)):
+                yield header, position, record
+
+    def _look(self, file: ListedFile, header: Header, position: int, record: Record, keys: Keys | None) -> Document:
+        key = self._key_of(file, header, position, record)
+        if keys is not None:
+            keys.add(key)
+        size = len(record.raw)
+        part = Line(record.offset, size, self._form)
+        return made(key, file.where, version_of_record(record.raw, header), size, part)
+
+    def _key_of(self, file: ListedFile, header: Header, position: int, record: Record) -> str | int:
+        """Return a record's key. One that cannot be read is called by its place: it fails by that name, alone."""
+        place = f"{file.name}:{position}"
+        if self._key is None:
+            return place
+        if record.cells is not None:
+            at = header.names.index(self._key)
+            return record.cells[at] if at < len(record.cells) else place
+        try:
+            values = json.loads(record.raw.decode("utf-8"))
+        except (ValueError, RecursionError):
+            return place
+        if type(values) is not dict:
+            return place
+        return key_of_row(values.get(self._key), self._key, file.where, position)
+
+    def _keys(self) -> Iterator[tuple[str | int, str]]:
+        for file in self._files:
+            for header, position, record in self._of_file(file):
+                yield self._key_of(file, header, position, record), f"{file.name}:{position}"
+
+
+def csv_form(delimiter: Any, encoding: Any) -> str:
+    """Return how a CSV file is read, as `Line` has it; an encoding with line ends of several bytes is a `BadOption`."""
+    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
+        problem = "is not one character that can stand between cells. Nothing was listed. Pass ',' or ';' or '\\t'."
+        raise BadOption(option="delimiter", value=delimiter, problem=problem)
+    try:
+        plain = "a,\n".encode(encoding) == b"a,\n"
+        name = codecs.lookup(encoding).name
+        if name == "utf-8-sig":  # a mark at the head of a file is taken off anyway
+            plain, name = True, "utf-8"
+    except (LookupError, TypeError, ValueError):
+        raise BadOption(
+            option="encoding", value=encoding, problem="is not a text encoding of Python. Nothing was listed."
+        ) from None
+    if not plain:
+        problem = "has line ends of its own. Nothing was listed. Convert the file to UTF-8 first."
+        raise BadOption(option="encoding", value=encoding, problem=problem)
+    return f"{delimiter}{name}"

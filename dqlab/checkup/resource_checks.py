@@ -8,7 +8,7 @@ from dqlab import numbers
 from dqlab.checkup.alerts import alerted, alerts
 from dqlab.checkup.facts import Facts, Process, WorkerFacts
 from dqlab.checkup.findings import Finding
-from dqlab.numbers import many
+from dqlab.numbers import few_of, many
 from dqlab.stats import Severity
 
 __all__ = ["jobs", "jobs_fine", "resources", "resources_fine"]
@@ -24,33 +24,33 @@ SOON = 900.0
 
 def resources(facts: Facts) -> Iterator[Finding]:
     """Judge limits and how near they are."""
-    for who, process in facts.processes:
-        yield from _descriptors(who, process)
-        yield from _lag(who, process)
+    for name, process in facts.processes:
+        yield from _descriptors(name, process)
+        yield from _lag(name, process)
     for worker in facts.answering:
         yield from _memory(facts, worker)
         yield from _lifetime(worker)
 
 
 def resources_fine(facts: Facts) -> str:
-    """Say how late the latest event loop is, and how full the fullest memory."""
+    """Report how late the latest event loop is, and how full the fullest memory."""
     lag = max(process.lag for _, process in facts.processes)
     shares = [worker.memory / worker.memory_limit for worker in facts.answering if worker.memory_limit]
     memory = f", memory at most {numbers.share(max(shares))} of a worker's limit" if shares else ""
     return f"event loops at most {lag * 1000:.0f} ms late{memory}"
 
 
-def _descriptors(who: str, process: Process) -> Iterator[Finding]:
+def _descriptors(name: str, process: Process) -> Iterator[Finding]:
     limit, used = process.descriptors_max, process.descriptors
     if limit is None:
         return
-    values = {"who": who, "descriptors": used, "limit": limit}
+    values = {"who": name, "descriptors": used, "limit": limit}
     line = f"ulimit -n {max(4096, 4 * limit)}"
     if used is not None and used > NEARLY * limit:
         yield Finding(
             "resources",
             Severity.WARNING,
-            f"{who} has {numbers.count(used)} of {numbers.count(limit)} files and connections open; at the "
+            f"{name} has {numbers.count(used)} of {numbers.count(limit)} files and connections open; at the "
             "limit it can take no more",
             "Raise the limit in the shell that starts it, before it starts",
             line,
@@ -60,22 +60,22 @@ def _descriptors(who: str, process: Process) -> Iterator[Finding]:
         yield Finding(
             "resources",
             Severity.NOTE,
-            f"{who} may open {numbers.count(limit)} files and connections only; a cluster of many workers needs more",
+            f"{name} may open {numbers.count(limit)} files and connections only; a cluster of many workers needs more",
             "Raise the limit in the shell that starts it, before it starts",
             line,
             values,
         )
 
 
-def _lag(who: str, process: Process) -> Iterator[Finding]:
+def _lag(name: str, process: Process) -> Iterator[Finding]:
     if process.lag > LATE:
         yield Finding(
             "resources",
             Severity.WARNING,
-            f"the event loop of {who} comes {numbers.duration(process.lag)} late: calls to it wait as long",
+            f"the event loop of {name} comes {numbers.duration(process.lag)} late: calls to it wait as long",
             "The machine is overloaded, or a function holds the GIL. Run such functions in processes of their own",
             "lab.map(fn, docs, executor='process')",
-            {"who": who, "lag": process.lag},
+            {"who": name, "lag": process.lag},
         )
 
 
@@ -87,8 +87,8 @@ def _memory(facts: Facts, worker: WorkerFacts) -> Iterator[Finding]:
         yield Finding(
             "resources",
             Severity.WARNING,
-            f"{worker.who} has {numbers.size(worker.memory)} of {numbers.size(limit)} in memory; Dask ends it near the "
-            "limit, and transient queues on it with it",
+            f"{worker.title} has {numbers.size(worker.memory)} of {numbers.size(limit)} in memory; Dask ends it near "
+            "the limit, and transient queues on it with it",
             "Give workers more memory, or keep queues on disk",
             "dq.connect(store='runs/')",
             {"worker": worker.address, "memory": worker.memory, "limit": limit},
@@ -100,7 +100,7 @@ def _memory(facts: Facts, worker: WorkerFacts) -> Iterator[Finding]:
             yield Finding(
                 "resources",
                 Severity.WARNING,
-                f"queue {queue.name} may hold {numbers.size(most)} in the memory of {worker.who}, which has "
+                f"queue {queue.name} may hold {numbers.size(most)} in the memory of {worker.title}, which has "
                 f"{numbers.size(limit)}",
                 "Set a lower bound, keep the queue on disk, or give the worker more memory",
                 f"lab.queue({queue.name!r}, max_bytes={limit // (4 * here)})",
@@ -115,7 +115,7 @@ def _lifetime(worker: WorkerFacts) -> Iterator[Finding]:
         yield Finding(
             "resources",
             Severity.WARNING if left < SOON else Severity.NOTE,
-            f"{worker.who} ends itself in {numbers.duration(left)} (its lifetime){hosts}",
+            f"{worker.title} ends itself in {numbers.duration(left)} (its lifetime){hosts}",
             "Have other workers ready by then; keep queues on workers without a lifetime",
             "dask worker ADDRESS --resources dq-queue=1",
             {"worker": worker.address, "left": left},
@@ -126,11 +126,12 @@ def jobs(facts: Facts) -> Iterator[Finding]:
     """Judge what is known of the ends of jobs."""
     unknown = [worker for worker in facts.answering if worker.batch and worker.job_left is None]
     if unknown:
+        names = [worker.title for worker in unknown]
         runs, says = ("runs in a job", "does not say") if len(unknown) == 1 else ("run in jobs", "do not say")
         yield Finding(
             "jobs",
             Severity.WARNING,
-            f"{_some(unknown)} {runs} of {unknown[0].batch} and {says} when that ends: the work in hand is cut off "
+            f"{few_of(names)} {runs} of {unknown[0].batch} and {says} when that ends: the work in hand is cut off "
             "then, and done again elsewhere",
             "Let dqlab write the script of jobs, or take its lines into yours",
             f"print(dq.hpc.recipe({_kind(unknown[0].batch)!r}))",
@@ -157,7 +158,7 @@ def jobs(facts: Facts) -> Iterator[Finding]:
 
 
 def jobs_fine(facts: Facts) -> str:
-    """Say how many jobs there are, and which ends first."""
+    """Report how many jobs there are, and which ends first."""
     ends = _ends(facts)
     first = f", the first ends in {numbers.duration(ends[0][0])}" if ends else ""
     return f"{many(sum(bool(worker.batch) for worker in facts.answering) or len(ends), 'worker')} in jobs{first}"
@@ -176,8 +177,8 @@ def _in_memory(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "jobs",
                 Severity.WARNING,
-                f"queue {queue} is in the memory of {worker.who}, whose job ends in {numbers.duration(left)}: what it "
-                "holds then is LOST",
+                f"queue {queue} is in the memory of {worker.title}, whose job ends in {numbers.duration(left)}: what "
+                "it holds then is LOST",
                 "Keep queues on disk, where all jobs see it",
                 "dq.connect(cluster, store='/scratch/me/runs')",
                 {"queue": queue, "worker": worker.address, "left": left},
@@ -187,8 +188,3 @@ def _in_memory(facts: Facts) -> Iterator[Finding]:
 def _kind(title: str) -> str:
     """Return what `dqlab.hpc` calls a batch system."""
     return "sge" if title == "Grid Engine" else title.lower()
-
-
-def _some(workers: list[WorkerFacts]) -> str:
-    names = ", ".join(worker.who for worker in workers[:3])
-    return names if len(workers) <= 3 else f"{names} and {len(workers) - 3} more"

@@ -41,15 +41,15 @@ def stores(facts: Facts) -> Iterator[Finding]:
 
 
 def stores_fine(facts: Facts) -> str:
-    """Say where queues are kept, and on what."""
-    said = []
+    """Report where queues are kept, and on what."""
+    parts = []
     for store in facts.stores:
         seen = sum(worker.probe(store.directory) is not None for worker in facts.answering)
         by = f", seen by {many(seen, 'worker')}" if seen else ""
         free = f"{numbers.size(store.probe.free)} free" if store.probe.free else "free space not known here"
         where = store.directory if store.probe.made else f"{store.directory} (made with its first queue)"
-        said.append(f"{where} on {store.probe.filesystem or 'an unknown file system'}, locks work{by}, {free}")
-    return "; ".join(said)
+        parts.append(f"{where} on {store.probe.filesystem or 'an unknown file system'}, locks work{by}, {free}")
+    return "; ".join(parts)
 
 
 def _from_here(facts: Facts, store: StoreFacts) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ def _from_worker(store: StoreFacts, worker: WorkerFacts, probe: Probe) -> Iterat
     if probe.error:
         yield _finding(
             Severity.PROBLEM,
-            f"{worker.who} would host queues and cannot use store {store.directory}: {probe.error}",
+            f"{worker.title} would host queues and cannot use store {store.directory}: {probe.error}",
             "Mount it there under the same path, or choose a directory that all workers have",
             **values,
         )
@@ -80,7 +80,7 @@ def _from_worker(store: StoreFacts, worker: WorkerFacts, probe: Probe) -> Iterat
     if probe.marker == "missing":
         yield _finding(
             Severity.PROBLEM,
-            f"{worker.who} has another directory under the path {store.directory}: it does not see what this process "
+            f"{worker.title} has another directory under the path {store.directory}: it does not see what this process "
             "writes there",
             "Choose a directory on a file system that both share, or connect from the worker's machine",
             device=probe.device,
@@ -90,22 +90,22 @@ def _from_worker(store: StoreFacts, worker: WorkerFacts, probe: Probe) -> Iterat
     elif probe.marker == "unlocked" and probe.lock == "held":
         yield _finding(
             Severity.PROBLEM,
-            f"{worker.who} does not see locks that this process holds in {store.directory} ({_type(probe)}): two "
+            f"{worker.title} does not see locks that this process holds in {store.directory} ({_type(probe)}): two "
             "processes could write to one queue",
             "Have it mounted with locks for all machines (NFS: without `nolock` and `local_lock`; Lustre: with "
             "`flock`), or use another directory",
             "mount | grep -E 'nfs|lustre'",
             **values,
         )
-    yield from _usable(worker.who, store, probe)
+    yield from _usable(worker.title, store, probe)
 
 
-def _usable(who: str, store: StoreFacts, probe: Probe) -> Iterator[Finding]:
-    values = {"directory": store.directory, "filesystem": probe.filesystem, "lock": probe.lock, "who": who}
+def _usable(name: str, store: StoreFacts, probe: Probe) -> Iterator[Finding]:
+    values = {"directory": store.directory, "filesystem": probe.filesystem, "lock": probe.lock, "who": name}
     if not probe.writable:
         yield _finding(
             Severity.PROBLEM,
-            f"{who} cannot write to store {store.directory}",
+            f"{name} cannot write to store {store.directory}",
             "Give its user the right to, or see whether the disk is full or mounted read-only",
             f"ls -ld {store.directory}",
             **values,
@@ -114,7 +114,7 @@ def _usable(who: str, store: StoreFacts, probe: Probe) -> Iterator[Finding]:
         says = "gives the same lock twice" if probe.lock == "ignored" else "supports no locks"
         yield _finding(
             Severity.PROBLEM,
-            f"the file system of {store.directory} ({_type(probe)}) {says}, as {who} sees it: durable queues are "
+            f"the file system of {store.directory} ({_type(probe)}) {says}, as {name} sees it: durable queues are "
             "refused there (LockUnsupported)",
             "Use a directory on another file system; on Lustre have it mounted with `-o flock`",
             "dq.connect(store='/another/directory')",
@@ -176,8 +176,8 @@ def files(facts: Facts) -> Iterator[Finding]:
     """Judge the files of stored queues, and what opening them found."""
     for store in facts.stores:
         if store.error:
-            said = f"the files of store {store.directory} were not looked at: {store.error}"
-            yield _file(Severity.NOTE, said, "Give it more time", "", directory=store.directory)
+            text = f"the files of store {store.directory} were not looked at: {store.error}"
+            yield _file(Severity.NOTE, text, "Give it more time", "", directory=store.directory)
         for shard in store.shards:
             yield from _stored(facts, shard)
             if not shard.reserve and shard.epoch and store.probe.free < FULL:
@@ -188,7 +188,7 @@ def files(facts: Facts) -> Iterator[Finding]:
 
 
 def files_fine(facts: Facts) -> str:
-    """Say how many queues were looked at, and how many are open."""
+    """Report how many queues were looked at, and how many are open."""
     shards = [shard for store in facts.stores for shard in store.shards]
     held = sum(shard.open for shard in shards)
     formats = ", ".join(sorted({shard.format for shard in shards if shard.format})) or "none yet"
@@ -207,25 +207,25 @@ def _stored(facts: Facts, shard: SurveyedShard) -> Iterator[Finding]:
             **values,
         )
     if shard.missing:
-        said = f"{name} lacks {many(len(shard.missing), 'file')}: {', '.join(shard.missing[:3])}"
-        yield _file(Severity.PROBLEM, said, "Put them back from a copy, or save the rest", fsck, **values)
+        text = f"{name} lacks {many(len(shard.missing), 'file')}: {', '.join(shard.missing[:3])}"
+        yield _file(Severity.PROBLEM, text, "Put them back from a copy, or save the rest", fsck, **values)
     if shard.damaged:
-        said = f"{many(len(shard.damaged), 'checkpoint')} of {name} cannot be read"
-        yield _file(Severity.WARNING, said, "See whether anything is lost by it", fsck, **values)
+        text = f"{many(len(shard.damaged), 'checkpoint')} of {name} cannot be read"
+        yield _file(Severity.WARNING, text, "See whether anything is lost by it", fsck, **values)
     if shard.quarantined:
-        said = f"{name} has put {many(shard.quarantined, 'damaged file')} aside in quarantine/"
+        text = f"{name} has put {many(shard.quarantined, 'damaged file')} aside in quarantine/"
         yield _file(
-            Severity.WARNING, said, "See what was lost; delete quarantine/ when it is of no more use", fsck, **values
+            Severity.WARNING, text, "See what was lost; delete quarantine/ when it is of no more use", fsck, **values
         )
     yield from _held(facts, shard, name)
 
 
 def _short(shard: SurveyedShard) -> Finding:
-    said = (
+    text = (
         f"shard {shard.index} of queue {shard.queue} has no reserve, and its disk is full: it takes in no new message"
     )
     advice = "Make room; it takes the reserve back by itself"
-    return _file(Severity.WARNING, said, advice, "lab.gc()", directory=shard.directory)
+    return _file(Severity.WARNING, text, advice, "lab.gc()", directory=shard.directory)
 
 
 def _held(facts: Facts, shard: SurveyedShard, name: str) -> Iterator[Finding]:
@@ -239,13 +239,13 @@ def _held(facts: Facts, shard: SurveyedShard, name: str) -> Iterator[Finding]:
     if holder.held and (holder.host, holder.pid) not in ours:
         known = "" if facts.scheduler is None else ", which is none of this cluster's"
         advice = "Only that process can use the queue; to share it, connect to its cluster. What it is"
-        said = f"{name} is open in process {holder.pid} on {holder.host}{known}"
-        yield _file(Severity.NOTE, said, advice, f"ps -fp {holder.pid}", **values)
+        text = f"{name} is open in process {holder.pid} on {holder.host}{known}"
+        yield _file(Severity.NOTE, text, advice, f"ps -fp {holder.pid}", **values)
     elif holder.held is None and not shard.clean and (holder.host, holder.pid) not in ours:
-        said = (
+        text = (
             f"{name} was last opened by process {holder.pid} on {holder.host}; whether it still is cannot be seen here"
         )
-        yield _file(Severity.NOTE, said, "Look there", f"ssh {holder.host} ps -p {holder.pid}", **values)
+        yield _file(Severity.NOTE, text, "Look there", f"ssh {holder.host} ps -p {holder.pid}", **values)
 
 
 def _opened(shard: ShardFacts) -> Iterator[Finding]:
@@ -271,8 +271,8 @@ def _opened(shard: ShardFacts) -> Iterator[Finding]:
         )
     if log["corrupt"] or log["checkpoint_lost"]:
         lost = "its checkpoints could not be read" if log["checkpoint_lost"] else many(log["corrupt"], "damaged place")
-        said = f"opening {shard.name} found damage: {lost}"
-        yield _file(Severity.WARNING, said, "See which messages are lost", f"dqlab fsck {log['directory']}", **values)
+        text = f"opening {shard.name} found damage: {lost}"
+        yield _file(Severity.WARNING, text, "See which messages are lost", f"dqlab fsck {log['directory']}", **values)
     if not log["room"]:
         yield _file(
             Severity.PROBLEM,

@@ -1,18 +1,19 @@
-"""Which encoding a text is in: a mark at its start, UTF-8, what a Python source declares, or what its bytes look like.
+"""How bytes become text: which encoding they are in, and what a page of HTML shows.
 
-Owns the order in which these are asked. charset-normalizer is imported only for bytes that are none of the first three.
+Owns the order in which encodings are tried: a mark at the start, what a Python source or a page declares, UTF-8, and
+what the bytes look like. charset-normalizer and selectolax are imported with the first document that needs them.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-import sys
 from tokenize import detect_encoding
+from typing import Any
 
 from dqlab.errors import ExtraMissing
 
-__all__ = ["decoded", "detected", "marked", "source_encoding"]
+__all__ = ["decode_html", "decoded", "detected", "marked", "source_encoding", "text_of_html"]
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -35,13 +36,7 @@ def marked(head: bytes) -> str | None:
 
 
 def decoded(data: bytes) -> tuple[str, str]:
-    """Return a text and the encoding it is in.
-
-    Raises
-    ------
-    UnicodeDecodeError
-        It is not UTF-8, has no mark, and nothing likely was found; the reason has the way out.
-    """
+    """Return a text and the encoding it is in; the reason of a `UnicodeDecodeError` has the way out."""
     encoding = marked(data) or "utf-8"
     try:
         return data.decode(encoding), encoding
@@ -71,22 +66,12 @@ def _with(error: UnicodeDecodeError, advice: str) -> UnicodeDecodeError:
 
 
 def detected(data: bytes) -> str | None:
-    """Return the most likely encoding of a text that is not UTF-8; None when none is likely.
-
-    Raises
-    ------
-    ExtraMissing
-        charset-normalizer is not installed here.
-    """
+    """Return the most likely encoding of a text that is not UTF-8; None when none is likely."""
     try:
         from charset_normalizer import from_bytes
     except ImportError as error:
-        raise ExtraMissing(
-            what="texts in other encodings than UTF-8",
-            missing=error.name or "charset_normalizer",
-            python=sys.executable,
-            install="'dqlab[documents]'",
-        ) from error
+        what = "texts in other encodings than UTF-8"
+        raise ExtraMissing.of(error, "charset_normalizer", what=what, extra="documents") from error
     if b"\0" in data[:4096]:  # texts of UTF-16 without a mark are few, pictures and programs are many
         return None
     likely = from_bytes(data, cp_exclusion=_OF_MAINFRAMES)
@@ -108,3 +93,74 @@ def source_encoding(head: tuple[bytes, bytes]) -> str:
     plain = [re.sub(rb"[\x80-\xff]", b"?", line) for line in lines]
     heads = iter([mark + plain[0], plain[1]])
     return detect_encoding(lambda: next(heads, b""))[0]
+
+
+# --- pages of HTML ---------------------------------------------------------------------------
+
+
+_UNSEEN = ("script", "style", "noscript", "template", "head", "svg", "iframe", "object")
+_BLOCKS = (
+    "address,article,aside,blockquote,br,caption,dd,details,div,dl,dt,fieldset,figcaption,figure,footer,form,h1,h2,h3,h4,h5,h6,"
+    "header,hr,li,main,nav,ol,option,p,pre,section,summary,table,td,th,tr,ul"
+)
+_END = "\x1e"
+"""Marks the ends of lines among white space of the source, which separates words only."""
+_META = re.compile(rb"<meta[^>]+?charset\s*=\s*[\"']?\s*([\w.:+-]+)", re.IGNORECASE)
+_DECLARED_WITHIN = 4096
+"""Bytes in which a page declares its encoding; the standard asks for 1,024, and pages put licences before it."""
+_AS_BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030"}
+"""Encodings that browsers take for a larger one that holds them."""
+
+
+def text_of_html(source: str) -> str:
+    """Return what a page shows: a line for each paragraph, heading, item or cell; no tags, scripts or comments."""
+    tree = _parser()(source)
+    tree.strip_tags(list(_UNSEEN))
+    body = tree.body
+    if body is None:
+        return ""
+    for block in body.css(_BLOCKS):
+        block.insert_before(_END)
+        block.insert_after(_END)
+    lines = (" ".join(line.split()) for line in body.text(separator="").split(_END))
+    return "\n".join(line for line in lines if line)
+
+
+def _parser() -> Any:
+    try:
+        from selectolax.lexbor import LexborHTMLParser
+    except ImportError as error:
+        raise ExtraMissing.of(error, "selectolax", what="pages of HTML", extra="documents") from error
+    return LexborHTMLParser
+
+
+def decode_html(data: bytes) -> tuple[str, str]:
+    """Return a page's source and its encoding: by its mark, its declaration, as UTF-8, or by what its bytes look like.
+
+    As in a browser, what cannot be decoded becomes U+FFFD.
+    """
+    declared = marked(data) or _declared(data)
+    for encoding in (declared, "utf-8"):
+        if encoding is not None:
+            try:
+                return data.decode(encoding), encoding
+            except UnicodeDecodeError:
+                pass
+    try:
+        found = declared or detected(data) or "cp1252"
+    except ExtraMissing:
+        found = "cp1252"
+    return data.decode(found, "replace"), found
+
+
+def _declared(data: bytes) -> str | None:
+    match = _META.search(data[:_DECLARED_WITHIN])
+    if match is None:
+        return None
+    try:
+        name = codecs.lookup(match[1].decode("ascii", "replace")).name
+    except LookupError:
+        return None
+    if name.startswith(("utf-16", "utf-32")):
+        return "utf-8"  # a declaration that could be read says that it is not
+    return _AS_BROWSERS.get(name, name)

@@ -1,4 +1,4 @@
-"""How a notebook shows an error of dqlab: the user's own frames, and the sentence.
+"""How a notebook shows an error of dqlab, or a wait that was interrupted: the user's own frames, and the sentence.
 
 IPython calls `_render_traceback_` of an exception that has it; the whole traceback stays with
 the exception, for ``%tb`` and ``%debug``.
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from dqlab.notebook import shell
 from dqlab.user_frames import is_own, is_users
 
-__all__ = ["StoppedWaiting", "interruptible", "rendered", "users_frames"]
+__all__ = ["StoppedWaiting", "interruptible", "rendered"]
 
 
 def rendered(error: BaseException, *, frames: bool = True) -> list[str]:
@@ -38,7 +38,7 @@ def rendered(error: BaseException, *, frames: bool = True) -> list[str]:
         return show(type(error), error, trace, tb_offset=0)  # type: ignore[no-any-return]
 
 
-def users_frames(trace: TracebackType | None) -> TracebackType | None:
+def _users_frames(trace: TracebackType | None) -> TracebackType | None:
     """Return a traceback without frames of dqlab, and of the libraries that call it or that it calls."""
     kept: list[TracebackType] = []
     ours = True
@@ -82,7 +82,7 @@ def _users_part(error: BaseException) -> Iterator[None]:
     chain = _chain(error)
     try:
         for link in chain:
-            link.error.__traceback__ = users_frames(link.trace)
+            link.error.__traceback__ = _users_frames(link.trace)
         shown = [link for link in chain if link.error is error or link.error.__traceback__ is not None]
         for link, before in zip(shown, [*shown[1:], None], strict=True):
             origin = before.error if before is not None else None

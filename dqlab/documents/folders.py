@@ -1,0 +1,452 @@
+"""Folders here and behind fsspec, patterns such as ``data/**/*.txt``, and the files that these find.
+
+Owns what a folder holds and in which order, and the meaning of a pattern, the same for local and remote folders. Knows
+nothing of documents.
+
+In one part of a path, ``*``, ``?`` and ``[...]`` match as in a shell; ``**`` matches any number of folders, none
+included, and as the last part every file below. Names that begin with a dot are only matched by a part that does too.
+Files come in the order of their relative paths, compared as strings, and only the names of one folder per level are
+held at a time.
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import os
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from dqlab.documents.storage import Stamp, local_path, local_stamp, located, redacted, remote, remote_stamp, stamp_of
+from dqlab.errors import BadOption, DqlabError, ExtraMissing, FolderUnreadable, NoFiles, in_words
+from dqlab.texts import kept, restored
+
+__all__ = [
+    "MAGIC",
+    "Files",
+    "Folder",
+    "FolderEntry",
+    "FoundFile",
+    "ListedFile",
+    "LocalFolder",
+    "Pattern",
+    "RemoteFolder",
+    "in_order",
+    "parse",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FolderEntry:
+    """One name in a folder. `stamp` examines the file and raises OSError when it is gone."""
+
+    name: str
+    is_folder: bool
+    stamp: Callable[[], Stamp]
+
+
+class Folder(Protocol):
+    """A folder to list, and the folders below it."""
+
+    @property
+    def where(self) -> str:
+        """Absolute path or URL."""
+        ...
+
+    def exists(self) -> bool:
+        """Whether it exists and is a folder."""
+        ...
+
+    def entries(self) -> Iterator[FolderEntry]:
+        """Return the files and folders in it, in the order of the paths below; links count as their targets.
+
+        A folder of many has been read to its end by then: this raises what reading it raises.
+        """
+        ...
+
+    def below(self, name: str) -> Folder | None:
+        """Return the folder of that name; None when entering it would form a cycle."""
+        ...
+
+    def at(self, path: str) -> str:
+        """Return where the file with this relative path (with "/") is."""
+        ...
+
+
+class LocalFolder:
+    """A folder of this machine. Links to folders are followed, but never into one that is being listed."""
+
+    def __init__(self, path: str, above: frozenset[tuple[int, int]] = frozenset()) -> None:
+        self.where = str(Path(path).absolute())
+        self._above = above
+
+    def exists(self) -> bool:
+        """Whether it exists and is a folder."""
+        return Path(self.where).is_dir()
+
+    def entries(self) -> Iterator[FolderEntry]:
+        """Return files and folders; sockets, pipes, devices and dangling links are neither."""
+        # With its slash a folder sorts as the paths below it do, so that whole paths come out sorted.
+        with os.scandir(self.where) as scan:
+            names = in_order(
+                f"{entry.name}/" if is_folder else entry.name
+                for entry in scan
+                if (is_folder := _is_folder(entry)) is not None
+            )
+        return (FolderEntry(name.rstrip("/"), name.endswith("/"), partial(self._stamp, name)) for name in names)
+
+    def _stamp(self, name: str) -> Stamp:
+        return local_stamp(os.stat(os.path.join(self.where, name)))
+
+    def below(self, name: str) -> LocalFolder | None:
+        """Return the folder of that name; None when a link leads back to a folder that contains it."""
+        above = self._above | {_identity(self.where)}
+        folder = str(Path(self.where, name))
+        return None if _identity(folder) in above else LocalFolder(folder, above)
+
+    def at(self, path: str) -> str:
+        """Return the absolute path of a file below."""
+        return self.where.rstrip(os.sep) + os.sep + path.replace("/", os.sep)
+
+
+class RemoteFolder:
+    """A folder behind fsspec.
+
+    Parameters
+    ----------
+    url : str
+        Its URL, up to the first "::" that follows the path.
+    rest : str
+        What follows the path in a chained URL, from its "::" on.
+    storage : str
+        The name of the options that its file system is opened with.
+    """
+
+    def __init__(self, url: str, rest: str = "", storage: str = "") -> None:
+        self._url, self._rest, self._storage = url, rest, storage
+        with redacted(self.where):
+            self._system, self._path = remote(self.where)
+
+    @property
+    def where(self) -> str:
+        """The whole URL."""
+        return located(self._url + self._rest, self._storage)
+
+    def exists(self) -> bool:
+        """Whether it exists and is a folder; asks the store, not a cache."""
+        with redacted(self.where):
+            self._system.invalidate_cache()
+            return bool(self._system.isdir(self._path))
+
+    def entries(self) -> Iterator[FolderEntry]:
+        """Return files and folders, with one listing of the store."""
+        found = []
+        with redacted(self.where):
+            listed = self._system.ls(self._path, detail=True)
+        for info in listed:
+            path = info["name"].rstrip("/")
+            # Object stores list the empty object that marks a folder inside the folder itself.
+            if path != self._path.rstrip("/"):
+                is_folder = info["type"] == "directory"
+                found.append(FolderEntry(path.rpartition("/")[2], is_folder, partial(remote_stamp, info)))
+        return iter(sorted(found, key=lambda entry: f"{entry.name}/" if entry.is_folder else entry.name))
+
+    def below(self, name: str) -> RemoteFolder:
+        """Return the folder of that name; stores have no links that could form a cycle."""
+        # Not recreated from its URL: that would open an archive again for each folder in it.
+        inner = copy(self)
+        inner._url = _join(self._url, name)
+        inner._path = _join(self._path, name) if self._path else name
+        return inner
+
+    def at(self, path: str) -> str:
+        """Return the URL of a file below."""
+        return located(_join(self._url, path) + self._rest, self._storage)
+
+
+def _join(url: str, path: str) -> str:
+    return url + path if url.endswith("/") else f"{url}/{path}"
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = Path(path).stat()
+    return status.st_dev, status.st_ino
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool | None:
+    """Whether it is or links to a folder rather than a file; None when neither."""
+    try:
+        return entry.is_dir() or (False if entry.is_file() else None)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link that leads to itself
+            return None
+        raise
+
+
+# --- names in order ---
+
+
+NAMES_SORTED = 16_384
+"""Names that are sorted together; a folder of fewer is not packed at all."""
+NAMES_PACKED = 256
+"""Names of a run that are unpacked together."""
+
+
+def in_order(names: Iterable[str]) -> Iterator[str]:
+    r"""Yield names sorted; all have been taken when this returns.
+
+    A million names cost some megabytes: about six bytes each, where they look alike.
+
+    Parameters
+    ----------
+    names : iterable of str
+        None of them has "\0" in it.
+
+    Examples
+    --------
+    >>> list(in_order(["b", "a/", "c"]))
+    ['a/', 'b', 'c']
+    """
+    runs: list[list[bytes]] = []
+    held: list[str] = []
+    for name in names:
+        held.append(name)
+        if len(held) == NAMES_SORTED:
+            runs.append(_packed(held))
+            held = []
+    held.sort()
+    if not runs:
+        return iter(held)
+    if held:
+        runs.append(_packed(held))
+    return heapq.merge(*map(_unpacked, runs))
+
+
+def _packed(names: list[str]) -> list[bytes]:
+    names.sort()
+    cuts = range(0, len(names), NAMES_PACKED)
+    return [zlib.compress(kept("\0".join(names[cut : cut + NAMES_PACKED])), 1) for cut in cuts]
+
+
+def _unpacked(run: list[bytes]) -> Iterator[str]:
+    run.reverse()
+    while run:  # what was read is let go
+        yield from restored(zlib.decompress(run.pop())).split("\0")
+
+
+# --- patterns ---
+
+
+MAGIC = re.compile(r"[*?\[]")
+"""What makes a path a pattern."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file that matches: its path relative to the folder (with "/"), and how to examine it."""
+
+    path: str
+    entry: FolderEntry
+
+
+class Pattern:
+    """The part of a pattern below the folder where listing starts; its parts are separated by "/"."""
+
+    def __init__(self, text: str) -> None:
+        self._parts = [part for part in text.split("/") if part not in ("", ".")]
+        if ".." in self._parts:
+            raise BadOption(option="pattern", value=text, problem="'..' can only stand before the first wildcard.")
+        if self._parts[-1:] == ["**"]:
+            self._parts.append("*")
+        self._matches = [re.compile(translate(part)).match for part in self._parts]
+
+    def walk(self, folder: Folder, enter: Callable[[str], bool] = lambda name: True) -> Iterator[FoundFile]:
+        """Yield the matching files below a folder; `enter` decides by a folder's name whether to enter it."""
+        return self._walk(folder, _entries(folder), "", self._reach({0}), enter)
+
+    def matches(self, path: str) -> bool:
+        """Return whether a relative path, with "/" between its parts, matches."""
+        here = self._reach({0})
+        for name in path.split("/"):
+            here = self._step(here, name)
+            if not here:
+                return False
+        return len(self._parts) in here
+
+    def _walk(
+        self, folder: Folder, entries: Iterator[FolderEntry], path: str, here: set[int], enter: Callable[[str], bool]
+    ) -> Iterator[FoundFile]:
+        for entry in entries:
+            below = self._step(here, entry.name)
+            if not entry.is_folder:
+                if len(self._parts) in below:
+                    yield FoundFile(path + entry.name, entry)
+            elif below - {len(self._parts)} and enter(entry.name):
+                try:
+                    inner = folder.below(entry.name)
+                    inside = _entries(inner) if inner is not None else iter(())
+                except (FileNotFoundError, NotADirectoryError):
+                    continue  # removed since its parent was listed
+                if inner is not None:
+                    yield from self._walk(inner, inside, f"{path}{entry.name}/", below, enter)
+
+    def _step(self, here: set[int], name: str) -> set[int]:
+        """Return the positions in the pattern after one more name, from those before it."""
+        after = set()
+        for position in here - {len(self._parts)}:
+            part = self._parts[position]
+            if name.startswith(".") and not part.startswith("."):
+                continue
+            if part == "**":
+                after.add(position)
+            elif self._matches[position](name):
+                after.add(position + 1)
+        return self._reach(after)
+
+    def _reach(self, positions: set[int]) -> set[int]:
+        """Add the positions that `**` reaches by matching nothing."""
+        reached = set(positions)
+        for position, part in enumerate(self._parts):
+            if part == "**" and position in reached:
+                reached.add(position + 1)
+        return reached
+
+
+def parse(text: str, storage: str = "") -> tuple[Folder, Pattern]:
+    """Split a path or URL with wildcards into the folder before the first of them, and the rest."""
+    local = _local(text)
+    if local is not None:
+        head, tail = _split(local)
+        folder: Folder = LocalFolder(head)
+        whole: Folder = LocalFolder(local)
+    else:
+        path_at = text.index("://") + 3
+        # In zip://**/*.txt::s3://bucket/texts.zip the pattern is what stands in the first URL.
+        chain_at = text.find("::", path_at)
+        url, rest = (text, "") if chain_at < 0 else (text[:chain_at], text[chain_at:])
+        head, tail = _split(url[path_at:])
+        folder = RemoteFolder(url[:path_at] + head, rest, storage)
+        whole = RemoteFolder(url, rest, storage)
+    if MAGIC.search(tail) is None and whole.exists():
+        problem = f"that is a folder. Use {text.rstrip('/') + '/**'!r} for all files in it."
+        raise BadOption(option="pattern", value=text, problem=problem)
+    return folder, Pattern(tail)
+
+
+def _local(text: str) -> str | None:
+    if local_path(text) is None:
+        return None
+    path = re.sub(r"^(?:file|local)://", "", text, flags=re.IGNORECASE).replace(os.sep, "/")
+    return f"{Path.home().as_posix()}{path[1:]}" if path.startswith("~/") else path
+
+
+def _split(path: str) -> tuple[str, str]:
+    magic = MAGIC.search(path)
+    cut = path.rfind("/", 0, magic.start() if magic else None) + 1
+    return path[:cut], path[cut:]
+
+
+def _entries(folder: Folder) -> Iterator[FolderEntry]:
+    try:
+        return folder.entries()
+    except PermissionError as error:
+        raise FolderUnreadable(folder=folder.where, reason=in_words(error)) from error
+
+
+# --- files of a pattern, or of a list ---
+
+
+class ListedFile(NamedTuple):
+    """A file as it was listed: `name` begins the keys of its documents."""
+
+    name: str
+    where: str
+    version: str
+
+
+class Files:
+    """Files by a pattern, or one by one; found again each time they are iterated.
+
+    An iterator of paths is read at once: paths are few beside the documents in them. `form` is what they hold, for
+    errors; `storage` is the name of the options that file systems of URLs are opened with.
+    """
+
+    def __init__(self, given: Any, form: str, storage: str = "") -> None:
+        self._form, self._storage = form, storage
+        self._one = one = isinstance(given, str | os.PathLike)
+        if not one and (isinstance(given, bytes) or not isinstance(given, Iterable)):
+            problem = "is not a path, a pattern, or a list of them. Nothing was listed."
+            raise BadOption(option="files", value=given, problem=problem)
+        self._given = [_text(each) for each in ([given] if one else given)]
+        self.label = repr(self._given[0]) if one else f"<{len(self._given):,} files>"
+        self.first = next(iter(self), None)
+        if self.first is None:
+            hint = "a relative path starts at the current directory" if one else "the list names no file"
+            raise NoFiles(pattern=self._given[0] if one else self.label, hint=hint)
+
+    def __iter__(self) -> Iterator[ListedFile]:
+        for text in self._given:
+            try:
+                yield from self._named(text)
+            except (DqlabError, GeneratorExit):
+                raise
+            except ImportError as error:
+                what = f"files of {text.partition('://')[0]}://"
+                package = _package_in(error)
+                raise ExtraMissing(what=what, missing=package, python=sys.executable, install=package) from error
+            except PermissionError as error:
+                raise FolderUnreadable(folder=str(error.filename or text), reason=in_words(error)) from error
+            except Exception as error:
+                problem = f"cannot be listed: {in_words(error)}. Check its scheme, host and path. Nothing was listed."
+                raise BadOption(option="files", value=text, problem=problem) from error
+
+    def _named(self, text: str) -> Iterator[ListedFile]:
+        local = local_path(text)
+        if local is not None:
+            local = str(Path(local).expanduser()) if text.startswith("~/") else local
+            if Path(local).is_file():  # also one whose name has brackets in it
+                yield ListedFile(self._name(text), local, stamp_of(local).version)
+                return
+        if MAGIC.search(text) is None and (local is None or not Path(local).is_dir()):
+            try:
+                where = local or located(text, self._storage)
+                version = stamp_of(where).version
+            except FileNotFoundError:
+                raise NoFiles(pattern=text, hint="a relative path starts at the current directory") from None
+            yield ListedFile(self._name(text), where, version)
+            return
+        folder, below = parse(text, self._storage)
+        if not folder.exists():
+            raise NoFiles(pattern=text, hint=f"there is no folder {folder.where!r}")
+        for found in below.walk(folder):
+            try:
+                yield ListedFile(found.path, folder.at(found.path), found.entry.stamp().version)
+            except FileNotFoundError:
+                continue  # gone since its folder was listed
+
+    def _name(self, text: str) -> str:
+        """Return what a path is called: one by its name, as a pattern does; several as they were given."""
+        text = text.replace(os.sep, "/")
+        return text.rpartition("/")[2] if self._one else text
+
+
+def _text(each: Any) -> str:
+    if not isinstance(each, str | os.PathLike):
+        problem = f"is a {type(each).__name__}, not a path or URL. Nothing was listed."
+        raise BadOption(option="files", value=each, problem=problem)
+    return os.fspath(each)
+
+
+def _package_in(error: ImportError) -> str:
+    """Return the package that is missing: fsspec's sentence is "Install s3fs to access S3"."""
+    words = str(error).split()
+    at = next((at for at, word in enumerate(words[:-1]) if word.lower() == "install"), None)
+    return error.name or (words[at + 1].strip("'\"`.,") if at is not None else in_words(error))

@@ -1,0 +1,298 @@
+"""One failure: what is recorded of an exception, the record's bytes, and whether a retry can help.
+
+Owns the user's part of a traceback and the fingerprint, by which failures are of one class. Standard library only.
+Knows nothing of retries or states: the rules decide what is dead and what is retried. An exception's own code
+(``__str__``, notes) may raise; recording it does not.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import re
+import traceback
+from bdb import BdbQuit
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from hashlib import blake2b
+from itertools import islice
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from dqlab.errors import FrameCorrupt, MessageError
+from dqlab.texts import brief, kept, restored, said_by
+from dqlab.user_frames import is_own, is_users
+
+__all__ = ["NO_ERROR", "Failure", "class_name", "retryable", "shown_name", "users_part"]
+
+NO_ERROR = "NoAnswer"
+"""In place of an exception's name where there was none; see `dqlab.failures.records.NO_ANSWER`."""
+_MAX_MESSAGE = 2_000
+_MAX_TRACEBACK = 16 * 1024
+_FUTILE = (
+    *(NameError, SyntaxError, ImportError, AttributeError, MessageError),
+    *(FileNotFoundError, IsADirectoryError, NotADirectoryError, UnicodeError, EOFError, BdbQuit),
+)
+"""Mistakes in the code, and documents that are missing or cannot be decoded: the next delivery fails the same way."""
+_NO_LINE = "EOF when reading a line"
+"""Text of Python's own `EOFError` of `input`."""
+_NO_KEYBOARD = "a consumer has no keyboard."
+_SIGNATURE = re.compile(
+    r"\(\) (missing \d+ required|takes (no|at least|at most|exactly|from|\d)|got (an unexpected|multiple values|some))"
+    r"| expected (at (most|least) )?\d+ arguments?, got|needs an argument$|is an invalid keyword argument for"
+)
+"""Python's wording for a call that does not fit a signature."""
+_TYPES = {"key": str | None, "when": int | float, "seconds": int | float}
+_MAX_FRAMES = 1_000
+_MAX_NAME = 300
+_MAX_CAUSES = 5
+_MAX_MEMBERS = 50
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|(?<=['\"])[^'\"\s]*[/\\][^'\"\s]*(?=['\"])|\b\d[\d_.]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One delivery that ended in an exception.
+
+    Attributes
+    ----------
+    error : str
+        Class of the exception as Python's own tracebacks name it: qualified, unless built in or of ``__main__``.
+    message : str
+        Its text, at most 2,000 characters.
+    traceback : str
+        The user's part, at most 16 KiB; cut in the middle.
+    at : str
+        "function:line" of the innermost frame that is the user's; "" when none is.
+    fingerprint : str
+        Eight hex digits, equal for failures of one kind whatever the document, machine or line numbers.
+    key : str or None
+        The document's key.
+    code : str
+        Short code version of the function.
+    consumer, worker : str
+        Where it ran.
+    when : float
+        Seconds since 1970-01-01 UTC.
+    seconds : float
+        Time spent in the function.
+    """
+
+    error: str
+    message: str
+    traceback: str
+    at: str
+    fingerprint: str
+    key: str | None
+    code: str
+    consumer: str
+    worker: str
+    when: float
+    seconds: float
+
+    @classmethod
+    def from_exception(
+        cls,
+        exception: BaseException,
+        *,
+        when: float,
+        seconds: float,
+        skip: int | None = None,
+        key: str | None = None,
+        code: str = "",
+        consumer: str = "",
+        worker: str = "",
+    ) -> Self:
+        """Record an exception; never raises, whatever the exception's own code does.
+
+        `skip` is how many leading frames of its traceback are the executor's, not the user's; None: those of dqlab.
+        """
+        trace = users_part(exception.__traceback__, skip)
+        return cls(
+            error=class_name(type(exception)),
+            message=brief(_explained(exception), _MAX_MESSAGE),
+            traceback=_without_middle(traceback_text(exception, trace), _MAX_TRACEBACK),
+            at=innermost(trace),
+            fingerprint=fingerprint(exception, trace),
+            key=key,
+            code=code,
+            consumer=consumer,
+            worker=worker,
+            when=when,
+            seconds=seconds,
+        )
+
+    def to_bytes(self) -> bytes:
+        """Return the record as JSON."""
+        return kept(json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":")))
+
+    @classmethod
+    def from_bytes(cls, record: bytes | memoryview) -> Self:
+        """Return the record that `to_bytes` wrote; fields that this version does not know are left out.
+
+        Raises
+        ------
+        FrameCorrupt
+            The bytes are not such a record.
+        """
+        try:
+            entries = json.loads(restored(bytes(record)))
+            values = {field.name: entries[field.name] for field in fields(cls)}
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise FrameCorrupt(kind="failure record", reason=reason, size=len(record)) from error
+        wrong = [name for name, value in values.items() if not isinstance(value, _TYPES.get(name, str))]
+        if wrong:
+            reason = f"wrong type of {', '.join(wrong)}"
+            raise FrameCorrupt(kind="failure record", reason=reason, size=len(record))
+        return cls(**values)
+
+
+def shown_name(error: str) -> str:
+    """Return the name of an exception's class for display, and for comparison in filters.
+
+    Errors of dqlab go by their bare name, whichever of its modules defines them.
+    """
+    return error.rpartition(".")[2] if error.startswith("dqlab.") else error
+
+
+def _explained(exception: BaseException) -> str:
+    """Return the text of an exception, with the cause where a function has asked a user who is not there."""
+    said = said_by(exception)
+    if type(exception) is EOFError and said == _NO_LINE:
+        return f"{said}: {_NO_KEYBOARD} Ask before the run, and give the answer to the function in place of input()."
+    if type(exception) is BdbQuit and not said:
+        return f"{_NO_KEYBOARD} Call the function here with one document to debug it, or leave breakpoint() out."
+    return said
+
+
+def retryable(exception: BaseException) -> bool:
+    """Return False for failures that would repeat with the same code and document.
+
+    Those are unknown names and attributes, calls that do not fit a signature, syntax and import errors, files that
+    are missing, text that cannot be decoded, questions to a user (`input`, `breakpoint`), and the message errors:
+    `Reject`, values that are not calls, results too large or not picklable. A group is worth a retry when one of its
+    members is.
+    """
+    members = [exception]
+    while members:  # not by recursion: groups may hold groups, a thousand deep
+        member = members.pop()
+        if isinstance(member, BaseExceptionGroup):
+            members += member.exceptions
+        elif type(member) is TypeError:
+            if _SIGNATURE.search(said_by(member)) is None:
+                return True
+        elif not isinstance(member, _FUTILE):
+            return True
+    return False
+
+
+def _without_middle(text: str, limit: int) -> str:
+    encoded = kept(text)
+    if len(encoded) <= limit:
+        return text
+    mark = f"\n... {len(encoded) - limit:,} bytes left out ...\n"
+    half = (limit - len(mark)) // 2
+    stop, start = half, len(encoded) - half
+    while _inside(encoded[stop]):
+        stop -= 1
+    while _inside(encoded[start]):
+        start += 1
+    return restored(encoded[:stop]) + mark + restored(encoded[start:])
+
+
+def _inside(byte: int) -> bool:
+    """Return whether a byte of UTF-8 is not the first one of its character."""
+    return byte & 0xC0 == 0x80
+
+
+# --- what a traceback tells ---
+
+
+class _Frame(NamedTuple):
+    function: str
+    file: str
+    line: int
+    offset: int
+    text: str
+
+    @property
+    def is_users(self) -> bool:
+        return is_users(self.file)
+
+
+def _frames(trace: TracebackType | None) -> Iterator[_Frame]:
+    for frame, line in islice(traceback.walk_tb(trace), _MAX_FRAMES):
+        code = frame.f_code
+        text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
+        yield _Frame(code.co_name, code.co_filename, line, line - code.co_firstlineno, text)
+
+
+def users_part(trace: TracebackType | None, skip: int | None) -> TracebackType | None:
+    """Return a traceback without its first `skip` frames; None means all leading frames of dqlab itself."""
+    if skip is None:
+        while trace is not None and is_own(trace.tb_frame.f_code.co_filename):
+            trace = trace.tb_next
+        return trace
+    for _ in range(skip):
+        trace = trace.tb_next if trace is not None else None
+    return trace
+
+
+def innermost(trace: TracebackType | None) -> str:
+    """Return "function:line" of the last frame outside of libraries, else of the last; "" without frames."""
+    frames = list(_frames(trace))
+    users = [frame for frame in frames if frame.is_users] or frames
+    return f"{brief(users[-1].function, _MAX_NAME)}:{users[-1].line}" if users else ""
+
+
+def fingerprint(exception: BaseException, trace: TracebackType | None) -> str:
+    """Return eight hex digits from classes, function names and source lines, causes included.
+
+    Addresses, numbers and paths in the lines are masked; file names and line numbers do not count.
+    """
+    parts = []
+    for depth, (cause, part) in enumerate(_causes(exception, trace)):
+        parts += [f"cause {depth}", class_name(type(cause)), *sorted({class_name(kind) for kind in _members(cause)})]
+        # A set in order: the depth of a recursion does not distinguish kinds. Where the source
+        # is missing (a notebook's cell, in another process) the line's place in its function serves.
+        parts += dict.fromkeys(
+            f"{frame.function}: {_VARYING.sub('<n>', frame.text) or frame.offset}" for frame in _frames(part)
+        )
+    return blake2b(kept("\n".join(parts)), digest_size=4).hexdigest()
+
+
+def _causes(
+    exception: BaseException, trace: TracebackType | None
+) -> Iterator[tuple[BaseException, TracebackType | None]]:
+    yield exception, trace
+    for _ in range(_MAX_CAUSES):
+        if exception.__cause__ is None:
+            return
+        exception = exception.__cause__
+        yield exception, exception.__traceback__
+
+
+def _members(exception: BaseException) -> Iterator[type[BaseException]]:
+    if isinstance(exception, BaseExceptionGroup):
+        yield from (type(member) for member in exception.exceptions[:_MAX_MEMBERS])
+
+
+def class_name(kind: type[BaseException]) -> str:
+    """Return a class's name as Python's own tracebacks write it."""
+    try:
+        name, module = kind.__qualname__, kind.__module__
+        told = name if module in ("builtins", "__main__") else f"{module}.{name}"
+        return brief(str.__str__(told), _MAX_NAME)
+    except BaseException:  # noqa: BLE001 - a metaclass may return anything, or raise
+        return brief(type.__dict__["__name__"].__get__(kind), _MAX_NAME)
+
+
+def traceback_text(exception: BaseException, trace: TracebackType | None) -> str:
+    """Return the traceback as Python prints it: causes, groups, notes and repeated frames included."""
+    try:
+        told = traceback.TracebackException(type(exception), exception, trace, limit=-_MAX_FRAMES, compact=True)
+        return "".join(told.format())
+    except BaseException as error:  # noqa: BLE001 - formatting runs the user's code
+        reason = f"its traceback cannot be shown: {class_name(type(error))}"
+        return f"{class_name(type(exception))}: {said_by(exception)}\n({reason})\n"
