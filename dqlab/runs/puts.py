@@ -180,7 +180,7 @@ class PlainPuts:
             self._sender.append(entry, payload, ticket)  # waits while the buffer is full
             if ticket.refused:
                 break
-        result = PutResult(self.handle, ticket)
+        result = PutResult(self.handle, ticket, self._serve)
         if self._forgetting is not None and sealed:
             weakref.finalize(result, self._forgetting.drop, ticket).atexit = False
         return result
@@ -209,8 +209,10 @@ class PutResult:
         Where the sender records what became of the messages.
     """
 
-    def __init__(self, handle: Handle, ticket: Ticket) -> None:
-        self._handle, self._ticket = handle, ticket
+    def __init__(
+        self, handle: Handle, ticket: Ticket, serve: Callable[[], Coroutine[Any, Any, None]] | None = None
+    ) -> None:
+        self._handle, self._ticket, self._serve = handle, ticket, serve
 
     def __repr__(self) -> str:
         done = self._ticket.done
@@ -331,6 +333,7 @@ class PutResult:
     async def _settled(self, handle: Handle, lo: int, hi: int, deadline: Deadline) -> list[memoryview]:
         """Wait until none of these ids is ready, delayed or leased; return the first page of their results."""
         alone_since: float | None = None
+        serve = self._serve
         queue = self._handle.name
         name = f"put on {queue}"
         standstill = Standstill(f"queue {queue!r}", deadline.limit)
@@ -357,6 +360,11 @@ class PutResult:
                 raise WaitTimeout(run=name, seconds=deadline.limit, left=answer["left"], why=why)
             standstill.look(pause)
             alone_since = None if answer["consumers"] or answer["paused"] else alone_since or now
+            if alone_since is not None and serve is not None:
+                # Consumers of a queue that was closed had parked at the one that was opened in its name, and have left:
+                # when this was put, nothing told that nobody serves it.
+                await serve()
+                serve = None
             if alone_since is not None and now - alone_since > PARK:
                 raise RunStalled(run=name, queue=self._handle.name, waiting=answer["left"], seconds=PARK)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport.reports import ShardReport, packed
@@ -181,3 +182,18 @@ def test_a_report_that_comes_after_a_queue_of_its_name_was_opened_hides_it_for_o
     run = pool.map(same, range(5), name=f"run-{queue_name}").wait(timeout=30)
     until(lambda: [each.counts.acked for each in lab.snapshot().runs if each.name == run.name] == [5])
     pool.close(force=True)
+
+
+def test_a_call_is_served_though_consumers_of_the_queue_before_it_had_parked_for_a_moment(
+    lab: dq.Lab, queue_name: str
+) -> None:
+    """They were retired with that queue; `RunStalled` came after ten seconds without a consumer."""
+    pool = lab.queue(queue_name)
+    assert pool.submit(same, 1).results(timeout=30) == [1]
+    with Client(lab.client.scheduler.address, set_as_default=False) as theirs:
+        dq.QueuePool(theirs, name=queue_name).close(force=True)
+        dq.QueuePool(theirs, name=queue_name)
+        pool._puts._sender.on_unserved = None  # the shard knew them, and did not report that it has no consumer
+
+        assert pool.submit(same, 2).results(timeout=30) == [2]
+        pool.close(force=True)
