@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab.errors import ActorGone, CallTimeout, DocumentsLost, DqlabError, WorkersGone
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 
@@ -140,12 +141,6 @@ def logged(name: str) -> Iterator[list[logging.LogRecord]]:
         yield records
     finally:
         logging.getLogger(name).removeHandler(handler)
-
-
-def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < deadline
 
 
 def loops() -> int:

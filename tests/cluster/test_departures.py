@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import dqlab as dq
 from dqlab.cluster.scheduler.consumer_sets import missing
 from dqlab.errors import BadOption
 from dqlab.testing import Gate, Tally
+from tests.waiting import until_in
 
 WORKERS = 3
 
@@ -67,13 +68,6 @@ def hosts(lab: dq.Lab, kind: str, pool: dq.QueuePool) -> dict[str, int]:
     return {at: pid for at, (keys, pid) in answers.items() if any(key.startswith(prefix) for key in keys)}
 
 
-def until(condition: Callable[[], bool], lab: dq.Lab) -> None:
-    """Look again whenever something has changed on the cluster."""
-    since = -1
-    while not condition():
-        since = lab.wait_for_change(since, timeout=0.2).seq
-
-
 class Held:
     """A run that stands still in the middle, at a gate, while the test does something to the cluster."""
 
@@ -120,7 +114,7 @@ def test_worker_that_is_asked_to_terminate_hands_over_what_it_holds(lab: dq.Lab,
         os.kill(process, signal.SIGTERM)
     held.gate.open()
     held.ends_well()
-    until(lambda: not any(map(psutil.pid_exists, gone.values())), lab)
+    until_in(lab, lambda: not any(map(psutil.pid_exists, gone.values())))
     assert not gone.keys() & hosts(lab, kind, held.pool).keys()
 
 
@@ -186,7 +180,7 @@ def test_run_goes_on_when_the_cluster_is_scaled_down_to_nothing_and_up_again(
 ) -> None:
     held = Held(lab, tmp_path, "scaled")
     cluster.scale(0)
-    until(lambda: lab.stats().workers == 0, lab)
+    until_in(lab, lambda: lab.stats().workers == 0)
     held.gate.open()
     cluster.scale(2)
     held.ends_well()
@@ -212,7 +206,7 @@ def test_consumers_are_scaled_while_a_run_goes_on(lab: dq.Lab, tmp_path: Path) -
 
     for n in (1, 5):
         held.pool.scale(n)
-        until(lambda n=n: number() == n, lab)
+        until_in(lab, lambda n=n: number() == n)
     held.pool.scale("auto")
     held.ends_well()
     with pytest.raises(BadOption, match="1 or more"):
@@ -226,7 +220,7 @@ def test_consumer_of_a_pool_is_replaced_when_its_worker_dies(lab: dq.Lab) -> Non
     before = {consumer.name for consumer in consumers}
     for process in hosts(lab, "consumer", pool).values():
         os.kill(process, signal.SIGKILL)
-    until(lambda: len(list(consumers)) == 2 and not before & {one.name for one in consumers}, lab)
+    until_in(lab, lambda: len(list(consumers)) == 2 and not before & {one.name for one in consumers})
 
     result = pool.submit(abs, -3)
     assert result.results(timeout=20) == [3]

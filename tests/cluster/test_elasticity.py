@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from dqlab.cluster.statistics.collector import Collector
 from dqlab.stats.eta import Effort
 from dqlab.testing import FakeClock, Gate
 from tests.cluster.reports import lane_report, shard_report
+from tests.waiting import until_in
 
 
 def need(*backlogs: Backlog, threads: int = 1, hosts: int = 1) -> int:
@@ -73,12 +74,6 @@ def lab(tmp_path: Path) -> Iterator[dq.Lab]:
             yield lab
 
 
-def until(condition: Callable[[], bool], lab: dq.Lab) -> None:
-    since = -1
-    while not condition():
-        since = lab.wait_for_change(since, timeout=0.2).seq
-
-
 def holds(prefix: str, dask_worker: Any) -> bool:
     return any(str(key).startswith(prefix) for key in dask_worker.state.actors)
 
@@ -92,11 +87,11 @@ def test_cluster_grows_with_the_backlog_and_shrinks_to_the_host_of_the_queue(lab
         return -x
 
     run = lab.map(work, range(60), name="elastic")
-    until(lambda: lab.stats().workers == 4, lab)
-    until(lambda: lab.stats().consumers_total >= 3, lab)
+    until_in(lab, lambda: lab.stats().workers == 4)
+    until_in(lab, lambda: lab.stats().consumers_total >= 3)
     gate.open()
 
     assert list(run.results(timeout=40)) == [-x for x in range(60)]
-    until(lambda: lab.stats().workers == 1, lab)
+    until_in(lab, lambda: lab.stats().workers == 1)
     assert all(lab.client.run(partial(holds, "dq-queue/default/")).values())
     assert run.counts["acked"] == 60

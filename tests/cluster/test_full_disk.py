@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from dqlab.errors import WaitTimeout
 from dqlab.testing import Gate
 from tests.disks import asked, fill_disk, make_room
 from tests.runs.test_paused_waits import WAITS, said_while
+from tests.waiting import until
 
 DONE = 2_500
 
@@ -64,12 +64,6 @@ class Store:
 
     def make_room(self) -> None:
         self._ask(make_room)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
 
 
 @pytest.fixture

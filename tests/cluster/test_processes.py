@@ -16,7 +16,8 @@ import dqlab as dq
 from dqlab.errors import BadOption
 from dqlab.testing import Gate
 from tests.cells import of_a_cell
-from tests.cluster.test_slot_process import is_dead, until
+from tests.cluster.test_slot_process import is_dead
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 

@@ -30,6 +30,7 @@ from dqlab.frame import Frame, Kind, Outcome
 from dqlab.testing import Gate, Tally
 from tests.descriptors import count_descriptors
 from tests.pdfs import make_pdf
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 
@@ -86,13 +87,6 @@ def is_dead(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-
-
-def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 # --- what comes back ------------------------------------------------------------------------

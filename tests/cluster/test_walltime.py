@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from dqlab.cluster.scheduler import departures
 from dqlab.cluster.scheduler.deadlines import FINAL, MOST, STAGGER, Deadlines
 from dqlab.cluster.worker.walltime import JobEnd, batch_system, read_end
 from dqlab.testing import Gate, Tally
+from tests.waiting import until_in
 
 
 def deadlines(*names: str, left: float = 1000.0, drain: float = 100.0) -> Deadlines:
@@ -126,12 +127,6 @@ def tell(worker: str, left: float, dask_scheduler: Any) -> None:
     dask_scheduler.plugins["dqlab"].departures.told_deadline(worker, left=left, drain=left)
 
 
-def until(condition: Callable[[], bool], lab: dq.Lab) -> None:
-    since = -1
-    while not condition():
-        since = lab.wait_for_change(since, timeout=0.2).seq
-
-
 @pytest.mark.cluster
 @pytest.mark.parametrize("kind", ["queue", "consumer"])
 def test_worker_whose_job_ends_finishes_what_it_has_begun_and_is_gone(lab: dq.Lab, tmp_path: Path, kind: str) -> None:
@@ -149,15 +144,15 @@ def test_worker_whose_job_ends_finishes_what_it_has_begun_and_is_gone(lab: dq.La
     ending = hosts(lab, f"dq-{kind}/walltime/")
     worker = next(iter(ending))
     lab.client.run_on_scheduler(partial(tell, worker, 8.0))
-    until(lambda: any(need.kind == "leaving" for need in lab.stats().attention), lab)
+    until_in(lab, lambda: any(need.kind == "leaving" for need in lab.stats().attention))
     need = next(need for need in lab.stats().attention if need.kind == "leaving")
     assert need.subject == "1 of 3 workers"
     assert need.text.startswith("leaves ")
-    until(lambda: lab.client.run_on_scheduler(partial(leaves, worker)), lab)
+    until_in(lab, lambda: lab.client.run_on_scheduler(partial(leaves, worker)))
     gate.open()
 
     assert list(run.results(timeout=40)) == [-x for x in range(600)]
-    until(lambda: not psutil.pid_exists(ending[worker]), lab)
+    until_in(lab, lambda: not psutil.pid_exists(ending[worker]))
     assert sorted(int(x) for x in tally.seen()) == list(range(600))
     assert worker not in hosts(lab, "dq-")
 

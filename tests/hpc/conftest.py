@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import dask
@@ -89,10 +89,3 @@ def pbs_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurried: None) -> 
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(programs), prepend=":")
     return jobs
-
-
-def until(condition: Callable[[], bool], lab: dq.Lab) -> None:
-    """Look again whenever something has changed on the cluster."""
-    since = -1
-    while not condition():
-        since = lab.wait_for_change(since, timeout=0.2).seq

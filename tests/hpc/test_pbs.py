@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 import dqlab as dq
-from tests.hpc.conftest import until
+from tests.waiting import until_in
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
 pytestmark = pytest.mark.timeout(90)
@@ -41,7 +41,7 @@ def test_jobs_come_die_are_replaced_and_go(pbs_jobs: Path, tmp_path: Path) -> No
         assert list(run.results(timeout=30)) == list(range(200, 0, -1))
 
         os.killpg(first, signal.SIGKILL)
-        until(lambda: bool(alive(pbs_jobs) - {first}) and lab.stats().workers == 1, lab)
+        until_in(lab, lambda: bool(alive(pbs_jobs) - {first}) and lab.stats().workers == 1)
         run = lab.map(abs, range(-100, 0), name="after")
         assert list(run.results(timeout=30)) == list(range(100, 0, -1))
         assert list(lab.attach("before").results(timeout=30)) == list(range(200, 0, -1))

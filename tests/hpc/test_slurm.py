@@ -14,8 +14,8 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.testing import Gate, Tally
-from tests.hpc.conftest import until
 from tests.hpc.single_node import Slurm
+from tests.waiting import until_in
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(120)]
@@ -54,13 +54,13 @@ def test_run_loses_nothing_while_its_jobs_come_and_go(slurm: Slurm, tmp_path: Pa
         assert dq.connect(made_of, store=tmp_path / "store") is lab
         assert lab.dashboard.startswith("http://127.0.0.1:")
         run = lab.map(work, range(400), name="jobs")
-        until(lambda: lab.stats().workers == 3 and len(consumers(lab)) == 2, lab)
+        until_in(lab, lambda: lab.stats().workers == 3 and len(consumers(lab)) == 2)
 
         (queues,) = jobs_with(lab, "dq-queue/")
         one, other = sorted(consumers(lab))
         slurm.run("scancel", one, queues)
-        until(lambda: jobs_with(lab, "dq-queue/") not in (set(), {queues}), lab)
-        until(lambda: lab.stats().workers == 3 and not {one, queues} & jobs_with(lab, "dq-"), lab)
+        until_in(lab, lambda: jobs_with(lab, "dq-queue/") not in (set(), {queues}))
+        until_in(lab, lambda: lab.stats().workers == 3 and not {one, queues} & jobs_with(lab, "dq-"))
         assert other in slurm.jobs("R")
         assert not {one, queues} & slurm.jobs("R").keys()
         gate.open()
@@ -68,8 +68,8 @@ def test_run_loses_nothing_while_its_jobs_come_and_go(slurm: Slurm, tmp_path: Pa
         assert list(run.results(timeout=60)) == [-x for x in range(400)]
         assert run.counts["acked"] == sum(run.counts.values()) == 400
         assert {int(x) for x in tally.seen()} == set(range(400))
-        until(lambda: lab.stats().workers == 1, lab)
-        until(lambda: jobs_with(lab, "dq-queue/") == slurm.jobs("R").keys(), lab)  # Slurm ends jobs in its own time
+        until_in(lab, lambda: lab.stats().workers == 1)
+        until_in(lab, lambda: jobs_with(lab, "dq-queue/") == slurm.jobs("R").keys())  # Slurm ends jobs in its own time
 
 
 def options(tmp_path: Path, **more: Any) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.testing import Gate, Tally
-from tests.hpc.conftest import until
 from tests.hpc.single_node import Slurm, wait_until
 from tests.hpc.test_slurm import consumers, jobs_with
 from tests.notebooks import copy
+from tests.waiting import until_in
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def test_run_outlives_the_walltime_of_all_its_jobs(slurm: Slurm, tmp_path: Path)
     made_of = dq.hpc.recipe("slurm", **options(tmp_path, walltime="2m", drain="60s", security=False))
     with dq.connect(made_of, store=tmp_path / "store", timeout="40s") as lab:
         run = lab.map(work, documents(), name="long")
-        until(lambda: len(consumers(lab)) >= 2, lab)
+        until_in(lab, lambda: len(consumers(lab)) >= 2)
         first |= slurm.jobs("R").keys()
         results = list(run.results(timeout=300))
         assert not cut_off | slurm.jobs("TO").keys()
@@ -94,11 +94,11 @@ def test_run_goes_on_when_a_node_fails(slurm: Slurm, tmp_path: Path) -> None:
     made_of = dq.hpc.recipe("slurm", **options(tmp_path, security=False))
     with dq.connect(made_of, store=tmp_path / "store", timeout="40s") as lab:
         run = lab.map(work, range(400), name="node")
-        until(lambda: len(consumers(lab)) >= 2, lab)
+        until_in(lab, lambda: len(consumers(lab)) >= 2)
         before = set(slurm.jobs("R"))
         slurm.run("scontrol", "update", "NodeName=n1", "State=DOWN", "Reason=test")
         try:
-            until(lambda: bool(slurm.jobs("R").keys() - before) and len(consumers(lab)) >= 2, lab)
+            until_in(lab, lambda: bool(slurm.jobs("R").keys() - before) and len(consumers(lab)) >= 2)
         finally:
             with suppress(subprocess.CalledProcessError):  # it may have come back by itself
                 slurm.run("scontrol", "update", "NodeName=n1", "State=RESUME")

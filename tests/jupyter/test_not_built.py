@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +15,7 @@ from dqlab.errors import DqlabWarning
 from dqlab.live import display
 from dqlab.live.display import set_mode
 from dqlab.live.ticker import Ticker
+from tests.waiting import until
 
 CELL = "%%dq submit --over [1, 0] --name edited --retries 0 {more} -o run\ndef invert(x): return {body}"
 
@@ -113,14 +113,6 @@ def test_a_press_leaves_its_report_and_the_run_in_place_of_the_buttons(
     assert set(outputs[place]) == {"text/plain", "text/html"}
     assert "1 document sent again with this code" in outputs[place]["text/html"]
     assert "Start over" not in outputs[place]["text/html"]
-
-
-def until(holds: Callable[[], bool], seconds: float = 15.0) -> None:
-    """The view of the run is moved by a thread."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
 
 
 def test_edited_cell_goes_on_without_ipywidgets(

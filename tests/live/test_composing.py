@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 pytest.importorskip("anywidget", reason="the extra `lab` is not installed")
@@ -12,6 +10,7 @@ import ipywidgets
 import dqlab as dq
 from dqlab.live.display import is_watched
 from dqlab.testing import Gate
+from tests.waiting import until
 
 
 class Held:
@@ -23,14 +22,6 @@ class Held:
     def __call__(self, x: int) -> int:
         self.gate.wait(x)
         return x
-
-
-def until(condition: object, seconds: float = 15.0) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
 
 
 def test_the_widget_of_a_run_stands_in_a_layout_and_moves(queue: dq.QueuePool, tmp_path: object) -> None:

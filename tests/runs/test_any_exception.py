@@ -15,7 +15,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import NotPicklable, ResultUnreadable, SubmissionIncomplete
-from tests.cluster.test_slot_process import until
+from tests.waiting import until
 
 
 class Panic(BaseException):

@@ -17,7 +17,7 @@ from dqlab.cluster.transport.reports import ShardReport, packed
 from dqlab.errors import DqlabError
 from dqlab.runs.submit.sender import RunSender
 from dqlab.testing import Tally
-from tests.cluster.test_slot_process import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 DOCUMENTS = 300

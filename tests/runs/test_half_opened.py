@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Drop, Open, Order
 from dqlab.errors import RunNotFound, SubmissionIncomplete
 from dqlab.runs.book import RunBook
+from tests.waiting import until
 
 DOCUMENTS = 3000
 
@@ -51,13 +51,6 @@ def other(client: Client, queue: dq.QueuePool) -> Iterator[dq.Lab]:
 @pytest.fixture
 def name(queue_name: str) -> str:
     return f"run-{queue_name}"
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what the scheduler is about to do."""
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from dqlab.frame import NO_ID
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.stats import RunState
 from dqlab.testing import Gate, Tally
+from tests.waiting import until
 
 
 class Held:
@@ -60,14 +61,6 @@ def gate(tmp_path: Path) -> Gate:
 def left(queue: dq.QueuePool) -> int:
     counts = queue.counts()
     return counts["ready"] + counts["delayed"] + counts["leased"]
-
-
-def until(condition: object, seconds: float = 10.0) -> None:
-    """Wait for what another process is about to do."""
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
 
 
 def test_pause_gives_back_what_has_not_begun(queue: dq.QueuePool, gate: Gate) -> None:

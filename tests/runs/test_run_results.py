@@ -12,7 +12,7 @@ import dqlab as dq
 from dqlab.errors import DqlabWarning, RunFailed, WaitTimeout
 from dqlab.runs.results import Results
 from dqlab.testing import Gate
-from tests.runs.test_run_control import until
+from tests.waiting import until
 
 
 def square(x: int) -> int:

@@ -1,0 +1,27 @@
+"""Waiting for what another thread or process is about to do, with a limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import dqlab as dq
+
+__all__ = ["until", "until_in"]
+
+
+def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+    """Wait until a condition holds; fail after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"it has not come within {seconds:g} s"
+        time.sleep(0.005)
+
+
+def until_in(lab: dq.Lab, condition: Callable[[], Any], seconds: float = 120.0) -> None:
+    """Wait until a condition holds, and look again whenever something has changed on the cluster."""
+    deadline, since = time.monotonic() + seconds, -1
+    while not condition():
+        assert time.monotonic() < deadline, f"it has not come within {seconds:g} s"
+        since = lab.wait_for_change(since, timeout=0.2).seq
