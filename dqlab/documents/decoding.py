@@ -23,6 +23,17 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _COMMONEST = "cp1252"
+_LETTERS = frozenset("àâäáãåæçéèêëíìîïñóòôöõøœúùûüÿßšž" + "ÀÂÄÁÃÅÆÇÉÈÊËÍÌÎÏÑÓÒÔÖÕØŒÚÙÛÜŸŠŽ")
+"""Of Western Europe, without Icelandic: where those are in Windows-1252, Turkish has its own."""
+_INSIDE = frozenset("’‘–—…ªº·\xa0\xad")
+_SIGNS = _INSIDE | frozenset("“”„‚•†‡‰‹›€™¡¿«»£¢¥©®§¶°±²³¹µ¼½¾×÷¨´¸")
+"""Signs of Windows-1252; between two letters stand only some, and where others do, the text is in another encoding."""
+_FEW = 4
+"""Letters for each that is not ASCII, from which on a text may be one of Western Europe."""
+_ENOUGH = 64 * 1024
+"""Characters that are looked at."""
+_SURER = 0.1
+"""By how much another encoding must be more coherent to be taken for a text that reads well in Windows-1252."""
 _OF_MAINFRAMES = ["cp037", "cp1026", "cp1140", "cp273", "cp424", "cp500", "cp875"]
 """Encodings in which a short text of any kind is another short text."""
 _RATIO = 4
@@ -76,11 +87,35 @@ def detected(data: bytes) -> str | None:
         return None
     likely = from_bytes(data, cp_exclusion=_OF_MAINFRAMES)
     best = likely.best()
+    named = (match for match in likely if _COMMONEST in match.could_be_from_charset)
+    western = max((match.coherence for match in named), default=0.0)
+    if _reads_well_as_western(data) and (best is None or best.coherence < western + _SURER):
+        return _COMMONEST  # else "“costs” £5" would be "costs Ł5", as in Polish, or a text of DOS
     if best is None:
         return None
     # Of equally likely ones the package takes the first in the alphabet, and French would be read as Czech.
     equal = (match for match in likely if (match.chaos, match.coherence) == (best.chaos, best.coherence))
     return _COMMONEST if any(_COMMONEST in match.could_be_from_charset for match in equal) else best.encoding
+
+
+def _reads_well_as_western(data: bytes) -> bool:
+    """Return whether a text in Windows-1252 has signs and accented letters where Western European languages do."""
+    try:
+        text = data.decode(_COMMONEST)[:_ENOUGH]
+    except UnicodeDecodeError:
+        return False
+    letters = accented = 0
+    for before, sign, after in zip(" " + text, text, text[1:] + " ", strict=False):
+        letters += sign.isalpha()
+        if sign.isascii():
+            if sign < " " and sign not in "\t\n\r\f":
+                return False
+            continue
+        if sign in _LETTERS:
+            accented += 1
+        elif sign not in _SIGNS or (sign not in _INSIDE and before.isalpha() and after.isalpha()):
+            return False
+    return accented * _FEW <= letters
 
 
 def source_encoding(head: tuple[bytes, bytes]) -> str:

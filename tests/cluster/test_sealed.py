@@ -258,3 +258,17 @@ def test_function_keeps_the_file_or_cell_it_was_written_in() -> None:
     for outer in (open_value(seal_function(made["outer"])), open_value(seal_value(made["outer"]))):
         assert outer.__code__.co_filename == "<cell 5>"
         assert outer(1).__code__.co_filename == "<cell 5>"
+
+
+@pytest.mark.parametrize("hold", [lambda file: file, lambda file: [{"a": file}]], ids=["itself", "inside"])
+def test_an_open_file_is_refused(tmp_path: Path, hold: Any) -> None:
+    """Its text arrived as a StringIO, and a result was no file any more, in silence."""
+    (tmp_path / "a.txt").write_text("text", encoding="utf-8")
+    with (tmp_path / "a.txt").open(encoding="utf-8") as file, pytest.raises(SealError, match="open it where it is"):
+        seal_value(hold(file))
+
+
+def test_the_standard_streams_are_those_of_the_process_that_opens_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", sys.__stdout__)
+    monkeypatch.setattr(sys, "stderr", sys.__stderr__)
+    assert open_value(seal_value([sys.stdout, sys.stderr])) == [sys.stdout, sys.stderr]

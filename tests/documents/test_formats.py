@@ -222,6 +222,26 @@ def test_texts_of_other_languages_are_read_right(tmp_path: Path, text: str, enco
 
 
 @pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("It’s a “test” of Windows text with an em—dash and costs £5. " * 10, "cp1252"),
+        ("“quotes” — dash €5 naïve résumé fiancée", "cp1252"),
+        ("El Niño", "cp1252"),
+        ("25 °C ± 2", "cp1252"),
+        ("~45 –", "cp1252"),
+        ("¿Qué tal? ¡Mañana más!", "cp1252"),
+        ("Příliš žluťoučký kůň úpěl ďábelské ódy. Dnes je velmi hezké počasí a všichni jdou ven.", "cp1250"),
+        ("Zażółć gęślą jaźń. Dzisiaj jest bardzo ładna pogoda i wszyscy wychodzą na dwór.", "cp1250"),
+        ("Der Fluß fließt über die Straße. Schöne Grüße aus Köln.", "cp437"),
+        ("Σήμερα ο καιρός είναι πολύ καλός και όλοι βγαίνουν έξω.", "cp1253"),
+    ],
+)
+def test_signs_and_short_texts_of_windows_are_read_right(tmp_path: Path, text: str, encoding: str) -> None:
+    """English with "£5" was read as Polish with "Ł5", and French words between quotes as a text of DOS."""
+    assert written(tmp_path / "a.txt", text.encode(encoding)).text() == text
+
+
+@pytest.mark.parametrize(
     "data",
     ["Größe, déjà vu, naïve: «ça»".encode() + b" caf\xe9", b"\xff\xfea", "日本語の本文です".encode() + b"\xe6\x97"],
 )

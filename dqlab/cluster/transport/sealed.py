@@ -16,7 +16,7 @@ from enum import EnumMeta
 from functools import cached_property, lru_cache, partial
 from hashlib import blake2b
 from importlib import import_module
-from io import BytesIO
+from io import BytesIO, TextIOWrapper
 from itertools import chain, islice
 from operator import is_
 from threading import Lock
@@ -101,6 +101,14 @@ def _code_again(reduced: tuple[Callable[..., CodeType], tuple[Any, ...]], file: 
     return make(*arguments).replace(co_filename=file)
 
 
+def _open_file(file: TextIOWrapper) -> tuple[Any, ...]:
+    """Refuse a file, as pickle does: cloudpickle reads it to its end, and what arrives is no file."""
+    for name in ("stdout", "stderr"):
+        if file is getattr(sys, name):
+            return getattr, (sys, name)
+    raise pickle.PicklingError(f"cannot pickle {file!r}: open it where it is read, or pass its path or its text")
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """As cloudpickle's, for what it cannot do: cached functions, and modules by value for one pickle alone.
 
@@ -117,7 +125,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         Objects, by identity, that only the module itself can make: (module, name).
     """
 
-    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child({CodeType: _code_with_its_file})
+    dispatch_table = cloudpickle.Pickler.dispatch_table.new_child(
+        {CodeType: _code_with_its_file, TextIOWrapper: _open_file}
+    )
 
     def __init__(
         self,
