@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from dqlab.errors import DqlabError
-from dqlab.jupyter.sayings import rest_of, warned
+from dqlab.jupyter.sayings import paused_itself, rest_of, warned
 from dqlab.live.display import Mode, in_a_line, look_again, mode, publish, watch, watch_in
 from dqlab.live.html import wrap
 from dqlab.notebook import in_jupyter
@@ -55,10 +55,11 @@ class Choice:
         """
         counts = Counts(**self.run.counts)
         found: dict[str, Callable[[], str]] = {}
+        follows = bool(counts.left) and paused_itself(self.run)
         if counts.dead:
             rest = "; the rest keeps its code" if counts.left else " with this code"
-            found[f"Retry failed documents{rest}"] = self.retry
-        if counts.left:
+            found[f"Retry failed documents{'; the rest goes on with this code too' if follows else rest}"] = self.retry
+        if counts.left and not follows:
             also = "Retry failed documents, and give the rest this code too"
             found[also if counts.dead else "Give the rest this code"] = self.rest
         found["Start over"] = self.start_over
@@ -66,9 +67,11 @@ class Choice:
 
     def retry(self) -> str:
         """Retry dead documents with this code, in the view that the cell has of the run, else in a new one."""
+        follows = paused_itself(self.run)
         count = self.run.send_again(self._function)
         self._show()
-        return f"{self.run.name}: {many(count, 'document')} sent again with this code"
+        rest = "; the rest goes on with it" if follows else ""
+        return f"{self.run.name}: {many(count, 'document')} sent again with this code{rest}"
 
     def rest(self) -> str:
         """Use this code for the rest of the run too."""

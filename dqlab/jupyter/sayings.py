@@ -32,6 +32,7 @@ __all__ = [
     "in_words_of_a_line",
     "is_other_code",
     "name_taken",
+    "paused_itself",
     "rest_of",
     "said_of",
     "standing",
@@ -108,15 +109,21 @@ def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iter
     if defined:
         yield f"{function} is defined as in this cell now. Choose:"
     retry = f"%dq retry {run.name} --fn {function}"
+    follows = bool(counts.left) and paused_itself(run)
     if counts.dead:
-        keeps = "; the rest keeps its own" if counts.left else ""
+        keeps = "; the rest goes on with it" if follows else "; the rest keeps its own" if counts.left else ""
         yield f"    {retry}    # its {many(counts.dead, 'failed document')} with this code{keeps}"
-    if counts.left:
+    if counts.left and not follows:
         rest = f"the {many(counts.left, 'document')} that wait or run"
         yield f"    {retry} --rest    # {f'and {rest}' if counts.dead else f'{rest}, with this code'}"
     yield "    --on-existing new    # on this line: drop it and start over"
     yield "    --name NAME    # on this line: keep it, and map under another name"
     yield f"    %dq attach {run.name}    # keep it, with the results of the code it had"
+
+
+def paused_itself(run: Run) -> bool:
+    """Return whether a run is paused because everything failed: a retry with other code gives that to its rest too."""
+    return bool(run.record()["halted"])
 
 
 def rest_of(run: Run, function: Callable[..., Any] | None, left: int, *, given: bool) -> str:

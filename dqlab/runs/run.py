@@ -1082,7 +1082,8 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
 
     def record(self) -> dict[str, Any]:
         """Return the run record as the queue keeps it: code versions, elements submitted, their digest."""
-        return self._progress().record.to_dict()
+        progress = self._progress()
+        return progress.record.to_dict() | {"halted": progress.halted}
 
     def failures(self) -> Failures:
         """Return the run's dead letters: a sequence that shows itself as a table; `.to_frame()` for pandas."""

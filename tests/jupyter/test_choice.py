@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.errors import RunExists
+from dqlab.errors import AllFailed, RunExists
 from dqlab.jupyter.choice import Choice
 from dqlab.testing import Gate
 
@@ -230,6 +230,23 @@ def test_offer_in_mid_run_says_what_becomes_of_the_documents_that_wait(
     ]
     assert "# its 1 failed document with this code; the rest keeps its own" in capsys.readouterr().out
     gate.open()
+
+
+def test_offer_of_a_run_that_paused_itself_says_that_its_rest_gets_the_code_too(connected: Any, capsys: Any) -> None:
+    """The button said that the rest keeps its code, and all of it ran the new one."""
+    over = "range(20_000)"
+    write(connected, "nonsense", over=over, more="--on-existing new")
+    with pytest.raises(AllFailed):
+        connected["run"].wait(timeout=30)
+    capsys.readouterr()
+    write(connected, "'new'", over=over)
+    assert "with this code; the rest goes on with it" in capsys.readouterr().out
+
+    run = connected["run"]
+    choice = Choice(run, connected["invert"], lambda: run, place=lambda shown: None)
+    assert list(choice.labels) == ["Retry failed documents; the rest goes on with this code too", "Start over"]
+    assert choice.retry().endswith("sent again with this code; the rest goes on with it")
+    assert set(run.wait(timeout=30).results()) == {"new"}
 
 
 def test_what_a_retry_sends_again_is_not_taken_for_a_rest(edited: Any, capsys: Any) -> None:
