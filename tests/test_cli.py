@@ -178,6 +178,26 @@ def test_folder_that_is_missing_is_named_by_lab(launched: list[str], capsys: pyt
     assert launched == []
 
 
+def test_lab_opens_the_folder_that_is_named(launched: list[str], tmp_path: Path) -> None:
+    """The quickstart was copied to where one was, and Jupyter ended with its usage."""
+    (tmp_path / "there").mkdir()
+
+    main(["lab", "there", "--no-browser"])
+
+    assert launched[0] == str(tmp_path / "there" / "quickstart.ipynb")
+    assert launched[-2:] == ["--notebook-dir=there", "--no-browser"]
+    assert not (tmp_path / "quickstart.ipynb").exists()
+
+
+def test_lab_names_the_folder_that_is_not_there(
+    launched: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["lab", "nowhere"]) == 1
+
+    assert "nowhere" in capsys.readouterr().err
+    assert launched == list(tmp_path.iterdir()) == []
+
+
 def test_quickstart_that_was_run_is_kept_without_a_word(
     launched: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -108,8 +108,8 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "lab",
         help="open JupyterLab here, on a copy of the quickstart notebook",
-        description="Opens JupyterLab on the current folder, with a copy of the quickstart notebook in it. Other "
-        "options go to `jupyter lab`, for example --no-browser, --port=8899 or --notebook-dir=DIR.",
+        description="Opens JupyterLab on the current folder, or on the one that is named first, with a copy of the "
+        "quickstart notebook in it. Options go to `jupyter lab`, for example --no-browser or --port=8899.",
     )
     demo = commands.add_parser(
         "demo", help="run the quickstart notebook here, without a browser and its last, long run"
@@ -180,7 +180,9 @@ def _unknown(word: str) -> int:
 
 
 def _lab(_: argparse.Namespace, rest: list[str]) -> int:
-    """Open JupyterLab on the current folder, with a copy of the quickstart in it."""
+    """Open JupyterLab on the current folder, or on the one that is named first, with a copy of the quickstart in it."""
+    if rest and not rest[0].startswith("-"):  # Jupyter would refuse it, once the copy lies in the current folder
+        rest = [f"--notebook-dir={rest[0]}", *rest[1:]]
     try:
         from jupyterlab.labapp import LabApp
     except ModuleNotFoundError as error:

@@ -65,6 +65,12 @@ class Choice:
         found["Start over"] = self.start_over
         return found
 
+    def lost_by(self, act: Callable[[], str]) -> str:
+        """Return the label of the button that a second press confirms, with what it drops; "" where nothing is lost."""
+        counts = Counts(**self.run.counts)
+        parts = [many(n, noun) for n, noun in ((counts.acked, "result"), (counts.dead, "failure")) if n]
+        return f"Drop {' and '.join(parts)}, and start over" if parts and act == self.start_over else ""
+
     def retry(self) -> str:
         """Retry dead documents with this code, in the view that the cell has of the run, else in a new one."""
         follows = paused_itself(self.run)
@@ -120,9 +126,16 @@ def offer(run: Run, function: Callable[..., Any], start_over: Callable[[], Run])
         for each in shown:
             watch_in(place, each, " ".join([report, *doubts]))
 
+    def press_or_ask(act: Callable[[], str], button: Any) -> None:
+        lost = choice.lost_by(act)
+        if not lost or button.description == lost:
+            press(act)
+        else:
+            button.description, button.button_style = lost, "danger"
+
     for label, act in choice.labels.items():
         button = ipywidgets.Button(description=label, layout=ipywidgets.Layout(width="auto"))
-        button.on_click(lambda _, act=act: press(act))
+        button.on_click(lambda button, act=act: press_or_ask(act, button))
         buttons.append(button)
     box = ipywidgets.VBox([ipywidgets.HBox(buttons), said])
     drawn = box._repr_mimebundle_()

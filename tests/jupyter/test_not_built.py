@@ -76,6 +76,10 @@ def test_button_that_has_acted_stays_disabled(
     buttons = boxes[0].children[0].children
     (pressed,) = (button for button in buttons if button.description == label)
 
+    if label == "Start over":
+        pressed.click()
+        assert pressed.description == "Drop 1 result and 1 failure, and start over"
+        assert lab.attach("edited").counts["acked"] == 1, "it asks first"
     with pytest.warns(DqlabWarning, match="make extension"):
         pressed.click()
 
