@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dqlab.errors import DqlabError, UsageError
 from dqlab.jupyter.commands import ACTIONS
 from dqlab.jupyter.desk import Desk
-from dqlab.jupyter.grammar import COMMANDS, SHELL
+from dqlab.jupyter.grammar import COMMANDS, SHELL, Command
 from dqlab.jupyter.letters import letter_bundle
 from dqlab.jupyter.line import Line
 from dqlab.jupyter.sayings import Said
@@ -100,6 +100,7 @@ def carry_out(name: str, words: Sequence[str]) -> int:
         return DONE
     try:
         (address, cluster), rest = _where(words)
+        _refuse_names_of_notebooks(name, rest, command)
         options = command.parse(rest)
     except UsageError as error:
         print(error, file=sys.stderr)
@@ -126,6 +127,16 @@ def carry_out(name: str, words: Sequence[str]) -> int:
     finally:
         lab.close()
     return DONE
+
+
+def _refuse_names_of_notebooks(name: str, words: Sequence[str], command: Command) -> None:
+    """Refuse an option that a notebook has: its value is a name that is defined there, and nowhere else."""
+    for word in words:
+        flag = word.partition("=")[0]
+        if flag in COMMANDS[name].options and flag not in command.options:
+            line = " ".join([f"%dq {name}", *words])
+            reason = f"{SHELL} {name} has no option {flag}: it names what a notebook has defined. There: {line}"
+            raise UsageError(reason=f"{reason}. Nothing was done.")
 
 
 def _where(words: Sequence[str]) -> tuple[tuple[str, str | None], list[str]]:

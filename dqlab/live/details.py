@@ -237,10 +237,13 @@ def left_chart(stats: RunStats, history: History | None) -> Chart:
     title = f"{stats.unit.capitalize()} left"
     known = [] if history is None else _whole(history.units_left)
     if history is None or not any(known):
-        return Chart(title=title, label=title, empty="the line begins in a moment")
+        empty = "it ended before its line was drawn" if stats.finished else "the line begins in a moment"
+        return Chart(title=title, label=title, empty=empty)
     first = next(at for at, value in enumerate(known) if value is not None)
     start = history.t0 + first * history.step
     values = known[first:]
+    if stats.finished and values[-1] != stats.progress.left:
+        values.append(stats.progress.left)  # what came last is older than the end: nothing is drawn after it
     now = (len(values) - 1) * history.step
     fan = () if eta is None else tuple(round(max(now, each - start)) for each in (eta.p10, eta.p50, eta.p90))
     end = max(now, fan[-1] if fan else now) * 1.06 or 1.0

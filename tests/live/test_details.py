@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dqlab.live.details import code_pane, consumers, depth_chart, examples, held_rows, leases, left_chart, needs, pulse
-from dqlab.stats import Attention, CodeStats, Eta, Held, History, RunStats, Severity, Snapshot, Unacked
+from dqlab.stats import Attention, CodeStats, Eta, Held, History, RunState, RunStats, Severity, Snapshot, Unacked
 from dqlab.texts import block
 
 
@@ -62,6 +62,24 @@ def test_what_somebody_did_before_the_first_point_stands_at_it(running: RunStats
     """The line of a submission stood left of the axis, over its figures."""
     chart = left_chart(running, past)
     assert min(each.at for each in chart.marks) >= 0.0
+
+
+@pytest.mark.parametrize("state", [RunState.DONE, RunState.CANCELLED])
+def test_chart_of_a_run_that_has_ended_ends_with_what_is_left(done: RunStats, past: History, state: RunState) -> None:
+    """After a retry or a cancel it stood at its last sample: "about 1,000 left" beside "Left 0"."""
+    ended = replace(done, state=state)
+    before = left_chart(replace(ended, state=RunState.RUNNING), past)
+
+    chart = left_chart(ended, past)
+
+    assert before.values[-1]
+    assert chart.values == (*before.values, ended.progress.left)
+    assert chart.now == before.now + chart.step
+    assert f"{ended.progress.left} now" in chart.label
+
+
+def test_chart_of_a_run_that_ended_before_it_was_looked_at_promises_no_line(done: RunStats) -> None:
+    assert left_chart(done, None).empty == "it ended before its line was drawn"
 
 
 def test_chart_without_history_is_a_sentence(running: RunStats) -> None:
