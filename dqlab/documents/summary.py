@@ -50,6 +50,10 @@ class Summary:
         Documents that cannot be examined or read from here.
     named : list of str
         Keys of the first of these.
+    linked : int
+        Documents whose file is listed already under another name: links lead to it.
+    links : list of str
+        Keys of the first of these.
     whole : bool
         Whether everything was counted.
     repeats : bool
@@ -68,9 +72,12 @@ class Summary:
     formats: Counter[str] = field(default_factory=Counter)
     unreadable: int = 0
     named: list[str | int] = field(default_factory=list)
+    linked: int = 0
+    links: list[str | int] = field(default_factory=list)
     whole: bool = False
     repeats: bool = True
     error: str = ""
+    _files: set[tuple[int, int]] = field(default_factory=set, repr=False)
 
     def add(self, document: Document) -> None:
         """Count one more."""
@@ -88,7 +95,25 @@ class Summary:
             self.unreadable += 1
             if len(self.named) < NAMED:
                 self.named.append(document.key)
+        if self._is_there(document):
+            self.linked += 1
+            if len(self.links) < NAMED:
+                self.links.append(document.key)
         self.count += 1
+
+    def _is_there(self, document: Document) -> bool:
+        """Return whether the file of a document was counted under another name; note it."""
+        path = local_path(document.where) if document.part is None else None
+        try:
+            about = None if path is None else os.stat(path)
+        except OSError:
+            return False
+        if about is None or not about.st_ino:
+            return False
+        file = about.st_dev, about.st_ino
+        known = file in self._files
+        self._files.add(file)
+        return known
 
 
 def summarize(documents: Documents, patience: float = PATIENCE) -> Summary:
