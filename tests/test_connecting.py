@@ -15,6 +15,7 @@ import pytest
 import dqlab as dq
 from dqlab.connecting import opened
 from dqlab.errors import ConnectFailed
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 
@@ -81,6 +82,19 @@ def test_store_that_workers_cannot_use_is_refused_before_a_queue_is_opened(lab: 
     assert opened(address, store=store, name="refused") is None
     with dq.connect(address, store=tmp_path / "new", name="taken") as good:
         assert list(good.map(abs, [-1]).results(timeout=20)) == [1]
+
+
+def test_connecting_with_a_store_that_is_refused_leaves_no_client_behind(lab: dq.Lab) -> None:
+    """Nobody holds the lab that was made, so nobody could close it."""
+
+    def clients(dask_scheduler: Any = None) -> list[str]:
+        return sorted(dask_scheduler.clients)
+
+    before = lab.client.run_on_scheduler(clients)
+    with pytest.raises(dq.hpc.StoreNotShared):
+        dq.connect(lab.client.scheduler.address, store="/proc/none", name="refused")
+
+    until(lambda: lab.client.run_on_scheduler(clients) == before)
 
 
 def test_host_whose_name_is_looked_up_for_ever_ends_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
