@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Self
 from dqlab.failures.classes import FailureClass
 from dqlab.stats.eta import Effort
 
-__all__ = ["CodeName", "Failing", "HeldFor", "HeldLease", "LaneReport"]
+__all__ = ["CodeName", "Failing", "HeldFor", "HeldLease", "LaneReport", "fields_of", "plain"]
 
 
 class CodeName(NamedTuple):
-    """A code version as views name it: of which function, its short hash, and the number of its cell."""
+    """A code version as views name it: the name of its function, its short hash and the number of its cell."""
 
     name: str
     short: str
@@ -100,7 +100,7 @@ class LaneReport:
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain data."""
-        return {name: getattr(self, name) for name in _NAMES} | {
+        return plain(self) | {
             "code": None if self.code is None else self.code._asdict(),
             "classes": [each.to_dict() for each in self.classes],
             "effort": self.effort.to_list(),
@@ -112,7 +112,7 @@ class LaneReport:
 
         Lists are not copied: a report is absolute, and replaced as a whole.
         """
-        known = {name: wire[name] for name in _NAMES if name in wire}
+        known = fields_of(cls, wire)
         code = known.get("code")
         known["code"] = None if code is None else CodeName(**code)
         known["codes"] = [(name, short) for name, short in known.get("codes", ())]
@@ -122,4 +122,11 @@ class LaneReport:
         return cls(**known)
 
 
-_NAMES = tuple(each.name for each in fields(LaneReport))
+def plain(report: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass by name, as they are."""
+    return {each.name: getattr(report, each.name) for each in fields(report)}
+
+
+def fields_of(kind: Any, wire: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a dataclass has fields for, of what another version of dqlab may have sent."""
+    return {each.name: wire[each.name] for each in fields(kind) if each.name in wire}

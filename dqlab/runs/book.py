@@ -367,17 +367,17 @@ class RunBook:
         """
         deadline = time.monotonic() + LANDING
         while True:
-            left = self._is_left(run.id, progress)
-            self._link.sync(self._link.scheduler("dq_cut_off", queue=run.queue, run=run.id if left else None))
+            left = self._seal_left(run, progress)
             progress = run._progress(covered=True)
             if progress.sealed or not left or time.monotonic() > deadline:
                 return progress
             time.sleep(LET_GO_EVERY)
 
-    def _seal_left(self, run: Run, progress: Progress) -> None:
-        """Seal a run that nobody submits any more: its client is gone, or is this process and has left it."""
-        left = run.id if self._is_left(run.id, progress) else None
-        self._link.sync(self._link.scheduler("dq_cut_off", queue=run.queue, run=left))
+    def _seal_left(self, run: Run, progress: Progress) -> bool:
+        """Seal a run that nobody submits any more; return whether it is this process that has left it."""
+        left = self._is_left(run.id, progress)
+        self._link.sync(self._link.scheduler("dq_cut_off", queue=run.queue, run=run.id if left else None))
+        return left
 
     def _again(
         self,

@@ -99,7 +99,8 @@ class PlainPuts:
         self._values = Entry(Kind.VALUE)
         self._warned = False
         self._forgetting = Forgetting(handle) if forgets else None
-        self._sender.on_unserved = self._serve_again if serve is not None else None
+        self._unserved = self._serve_again if serve is not None else None
+        self._sender.on_unserved = self._unserved
 
     @property
     def failed(self) -> bool:
@@ -180,7 +181,7 @@ class PlainPuts:
             self._sender.append(entry, payload, ticket)  # waits while the buffer is full
             if ticket.refused:
                 break
-        result = PutResult(self.handle, ticket, self._serve)
+        result = PutResult(self.handle, ticket, self._unserved)
         if self._forgetting is not None and sealed:
             weakref.finalize(result, self._forgetting.drop, ticket).atexit = False
         return result
@@ -209,9 +210,7 @@ class PutResult:
         Where the sender records what became of the messages.
     """
 
-    def __init__(
-        self, handle: Handle, ticket: Ticket, serve: Callable[[], Coroutine[Any, Any, None]] | None = None
-    ) -> None:
+    def __init__(self, handle: Handle, ticket: Ticket, serve: Callable[[], None] | None = None) -> None:
         self._handle, self._ticket, self._serve = handle, ticket, serve
 
     def __repr__(self) -> str:
@@ -363,7 +362,7 @@ class PutResult:
             if alone_since is not None and serve is not None:
                 # Consumers of a queue that was closed had parked at the one that was opened in its name, and have left:
                 # when this was put, nothing told that nobody serves it.
-                await serve()
+                serve()
                 serve = None
             if alone_since is not None and now - alone_since > PARK:
                 raise RunStalled(run=name, queue=self._handle.name, waiting=answer["left"], seconds=PARK)

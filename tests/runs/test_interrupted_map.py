@@ -15,6 +15,7 @@ from dqlab.cluster.transport.orders import Open, Order
 from dqlab.errors import CallTimeout, SubmissionIncomplete
 from dqlab.runs import book
 from dqlab.runs.book import RunBook
+from dqlab.runs.submit import comparison
 from dqlab.runs.submit.mapping import Submitter
 from tests.runs.test_cut_off import double
 
@@ -175,6 +176,29 @@ def test_a_run_that_nobody_submits_ends_with_an_error_where_it_was_attached_to(
             run.wait(timeout=30)
 
     assert list(queue.map(double, range(100), name=ghost).results(timeout=30)) == [2 * x for x in range(100)]
+
+
+def test_a_look_whether_anybody_submits_may_get_no_answer(
+    lab: dq.Lab, queue: dq.QueuePool, ghost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shard that stands still costs the look, and not the run that is waited for."""
+    monkeypatch.setattr(book, "LANDING", 0.0)
+    monkeypatch.setattr(comparison, "LOOKS_LEFT", 1)
+    looks = []
+    seal = RunBook._seal_left
+
+    def unanswered(self: RunBook, run: dq.Run, progress: Any) -> bool:
+        looks.append(run.name)
+        if len(looks) == 2:  # the first is that of `map`
+            raise OUT_OF_REACH
+        return seal(self, run, progress)
+
+    monkeypatch.setattr(RunBook, "_seal_left", unanswered)
+    with shards_on_the_move(lab, times=1):
+        run = queue.map(double, range(100), name=ghost)
+        with pytest.raises(SubmissionIncomplete):
+            run.wait(timeout=30)
+    assert len(looks) >= 3
 
 
 def test_a_run_that_this_client_still_submits_is_not_cut_off(lab: dq.Lab, queue: dq.QueuePool) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from dqlab.cluster.transport.run_facts import run_facts
 from dqlab.errors import SubmissionIncomplete
 from dqlab.rules.book import CANCELLED, CUT_OFF
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.reports import LaneReport
+from dqlab.rules.reports import LaneReport, fields_of, plain
 from dqlab.rules.states import State
 from dqlab.rules.submitted import Submitted
 from dqlab.stats import Counts, RunFacts, total_counts
@@ -57,12 +57,12 @@ class ShardProgress:
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain data."""
-        return {each.name: getattr(self, each.name) for each in fields(self)} | {"lane": self.lane.to_wire()}
+        return plain(self) | {"lane": self.lane.to_wire()}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
         """Return what `to_wire` was called on; names that this version does not know are left out."""
-        known = {each.name: wire[each.name] for each in fields(cls) if each.name in wire}
+        known = fields_of(cls, wire)
         for spans in ("beyond", "covered", "came", "missing_ordinals"):
             known[spans] = [(lo, hi) for lo, hi in known.get(spans, ())]
         return cls(**known | {"lane": LaneReport.from_wire(wire["lane"])})

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from dqlab.cluster.transport.wire import pack_report, unpack_report
-from dqlab.rules.reports import HeldFor, HeldLease, LaneReport
+from dqlab.rules.reports import HeldFor, HeldLease, LaneReport, fields_of, plain
 
 __all__ = ["ConsumerReport", "Running", "ShardReport", "StorageReport", "packed", "unpacked"]
 
@@ -69,18 +69,18 @@ class ShardReport:
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain data."""
-        return _plain(self) | {
+        return plain(self) | {
             "kind": "shard",
-            "storage": None if self.storage is None else _plain(self.storage),
+            "storage": None if self.storage is None else plain(self.storage),
             "lanes": [lane.to_wire() for lane in self.lanes],
         }
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
         """Return what `to_wire` was called on."""
-        known = _known(cls, wire)
+        known = fields_of(cls, wire)
         storage = known.get("storage")
-        known["storage"] = None if storage is None else StorageReport(**_known(StorageReport, storage))
+        known["storage"] = None if storage is None else StorageReport(**fields_of(StorageReport, storage))
         known["lanes"] = [LaneReport.from_wire(lane) for lane in known.get("lanes", ())]
         known["held"] = [HeldFor(*each) for each in known.get("held", ())]
         known["oldest"] = [HeldLease(*each) for each in known.get("oldest", ())]
@@ -119,12 +119,12 @@ class ConsumerReport:
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain data."""
-        return _plain(self) | {"kind": "consumer"}
+        return plain(self) | {"kind": "consumer"}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
         """Return what `to_wire` was called on."""
-        known = _known(cls, wire)
+        known = fields_of(cls, wire)
         known["oldest"] = None if known.get("oldest") is None else Running(*known["oldest"])
         return cls(**known)
 
@@ -144,12 +144,3 @@ def unpacked(report: bytes) -> ShardReport | ConsumerReport:
     """Return what `packed` was given."""
     wire = unpack_report(report)
     return ShardReport.from_wire(wire) if wire["kind"] == "shard" else ConsumerReport.from_wire(wire)
-
-
-def _plain(report: Any) -> dict[str, Any]:
-    return {each.name: getattr(report, each.name) for each in fields(report)}
-
-
-def _known(kind: Any, wire: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a version knows of a report of another one."""
-    return {each.name: wire[each.name] for each in fields(kind) if each.name in wire}
