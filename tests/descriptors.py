@@ -4,39 +4,46 @@ from __future__ import annotations
 
 import os
 import stat
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["LISTED", "count_descriptors", "count_files"]
+__all__ = ["LISTED", "count_files", "none_left_open"]
 
 LISTED = Path("/proc/self/fd")
 
+SETTLE_S = 10.0
 
-def _modes() -> list[int]:
-    modes = []
+
+def _links() -> list[str]:
+    """Return what is open, but sockets (Dask's connections come and go); nothing where that cannot be listed."""
+    links = []
     for descriptor in LISTED.iterdir() if LISTED.is_dir() else []:
         try:
-            modes.append(os.fstat(int(descriptor.name)).st_mode)
+            if not stat.S_ISSOCK(os.fstat(int(descriptor.name)).st_mode):
+                links.append(str(descriptor.readlink()))
         except OSError:  # the one that listed them, or one that another thread has closed
             continue
-    return modes
+    return links
 
 
-def count_files(below: Path | None = None) -> int:
-    """Return how many regular files are open, in a directory if it is given; 0 where that cannot be listed.
+def count_files(below: Path) -> int:
+    """Return how many files in a directory are open, also deleted ones; 0 where that cannot be listed."""
+    return sum(Path(link).is_relative_to(below) for link in _links())
 
-    Other threads of this process read files too: a cluster looks into /proc every half second.
+
+@contextmanager
+def none_left_open(but: int = 0) -> Iterator[None]:
+    """Fail if a block leaves more descriptors open than it found, but so many.
+
+    Other threads of this process open files too (a cluster looks into /proc every half second), and a count of one
+    instant sees them: what stays open for ten seconds was left.
     """
-    if below is None:
-        return sum(map(stat.S_ISREG, _modes()))
-    count = 0
-    for descriptor in LISTED.iterdir() if LISTED.is_dir() else []:
-        try:
-            count += descriptor.readlink().is_relative_to(below)
-        except OSError:  # another thread has closed it
-            continue
-    return count
-
-
-def count_descriptors() -> int:
-    """Return how many descriptors are open but sockets: Dask's connections come and go; 0 if that cannot be listed."""
-    return sum(not stat.S_ISSOCK(mode) for mode in _modes())
+    before = _links()
+    yield
+    deadline = time.monotonic() + SETTLE_S
+    while len(after := _links()) > len(before) + but:
+        assert time.monotonic() < deadline, f"left open: {dict(Counter(after) - Counter(before))}"
+        time.sleep(0.02)

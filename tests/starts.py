@@ -17,8 +17,12 @@ from distributed import Scheduler
 
 MARKS = {"browser", "cluster", "slow", "slurm"}
 EVENTS = frozenset({"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "pty.spawn", "subprocess.Popen"})
-LIGHT = frozenset({"git", "mount"})
-"""What takes milliseconds: asked for the files of the repository, and for file systems where there is no /proc."""
+LIGHT = frozenset({"fc-list", "git", "mount"})
+"""What takes milliseconds.
+
+Asked for the fonts of a machine where matplotlib was never used, for the files of the repository, and for file systems
+where there is no /proc.
+"""
 
 _started: list[str] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -35,11 +36,11 @@ async def written(vault: Vault) -> None:
 
 
 @pytest.fixture(autouse=True)
-def files() -> Iterator[None]:
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every file of a vault is closed with it."""
-    before = count_files()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield
-    assert count_files() <= before
+    assert count_files(tmp_path) == 0
 
 
 def test_files_shrink_with_what_is_kept_although_one_result_is_kept_for_ever() -> None:

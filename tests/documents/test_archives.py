@@ -33,6 +33,7 @@ from dqlab.errors import (
     DqlabWarning,
     FolderNotFound,
 )
+from tests.descriptors import count_files
 from tests.pdfs import make_pdf
 
 NAMES = [
@@ -82,10 +83,6 @@ def unpacked(path: Path) -> dict[str, bytes]:
             return {info.filename: opened.read(info) for info in opened.infolist() if not info.is_dir()}
     with tarfile.open(path) as tar:
         return {info.name: tar.extractfile(info).read() for info in tar if info.isreg()}  # type: ignore[union-attr]
-
-
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def names_for(form: str) -> list[str]:
@@ -527,15 +524,14 @@ def test_archive_let_go_stays_open_for_those_who_read_it(tmp_path: Path) -> None
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
 def test_archives_are_closed(tmp_path: Path) -> None:
     paths = [pack(tmp_path / f"{at}.{form}", ["a.txt"]) for at in range(20) for form in ("zip", "tar", "tar.gz")]
-    before = open_files()
     for path in paths:
         assert [document.bytes() for document in Documents.from_archive(path)] == [contents("a.txt")]
     gc.collect()
 
-    assert open_files() - before <= archives.KEPT + 1
+    assert 0 < count_files(tmp_path) <= archives.KEPT
     archives._kept.clear()
     gc.collect()
-    assert open_files() <= before + 1
+    assert count_files(tmp_path) == 0
 
 
 @pytest.mark.cluster

@@ -13,7 +13,7 @@ import pytest
 
 from dqlab.errors import DqlabError
 from dqlab.log import Files, Log, LogFailed
-from tests.descriptors import count_descriptors
+from tests.descriptors import none_left_open
 from tests.log.crash.faults import FAULTS, CountingFiles, FaultyFiles, FullDisk
 from tests.log.crash.invariants import check, reopen
 from tests.log.crash.ledger import RESULTS, History, Ledger
@@ -153,21 +153,20 @@ def run_faults(calls: list[str], box: Path, tally: Counter[str], part: int, part
     """Inject each fault of each call (a share of them) and judge each life."""
     wrong: list[str] = []
     n_cases = 0
-    before = count_descriptors()
     # A write that is interrupted for ever exists nowhere; it is tried again for ever.
     cases = [(n, fault) for n, call in enumerate(calls) for fault in FAULTS[call] if not (lasting and fault == "EINTR")]
-    for n, fault in cases[part::parts]:
-        clear(box)
-        files = FaultyFiles(n, fault, lasting=lasting)
-        life = live_a_life(box / "log", files)
-        found = judge(life, box / "log")
-        n_cases += 1
-        if found:
-            wrong.append(f"{fault} at call {n} ({files.struck}): {'; '.join(found)[:500]}")
+    with none_left_open():
+        for n, fault in cases[part::parts]:
+            clear(box)
+            files = FaultyFiles(n, fault, lasting=lasting)
+            life = live_a_life(box / "log", files)
+            found = judge(life, box / "log")
+            n_cases += 1
+            if found:
+                wrong.append(f"{fault} at call {n} ({files.struck}): {'; '.join(found)[:500]}")
     tally["injected faults"] += n_cases
     tally["violations"] += len(wrong)
     assert not wrong, f"{len(wrong)} of {n_cases}:\n" + "\n".join(wrong[:12])
-    assert count_descriptors() <= before, "descriptors were left open"
 
 
 PARTS = 4

@@ -18,6 +18,7 @@ from dqlab.store.checkpoint import freeze
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.testing import FakeClock
 from tests.cluster.reports import lane_report, shard_report
+from tests.descriptors import LISTED, count_files
 from tests.store.test_functions import Desk, function, run_of
 
 ROUNDS = 6
@@ -45,6 +46,7 @@ class Hour:
     """Runs over two shards that are made, retried and dropped, single calls, and functions that are edited."""
 
     def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.desks = [Desk(directory / str(index), index) for index in range(SHARDS)]
         self.clock = FakeClock()
         self.collector = Collector(clock=self.clock)
@@ -114,7 +116,7 @@ class Hour:
         gc.collect()
         memory, _ = tracemalloc.get_traced_memory()
         disk = sum(path.stat().st_size for desk in self.desks for path in desk.directory.rglob("*") if path.is_file())
-        descriptors = len(list(Path("/proc/self/fd").iterdir()))
+        descriptors = count_files(self.directory)
         return Taken(sum(len(desk.kept()) for desk in self.desks), descriptors, memory, checkpoint, disk)
 
 
@@ -128,7 +130,7 @@ def traced() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("traced")
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors can be listed on Linux only")
+@pytest.mark.skipif(not LISTED.is_dir(), reason="descriptors can be listed on Linux only")
 def test_an_hour_of_runs_calls_and_edits_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory, functions, descriptors, disk and checkpoints are flat, though each call and run has its own function."""
     # What has a bound reaches it within the first rounds.

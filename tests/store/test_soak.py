@@ -20,6 +20,7 @@ from dqlab.rules.states import Verdict
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.store.shard import DurableShard
 from dqlab.testing import FakeClock
+from tests.descriptors import LISTED, count_files
 
 MESSAGES = 10_000_000
 MILLION = 1_000_000
@@ -178,14 +179,14 @@ class Soak:
         self.shard.checkpoint()()
         gc.collect()
         sizes = [path.stat().st_size for path in self.directory.rglob("*") if path.is_file()]
-        descriptors = len(list(Path("/proc/self/fd").iterdir()))
+        descriptors = count_files(self.directory)
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return Taken(len(sizes), descriptors, sum(sizes), pages * os.sysconf("SC_PAGE_SIZE"))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors can be listed on Linux only")
+@pytest.mark.skipif(not LISTED.is_dir(), reason="descriptors can be listed on Linux only")
 def test_ten_million_messages_leave_nothing_behind(tmp_path: Path) -> None:
     """Files, disk, descriptors and memory are flat at a constant depth, and each message is acked exactly once."""
     soak = Soak(tmp_path / "log")
