@@ -17,12 +17,12 @@ from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.transport.errands import WorkerLost
-from dqlab.cluster.transport.internals import NoSuchActor
+from dqlab.cluster.transport.internals import NoSuchActor, answer_call
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.errors import CallTimeout
-from dqlab.log import OwnerStillAlive
+from dqlab.log import DiskFull, OwnerStillAlive
 
 KEY = "dq-queue/q/0-abc"
 
@@ -86,6 +86,27 @@ def test_a_shard_that_was_given_up_while_it_read_its_log_lets_go_of_it(
     with pytest.raises(NoSuchActor):
         asyncio.run(plugin._make(plugin._worker, KEY, seal_value((object, ()))))
     assert held.ended == ["handed over"]
+
+
+@pytest.mark.parametrize("kind", ["queue", "consumer"])
+def test_an_actor_that_could_not_start_is_missing_for_every_call(
+    plugin: DqlabWorkerPlugin, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Until Dask has released it, a call would meet an object without a ledger: an AttributeError in a cell."""
+    held, key = Held(), f"dq-{kind}/q/0-abc"
+
+    async def fails(worker: Any, key: str) -> None:
+        raise DiskFull(directory="/full", needed=1, free=0)
+
+    async def scenario() -> dict[str, Any]:
+        plugin._worker.state.actors[key] = held
+        with pytest.raises(DiskFull):
+            await plugin._make(plugin._worker, key, seal_value((object, ())))
+        return await answer_call(plugin._worker, SimpleNamespace(), key, "close", b"")  # type: ignore[arg-type]
+
+    monkeypatch.setattr("dqlab.cluster.worker.plugin.start_actor", fails)
+    assert asyncio.run(scenario()) == {"status": "missing"}
+    assert held.ended == []
 
 
 @pytest.mark.parametrize(("kind", "ended"), [("queue", "handed over"), ("consumer", "closed")])

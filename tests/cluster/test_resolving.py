@@ -12,6 +12,7 @@ import pytest
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.scheduler.state import Entry, OpenQueue
 from dqlab.cluster.statistics.known import Known
+from dqlab.log import DiskFull
 
 NAME = "queue/q/0"
 
@@ -77,6 +78,32 @@ def test_a_shard_that_is_lost_again_as_soon_as_it_is_made_is_waited_for() -> Non
         made_anew(entry)
 
     assert asked(dies_twice)["address"] == "b"
+
+
+def test_a_shard_that_cannot_be_made_is_gone_for_those_who_asked_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were sent to an actor that never began: an AttributeError in the cell of a client that did not open it."""
+
+    async def scenario(registry: Registry, entry: Entry) -> tuple[dict[str, Any], dict[str, Any]]:
+        fails = asyncio.Event()
+
+        async def ask(*_: Any, **__: Any) -> None:
+            await fails.wait()
+            raise DiskFull(directory="/full", needed=1, free=0)
+
+        monkeypatch.setattr("dqlab.cluster.scheduler.actors.ask_worker", ask)
+        del registry.state.entries[NAME]
+        making = asyncio.create_task(registry.actors.spawn(NAME, "q", "a", b"", ("q", 0, 1, {"store": {}})))
+        await asyncio.sleep(0)
+        answer = asyncio.create_task(registry.resolve(NAME))
+        await asyncio.sleep(0)
+        fails.set()
+        with pytest.raises(DiskFull):
+            await making
+        return await answer, await registry.resolve(NAME)
+
+    meanwhile, later = in_registry(scenario)
+    assert later["gone"]
+    assert "no room in /full" in meanwhile["gone"]
 
 
 def test_closing_a_queue_whose_worker_has_just_died_asks_the_dead_for_nothing() -> None:

@@ -22,6 +22,7 @@ from dqlab.cluster.transport.sealed import open_value, seal_value
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import CallTimeout, QueueClosed
 from dqlab.log import LogError
+from dqlab.texts import said_by
 
 __all__ = ["OPEN_TIMEOUT", "SPAWN_TIMEOUT", "Actors", "Whereabouts"]
 
@@ -137,6 +138,8 @@ class Actors:
         except BaseException as error:
             if self._state.entries.get(name) is entry:
                 del self._state.entries[name]
+            # Whoever has asked for it meanwhile waits for `made`, and would be sent to an actor that never began.
+            entry.gone = entry.gone or f"it could not be made: {said_by(error)}"
             unpin(self._state.scheduler, [key])
             told = isinstance(error, LogError)  # raised where the queue is opened
             level = logging.INFO if told else logging.WARNING

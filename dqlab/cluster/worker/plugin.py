@@ -173,8 +173,13 @@ class DqlabWorkerPlugin(WorkerPlugin):
             await future
             if not await pin_remotely(worker, key):
                 raise NoSuchActor(key)
-        held = worker.state.actors.get(key)
-        await start_actor(worker, key)
+        held: Any = worker.state.actors.get(key)
+        try:
+            await start_actor(worker, key)
+        except Exception:
+            if held is not None:
+                held.closed = True  # until Dask has released it, calls would reach what never began
+            raise
         if worker.state.actors.get(key) is not held:  # its caller has given it up, and nothing else knows of it
             await self._end(key, held)
             raise NoSuchActor(key)
