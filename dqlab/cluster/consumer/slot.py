@@ -334,10 +334,11 @@ class Slot:
         settlement = chunk.give_back(n)
         if settlement is None:
             return 0
-        if chunk in self._inbox and chunk.finished:
+        given = chunk.settled - before  # what ends during the settlement is not given back
+        if chunk in self._inbox and chunk.finished:  # before it waits: `_work` must not take an empty chunk
             self._inbox.remove(chunk)
         await self._settle(chunk, settlement)
-        return chunk.settled - before
+        return given
 
     # --- working ----------------------------------------------------------------------------
 

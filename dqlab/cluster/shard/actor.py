@@ -480,10 +480,10 @@ class QueueActor:
         if op in ("pause", "drain", "adopt"):
             self._give_back_untouched(run)
         if op in ("drop", "forget") and not self._store.full:
-            stopped, self._without_room = self._without_room, set()
-            for id in stopped & self.books.keys():
-                if self.books[id].stopped:
+            for id in sorted(self._without_room):
+                if id in self.books and self.books[id].stopped:
                     self.ledger.obey("resume", id, {})
+                self._without_room.discard(id)  # only now: a log that refuses leaves the others to the next order
         self._dispatch()
         await self._store.durable()
         return count
