@@ -129,7 +129,10 @@ class Compactor:
             victims = [entry for entry in self._catalog.manifest.segments if entry.seq in chosen and entry.length]
             if not victims:
                 return Compaction()
-            # `collect` runs in other threads and must not delete a segment while it is copied.
+            # `collect` runs in other threads and must not delete a segment while it is copied. It still could between
+            # the look above and this line, if such a segment becomes unneeded then. `Upkeep._one_at_a_time` in
+            # `cluster.shard.upkeep` makes that unreachable: with it no checkpoint, and so no `collect`, runs beside a
+            # compaction.
             self._upkeep.busy = frozenset(chosen)
             try:
                 return self._copy(victims, keep, progress)
@@ -171,6 +174,8 @@ class Compactor:
         with catalog.lock:
             # In the place of its first victim: replay meets the copies where it met the originals.
             catalog.publish(catalog.manifest.having(entry, before=victims[0].seq))
+            # Under the same lock: a copy that is listed and not yet counted looks unneeded, and `collect` would delete
+            # it. That asks once more under this lock.
             self._needed.add(seq, copy.needed)
         return replace(moved, segment=seq, written_bytes=written, moved=copy.moved)
 

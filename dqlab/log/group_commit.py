@@ -76,6 +76,7 @@ class GroupCommit:
                 if not self._wanted and not self._closing:
                     self._condition.wait(patience)
                 step = self._commit if self._wanted or self._closing else then
+                # Taken before the step: what is wanted during it needs another one.
                 self._wanted, closing = False, self._closing
             if step is None:
                 continue
@@ -93,7 +94,7 @@ class GroupCommit:
         durable = self._log.commit()
         if durable > self._told:
             self._told = durable
-            self._handled.clear()
+            self._handled.clear()  # before the callback can set it
             self._wake(partial(self._tell, durable))
         if self._log.options.sync == "interval":
             return self._log.options.interval, self._sync

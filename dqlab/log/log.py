@@ -31,7 +31,8 @@ class Log:
     """An append-only log in its own directory, open in one place at a time. Made by `open`.
 
     `append`, `mark`, `free` and `cached` do no I/O. `commit`, `read`, `checkpoint`, `collect` and `compact` block; each
-    may run in its own thread beside the others.
+    may run in its own thread beside the others. That holds for the log: the shard's journal runs no checkpoint beside a
+    compaction, because its copy for a checkpoint shares objects with it.
 
     Attributes
     ----------
@@ -148,7 +149,7 @@ class Log:
         return self._writer.refusal
 
     def call_on_refusal(self, callback: Callable[[], None]) -> None:
-        """Have a callback called once there is a refusal, in the thread that met it."""
+        """Have a callback called once there is a refusal, in the thread that met it; see `Writer.on_refusal`."""
         self._writer.on_refusal = callback
 
     def admit(self, nbytes: int = 0) -> None:
@@ -307,7 +308,7 @@ class Log:
         finally:
             self._writer.close()
             self._reader.close()
-            self._owner.release()
+            self._owner.release()  # last: from here on another process may write to these files
 
     def __enter__(self) -> Self:
         return self

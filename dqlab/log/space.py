@@ -114,7 +114,7 @@ class Reserve:
         """Delete it; return False when that freed nothing."""
         if not self.present or self.size == 0:
             return False
-        self.present = False
+        self.present = False  # first: from here on `Log.room`, in another thread, accepts nothing
         try:
             self._directory.files.unlink(self._directory / RESERVE)
         except OSError:
@@ -183,6 +183,8 @@ class FreeSpace:
         now = self._clock.monotonic()
         if now - self._looked_at < _LOOK_EVERY_S and written - self._written < _LOOK_EVERY_BYTES:
             return False
+        # In this order: `left` reads both in another thread without a lock. In between, what was written since the last
+        # look is subtracted twice, which is too little room for a moment and never too much.
         self._free = self._directory.files.free_bytes(self._directory.path)
         self._looked_at, self._written = now, written
         return True

@@ -110,6 +110,8 @@ class Tail:
 
     def take_back(self, segment: int) -> list[AppendedRecord]:
         """Remove and return a segment's records that are not synced; those of later segments stay."""
+        # All of `_unsynced` is in this segment: `Writer._roll` lets go of its records before it begins another one.
+        # Any of another segment would be kept as unwritten here, and written a second time.
         waiting = [*self._unsynced, *self._unwritten]
         moving = [entry for entry in waiting if entry.segment == segment]
         self._unsynced.clear()

@@ -10,6 +10,8 @@ hardly any test runs long enough to notice:
 3. `Catalog.lock`: one commit, or one change of the manifest. It is held during I/O.
 4. `Writer.memory`: the only lock that `append` waits for, on the event loop of a shard. Never held during I/O.
 5. The locks of `Needed`, `Reader` and `Catalog.allocate`: nothing is locked while they are held.
+
+`Writer.on_refusal` is mostly called with the locks 2 and 3 held, so it must neither wait nor take a lock of this room.
 """
 
 from __future__ import annotations
@@ -87,7 +89,7 @@ class Writer:
     refusal : LogError or None
         Why nothing can be appended or committed any more.
     on_refusal : callable
-        Called once there is one, in the thread that met it.
+        Called once there is one, in the thread that met it, with locks held: it must neither wait nor take a lock.
     sync_seconds : deque of float
         Durations of the last thousand syncs of the open segment.
     """
@@ -287,6 +289,8 @@ class Writer:
                 self._let_go()
         except _Broken as error:
             self._leave(error.__cause__)
+            # Not `count`: what earlier commits wrote and did not sync waits again now, in front of these records. So
+            # many would not reach the last of this commit, and it would be confirmed without having been written.
             self._write(len(self.tail))
             self._sync()
 
@@ -403,6 +407,7 @@ class Writer:
             old.end = old.synced
             seq = self._catalog.allocate()
             seed = self._catalog.seed(seq)
+            # First where the segment continues, which `_move` looks up. All are taken back before they are put first.
             self._catalog.continue_in(old.seq, old.end, seq)
             moved = [self._move(entry, seed, n) for n, entry in enumerate(self.tail.take_back(old.seq))]
             self.tail.put_first(moved)

@@ -83,7 +83,8 @@ class Lane:
     settled : Ranges
         Acked ids whose frames are freed, so that a late settle still counts as a duplicate: the last `MAX_SETTLED`
         stretches, since ids of single calls lie between those of runs, and a queue lives for months.
-    paused, sealed : bool
+    paused : bool
+        Nothing of it is leased; puts are accepted.
     total : int or None
         Messages that were ever put here, known when the lane is sealed.
     producer : bytes
@@ -307,6 +308,9 @@ class Lane:
     def move(self, batch: Batch, a: int, b: int, new: State, *, suspect: bool = False, due: int = 0) -> None:
         """Move messages `a` to `b` of a batch, which are all in one state, to another.
 
+        What `trouble` holds of them has to be up to date before: the journal copies the counts, and `retrying` is
+        counted from them; it would be wrong for good.
+
         Parameters
         ----------
         suspect : bool, default False
@@ -314,6 +318,14 @@ class Lane:
         due : int
             With DELAYED: when they are ready again, monotonic microseconds.
         """
+        # The order matters:
+        #
+        # 1. `keep` first. Until then a batch made from its row is a copy: a change of it is lost, and `_finish` cannot
+        #    remove it.
+        # 2. `_leave` before `_enter` and `_finish`. It finds a delayed message by the `due` that `_enter` overwrites,
+        #    and a dead one by the record that `_finish` deletes.
+        # 3. `retrying` before `_finish`, for the same reason.
+        # 4. The journal last, when the lane is in step; and `moved` before `freed`, where a journal forgets the frame.
         self.activity.note(self)
         self.batches.keep(batch)
         old, n = STATES[batch.states[a]], b - a
@@ -524,7 +536,11 @@ class Activity:
         self.changed.pop(run, None)
 
     def alive(self) -> Collection[Lane]:
-        """Return the lanes that hold ready, delayed or leased messages."""
+        """Return the lanes that hold ready, delayed or leased messages.
+
+        It is a live view, and each call deletes from it: a loop over it may change the lanes that are in it, but must
+        neither put into others nor call this again.
+        """
         for run in [run for run, lane in self._alive.items() if not lane.alive]:
             del self._alive[run]
         return self._alive.values()

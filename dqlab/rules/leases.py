@@ -169,11 +169,11 @@ class Leases(Mapping[int, Lease]):
         return expired
 
     def of_consumer(self, consumer: str) -> list[Lease]:
-        """Return a consumer's leases, the oldest first."""
+        """Return a consumer's leases, the oldest first; a list, because callers close them while they go through it."""
         return list(self._by_consumer.get(consumer, {}).values())
 
     def of_run(self, run: bytes) -> list[Lease]:
-        """Return the leases of a lane, the oldest first."""
+        """Return the leases of a lane, the oldest first; a list, as in `of_consumer`."""
         return [lease for lease in self._by_id.values() if lease.run == run]
 
     def suspects_held(self, consumer: str) -> int:

@@ -38,10 +38,6 @@ _NONE: AbstractSet[bytes] = frozenset()
 class Ledger:
     """One shard and its books.
 
-    Parameters
-    ----------
-    shard : Shard
-
     Attributes
     ----------
     books : dict of bytes to Book
@@ -160,7 +156,13 @@ class Ledger:
             self.functions.pop(hash, None)
 
     def note_functions(self) -> None:
-        """Forget the functions that no lane names any more; looks at the lanes that have changed."""
+        """Enter the runs that have changed in `news` and `touched`, and drop what `packed` has of them.
+
+        Forgets the functions that no lane names any more.
+        """
+        # A checkpoint takes lanes from `packed` as they are. So whatever changes something that it holds touches the
+        # run (`Activity.touch`, or `note` for messages), and this is called before `packed` is read: a change that is
+        # missed here is gone after a restart. `Copying.switch` moves frames and touches no run; it drops them itself.
         for run in self.shard.activity.take_changed():
             self.news[run] = self.touched[run] = None
             book = self.books.get(run)
@@ -244,10 +246,10 @@ class Ledger:
     def begin(self, lease_id: int) -> bool:
         """Ack a lease early; see `Shard.begin`."""
         shard = self.shard
-        shard.tick()
+        shard.tick()  # first: it may end this very lease
         lease = shard.leases.get(lease_id)
         if lease is not None:
-            shard.journal.begun(lease)
+            shard.journal.begun(lease)  # before the change, since nothing was admitted: it may raise
         return lease is not None and shard.begin(lease_id)
 
     def release(self, consumer: str, why: str = "") -> int:

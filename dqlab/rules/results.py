@@ -108,6 +108,8 @@ class ResultIndex:
     def held(self, *, reuse: bool) -> list[HeldStretches]:
         """Return all stretches as they are now, in blocks and in the order of completion, for another thread.
 
+        Only the lists are copied: a `relocate` meanwhile would change the places of these very stretches.
+
         Parameters
         ----------
         reuse : bool

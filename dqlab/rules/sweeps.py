@@ -109,7 +109,7 @@ def retry(lane: Lane, ids: Iterable[tuple[int, int]], function: bytes | None) ->
                 continue
             first, stop = batch.first + a, batch.first + b
             for id in range(first, stop):
-                lane.trouble[id].start_anew()
+                lane.trouble[id].start_anew()  # before the move, which counts what is retried
             if function is not None:
                 lane.overrides.assign(first, stop, function)
             lane.move(batch, a, b, State.READY)

@@ -73,7 +73,8 @@ class Trouble:
     due : int
         When a delayed message is ready again, monotonic microseconds.
     filed : int
-        Where a dead message is in the lane's `DeadIndex`; 0 = nowhere.
+        Where a dead message is in the lane's `DeadIndex`; 0 = nowhere. It contains Python's hash of a string, which
+        differs from process to process, so it is never stored or sent.
     deaths, expiries : int
         Counted deliveries that ended by the death of a consumer, and by the end of a lease, as far as this process has
         seen them: they are not recorded.

@@ -39,7 +39,8 @@ def freeze(ledger: Ledger, *, reuse: bool = False) -> Callable[[], bytes]:
     """Copy a ledger as it is now; return a function that packs the copy, for any thread.
 
     Only what can change is copied, which takes milliseconds. The rest, however large, is packed by the function while
-    the ledger goes on changing: it must never reach into anything that the ledger modifies in place.
+    the ledger goes on changing: it must never reach into anything that the ledger modifies in place. Places are the one
+    exception, see `_freeze_lane`.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ def freeze(ledger: Ledger, *, reuse: bool = False) -> Callable[[], bytes]:
     """
     shard = ledger.shard
     if reuse:
-        ledger.note_functions()
+        ledger.note_functions()  # drops the packed lanes that have changed
     state = {
         "version": _VERSION,
         "at": shard.clock.wall(),
@@ -72,7 +73,7 @@ def hold_resting(ledger: Ledger) -> Iterator[None]:
     `freeze` itself blocks the event loop. After this it only has to copy the lanes that changed meanwhile, however
     many runs ended, were replayed or were moved by a compaction since the last checkpoint.
     """
-    ledger.note_functions()
+    ledger.note_functions()  # drops the packed lanes that have changed
     held = 0
     for run in [run for run in ledger.shard.lanes if run not in ledger.packed]:
         lane = ledger.shard.lanes.get(run)
@@ -142,6 +143,10 @@ def _packing(ledger: Ledger, run: bytes, *, reuse: bool) -> Callable[[], bytes]:
 def _freeze_lane(lane: Lane, book: Book | None, shard: Shard, *, reuse: bool) -> Callable[[], dict[str, Any]]:
     clock = shard.clock
     now = microseconds(clock.monotonic())
+    # The batches in `kept` and the stretches of the book are the ledger's own objects: their places are read when this
+    # is packed, in another thread. `Copying.switch` changes places, and the checkpoint would name new ones beside the
+    # needed bytes of the old ones. So a compaction and a checkpoint never run side by side (`Upkeep._one_at_a_time`),
+    # and `switch` drops what is packed or held of the lanes that it moves.
     rows, kept, weights = lane.batches.frozen(), lane.batches.kept(), lane.batches.weights()
     held = [lease.remaining for lease in shard.leases.of_run(lane.run) if lease.suspect]
     state = {

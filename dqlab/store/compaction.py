@@ -83,6 +83,8 @@ class Copying:
 
     def switch(self, compaction: Compaction) -> None:
         """Move the ledger to the copies, except of what was settled or dropped meanwhile."""
+        # No checkpoint may be in the making: it shares these batches and stretches, see `_freeze_lane`. And nothing is
+        # touched here, so that `packed` is not emptied by `note_functions`: what is moved is dropped from it by hand.
         places: dict[bytes, dict[int, int]] = {}
         for moved in compaction.moved:
             if isinstance(moved.key, _Frame):

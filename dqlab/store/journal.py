@@ -171,6 +171,7 @@ class LogJournal(NeededBytes):
             return
         lo, hi = batch.first + a, batch.first + b
         trouble = lane.trouble.get(lo) if b - a == 1 else None
+        # Read before it is forgotten: what was acked early and is given back must be recorded, or a replay ends it.
         early = bool(self._early) and bool(self._early.overlap(lo, hi))
         self._early.discard(lo, hi)
         if new is State.READY and trouble is None and not suspect and not early:

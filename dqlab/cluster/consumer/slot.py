@@ -349,7 +349,7 @@ class Slot:
                 if self._stopping or self.gone:
                     return
                 await self._arrived.wait()
-            self._running = chunk = self._inbox.popleft()
+            self._running = chunk = self._inbox.popleft()  # in one step: see `_held_of`
             try:
                 await self._run(chunk)
             except Exception as error:  # noqa: BLE001 - the next chunk may fare better
@@ -379,11 +379,11 @@ class Slot:
         running = loop.run_in_executor(self._thread, self._context.run, self._execute, chunk, blobs)
         while not await self._attend(chunk, running):
             if await self._abandon(chunk, running):
-                self._running = None
+                self._running = None  # as below
                 self._end(chunk)
                 return
         flight = running.result()
-        self._running = None
+        self._running = None  # and in `_ending` or `_flying` before the next await: see `_held_of`
         if flight is None:
             # Not awaited: the next chunk starts while this one's outcomes travel.
             self._end(chunk)
@@ -500,6 +500,7 @@ class Slot:
                     continue
                 self._abandon_coroutines(thread, chunk, clinging)
             settlement = chunk.give_up()
+            # Outcomes before what is returned: a coroutine that ends in between is in both, and the first one counts.
             await self._settle_done(chunk, tell=settlement is None)
             if settlement is not None:
                 await self._settle(chunk, settlement)
@@ -645,6 +646,9 @@ class Slot:
 
     def _held_of(self, shard: int) -> list[Chunk]:
         """Return the chunks of a shard that are in hand, or whose last outcomes are on their way."""
+        # A chunk goes from `_inbox` to `_running`, and on to `_flying` or `_ending`, without an await in between.
+        # Were it missing here for a moment, its renewals would end and its lease expire, and a recreated shard would
+        # deliver its messages to others.
         return [chunk for chunk in (*self._ending, *self._chunks) if chunk.shard == shard]
 
 

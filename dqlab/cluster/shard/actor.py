@@ -323,7 +323,7 @@ class QueueActor:
         for piece, found in [(piece, lane.batches.at(piece.frame)) for piece in lease.pieces] if lane else ():
             if found is None:  # cancelled since this was leased, in the same turn of the event loop
                 continue
-            batch, _ = found
+            batch, _ = found  # a kept one, since it is leased: see `Store.frame`
             try:
                 frame = await self._store.frame(batch)
             except RecordCorrupt as error:
@@ -370,6 +370,7 @@ class QueueActor:
         settled = self.ledger.settle(settlement)
         self._note_effort(settlement, settled, before)
         self._stop_when_full(settlement.run)
+        # Credit and recall before `_dispatch`: else this slot gets nothing until something else happens.
         if "credit" in meta:
             self._lot.credit(meta["consumer"], Credit(*meta["credit"]))
         self._recalls.answered(meta["consumer"])
@@ -429,6 +430,7 @@ class QueueActor:
 
     async def hand_over(self, body: bytes) -> bytes:
         """Release the log for the next epoch; waiting and later calls have to find that."""
+        # `closed` first, so that `_dispatch` changes nothing more; the store last, since the upkeep still writes to it.
         self.closed = True
         if not self._begun:  # `start` closes what it opens
             return pack({})
@@ -875,6 +877,13 @@ class QueueActor:
 
         Nothing is handed out while the disk is full: outcomes that cannot be written would fill the memory.
         """
+        # The order matters:
+        #
+        # 1. `tick` before `_halt_failing`: leases that expire may bring the deaths for which a run is paused.
+        # 2. `_halt_failing` before anything is leased: else a run that fails throughout is leased once more.
+        # 3. `note_ends` before `_note_touched`: it enters in `touched` what the latter takes.
+        # 4. The alarm last: what is leased here has deadlines too.
+        # 5. No await: the calls that `ring` wakes ask `_confirmed`, and have to find all of this done.
         if self.closed or self._store.failure is not None:
             return
         self.shard.tick()
@@ -896,7 +905,7 @@ class QueueActor:
 
     def _note_touched(self) -> None:
         """Record what else has changed, and note which record the changed runs have to wait for."""
-        self._store.noted()
+        self._store.noted()  # first: the number that is noted has to be that of the record with the change
         touched, self.ledger.touched = self.ledger.touched, {}
         for run in touched:
             self._confirmed.note(run, self.books.get(run))

@@ -63,7 +63,7 @@ class Store(Journal, Protocol):
         """Wait until the records up to a number, or all so far, are as safe as the store promises."""
 
     async def frame(self, batch: Batch) -> Frame:
-        """Return a batch's frame."""
+        """Return the frame of a batch that is kept: a copy made from its row is not updated when its frame is moved."""
 
     async def read(self, stretch: Stretch) -> bytes:
         """Return the settlement that brought some results."""

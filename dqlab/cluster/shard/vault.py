@@ -119,14 +119,14 @@ class _SpillFile:
             self.close()
 
     async def append(self, number: int, data: bytes) -> _Spilled:
-        """Append a record; one that is written only in part takes no room.
+        """Append a record; one that is written only in part takes no room. One at a time: `_spill` is the only caller.
 
         Raises
         ------
         OSError
             It could not be written.
         """
-        offset = self.end
+        offset = self.end  # and set behind the await: a second writer would write over this record
         await self._in_thread(_write_all, data, offset)
         self.end = offset + len(data)
         self.live += len(data)

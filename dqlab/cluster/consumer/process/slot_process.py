@@ -291,6 +291,8 @@ class _Passage:
         """
         child, slot = self._child, self._slot
         held, guilty = time.monotonic() - self._since, self._given[0] if self._given and error else None
+        # Killed, then its last outcomes, then what it did not take, then what is left in `_given`: that had begun. In
+        # another order a message runs twice, or the wrong one is charged.
         status = child.kill(describe=error is not None)
         for said in child.rest():
             self._hear(child, said)

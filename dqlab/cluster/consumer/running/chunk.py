@@ -224,6 +224,8 @@ class Chunk:
 
     def confirm(self) -> None:
         """Note that all that was collected has reached its shard; large outcomes need not be held any longer."""
+        # All of it: right because one `Slot._settle_done` of a chunk follows another. With two at a time, acks of the
+        # other one would count as confirmed while they are on their way, and not be reclaimed from a recreated shard.
         if self._collected_bytes > _HELD_BYTES:
             self._collected_bytes = 0
             for at in range(self._confirmed, self._collected):
