@@ -48,7 +48,7 @@ class Fairness:
         for run in credit.keys() - set(ready):
             credit[run] += rounds * QUANTUM_S
             if credit[run] >= 0.0:
-                del credit[run]  # as if never served: otherwise lanes that have ended are looked at for ever
+                del credit[run]  # as if never served: otherwise lanes that have ended are looked at forever
         for run in order:
             credit[run] = credit.get(run, 0.0) + rounds * QUANTUM_S
         # A debt of 1e18 s swallows a quantum, so the richest lane stands in where rounding leaves none.

@@ -58,7 +58,7 @@ class Journal(Changes, Protocol):
 
 
 class MemoryJournal:
-    """Keeps frames in memory, by their first id, and forgets them when they are freed."""
+    """Keeps frames in memory, by their first id, and forgets them when they are freed; records nothing."""
 
     def __init__(self) -> None:
         self.frames: dict[int, Frame] = {}
@@ -75,7 +75,7 @@ class MemoryJournal:
     def moved(
         self, lane: Lane, batch: Batch, a: int, b: int, old: State, new: State, *, suspect: bool, due: int
     ) -> None:
-        """Do nothing: what is in memory ends with the process."""
+        """Do nothing: no record outlives the process."""
 
     def freed(self, batch: Batch) -> None:
         """Forget a frame."""
@@ -88,20 +88,20 @@ class MemoryJournal:
         """Do nothing: memory takes everything."""
 
     def admit_order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Do nothing."""
+        """Do nothing, as `admit`."""
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
-        """Return nothing: it keeps no results."""
+        """Return no places: it keeps no results."""
         return []
 
     def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Do nothing."""
+        """Do nothing, as `moved`."""
 
     def begun(self, lease: Lease) -> None:
-        """Do nothing."""
+        """Do nothing, as `moved`."""
 
     def function(self, hash: bytes, blob: bytes) -> None:
-        """Do nothing."""
+        """Do nothing: the ledger keeps it."""
 
     def noted(self) -> None:
-        """Do nothing."""
+        """Do nothing, as `moved`."""

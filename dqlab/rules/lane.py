@@ -84,7 +84,7 @@ class Lane:
         Acked ids whose frames are freed, so that a late settle still counts as a duplicate: the last `MAX_SETTLED`
         stretches, since ids of single calls lie between those of runs, and a queue lives for months.
     paused : bool
-        Nothing of it is leased; puts are accepted.
+        Nothing is leased from it; puts are accepted.
     total : int or None
         Messages that were ever put here, known when the lane is sealed.
     producer : bytes
@@ -202,7 +202,7 @@ class Lane:
         return found
 
     def has_room(self, frame: Frame) -> bool:
-        """Return whether a frame fits the lane's limits; an empty lane takes one that would never fit."""
+        """Return whether a frame fits the lane's limits; an empty lane accepts even one above the limits."""
         if not self.alive:
             return True
         if self.maxsize is not None and self.alive + frame.count > self.maxsize:

@@ -1,4 +1,4 @@
-"""How often, and after how long, a message is retried: by rule, or because its function requests it."""
+"""How often, and after how long, a failed message is retried; and `Later`, by which a function asks for a delay."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Later", "Retry"]
 
 _MAX_DOUBLINGS = 64
 _LONGEST = 30 * 24 * 3600.0
-"""Most seconds for which a function may send its message away: beyond, nobody knows that it waits."""
+"""Most seconds for which a function may send its message away: longer than that, its wait would go unnoticed."""
 
 
 class Later(DqlabError):
-    """Raise it in a function to get the message again after a while; that is not a failure, and counts nowhere.
+    """Raise it in a function to get the message again after a while; that is not a failure, and is not counted.
 
     For a busy service that reports when to come back: the consumer works on other messages meanwhile.
     With `early_ack` the message is dead instead, since it is never redelivered.
@@ -37,10 +37,10 @@ class Later(DqlabError):
     --------
     >>> raise Later("30s")
     Traceback (most recent call last):
-    dqlab.rules.retry.Later: not now, again in 30 s
+    dqlab.rules.retry.Later: not now; try again in 30 s
     """
 
-    text = "not now, again in {seconds:g} s"
+    text = "not now; try again in {seconds:g} s"
 
     def __init__(self, delay: float | str) -> None:
         found = seconds(delay, name="delay")

@@ -546,7 +546,7 @@ def test_later_takes_durations_and_refuses_others() -> None:
     assert dq.Later("2m").fields["seconds"] == 120
     with pytest.raises(BadOption, match="more than 30 days"):
         dq.Later(1e12)
-    assert str(pickle.loads(pickle.dumps(dq.Later(1.5)))) == "not now, again in 1.5 s"
+    assert str(pickle.loads(pickle.dumps(dq.Later(1.5)))) == "not now; try again in 1.5 s"
     for wrong in (-1, "soon", float("nan")):
         with pytest.raises(BadOption, match="delay"):
             dq.Later(wrong)
