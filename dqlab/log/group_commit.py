@@ -12,7 +12,7 @@ from dqlab.log.log import Log
 __all__ = ["GroupCommit"]
 
 _RETRY_S = 1.0
-_IDLE_S = 1.0  # before a SYNCED record tells the next open what was durable
+_IDLE_S = 1.0  # before a SYNCED record marks for the next open what was durable
 _HANDLING_S = 0.01
 """Most seconds that a commit waits until callers have handled the last one. The first caller to handle it puts again;
 if that were committed at once, all others would wait for a second sync."""

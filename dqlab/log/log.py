@@ -91,7 +91,6 @@ class Log:
         ----------
         directory : str or Path
             The log's own; created with mode 0700.
-        options : LogOptions, optional
         files, clock : optional
             Make all system calls and read the time; tests give their own.
         owner : str, default ""

@@ -92,8 +92,8 @@ def _find(directory: Directory, epoch: int) -> FoundLog:
 
 def _sync(directory: Directory, found: FoundLog) -> None:
     """Sync the segments of a session that was killed."""
-    # It may have written records and not synced them. Replay believes them, and new records build on them: a power cut
-    # must not take them back afterwards.
+    # It may have written records and not synced them. Replay takes them as durable, and new records build on them: a
+    # power cut must not take them back afterwards.
     manifest, checkpoints = found.manifest, found.checkpoints
     start = manifest.place(checkpoints[-1].segment) if checkpoints else 0
     for entry in manifest.segments[start:]:

@@ -1,4 +1,4 @@
-"""Who may write to a log: one object in one process, the one that began the newest epoch.
+"""Which process may write to a log: one object in one process, the one that began the newest epoch.
 
 The lock keeps well-behaved processes apart. The epoch fences a process that was presumed dead and only slept.
 """
@@ -51,8 +51,6 @@ class Holder:
 
     Attributes
     ----------
-    host : str
-    pid : int
     owner : str
         The name it gave itself.
     held : bool or None

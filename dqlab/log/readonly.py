@@ -66,7 +66,6 @@ class ReadOnlyLog:
 
     Attributes
     ----------
-    directory : Path
     manifest : Manifest
         In force; without segments when the first open did not finish.
     sealed : Manifest
