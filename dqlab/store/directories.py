@@ -51,8 +51,6 @@ class StoredQueue:
 
     Attributes
     ----------
-    name : str
-    shards : int
     options : dict
         Plain data, as its shards get them.
     """

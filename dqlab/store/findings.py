@@ -62,6 +62,7 @@ class Finding:
     Attributes
     ----------
     level : Level
+        How bad it is.
     text : str
         A sentence without its period: what it is and what it means.
     file : str

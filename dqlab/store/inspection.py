@@ -1,7 +1,7 @@
 """Describes what lies in the directories of queues, without touching anything.
 
 `inspect` replays the logs: counts, runs, bytes. `survey`, for the doctor, reads only lists of files and the end of
-the last segment: who has them open, which format, what is damaged or missing.
+the last segment: which process has them open, which format, what is damaged or missing.
 """
 
 from __future__ import annotations

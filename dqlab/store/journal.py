@@ -50,7 +50,7 @@ class NeededBytes:
     """
 
     # These books must agree with what the ledger holds, byte for byte, across restarts: the log deletes a segment once
-    # its count is 0. A byte freed too often deletes messages, and a byte never freed keeps its file for ever. So each
+    # its count is 0. A byte freed too often deletes messages, and a byte never freed keeps its file forever. So each
     # count taken here has one way to end: a message's share when its state becomes final (`moved`) or its lane is
     # dropped (`freed`), a settlement when its last result is forgotten (`forgot`). `needed_by` counts from the ledger
     # alone, and tests and fsck compare the two.
@@ -65,7 +65,7 @@ class NeededBytes:
         return False
 
     def put(self, frame: Frame, first: int) -> int:
-        """Is not called: there is no room."""
+        """Raise: a journal that only counts has no room, so this is never called."""
         raise AssertionError("a journal that is only read takes no frame")
 
     def moved(
@@ -93,22 +93,22 @@ class NeededBytes:
         """Do nothing: what is replayed was admitted."""
 
     def admit_order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Do nothing."""
+        """Do nothing, as `admit`."""
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
-        """Is not called during a replay."""
+        """Raise: a replay brings no new settlement, so this is never called."""
         raise AssertionError("a journal that is only read takes no settlement")
 
     def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Is not called during a replay."""
+        """Raise: a replay brings no new order, so this is never called."""
         raise AssertionError("a journal that is only read takes no order")
 
     def begun(self, lease: Lease) -> None:
-        """Is not called during a replay."""
+        """Raise: a replay brings no new lease, so this is never called."""
         raise AssertionError("a journal that is only read takes no lease")
 
     def function(self, hash: bytes, blob: bytes) -> None:
-        """Is not called during a replay."""
+        """Raise: a replay brings no new function, so this is never called."""
         raise AssertionError("a journal that is only read takes no function")
 
     def noted(self) -> None:
@@ -136,7 +136,6 @@ class LogJournal(NeededBytes):
 
     Parameters
     ----------
-    log : Log
     clock : Clock
         Its wall time is kept with frames and delays.
     """

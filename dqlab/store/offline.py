@@ -85,7 +85,6 @@ class StoredPlace:
 
     Attributes
     ----------
-    path : Path
     queue : StoredQueue or None
         None when ``queue.json`` cannot be read.
     problem : DqlabError or None
@@ -208,7 +207,6 @@ class OfflineShard:
 
     Attributes
     ----------
-    log : ReadOnlyLog
     ledger : Ledger
         Nothing is leased: what was leased is ready.
     needed : Needed
@@ -274,7 +272,7 @@ class OfflineShard:
         Raises
         ------
         Unsalvageable, NotUnderstood, LogTooNew, DiskFailed, NoDescriptors
-            Nothing of it can be read.
+            None of it can be read.
         """
         try:
             log = _read_twice(path)

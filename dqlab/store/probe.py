@@ -97,7 +97,7 @@ class Marker:
 
 
 def probe(directory: Path, marker: str = "", files: Files | None = None) -> Probe:
-    """Examine a directory, and look for another process's marker; blocks, for ever if the file system hangs."""
+    """Examine a directory, and look for another process's marker; blocks, forever if the file system hangs."""
     files = files or Files()
     try:
         place = _nearest(directory)
