@@ -1,6 +1,6 @@
 """Exact counts per class of failures, for one lane; failures are of one class when their fingerprints are equal.
 
-Standard library only. Knows nothing of retries or states: the rules decide what is dead and what is retried.
+Standard library only. It is independent of retries and states: the rules decide what is dead and what is retried.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One failure: what is recorded of an exception, the record's bytes, and whether a retry can help.
 
 Owns the user's part of a traceback and the fingerprint, by which failures are of one class. Standard library only.
-Knows nothing of retries or states: the rules decide what is dead and what is retried. An exception's own code
+It is independent of retries and states: the rules decide what is dead and what is retried. An exception's own code
 (``__str__``, notes) may raise; recording it does not.
 """
 
@@ -206,7 +206,7 @@ def _inside(byte: int) -> bool:
     return byte & 0xC0 == 0x80
 
 
-# --- what a traceback tells ---
+# --- what a traceback shows ---
 
 
 class _Frame(NamedTuple):
