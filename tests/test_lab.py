@@ -87,7 +87,7 @@ def test_workers_of_another_dqlab_are_refused_before_anything_is_sent(
     monkeypatch.setattr("dqlab.cluster.transport.protocol.PROTOCOL", 99)
     with (
         Client(address_of(lab), set_as_default=False) as client,
-        pytest.raises(VersionMismatch, match=r"speaks dqlab protocol 99 .*, worker unix://\S+ speaks \d+ .*pip"),
+        pytest.raises(VersionMismatch, match=r"uses dqlab protocol 99 .*, worker unix://\S+ uses \d+ .*pip"),
     ):
         dq.connect(client)
 

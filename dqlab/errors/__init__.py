@@ -179,7 +179,7 @@ class VersionMismatch(DqlabError):
     """Client, scheduler or a worker run different protocol versions of dqlab."""
 
     text = (
-        "this process speaks dqlab protocol {ours} (dqlab {our_version}), {who} speaks {theirs} (dqlab {their_version}"
+        "this process uses dqlab protocol {ours} (dqlab {our_version}), {who} uses {theirs} (dqlab {their_version}"
         "). Nothing was sent. Install the same version in both places: pip install 'dqlab=={their_version}'"
     )
 
@@ -249,7 +249,7 @@ class CallTimeout(DqlabError):
 
 
 class PutError(DqlabError):
-    """A put was refused; nothing of it is in the queue."""
+    """A put was refused; none of it is in the queue."""
 
     text = "the put was refused: {reason}"
 
@@ -259,7 +259,7 @@ class QueueFull(PutError):
 
     text = (
         "queue {queue!r} is full: {messages:,} of {maxsize:message}, {bytes:,} of {max_bytes:byte}, "
-        "and no room came within {seconds:g} s because {reason}. These messages were not queued. "
+        "and no room was made within {seconds:g} s because {reason}. These messages were not queued. "
         "Start consumers, resume the queue, or open it with a larger maxsize=."
     )
 
@@ -308,7 +308,7 @@ class FunctionTooLarge(PutError):
 
     text = (
         "the function is {size:byte} with the values it captures, a durable queue keeps functions of up to "
-        "{limit:,}. Nothing of it was queued, and nothing else changed. Load large values inside the function, from a "
+        "{limit:,}. It was not queued, and nothing else changed. Load large values inside the function, from a "
         "file, or use a transient queue."
     )
 
@@ -325,7 +325,7 @@ class NotPicklable(PutError):
 class FrameCorrupt(DqlabError):
     """Bytes that should be a frame are not."""
 
-    text = "not a valid {kind}: {reason} ({size:byte}). Nothing of it was used."
+    text = "not a valid {kind}: {reason} ({size:byte}). It was not used."
 
 
 class MessagesLost(DqlabError):
@@ -593,10 +593,10 @@ class DocumentError(MessageError):
 
 
 class DocumentChanged(DocumentError):
-    """A document is another one than when it was listed."""
+    """A document is not the same one as when it was listed."""
 
     text = (
-        "document {document!r} has changed since it was listed: its version was {was}, now it is {now}. Nothing of it "
+        "document {document!r} has changed since it was listed: its version was {was}, now it is {now}. None of it "
         "was read, and it has no result. To read it as it is now, have the function read document.refreshed() and "
         "retry; or list it again, by mapping the documents under another name or with on_existing='new'."
     )
@@ -606,7 +606,7 @@ class DocumentDamaged(DocumentError):
     """A document ends too early, or its bytes are not what its format asks for."""
 
     text = (
-        "document {document!r} is damaged: {reason}. What was read of it counts nowhere. Copy it again from where it "
+        "document {document!r} is damaged: {reason}. What was read of it is not counted. Copy it again from where it "
         "came from; then have the function read document.refreshed() and retry, or map the documents again."
     )
 
@@ -615,7 +615,7 @@ class DocumentEncrypted(DocumentError):
     """A document opens only with a password."""
 
     text = (
-        "document {document!r} is encrypted, and no password is asked for. Nothing of it was read. Decrypt it first, "
+        "document {document!r} is encrypted, and no password is asked for. None of it was read. Decrypt it first, "
         "or have the function open {where!r} with a library that takes the password."
     )
 
@@ -669,7 +669,7 @@ class RowTooLarge(DocumentError):
 class WrongKind(DocumentError):
     """A document was asked for what only documents of another kind have."""
 
-    text = "document {key!r} is {kind}, and {asked} is not there for it. Nothing was read. Use {instead}."
+    text = "document {key!r} is {kind}, and {asked} is not available for it. Nothing was read. Use {instead}."
 
 
 class ColumnNotFound(DocumentError, KeyError):
@@ -702,7 +702,7 @@ class KeyUnusable(DocumentError):
 
     text = (
         "column {column!r} of {where!r} holds values of type {type}, which cannot be keys of documents: these are "
-        "texts or whole numbers. Nothing of it was submitted. Convert the column, name another one, or leave out key=: "
+        "texts or whole numbers. Nothing was submitted. Convert the column, name another one, or leave out key=: "
         "rows are then called by file and position."
     )
 
@@ -831,7 +831,7 @@ class CodeGone(RunError):
     """The newest code of a run was lost with the worker or the file that kept it."""
 
     text = (
-        "the newest code of run {run!r}, {code!r} (version {version}), is kept nowhere any more: it was lost with a "
+        "the newest code of run {run!r}, {code!r} (version {version}), is no longer kept anywhere: it was lost with a "
         "worker or in a damaged file. Nothing was sent again. Pass the function: run.retry(fn=...)."
     )
 
@@ -1020,8 +1020,8 @@ class ClusterClosed(UsageError):
     """The cluster was closed before a worker came, or while it was waited for."""
 
     text = (
-        "this {cluster} was closed, so no worker comes: its jobs are cancelled. No queue was opened. Make another with "
-        "dq.hpc.{kind}(...), or connect to dq.hpc.recipe({kind!r}, ...), which starts one."
+        "this {cluster} was closed, so no worker will come: its jobs are cancelled. No queue was opened. Make another "
+        "with dq.hpc.{kind}(...), or connect to dq.hpc.recipe({kind!r}, ...), which starts one."
     )
 
 
@@ -1029,8 +1029,8 @@ class SubmitFailed(DqlabError):
     """The batch system refuses the job."""
 
     text = (
-        "{system} took no job: {reason}. Nothing runs. Look at the script with dq.hpc.recipe({kind!r}, ...), mend the "
-        "options, then connect again."
+        "{system} accepted no job: {reason}. Nothing runs. Look at the script with dq.hpc.recipe({kind!r}, ...), mend "
+        "the options, then connect again."
     )
 
 

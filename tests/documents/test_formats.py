@@ -398,7 +398,7 @@ def test_file_that_changed_since_it_was_listed_is_a_failure_with_the_way_out(tmp
     (tmp_path / "a.txt").write_bytes(b"after that")
 
     for read in (document.bytes, document.text, document.open, lambda: next(document.pages())):
-        with pytest.raises(DocumentChanged, match=r"has changed.*Nothing of it.*refreshed\(\).*another name") as caught:
+        with pytest.raises(DocumentChanged, match=r"has changed.*None of it.*refreshed\(\).*another name") as caught:
             read()
     with pytest.raises(DocumentChanged):
         asyncio.run(document.abytes())

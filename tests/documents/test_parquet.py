@@ -312,7 +312,7 @@ def test_a_null_among_the_keys_is_named_by_its_row(tmp_path: Path) -> None:
 def test_columns_that_cannot_be_keys_are_refused_at_once(tmp_path: Path, array: pa.Array) -> None:
     written(tmp_path / "a.parquet", {"id": array})
 
-    with pytest.raises(KeyUnusable, match=r"cannot be keys.*Nothing of it was submitted. Convert"):
+    with pytest.raises(KeyUnusable, match=r"cannot be keys.*Nothing was submitted. Convert"):
         dq.Documents.from_parquet(tmp_path / "a.parquet", key="id")
 
 
@@ -414,7 +414,7 @@ def test_rows_have_no_text_and_files_have_no_rows(tmp_path: Path) -> None:
     for asked in (row.text, row.bytes, row.open, lambda: list(row.pages())):
         with pytest.raises(WrongKind, match=r"is a row of a Parquet file.*Nothing was read. Use doc.row or doc"):
             asked()
-    with pytest.raises(WrongKind, match=r"document 'a' is a file.*doc.row is not there.*doc.text\(\)"):
+    with pytest.raises(WrongKind, match=r"document 'a' is a file.*doc.row is not available.*doc.text\(\)"):
         _ = file.row
     with pytest.raises(WrongKind, match=r"doc\['x'\]"):
         file["x"]
@@ -430,7 +430,7 @@ def test_a_file_that_changes_after_it_was_listed_fails_its_documents(tmp_path: P
     tables._GROUPS.clear()
 
     with pytest.raises(
-        DocumentChanged, match=r"document 'p8' has changed since it was listed.*Nothing of it.*retry; or list it again"
+        DocumentChanged, match=r"document 'p8' has changed since it was listed.*None of it.*retry; or list it again"
     ):
         documents[8]["n"]
     path.write_bytes(b"other")
