@@ -190,7 +190,7 @@ def kill_itself(_: int) -> None:
     [
         (crash_c, "died of signal 11 (SIGSEGV)", "crash_c"),
         (leave, "ended itself with exit status 3", ""),
-        (kill_itself, "died of signal 9 (SIGKILL), sent by somebody", ""),
+        (kill_itself, "died of signal 9 (SIGKILL), sent by another process", ""),
     ],
 )
 def test_crash_ends_one_message_and_names_what_it_died_of(

@@ -165,7 +165,7 @@ class ConsumerActor:
     async def close(self, body: bytes) -> bytes:
         """Retire: lease no more, settle, give back; answers the last totals.
 
-        With `patience`, messages that have begun may take so many seconds.
+        With `patience`, messages that have begun may take that many seconds.
         """
         if not self._begun:
             self.closed = True

@@ -16,6 +16,7 @@ class Message:
     Parameters
     ----------
     func : callable
+        What is called.
     *args, **kwargs
         What it is called with.
 

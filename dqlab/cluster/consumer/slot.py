@@ -150,7 +150,7 @@ COROUTINES_AHEAD = 4
 
 
 class Slot:
-    """See the module. `name` is unique among all slots of the queue; `touched` is called on every change."""
+    """One executor slot. `name` is unique among all slots of the queue; `touched` is called on every change."""
 
     def __init__(
         self,
@@ -463,7 +463,7 @@ class Slot:
         """Send a chunk's shard how much is wanted, now that the function of an abandoned thread has ended."""
         try:
             await self._settle(chunk, chunk.nothing())
-        except Exception as error:  # noqa: BLE001 - the next lease call says it too
+        except Exception as error:  # noqa: BLE001 - the next lease call has the credit too
             self._lost(chunk, error)
 
     @property
@@ -480,7 +480,7 @@ class Slot:
                 await self._settle_done(chunk, tell=True)
             if await self._attend_flight(chunk, flight, flight.ended):
                 await self._settle_done(chunk)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - its messages are delivered again, and other chunks run on
             self._lost(chunk, error)
         finally:
             self._flying.remove(chunk)

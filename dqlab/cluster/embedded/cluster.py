@@ -5,7 +5,7 @@ It differs from Dask's own `LocalCluster` in four ways:
 - Workers do not import the script that starts them, so that a script needs no ``if __name__ == "__main__"``.
 - One process imports what all workers need, which takes half the time.
 - All processes listen on sockets that only this user can reach, unless a TCP port is asked for.
-- The dashboard is made when somebody opens its page.
+- The dashboard is made when its page is first opened.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dask's dashboard for an embedded scheduler, made when somebody opens its first page.
+"""Dask's dashboard for an embedded scheduler, made when the first of its pages is opened.
 
 Dask imports Bokeh before its scheduler starts, which is half of the time that `dqlab.connect` takes, and most notebooks
 never open a page of it.

@@ -1,6 +1,6 @@
 """The process that workers of a cluster on this machine are forked from: ``python -m dqlab.cluster.embedded.nursery``.
 
-It imports once what all of them need, so that a worker is there in a tenth of a second, and it knows nothing of the
+It imports once what all of them need, so that a worker is there in a tenth of a second, and it has nothing of the
 script or notebook that started it: no worker imports that. What a worker is given, and how it ended, goes over a socket
 of its own. Everything here ends with the process that started it, however that ends.
 """
@@ -149,7 +149,7 @@ class ForkServer:
     def _spawn(self, descriptor: int) -> None:
         """Start a worker that imports everything by itself."""
         command = [sys.executable, "-m", "dqlab.cluster.embedded.nursery", SPAWNED, str(os.getpid()), str(descriptor)]
-        # Not a `Popen`: `_bury` asks for every process that has ended, and two of them would take each other's.
+        # Not a `Popen`: `_bury` waits for every process that has ended, and the two would take each other's.
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - the function's own way
         pid = os.posix_spawn(sys.executable, command, os.environ)
         self._hold(pid, descriptor)
@@ -234,7 +234,7 @@ def _failure(error: Exception) -> bytes:
     try:
         sent = packed(FAILED, error)
         pickle.loads(sent[_HEAD.size :])
-    except Exception:  # noqa: BLE001 - an exception that cannot travel is told by its text
+    except Exception:  # noqa: BLE001 - of an exception that cannot travel, its text does
         return packed(FAILED, RuntimeError(f"{type(error).__name__}: {error}"))
     return sent
 

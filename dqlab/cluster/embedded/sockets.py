@@ -1,6 +1,6 @@
 """Addresses ``unix://DIRECTORY:NUMBER``: Dask's connections over sockets in a directory of one user.
 
-Dask's TCP has no authentication, so every user of the machine, who can reach a port on 127.0.0.1, can run
+Dask's TCP has no authentication, so every user of the machine can reach a port on 127.0.0.1 and run
 code there. A socket in a directory with mode 0700 can only be reached by its owner, without keys, and takes less time.
 An address reads as host and port for Dask: DIRECTORY stands for the host, NUMBER is the name of a socket in it.
 """

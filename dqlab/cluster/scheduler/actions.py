@@ -97,7 +97,7 @@ class Action:
             if name in said and action not in takers:
                 raise _bad(name, said[name], f"is for {' and '.join(takers)} alone")
         if action == "scale" and "n" not in said:
-            raise _bad("n", None, "must say how many consumers, or 'auto'")
+            raise _bad("n", None, "must be the number of consumers, or 'auto'")
         n, state, limit = said.get("n", "auto"), said.get("state", "dead"), said.get("limit")
         if n != "auto" and not _is_count(n, MOST_CONSUMERS):
             raise _bad("n", n, f"must be a number of consumers, 1 to {MOST_CONSUMERS:,}, or 'auto'")
@@ -375,17 +375,7 @@ class _SchedulerCalls(QueueCalls):
         return self._count
 
     async def call(self, shard: int, call: str, body: bytes, *, timeout: float) -> bytes:
-        """Call one shard with packed arguments; return its packed answer.
-
-        Raises
-        ------
-        ActorGone
-            The actor is gone.
-        CallTimeout
-            No answer in time; the call may still take effect.
-        ActorFailed
-            The shard raised an error.
-        """
+        """Call one shard; raise `ActorGone`, `CallTimeout` or, for an error that it raised, `ActorFailed`."""
         return await self.call_actor(f"queue/{self.name}/{shard}", call, body, timeout=timeout)
 
     async def call_actor(self, name: str, call: str, body: bytes, *, timeout: float) -> bytes:

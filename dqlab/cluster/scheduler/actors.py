@@ -70,7 +70,6 @@ class Actors:
 
     Parameters
     ----------
-    state : ClusterState
     run_notes : RunNotes
         What a shard in memory learns about the one before.
     """
@@ -87,7 +86,7 @@ class Actors:
         """Return where an actor lives, or why it is gone; wait up to 10 s for one that is being made."""
         entry = self._state.entries.get(name)
         if entry is None:
-            return Whereabouts(gone="nobody of that name is registered")
+            return Whereabouts(gone="no actor of that name is registered")
         stands = await entry.standing(0.0 if self.hopeless(entry) else RESOLVE_WAIT)
         # No await from here on: its worker may die during one, and the address returned would be stale.
         if entry.gone is None and not stands:
@@ -138,7 +137,7 @@ class Actors:
         except BaseException as error:
             if self._state.entries.get(name) is entry:
                 del self._state.entries[name]
-            # Whoever has asked for it meanwhile waits for `made`, and would be sent to an actor that never began.
+            # Calls that asked for it meanwhile wait for `made`, and would be sent to an actor that never began.
             entry.gone = entry.gone or f"it could not be made: {said_by(error)}"
             unpin(self._state.scheduler, [key])
             told = isinstance(error, LogError)  # raised where the queue is opened

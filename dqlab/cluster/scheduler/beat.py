@@ -1,4 +1,4 @@
-"""Heartbeats of the workers that host queues: a worker that falls silent hangs. Pure.
+"""Heartbeats of the workers that host queues: a worker that sends none any more hangs. Pure.
 
 Workers that run users' functions are not watched. Native code that holds the interpreter's lock may silence them
 for seconds; a dead connection or an expired lease shows when what their consumers hold is lost.
@@ -14,7 +14,7 @@ __all__ = ["LOOK_EVERY", "Beat", "patience"]
 LOOK_EVERY = 0.2
 """Seconds between two checks for silent workers."""
 LATE = 0.2
-"""Seconds that a check may be late; after more, silence means nothing: this process did not listen."""
+"""Seconds that a check may be late; after more, silence means nothing: this process read no messages."""
 SILENCE = 1.2
 """Least seconds of silence after which a worker hangs: two beats are missing, and the third is due."""
 TRANSIENT_SILENCE = 15.0
@@ -66,7 +66,7 @@ class Beat:
         Parameters
         ----------
         watched : mapping of str to float
-            Least silence allowed to each worker, seconds. Others are forgotten; a new one counts as heard now.
+            Least silence allowed to each worker, seconds. Others are forgotten; a new one counts as if a beat came now.
         """
         late = self._looked is not None and now - self._looked > LOOK_EVERY + LATE
         self._looked = now

@@ -128,7 +128,7 @@ class _Handler(RequestHandler):
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer an error as {error, message}; `status_code` stands unless it is one of our own errors."""
         raised = kwargs.get("exc_info", (None, None, None))[1]
-        kind, text = "Failed", "the scheduler could not answer; its log says why."
+        kind, text = "Failed", "the scheduler could not answer; see its log for the reason."
         if isinstance(raised, HTTPError):
             kind, text = _SAID.get(status_code, ("BadRequest", str(raised)))
         self.answer({"error": kind, "message": text})

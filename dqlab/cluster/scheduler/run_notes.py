@@ -64,7 +64,7 @@ class RunNotes:
             record = known.get("open", {"record": {"codes": []}})["record"]
             holder = known if known["codes"] else record
             same = [version["hash"] for version in holder["codes"][-1:]] == [code["hash"]]
-            if same:  # a version does not tell all values apart; the later ones are meant
+            if same:  # equal versions may have read different values; the later ones are meant
                 holder["codes"] = [*holder["codes"][:-1], code]
             else:
                 known["codes"] = [*known["codes"], code]

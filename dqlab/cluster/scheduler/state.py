@@ -105,7 +105,6 @@ class ClusterState:
 
     Parameters
     ----------
-    scheduler : Scheduler
     collector : Collector
         What actors reported last.
     reserved : collection of str

@@ -1,7 +1,7 @@
 """Recreates shards whose workers are gone, under the same names.
 
-A durable shard has its log; one in memory is empty, and knows what was lost with the one before. A durable shard whose
-log has failed is also opened again, where it was or elsewhere, with pauses that grow as long as its disk fails.
+A durable shard has its log; one in memory is empty, and is given what was lost with the one before. A durable shard
+whose log has failed is also opened again, where it was or elsewhere, with pauses that grow as long as its disk fails.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Supervisor:
                 logger.warning("event=shard_failed name=%s worker=%s %r", entry.name, address, error)
                 await asyncio.sleep(TRY_AGAIN)
                 continue
-            except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
+            except Exception as error:  # noqa: BLE001 - whatever it is, callers get it as the reason
                 logger.warning("event=shard_refused name=%s worker=%s %r", entry.name, address, error)
                 if isinstance(error, LogError) and error.passing:
                     self._note_failure(entry, str(error))

@@ -120,7 +120,7 @@ class QueueActor:
         """Runs that were reported to the scheduler."""
         self.closed = self._begun = False
         self._born = self._begin = 0
-        """Epoch and first id of a shard that knows nothing of the epochs before; 0 for a durable one."""
+        """Epoch and first id of a shard without a log, which starts without history; 0 for a durable one."""
 
     async def start(self, body: bytes) -> bytes:
         """Open what was stored, and bind to this worker's event loop; the constructor ran in a thread.
@@ -181,7 +181,7 @@ class QueueActor:
         A frame waits up to `wait` seconds for room, and for earlier frames of its producer. Takes
         {frames, wait, epoch?, lost?, open?, function?}, the frames, and the function's blob; answers the first
         ids of the accepted ones, the verdict on the last, and `unserved` while no consumer is known. `epoch` is the one
-        that the frames were numbered for: another epoch takes none of them. With `lost`, the number of a claim, they
+        that the frames were numbered for: another epoch accepts none of them. With `lost`, the number of a claim, they
         hold documents that were lost.
         """
         meta, parts = unpack(body)
@@ -429,7 +429,7 @@ class QueueActor:
         return await self.hand_over(body)
 
     async def hand_over(self, body: bytes) -> bytes:
-        """Release the log for the next epoch; waiting and later calls have to find that."""
+        """Release the log for the next epoch; waiting and later calls have to look that one up."""
         # `closed` first, so that `_dispatch` changes nothing more; the store last, since the upkeep still writes to it.
         self.closed = True
         if not self._begun:  # `start` closes what it opens

@@ -186,7 +186,7 @@ class LogStore(LogJournal):
                 if self._loop.time() > patience:
                     if isinstance(error, DiskFailed):
                         raise self.log.unreadable(position_of(place), str(error.reason)) from error
-                    raise  # it says nothing about the bytes
+                    raise  # the error is not about the bytes
                 await asyncio.sleep(_READ_AGAIN)
 
     def _close(self) -> None:

@@ -26,7 +26,7 @@ class Store(Journal, Protocol):
     end, confirmed : int
         Numbers of the newest record, and of the newest that is as safe as the store promises.
     full : bool
-        No more results should be taken in.
+        No more results should be accepted.
     failure : DqlabError or None
         Why nothing can be kept from now on.
     short : DqlabError or None

@@ -119,7 +119,7 @@ class _SpillFile:
             self.close()
 
     async def append(self, number: int, data: bytes) -> _Spilled:
-        """Append a record; one that is written only in part takes no room. One at a time: `_spill` is the only caller.
+        """Append a record, one at a time (`_spill` alone calls it); one that is written only in part takes up no room.
 
         Raises
         ------

@@ -30,7 +30,6 @@ class Statistics:
 
     Parameters
     ----------
-    scheduler : Scheduler
     where : str
         What views call this cluster.
     """

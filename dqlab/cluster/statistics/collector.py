@@ -1,7 +1,7 @@
 """Enters what actors report into `Known`, and returns a Snapshot or a History on request.
 
 Reports are absolute totals, so a lost, repeated or late one does no harm. What is computed is in `stats` and `joins`;
-what is remembered is in `tracks`. While nobody looks only the reports are entered.
+what is remembered is in `tracks`. While no view is open only the reports are entered.
 """
 
 from __future__ import annotations

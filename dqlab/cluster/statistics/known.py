@@ -22,7 +22,7 @@ from dqlab.stats.rings import Ring
 __all__ = ["Known"]
 
 MAX_MARKS = 200
-"""What people did is remembered so many times."""
+"""How many marks, of what people did, are kept."""
 
 
 class Known:

@@ -261,5 +261,5 @@ def _empty_in(
 
 
 def _stays(run: RunStats) -> bool:
-    """Return whether what a run has left stays until somebody lets it continue."""
+    """Return whether what a run has left stays until the run is resumed."""
     return run.state in (RunState.PAUSED, RunState.STOPPED) and run.counts.left > 0

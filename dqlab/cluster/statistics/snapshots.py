@@ -25,11 +25,11 @@ __all__ = ["Snapshots"]
 LONGEST = 1.0
 """Seconds for which ages and rates of a queue that does not change are kept."""
 FEW, JOINED_PER_S = 16, 150
-"""Queues that are always joined again when they change; of more, so many in a second."""
+"""Queues that are always joined again when they change; above that, how many per second."""
 
 
 class _Joined(NamedTuple):
-    """One queue, joined; `version` and `at` (monotonic seconds) say of when."""
+    """One queue, joined; as of `version` and `at` (monotonic seconds)."""
 
     version: int
     at: float

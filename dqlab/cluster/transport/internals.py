@@ -484,7 +484,7 @@ def take_over_adapting(scheduler: Scheduler, target: Callable[..., Awaitable[int
 
 
 def has_tasks(scheduler: Scheduler) -> bool:
-    """Return whether there are tasks or data of Dask's own; beside actors alone it keeps workers that nobody needs."""
+    """Return whether there are tasks or data of Dask's own; for actors alone it keeps workers that are not needed."""
     return any(not task.actor for task in scheduler.tasks.values())
 
 

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 __all__ = ["Limit", "limited"]
 
 LATE = 1.0
-"""Seconds that a timer may be late; after more, this process did not listen."""
+"""Seconds that a timer may be late; after more, this process stood still."""
 MORE = 10.0
 """Seconds that a wait may then last, at most."""
 
@@ -23,13 +23,8 @@ class Limit:
 
     Parameters
     ----------
-    seconds : float
     then : callable, optional
         Called when it is over.
-
-    Attributes
-    ----------
-    over : bool
     """
 
     def __init__(self, seconds: float, then: Callable[[], object] = lambda: None) -> None:

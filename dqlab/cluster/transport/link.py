@@ -105,7 +105,7 @@ class Link:
         Parameters
         ----------
         late : (float, str), optional
-            After so many seconds, warn the caller by this sentence, once.
+            After this many seconds, warn the caller by this sentence, once.
 
         Raises
         ------
@@ -242,7 +242,7 @@ class Link:
             )
         elif not self._left.is_set():
             left = (
-                f"Nobody closed it here: its connection to the scheduler at {self.address} has ended, and the cluster "
+                f"It was not closed here: its connection to the scheduler at {self.address} has ended, and the cluster "
                 "may have ended too. If it runs, connect to it again; if not, what durable queues had confirmed is in "
                 "their store, and what transient ones held is gone."
             )

@@ -215,7 +215,7 @@ class OpenMissing(Open):
     """Open the lane of a run that was started before, in shards that do not have it."""
 
     def note(self) -> Note | None:
-        """Leave the note of the start as it is: it may say more, and has newer code."""
+        """Leave the note of the start as it is: it may hold more, and has newer code."""
         return None
 
 

@@ -63,7 +63,7 @@ class Bell:
 
 
 class Credit(NamedTuple):
-    """How many messages a consumer slot wants, and at least; `at` counts its words on that, the last one holds."""
+    """How many messages a consumer slot wants, and at least; `at` numbers these statements, and the highest counts."""
 
     at: int
     want: int

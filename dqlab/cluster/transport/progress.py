@@ -20,7 +20,7 @@ __all__ = ["Progress", "ShardProgress"]
 
 @dataclass(slots=True, kw_only=True)
 class ShardProgress:
-    """What one shard answers who waits for a run: its report of the run, its own standing, and the run's record.
+    """What a shard answers to a client that waits for a run: its report of that, its own state, and the run's record.
 
     The record is in the first shard; `covered`, `came` and `missing_ordinals` are half-open ranges of ordinals, and
     answered when they are asked for.
@@ -248,7 +248,7 @@ class Progress:
         return [gap for lo, hi in held for gap in came.gaps(lo, hi)] if self.counts.lost else []
 
     def how_lost(self, queue: str) -> str:
-        """Say how many documents were lost in which shard, and with which workers."""
+        """Return in words how many documents were lost in which shard, and with which workers."""
         parts = []
         for index, shard in enumerate(self.shards):
             lost = shard.lane.counts[State.LOST]

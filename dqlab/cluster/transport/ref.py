@@ -1,6 +1,6 @@
 """A stable handle on an actor: its name, and where it was last seen.
 
-Calls go over raw RPC with a time limit, never through Dask's Actor proxy, which waits for ever
+Calls go over raw RPC with a time limit, never through Dask's Actor proxy, which waits forever
 when the key is gone. A handle gets its actor's place from the scheduler's registry.
 """
 

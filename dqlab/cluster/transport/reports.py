@@ -14,7 +14,7 @@ __all__ = ["ConsumerReport", "Running", "ShardReport", "StorageReport", "packed"
 
 @dataclass(slots=True, kw_only=True)
 class StorageReport:
-    """The files of one shard: bytes, seconds, and past compactions as [at, bytes before, bytes after]."""
+    """The files of one shard: bytes, seconds, and past compactions as [at, bytes freed, seconds]."""
 
     total: int
     live: int
@@ -34,7 +34,7 @@ class ShardReport:
     """One shard of a queue. Times are seconds since 1970 UTC, durations seconds.
 
     `lanes` are all lanes where it is `whole`, else those that changed since report `number` - 1; `dropped` are the runs
-    that are gone since. A report without a number answers a call, and is none of the sequence.
+    that are gone since. A report without a number answers a call, and is not part of the sequence.
     """
 
     queue: str

@@ -94,7 +94,7 @@ async def retry(
     classes : collection of str
         Fingerprints of failures; none = all dead messages.
     limit : int, optional
-        Send no more than so many.
+        Most messages to send.
 
     Raises
     ------

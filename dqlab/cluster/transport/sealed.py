@@ -102,7 +102,7 @@ def _code_again(reduced: tuple[Callable[..., CodeType], tuple[Any, ...]], file: 
 
 
 def _open_file(file: TextIOWrapper) -> tuple[Any, ...]:
-    """Refuse a file, as pickle does: cloudpickle reads it to its end, and what arrives is no file."""
+    """Refuse a file, as pickle does: cloudpickle reads it to its end, and what arrives is not a file."""
     for name in ("stdout", "stderr"):
         if file is getattr(sys, name):
             return getattr, (sys, name)
@@ -420,7 +420,6 @@ class _Both:
 
     Attributes
     ----------
-    sealed : bytes
     lasts : bool
         `holds` can find out whether a later pickle would be the same.
     """
@@ -627,7 +626,7 @@ def _failing_parts(value: object, seen: set[int]) -> Iterator[tuple[str, object,
 
 
 def _parts(value: Any) -> Iterator[tuple[str, object]]:
-    kind: Any = type(value)  # `isinstance` believes the value's own `__class__`
+    kind: Any = type(value)  # `isinstance` trusts the value's own `__class__`
     if kind is FunctionType:
         return _function_parts(value)
     if kind is MethodType:

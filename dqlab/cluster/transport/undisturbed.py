@@ -49,7 +49,7 @@ _starting = threading.RLock()
 class ClosesUndisturbed:
     """A Dask client or cluster whose `close` goes on when the wait for it ends; called again, it waits for that one.
 
-    Dask's is cancelled in the middle, and its next one waits without end for the one that was.
+    Dask's is cancelled in the middle, and its next one waits forever for the one that was cancelled.
     """
 
     _closing: Undisturbed[Any] | None = None

@@ -201,7 +201,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         logger.warning("event=actor_abandoned key=%s", key)
         try:
             await getattr(held, _ENDS[key.removeprefix("dq-").split("/")[0]])(b"")
-        except Exception as error:  # noqa: BLE001 - there is nobody to tell
+        except Exception as error:  # noqa: BLE001 - there is no caller to report to
             logger.warning("event=actor_not_ended key=%s %r", key, error)
 
     async def _beat(self) -> None:

@@ -1,6 +1,6 @@
 """What a worker reports about itself and about its actors when a cluster is examined. Read only.
 
-Answers are small and plain. What takes time, or asks the disk, runs in threads: one that hangs keeps nobody waiting,
+Answers are small and plain. What takes time, or asks the disk, runs in threads: one that hangs delays no other answer,
 and the event loop continues to send heartbeats.
 """
 
@@ -120,7 +120,7 @@ def _named(functions: Sequence[tuple[bytes, str]]) -> set[str]:
 
 
 def _runs(actor: Any) -> bool:
-    """Return whether an actor has started and is not closed: a shard that is still being opened knows nothing."""
+    """Return whether an actor has started and is not closed: one that is still being opened has nothing to report."""
     return hasattr(actor, "_reporter") and not actor.closed
 
 

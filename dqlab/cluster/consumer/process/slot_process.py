@@ -1,7 +1,7 @@
 """A slot's messages in a process of its own: given ahead, watched, and charged one at a time when it dies.
 
 The slot's thread gives the process a few messages ahead and blocks on its pipes, so outcomes come back
-without a detour through the event loop. A message that takes long keeps none behind it: what the process
+without a detour through the event loop. A message that takes long holds up none behind it: what the process
 has not begun is taken back, and the loop may give it to others.
 """
 
@@ -57,6 +57,7 @@ class SlotProcess:
     stopping : bool
         The slot gives up: kill what runs. Set by any thread.
     child : Child or None
+        The process, None before the first chunk and after it was ended.
     ahead : int
         Messages to give ahead.
     fruitless : int
@@ -335,7 +336,7 @@ def how_it_ended(status: int) -> str:
         name = signal.Signals(-status).name
     except ValueError:
         name = "unknown"
-    by = ", sent by somebody, or by the kernel when memory ran out" if -status == signal.SIGKILL else ""
+    by = ", sent by another process, or by the kernel when memory ran out" if -status == signal.SIGKILL else ""
     return f"died of signal {-status} ({name}){by}"
 
 

@@ -17,7 +17,7 @@ __all__ = ["CoroutineThread"]
 
 
 class CoroutineThread:
-    """Runs `Coroutines` until it is closed. Parameters: see there."""
+    """Runs `Coroutines` until it is closed."""
 
     def __init__(self, name: str, concurrency: int, origin: Origin) -> None:
         self._coroutines = Coroutines(concurrency, origin)

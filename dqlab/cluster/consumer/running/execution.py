@@ -101,10 +101,10 @@ class Queued(Protocol):
 
     Attributes
     ----------
-    kind : Kind
     todo, done
         Where messages are taken from, and where their outcomes are put.
     cancelled : container of int
+        Positions of cancelled messages.
     stopped : bool
         No more messages may be taken.
     running : int or None
@@ -423,7 +423,7 @@ class Coroutines:
             call = flight.work.call
             awaited = call(*value[0], **value[1]) if flight.spread else call(value)
             return index, Outcome.ACK, _seal(await awaited, origin.result_max), key
-        except BaseException as error:  # noqa: BLE001 - as above
+        except BaseException as error:  # noqa: BLE001 - sys.exit in a coroutine fails its message, not the loop
             return _failed(index, error, origin, flight.work.code, key, time.perf_counter() - started)
 
 

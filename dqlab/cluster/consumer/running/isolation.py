@@ -79,7 +79,7 @@ def isolation(
     given = {"timeout": timeout, "memory": memory, "max_messages_per_process": max_messages}
     option, value = next(((name, value) for name, value in given.items() if value is not None), (None, None))
     if executor == "thread" and option is not None:
-        problem = "needs a process: a thread cannot be killed. Leave executor= out, or say executor='process'."
+        problem = "needs a process: a thread cannot be killed. Leave executor= out, or pass executor='process'."
         raise BadOption(option=option, value=value, problem=problem)
     if executor == "auto" and option is None and native and not is_coroutine(fn):
         return limits
