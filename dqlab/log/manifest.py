@@ -171,7 +171,7 @@ class Manifest:
 
     def having(self, new: SegmentEntry, *, before: int | None = None) -> Manifest:
         """Return a copy with one more segment, last or before another; the same if it is listed already."""
-        # A publication whose last check of the epoch was refused is in force all the same, and is repeated. Listed
+        # A publication whose last check of the epoch was refused is in force anyway, and is repeated. Listed
         # twice, the segment would be replayed twice.
         if any(entry.seq == new.seq for entry in self.segments):
             return self

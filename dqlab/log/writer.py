@@ -47,7 +47,7 @@ class _Broken(Exception):
     """The open file failed: never write to it or sync it again.
 
     After a failed fsync the kernel may mark the lost pages as clean: the next fsync of that file succeeds, and the
-    records are gone all the same.
+    records are gone anyway.
     """
 
 
@@ -230,7 +230,7 @@ class Writer:
                 end, appended, count = self.end, self.appended_bytes, len(self.tail)
             try:
                 # The epoch is checked after the sync. Were it checked before, a new owner could begin its epoch and
-                # read the files in between: it would not see these records, and they would be confirmed all the same.
+                # read the files in between: it would not see these records, and they would be confirmed anyway.
                 self._persist(count, sync=sync or self._sync_due())
                 self._check_owner()
             except Fenced as error:

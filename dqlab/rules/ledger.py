@@ -146,7 +146,7 @@ class Ledger:
         self._names_now(run, self.book(run).named_functions())  # even if only until the next look
 
     def forget_unnamed(self, hash: bytes) -> None:
-        """Forget a function that came for nothing."""
+        """Forget a function if no lane names it after all."""
         self.note_functions()
         if not self._uses[hash]:
             self._forget_function(hash)

@@ -537,9 +537,10 @@ class Shard:
         return f"<Shard {self.name}/{self.index} epoch {self.epoch}: {len(self.lanes)} lanes, {alive:,} messages alive>"
 
     def tick(self) -> None:
-        """Apply what is due: delayed messages become ready, expired leases end. Recorded at once.
+        """Apply what is due: delayed messages become ready, expired leases end.
 
-        So no other record can be taken for the cause. While the journal accepts nothing, leases last.
+        It is recorded at once, so that no other record can be taken for its cause. While the journal accepts nothing,
+        leases last.
         """
         now = self.clock.monotonic()
         for lane in self.activity.alive():

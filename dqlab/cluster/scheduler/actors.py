@@ -204,7 +204,7 @@ class Actors:
                 work = call_actor(self._state.scheduler.rpc, entry.address, entry.key, call, pack(meta))
                 answer, _ = unpack(await asyncio.wait_for(work, CLOSE_TIMEOUT))
                 answers.append(answer)
-            except Exception as error:  # noqa: BLE001 - the other shards are asked all the same
+            except Exception as error:  # noqa: BLE001 - the other shards are asked anyway
                 logger.warning("event=%s_failed name=%s %r", call, entry.name, error)
         return answers
 

@@ -85,7 +85,7 @@ class Attachments:
         await self._seal(queue, self._state.clients)
 
     async def cut_off_now(self, queue: str, run: bytes | None = None) -> None:
-        """Do so without waiting for clients that left; also seal `run`, whose client gave it up to submit it again."""
+        """Seal without waiting for clients that left; also seal `run`, whose client gave it up to submit it again."""
         await self._seal(queue, lambda: list(self._state.scheduler.clients), run)
 
     async def _seal(self, queue: str, alive: Callable[[], list[str]], run: bytes | None = None) -> None:

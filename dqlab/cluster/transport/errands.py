@@ -32,7 +32,7 @@ class WorkerLost(DqlabError):
 
 
 def answering(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return a handler whose errors of ours come out of `opened` as what they are; others are Dask's to pass on."""
+    """Return a handler whose errors, if they are dqlab's, `opened` raises as they are; Dask passes on the others."""
 
     @wraps(handler)
     async def answer(**arguments: Any) -> Any:

@@ -48,7 +48,7 @@ def check_protocol(who: str, theirs: dict[str, object]) -> None:
 
 
 def check_dask(who: str, version: object) -> None:
-    """See that a process runs a Dask that dqlab can work with.
+    """Check that a process runs a Dask that dqlab can work with.
 
     Parameters
     ----------
