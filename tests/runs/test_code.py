@@ -273,6 +273,14 @@ def test_values_a_closure_captured_count() -> None:
     assert code_version(make(1, math.inf)).hash != code_version(make(1)).hash
 
 
+@pytest.mark.parametrize("kind", ["late=late", "*, late=late"])
+def test_values_of_defaults_count(kind: str) -> None:
+    """Their text is that of a name, which may stand for something else by the next time its cell runs."""
+    make = cell(f"def make(late):\n    def f(x, {kind}):\n        return x, late\n    return f\n")["make"]
+
+    assert code_version(make(1)).hash == code_version(make(1)).hash != code_version(make(2)).hash
+
+
 def test_order_of_a_dictionary_does_not_count() -> None:
     """Settings collected in another order are the same settings."""
     text = "V = {}\ndef f(x):\n    return V\n"
