@@ -48,6 +48,7 @@ __all__ = [
     "Focus",
     "Silence",
     "absent_view",
+    "code_of_retry",
     "connecting_view",
     "failure_row",
     "log_line",
@@ -289,7 +290,12 @@ def _again(code: CodeStats, focus: Focus, versions: Sequence[str], *, waits: boo
     name = one_line(code.name, 40)
     ran = one_line(", ".join(versions), 60) or f"v{code.version}"
     keeps = "; what waits keeps the code it had" if waits else ""
-    return Again(f"{name} v{code.version + 1}", f"{name} as this notebook has it now; what failed ran {ran}{keeps}")
+    return Again(code_of_retry(code, newer=True), f"{name} as this notebook has it now; what failed ran {ran}{keeps}")
+
+
+def code_of_retry(code: CodeStats, *, newer: bool) -> str:
+    """Return the code that a retry takes of a run with this code: "parse v2"; `newer`, that of the notebook."""
+    return f"{one_line(code.name, 40)} v{code.version + newer}"
 
 
 def failure_row(entry: ClassStats, *, at: float, again: Again | None = None) -> FailureRow:
