@@ -49,6 +49,7 @@ from dqlab.live.run_picture import (
     connecting_view,
     moved_view,
     run_view,
+    what_waits,
 )
 from dqlab.live.views import Command, Example, Press, QueuesView, RunView
 from dqlab.notebook import beside_cells
@@ -555,8 +556,8 @@ class LiveRun(Live[RunView]):
                 again = source.send_again(newer, fingerprint=press.target or None, limit=press.n or None)
                 if again and stats is not None:
                     report(retried(again, code_of_retry(stats.code, newer=newer is not None), self._clock.wall()))
-            waits = stats is not None and (stats.counts.ready or stats.counts.delayed)
-            rest = " What waits keeps the code it had." if newer is not None and waits else ""
+            waits = newer is not None and stats is not None and stats.counts.waiting > 0
+            rest = f" {what_waits(stats).capitalize()}." if waits and stats is not None else ""
             self._asking.now()
             return f"{many(again, 'document')} sent through again.{rest}"
         if press.command is Command.REPLACE:

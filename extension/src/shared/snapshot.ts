@@ -79,6 +79,7 @@ const run = record({
   classes: list(failureClass),
   classes_total: number(),
   owner: text(),
+  stop: maybe<string>(),
   eta: optional(record({ p10: number(), p50: number(), p90: number() }))
 });
 const consumer = record({
@@ -236,6 +237,9 @@ export function settledShare(of: Run): number | null {
 /** Nothing more will happen by itself. */
 export const finished = (of: Run): boolean =>
   of.state === 'done' || of.state === 'cancelled' || (of.state === 'incomplete' && left(of.counts) === 0);
+
+/** It paused itself because its first documents all failed. */
+export const failsThroughout = (of: Run): boolean => of.stop === 'all-failed';
 
 const AT_REST = new Set(['paused', 'draining', 'drained', 'empty']);
 /** `why` says what is wrong, rather than who stopped it on purpose. */

@@ -1,13 +1,13 @@
 // Runs of the chosen service: share, bar by state, when they will be done, what failed.
 
-import { pauseEntry, runDangers, runEntries } from '../actions';
+import { pauseRun, runDangers, runEntries } from '../actions';
 import { openActions, perform, type Desk } from '../desk';
 import { button, make, mark, part, say, show, steady, sync, type Drawn } from '../../shared/dom';
 import { count, due, minute, share } from '../../shared/format';
 import { face } from '../../shared/glyphs';
 import { runGlyph } from '../icons';
 import { subjectKey } from '../model';
-import { finished, progress, settledShare, type Run } from '../../shared/snapshot';
+import { failsThroughout, finished, progress, settledShare, type Run } from '../../shared/snapshot';
 import { badge, bar, refuse, row, section } from './pieces';
 
 export const runKey = (run: Run): string => `run ${run.queue} ${run.name}`;
@@ -55,7 +55,7 @@ export function runsSection(desk: Desk, filter: () => string): Drawn {
     const key = runKey(first);
     const toggle = (): void => {
       const run = current(key);
-      if (run) void perform(model, model.chosen, pauseEntry({ queue: run.queue, run: run.name, state: run.state }));
+      if (run) void perform(model, model.chosen, pauseRun(run));
     };
     const failures = (): void => {
       if (model.chosen !== null) desk.openFailures(model.chosen, { queue: first.queue, run: first.name });
@@ -78,7 +78,8 @@ export function runsSection(desk: Desk, filter: () => string): Drawn {
   const update = (element: HTMLElement, run: Run): void => {
     const word = runWord(run, model.fresh, run.at || (model.snapshot?.at ?? 0));
     const shown = share(settledShare(run));
-    const stopped = pauseEntry({ queue: run.queue, run: run.name, state: run.state }).label === 'Resume';
+    const { action, label } = pauseRun(run);
+    const stopped = action.action === 'resume';
     const over = finished(run);
     face(part(element, '.dq-slot'), runGlyph(run.state, run.counts.dead));
     say(part(element, '.dq-name'), run.name);
@@ -92,7 +93,9 @@ export function runsSection(desk: Desk, filter: () => string): Drawn {
     const toggle = part(element, '.dq-toggle');
     show(toggle, !over);
     face(toggle, stopped ? 'go' : 'halt');
-    mark(toggle, 'aria-label', `${stopped ? 'Resume' : 'Pause'} ${run.name}`);
+    const words = failsThroughout(run) ? `Resume ${run.name} with the same code: all have failed with it` : `${label} ${run.name}`;
+    mark(toggle, 'aria-label', words);
+    mark(toggle, 'title', failsThroughout(run) ? words : label);
     mark(part(element, '.dq-more'), 'aria-label', `More for ${run.name}`);
     mark(element, 'aria-busy', model.busy.has(subjectKey({ queue: run.queue, run: run.name })));
     refuse(element, model.refusals.get(subjectKey({ queue: run.queue, run: run.name })));
