@@ -23,9 +23,9 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from dqlab import numbers
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
-from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.decisions import deciding, noticed, retried
 from dqlab.live.feeds import (

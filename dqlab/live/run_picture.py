@@ -171,7 +171,7 @@ def run_view(
     """
     face = _face(stats, silence)
     stats = replace(stats, eta=_eta(face, stats, focus))
-    share = stats.worked_share if face is Face.CANCELLED else stats.share
+    share = stats.share
     name, chip = one_line(stats.name), _chip(face, stats)
     if face is Face.EMPTY:
         return RunView(

@@ -135,7 +135,6 @@ def run_word(run: RunStats) -> tuple[str, Ink]:
 def _row(run: RunStats, need: Attention | None) -> RunRow:
     state, ink = run_word(run)
     rate, unit = _speed(run)
-    share = run.worked_share if run.state is RunState.CANCELLED else run.share
     code = "" if run.code.name == "?" else f"{one_line(run.code.name, 40)} {run.code.words}"
     ends_at = run.ended if run.resting else None if run.eta is None else run.eta.p50
     return RunRow(
@@ -144,7 +143,7 @@ def _row(run: RunStats, need: Attention | None) -> RunRow:
         state=state,
         ink=ink,
         why=_why(run, need),
-        share=numbers.share(share),
+        share=numbers.share(run.share),
         end=_end(run),
         dead=run.counts.dead,
         lost=run.counts.lost,
@@ -152,7 +151,7 @@ def _row(run: RunStats, need: Attention | None) -> RunRow:
         unit=unit,
         code=code,
         took=numbers.span(run.elapsed) if run.started else numbers.UNKNOWN,
-        done=share,
+        done=run.share,
         ends_at=ends_at,
         rate=rate,
         seconds=run.elapsed if run.started else 0.0,

@@ -109,13 +109,16 @@ class RunStats:
 
     @property
     def share(self) -> float | None:
-        """Settled share, 0 to 1; None before the total is known; 1 only at the true end."""
+        """Settled share, 0 to 1; None before the total is known; 1 only at the true end.
+
+        What was cancelled never counts, so that a cancelled run has the share that it had got to.
+        """
         if self.total is None:
             return None
-        if self.counts.left == 0:
+        if self.counts.left == 0 and not self.counts.cancelled:
             return 1.0
         progress = self.progress
-        return min(progress.settled / progress.all, 0.999999) if progress.all else 0.0
+        return min((progress.settled - progress.cancelled) / progress.all, 0.999999) if progress.all else 0.0
 
     @property
     def dead_share(self) -> float:
@@ -143,14 +146,6 @@ class RunStats:
         if self.units is None or not self.units.worked or self.elapsed <= 0:
             return None
         return self.units.worked / self.elapsed
-
-    @property
-    def worked_share(self) -> float | None:
-        """Settled share without what was cancelled, 0 to 1; None before the total is known."""
-        share, progress = self.share, self.progress
-        if share is None or not progress.cancelled or not progress.all:
-            return share
-        return (progress.settled - progress.cancelled) / progress.all
 
     @property
     def classes_more(self) -> int:

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 
+import shares from '../../tests/golden/shares.json';
 import { historyReader, settledShare, snapshotReader, troubled, waiting } from '../src/shared/snapshot';
 import { runWord } from '../src/lab/sidebar/runs';
 import { share } from '../src/shared/format';
@@ -23,6 +24,13 @@ test('fields that were left out are at their default', () => {
   expect(empty.busy_share).toBeNull();
   expect(empty.units).toBe('documents');
   expect(snapshotReader.read({ at: 1, seq: 2, queues: [{ name: 'q', state: 'empty' }] }).queues[0]!.shards).toBe(1);
+});
+
+test.each(shares as [string, object, number | null][])('the share of a run is the one that Python shows: %s', (_, run, expected) => {
+  const [read] = snapshotReader.read({ at: 0, seq: 0, runs: [{ name: 'r', queue: 'q', ...run }] }).runs;
+  const found = settledShare(read!);
+  if (expected === null) expect(found).toBeNull();
+  else expect(found).toBeCloseTo(expected);
 });
 
 test('the sidebar shows the figures that Python counted', () => {

@@ -104,7 +104,6 @@ export function heldEntries({ queue, target, detail }: { queue: string; target: 
 }
 
 export function runEntries(run: Run): Entry[] {
-  const { name, queue } = run;
   const toggle = finished(run) ? [] : [pauseRun(run)];
   const retries = run.counts.dead ? retryEntries(run) : [];
   return failsThroughout(run) ? [...retries, ...toggle] : [...toggle, ...retries];

@@ -226,12 +226,15 @@ export const all = (of: Counts): number => settled(of) + left(of);
 /** What progress is counted in: pages where they are known, else documents. */
 export const progress = (of: Run): Counts => of.units ?? of.counts;
 
-/** The settled share, 0 to 1; null before the total is known; 1 only at the true end. */
+/**
+ * The settled share, 0 to 1; null before the total is known; 1 only at the true end. What was cancelled never counts; as
+ * `RunStats.share` in dqlab/stats/runs.py.
+ */
 export function settledShare(of: Run): number | null {
   if (of.total === null) return null;
-  if (left(of.counts) === 0) return 1;
+  if (left(of.counts) === 0 && !of.counts.cancelled) return 1;
   const measured = progress(of);
-  return all(measured) ? Math.min(settled(measured) / all(measured), 0.999999) : 0;
+  return all(measured) ? Math.min((settled(measured) - measured.cancelled) / all(measured), 0.999999) : 0;
 }
 
 /** Nothing more will happen by itself. */
