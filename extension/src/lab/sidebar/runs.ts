@@ -89,9 +89,10 @@ export function runsSection(desk: Desk, filter: () => string): Drawn {
     mark(part(element, '.dq-badge'), 'aria-label', `${count(run.counts.dead)} dead: show failures of ${run.name}`);
     bar(part(element, '.dq-bar'), progress(run));
     say(part(element, '.dq-when'), word);
-    mark(element, 'aria-label', `Run ${run.name}, ${run.state}, ${shown} settled, ${word}`);
+    const when = model.fresh ? '' : ` at ${minute(model.snapshot?.at ?? 0)}`;
+    mark(element, 'aria-label', `Run ${run.name}, ${run.state}${when}, ${shown} settled, ${word}`);
     const toggle = part(element, '.dq-toggle');
-    show(toggle, !over);
+    show(toggle, !over && model.service()?.state !== 'gone');
     face(toggle, stopped ? 'go' : 'halt');
     const words = failsThroughout(run) ? `Resume ${run.name} with the same code: all have failed with it` : `${label} ${run.name}`;
     mark(toggle, 'aria-label', words);
@@ -106,7 +107,8 @@ export function runsSection(desk: Desk, filter: () => string): Drawn {
     const runs = snapshot?.runs ?? [];
     const asked = filter();
     const active = runs.filter((each) => !finished(each)).length;
-    area.head(active ? `${active} active` : runs.length ? 'none active' : '0');
+    const when = model.fresh || snapshot === null ? '' : ` at ${minute(snapshot.at)}`;
+    area.head(active ? `${active} active${when}` : runs.length ? `none active${when}` : '0');
     sync(
       area.body,
       ordered(runs).filter((each) => each.name.toLowerCase().includes(asked)),
