@@ -116,7 +116,9 @@ def queues_fine(facts: Facts) -> str:
     waiting = (
         f"{numbers.count(counts.ready + counts.delayed)} waiting and {numbers.count(counts.leased)} unacked messages"
     )
-    return f"{many(snapshot.queues_total, 'queue')} with {waiting}{facts.unknown}"
+    off = sum(run.put_off for run in snapshot.runs)
+    put_off = f", {numbers.count(off)} of them put off by their functions (dq.Later)" if off else ""
+    return f"{many(snapshot.queues_total, 'queue')} with {waiting}{put_off}{facts.unknown}"
 
 
 def leases(facts: Facts) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.offers import NO_NAMES, NotebookNames, first, offers
 from dqlab.live.palette import StateLook
+from dqlab.live.run_table import put_off_words
 from dqlab.live.views import (
     NO_DETAILS,
     NO_NOTICE,
@@ -429,7 +430,9 @@ def _notice(face: Face, stats: RunStats, focus: Focus, *, silence: Silence | Non
     if face is Face.PAUSED and why.startswith("by "):
         return Notice(f"Paused {why}")
     waits = _waiting_for(face, stats, focus)
-    return waits if waits.text else Notice(why)
+    if waits.text or why or not stats.only_put_off:
+        return waits if waits.text else Notice(why)
+    return Notice(f"{put_off_words(stats)} (dq.Later), to be run again when their time has come")
 
 
 def _mend(stats: RunStats, focus: Focus) -> str:

@@ -15,7 +15,7 @@ from dqlab.live.palette import Ink
 from dqlab.stats import Attention, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
 
-__all__ = ["RunRow", "SortBy", "SortedSnapshot", "run_rows", "run_word", "runs_in_order", "sorted_by"]
+__all__ = ["RunRow", "SortBy", "SortedSnapshot", "put_off_words", "run_rows", "run_word", "runs_in_order", "sorted_by"]
 
 
 class SortBy(StrEnum):
@@ -160,7 +160,14 @@ def _row(run: RunStats, need: Attention | None) -> RunRow:
     )
 
 
+def put_off_words(run: RunStats) -> str:
+    """Return how many documents of a run its function has put off."""
+    return f"{numbers.many(run.put_off, 'document')} put off by {'its' if run.put_off == 1 else 'their'} function"
+
+
 def _why(run: RunStats, need: Attention | None) -> str:
+    if need is None and run.only_put_off and not run.why:
+        return put_off_words(run)
     if need is None:
         return "" if run.resting else one_line(run.why, 100)
     return one_line(" ".join(part for part in (need.subject, need.text) if part != run.name), 100)

@@ -173,6 +173,19 @@ class RunStats:
         return self.finished or (self.state is RunState.INCOMPLETE and self.counts.left == 0)
 
     @property
+    def put_off(self) -> int:
+        """Documents that wait because their function put them off with `dq.Later`; at least so many.
+
+        Those to be retried after a failure are delayed too. They are subtracted, including those that are ready by now.
+        """
+        return max(0, self.counts.delayed - self.retrying)
+
+    @property
+    def only_put_off(self) -> bool:
+        """It goes on, and none but documents that were put off wait."""
+        return self.state is RunState.RUNNING and self.put_off > 0 and not self.counts.ready
+
+    @property
     def fails_throughout(self) -> bool:
         """It paused itself because its first documents all failed; the other reason to do so is no room for results."""
         return self.stop is StopReason.ALL_FAILED

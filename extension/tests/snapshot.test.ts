@@ -44,6 +44,9 @@ test('the sidebar shows the figures that Python counted', () => {
   expect(snapshot.failures.classes.map((each) => each.dead)).toEqual([128, 61, 17, 6]);
   expect(runWord(run!, true, snapshot.at)).toMatch(/^ends \d\d:\d\d$/);
   expect(runWord(run!, false, snapshot.at)).toBe('–');
+  const counts = { ...run!.counts, ready: 0, delayed: 12 };
+  expect(runWord({ ...run!, eta: null, retrying: 0, counts }, true, snapshot.at)).toBe('12 put off');
+  expect(runWord({ ...run!, eta: null, retrying: 12, counts }, true, snapshot.at)).toBe('running');
 });
 
 test('a history keeps what was not known apart from zero', () => {

@@ -10,6 +10,7 @@ import pytest
 
 from dqlab.live.html import run_html
 from dqlab.live.run_picture import Focus, Silence, connecting_view, log_line, run_view
+from dqlab.live.run_table import run_rows
 from dqlab.live.text import run_screen
 from dqlab.live.views import Command, Face, Tone
 from dqlab.numbers import UNKNOWN, many
@@ -121,6 +122,17 @@ def test_run_in_which_everything_failed_is_retried_with_the_mended_function_by_i
     ]
     assert view.buttons[0].hint.endswith("what waits runs with it too")
     assert "Mend parse" not in view.notice.text
+
+
+def test_documents_that_their_function_puts_off_are_counted_in_words(running: RunStats) -> None:
+    """A function that raises `dq.Later` each time was a run that stood at 0 % for no reason that any view gave."""
+    waits = replace(running, counts=Counts(delayed=12, leased=1), units=None, retrying=0, eta=None, total=13)
+
+    words = "12 documents put off by their function"
+    assert run_view(waits).notice.text == f"{words} (dq.Later), to be run again when their time has come"
+    assert [row.why for row in run_rows(Snapshot(at=0, seq=0, runs=(waits,)))] == [words]
+    assert run_view(replace(waits, retrying=12)).notice.text == "", "they failed, and the figures say so"
+    assert run_view(replace(waits, counts=Counts(delayed=12, ready=1))).notice.text == "", "others are taken meanwhile"
 
 
 def test_run_that_ran_out_of_room_is_resumed_first(all_failed: RunStats) -> None:

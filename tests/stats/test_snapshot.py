@@ -303,6 +303,22 @@ def test_what_is_offered_for_a_run_that_paused_itself_fits_its_reason() -> None:
         assert (need.kind, need.action, need.run) == ("stopped", action, "typo")
 
 
+def test_run_that_puts_its_documents_off_for_ever_needs_a_user() -> None:
+    """Nothing failed, nothing waited for a consumer, and nothing would ever end."""
+
+    def needs(**more: Any) -> list[str]:
+        given = {"counts": Counts(delayed=12), "total": 12, "at": 90.0, "rate": 0.0}
+        run = RunStats("asks", "pages", RunState.RUNNING, **{**given, **more})
+        scene = QueueFacts(QueueStats("pages", "running", run.counts, consumers=2), runs=(run,), at=run.at)
+        return [f"{found.subject} {found.text} {found.detail}" for found in find([scene], Thresholds())]
+
+    assert needs() == ["12 documents put off by their function with dq.Later, and none has ended in the last 1 min"]
+    assert needs(rate=0.1) == []
+    assert needs(at=30.0) == []
+    assert needs(retrying=12) == []
+    assert needs(counts=Counts(delayed=1, leased=2)) == [], "it waits for those that run"
+
+
 @pytest.mark.parametrize(("dead", "retrying", "amount"), [(61, 4, 61), (0, 4, 4)])
 def test_what_needs_a_user_counts_the_documents_that_its_subject_names(dead: int, retrying: int, amount: int) -> None:
     """A view that was told to leave it out notices by the count that it grows."""

@@ -241,6 +241,9 @@ export function settledShare(of: Run): number | null {
 export const finished = (of: Run): boolean =>
   of.state === 'done' || of.state === 'cancelled' || (of.state === 'incomplete' && left(of.counts) === 0);
 
+/** Documents that their function put off with `dq.Later`; as `RunStats.put_off` in dqlab/stats/runs.py. */
+export const putOff = (of: Run): number => Math.max(0, of.counts.delayed - of.retrying);
+
 /** It paused itself because its first documents all failed. */
 export const failsThroughout = (of: Run): boolean => of.stop === 'all-failed';
 

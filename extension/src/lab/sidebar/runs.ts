@@ -7,7 +7,7 @@ import { count, due, minute, share } from '../../shared/format';
 import { face } from '../../shared/glyphs';
 import { runGlyph } from '../icons';
 import { subjectKey } from '../model';
-import { failsThroughout, finished, progress, settledShare, type Run } from '../../shared/snapshot';
+import { failsThroughout, finished, progress, putOff, settledShare, type Run } from '../../shared/snapshot';
 import { badge, bar, refuse, row, section } from './pieces';
 
 export const runKey = (run: Run): string => `run ${run.queue} ${run.name}`;
@@ -24,6 +24,7 @@ export function runWord(run: Run, fresh: boolean, now: number): string {
   if (run.state === 'running' || run.state === 'submitting') {
     if (!fresh) return '–';
     if (run.eta) return `ends ${due(run.eta.p50, now)}`;
+    if (run.state === 'running' && putOff(run) && !run.counts.ready) return `${count(putOff(run))} put off`;
     return run.state;
   }
   if (finished(run) && run.ended !== null) return `${endWord(run)} ${minute(run.ended)}`;
