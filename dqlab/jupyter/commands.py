@@ -28,6 +28,7 @@ from dqlab.jupyter.sayings import (
     in_words_of_a_line,
     is_other_code,
     name_taken,
+    paused_itself,
     rest_of,
     standing,
     submitted,
@@ -223,9 +224,11 @@ def retry(line: Line, options: Namespace) -> int:
         raise UsageError(reason=f"--rest gives the run new code, and no {name} is defined here. Nothing was sent.")
     function = line.function(name) if defined else None
     left = Counts(**run.counts).left
+    follows = function is not None and bool(left) and paused_itself(run)
     with deciding(line.lab, run.name) as report:
         count = run.send_again(function, options.where, rest=options.rest)
-        rest = rest_of(run, function, left, given=options.rest)
+        given = options.rest or (follows and count > 0)
+        rest = rest_of(run, function, left, given=given)
         if is_offered(line.lab, run.name) and (count or options.rest):
             report(report_of_retry(run, count, rest))
     code = f"{name} as it is defined now" if defined else f"the code it had; no {name} is defined here"

@@ -364,6 +364,23 @@ def test_offer_of_a_run_that_paused_itself_says_that_its_rest_gets_the_code_too(
     assert set(run.wait(timeout=30).results()) == {"new"}
 
 
+def test_line_that_retries_a_run_that_paused_itself_says_that_its_rest_gets_the_code_too(
+    connected: Any, capsys: Any
+) -> None:
+    """It said that documents that wait keep their code, and offered --rest, while all of them ran the new one."""
+    write(connected, "nonsense", over="range(20_000)", more="--on-existing new")
+    with pytest.raises(AllFailed):
+        connected["run"].wait(timeout=30)
+    connected.run("def invert(x): return 'new'")
+    capsys.readouterr()
+
+    connected.run("%dq retry edited")
+
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said.endswith("as it is defined now; the rest of the run has this code too")
+    assert set(connected["run"].wait(timeout=30).results()) == {"new"}
+
+
 def test_what_a_retry_sends_again_is_not_taken_for_a_rest(edited: Any, capsys: Any) -> None:
     """A run that was done has nothing else: the advice to use --rest sends the reader after nothing."""
     edited.run("%dq pause edited;")  # what is sent again waits, as it does for a moment at any retry
