@@ -30,6 +30,7 @@ from dqlab.errors.rendering import interruptible
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import system_of
 from dqlab.lab import Lab
+from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.session import result_limit
@@ -211,6 +212,8 @@ def _connect(
                 with _lock:
                     _open[key] = lab
                 lab.announce()
+                if in_jupyter() and keeper is None and (lab.embedded or isinstance(target, Registration)):
+                    lab.list_stored()  # for its sidebar; other clusters do not have the store to themselves
             except BaseException:  # Ctrl-C too: nothing else holds it
                 lab.close()
                 raise

@@ -21,6 +21,8 @@ __all__ = [
 ]
 
 _PLACE = re.compile(r'(?P<indent>\s*)File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)')
+_CELL = re.compile(r"(?:.*[/\\])?ipykernel_\d+[/\\]\d+\.py|<ipython-input-(?P<number>\d+)-\w+>")
+"""The files that kernels, and IPython in a terminal, compile cells as."""
 _beside: ContextVar[bool] = ContextVar("dqlab_beside_cells", default=False)
 
 
@@ -63,23 +65,33 @@ def with_cells(traceback: str) -> str:
     """Return a traceback from another process with "cell [2], line 4" in place of a cell's file, and with its lines.
 
     A cell is not a file: the process that ran its function knows neither its number nor its text, and this kernel does.
+    Of another kernel's cell, which may be this one before it was restarted, only that it is one is known: "<cell>".
     """
     numbers = cells_by_file()
-    if not numbers:
-        return traceback
     shown: list[str] = []
     lines = traceback.split("\n")
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         place = _PLACE.fullmatch(line)
-        if place is None or place["file"] not in numbers:
+        cell = None if place is None else _cell(place["file"], numbers)
+        if place is None or cell is None:
             shown.append(line)
             continue
         indent = place["indent"]
-        shown.append(f"{indent}cell [{numbers[place['file']]}], line {place['line']}, in {place['function']}")
+        shown.append(f"{indent}{cell}, line {place['line']}, in {place['function']}")
         text = linecache.getline(place["file"], int(place["line"])).strip()
         if text and not following.startswith(f"{indent}  "):
             shown.append(f"{indent}  {text}")
     return "\n".join(shown)
+
+
+def _cell(file: str, numbers: Mapping[str, int]) -> str | None:
+    """Return what to call the cell that was compiled as a file; None for what is a file."""
+    if file in numbers:
+        return f"cell [{numbers[file]}]"
+    found = _CELL.fullmatch(file)
+    if found is None:
+        return None
+    return f"cell [{found['number']}]" if found["number"] else "<cell>"
 
 
 @contextmanager

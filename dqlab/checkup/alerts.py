@@ -128,6 +128,15 @@ WORDINGS = {
         lambda it: f"{it.subject} in run {it.run}: {it.text}; {_listed(it.detail)}",
         _of_run("See why, and retry them with a function that was mended", ".failures()", "failed"),
     ),
+    "put-off": Wording(
+        "queues",
+        lambda it: f"run {it.run}: {it.subject} {it.text} {it.detail}",
+        _of_run(
+            "A function that raises dq.Later each time never ends. See what it waits for, or give up what is left",
+            ".cancel()",
+            "cancel",
+        ),
+    ),
     "puts-wait": Wording(
         "queues",
         lambda it: f"{it.subject} {it.text}: {it.detail}",

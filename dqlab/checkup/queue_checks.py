@@ -36,6 +36,22 @@ def queues(facts: Facts) -> Iterator[Finding]:
         if not alerted(facts, "puts-wait", queue=queue.name):
             yield from _full(queue)
         yield from _failed(facts, queue)
+        yield from _put_off(facts, queue)
+
+
+def _put_off(facts: Facts, queue: QueueStats) -> Iterator[Finding]:
+    listed = {alert.run for alert in alerted(facts, "put-off", queue=queue.name)}
+    for run in facts.snapshot.runs if facts.snapshot is not None else ():
+        if run.queue == queue.name and run.only_put_off and run.name not in listed:
+            whose = "its" if run.put_off == 1 else "their"
+            yield Finding(
+                "queues",
+                Severity.NOTE,
+                f"run {run.name}: {many(run.put_off, 'document')} put off by {whose} function",
+                "It raised dq.Later, and they are delivered again when that time has come",
+                f"lab.attach({run.name!r}).stats()",
+                {"queue": queue.name, "run": run.name, "put_off": run.put_off},
+            )
 
 
 def _waiting(queue: QueueStats, lag: float) -> Iterator[Finding]:

@@ -1,26 +1,30 @@
 """Buttons under a cell whose run has other code: retry with this code, use it for the rest, start over.
 
-Each does what a line or a call does. All of them are replaced by a report of what was done, and by the run, if no other
-view shows it. Without widgets, the lines that the cell has printed offer the choice.
+Each does what a line or a call does. Wherever that is done, in the live view too or by a line, they and the sentences
+above them are replaced by a report of what was done, and by the run, if no other view shows it. Without widgets, the
+sentences offer the choice: they name the lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 from importlib.util import find_spec
 from typing import Any
 
+from dqlab.clock import SystemClock
 from dqlab.errors import DqlabError
 from dqlab.jupyter.sayings import paused_itself, rest_of, warned
+from dqlab.live.decisions import decided, deciding, offered, retried
 from dqlab.live.display import Mode, in_a_line, look_again, mode, publish, watch, watch_in
 from dqlab.live.html import wrap
+from dqlab.live.run_picture import code_of_retry
 from dqlab.notebook import in_jupyter
-from dqlab.numbers import many
+from dqlab.numbers import many, minute
 from dqlab.runs.run import Run
 from dqlab.stats import Counts
 
-__all__ = ["Choice", "offer"]
+__all__ = ["Choice", "offer", "report_of_code", "report_of_retry", "report_of_start"]
 
 
 class Choice:
@@ -74,23 +78,29 @@ class Choice:
     def retry(self) -> str:
         """Retry dead documents with this code, in the view that the cell has of the run, else in a new one."""
         follows = paused_itself(self.run)
-        count = self.run.send_again(self._function)
+        with deciding(self.run, self.run.name) as report:
+            count = self.run.send_again(self._function)
+            said = report_of_retry(self.run, count, "; the rest goes on with it" if follows else "")
+            report(said)
         self._show()
-        rest = "; the rest goes on with it" if follows else ""
-        return f"{self.run.name}: {many(count, 'document')} sent again with this code{rest}"
+        return said
 
     def rest(self) -> str:
         """Use this code for the rest of the run too."""
-        count = self.run.send_again(self._function, rest=True)
-        rest = rest_of(self.run, self._function, 0, given=True)
+        with deciding(self.run, self.run.name) as report:
+            count = self.run.send_again(self._function, rest=True)
+            said = report_of_retry(self.run, count, rest_of(self.run, self._function, 0, given=True))
+            report(said)
         self._show()
-        return f"{self.run.name}: {many(count, 'document')} sent again{rest}"
+        return said
 
     def start_over(self) -> str:
         """Drop the run, and map again."""
         new = self._start_over()
+        said = report_of_start(new)
+        decided(new, new.name, said)
         self._place(new)
-        return f"{new.name} was started over"
+        return said
 
     def _show(self) -> None:
         """Show a run that goes on: a second view would stand beside one that rests, and leave it with what it had."""
@@ -98,14 +108,79 @@ class Choice:
             self._place(self.run)
 
 
-def offer(run: Run, function: Callable[..., Any], start_over: Callable[[], Run]) -> None:
-    """Show buttons where widgets can be drawn; elsewhere do nothing."""
-    if not in_jupyter() or mode() is not Mode.LIVE or find_spec("ipywidgets") is None:
+def report_of_retry(run: Run, count: int, rest: str) -> str:
+    """Return what a retry did just now, and what becomes of the documents that had yet to run."""
+    now = SystemClock().wall()
+    if count:
+        return f"{retried(count, _code(run), now)}{rest}"
+    return f"{run.name} has no failed documents: none was sent again at {minute(now)}{rest}"
+
+
+def report_of_code(run: Run) -> str:
+    """Return which code the failed documents of a run have since just now."""
+    return f"The failed documents of {run.name} run with {_code(run)} since {minute(SystemClock().wall())}"
+
+
+def _code(run: Run) -> str:
+    return code_of_retry(run.versions[-1], newer=False)
+
+
+def report_of_start(run: Run) -> str:
+    """Return that a run was started over just now."""
+    return f"{run.name} was started over at {minute(SystemClock().wall())}"
+
+
+class _Shown:
+    """What a cell shows of a choice: sentences, and the buttons below them where widgets can be drawn.
+
+    It is one choice: once somebody has decided, here or elsewhere, the sentences are replaced by what was done.
+    """
+
+    def __init__(self, sentences: Sequence[str]) -> None:
+        self._sentences = publish({"text/plain": "\n".join(sentences)})
+        self._box: Any = None
+        self.place: Any = None
+        """The output with the buttons, for the view of a run that was started by one of them."""
+
+    def add(self, box: Any, run: Run, labels: list[str]) -> None:
+        """Show the buttons."""
+        self._box, drawn = box, box._repr_mimebundle_()
+        self.place = publish(
+            {**(drawn[0] if isinstance(drawn, tuple) else drawn), **_without_kernel(run, labels)},
+        )
+
+    def settle(self, said: str) -> None:
+        """Show what was done, and nothing to press."""
+        self._sentences.update({"text/plain": said}, raw=True)
+        if self._box is not None:
+            self.place.update({"text/plain": ""}, raw=True)
+            self._box.close()
+            self._box = None
+
+
+def offer(
+    run: Run,
+    function: Callable[..., Any],
+    start_over: Callable[[], Run],
+    sentences: Sequence[str],
+    say: Callable[[str], None],
+) -> None:
+    """Show sentences that offer a choice, with buttons where widgets can be drawn; outside of Jupyter, say them."""
+    if not in_jupyter():
+        for sentence in sentences:
+            say(sentence)
         return
+    shown = _Shown(sentences)
+    offered(run, run.name, run.versions[-1].version, shown.settle)
+    if mode() is Mode.LIVE and find_spec("ipywidgets") is not None:
+        _add_buttons(shown, run, function, start_over)
+
+
+def _add_buttons(shown: _Shown, run: Run, function: Callable[..., Any], start_over: Callable[[], Run]) -> None:
     import ipywidgets
 
-    shown: list[Run] = []
-    choice = Choice(run, function, start_over, shown.append)
+    runs: list[Run] = []
+    choice = Choice(run, function, start_over, runs.append)
     said = ipywidgets.Output()
     buttons: list[Any] = []
 
@@ -121,10 +196,10 @@ def offer(run: Run, function: Callable[..., Any], start_over: Callable[[], Run])
                 for button in buttons:
                     button.disabled = False
                 return
-        place.update(_lines(report, *doubts), raw=True)
-        box.close()
-        for each in shown:
-            watch_in(place, each, " ".join([report, *doubts]))
+        if doubts:
+            shown.settle("\n".join([report, *doubts]))
+        for each in runs:
+            watch_in(shown.place, each, " ".join([report, *doubts]))
 
     def press_or_ask(act: Callable[[], str], button: Any) -> None:
         lost = choice.lost_by(act)
@@ -137,9 +212,7 @@ def offer(run: Run, function: Callable[..., Any], start_over: Callable[[], Run])
         button = ipywidgets.Button(description=label, layout=ipywidgets.Layout(width="auto"))
         button.on_click(lambda button, act=act: press_or_ask(act, button))
         buttons.append(button)
-    box = ipywidgets.VBox([ipywidgets.HBox(buttons), said])
-    drawn = box._repr_mimebundle_()
-    place = publish({**(drawn[0] if isinstance(drawn, tuple) else drawn), **_without_kernel(run, list(choice.labels))})
+    shown.add(ipywidgets.VBox([ipywidgets.HBox(buttons), said]), run, list(choice.labels))
 
 
 def _without_kernel(run: Run, labels: list[str]) -> dict[str, str]:

@@ -10,13 +10,14 @@ from typing import Any
 
 from dqlab.checkup.examine import TIMEOUT
 from dqlab.checkup.findings import Checkup
+from dqlab.clock import SystemClock
 from dqlab.documents import Documents
 from dqlab.errors import RunExists, UsageError
 from dqlab.errors.rendering import StoppedWaiting
 from dqlab.hpc.job_waits import give_up
 from dqlab.hpc.recipes import Recipe, spoken
 from dqlab.hpc.systems import KINDS
-from dqlab.jupyter.choice import offer
+from dqlab.jupyter.choice import offer, report_of_code, report_of_retry, report_of_start
 from dqlab.jupyter.letters import find_letter
 from dqlab.jupyter.line import Line
 from dqlab.jupyter.sayings import (
@@ -27,17 +28,19 @@ from dqlab.jupyter.sayings import (
     in_words_of_a_line,
     is_other_code,
     name_taken,
+    paused_itself,
     rest_of,
     standing,
     submitted,
     warned,
 )
 from dqlab.lab import Lab, crew
+from dqlab.live.decisions import decided, deciding, is_offered
 from dqlab.live.display import conclude, ended_in_view, is_watched
 from dqlab.live.listings import ShownDocuments
 from dqlab.live.run_table import SortBy, sorted_by
 from dqlab.log import LogOptions
-from dqlab.numbers import many, size
+from dqlab.numbers import many, minute, size
 from dqlab.rules.retry import Retry
 from dqlab.runs.code.explanation import Explanation, explain
 from dqlab.runs.failures import DeadLetter, Failures
@@ -123,7 +126,12 @@ def submit(line: Line, options: Namespace) -> Run:
 def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, documents: Any, **more: Any) -> Run:
     """Map; if a run of that name has other code, show it with the possible next steps, instead of raising an error."""
     try:
-        return pool.map(function, documents, **more)
+        run = pool.map(function, documents, **more)
+        if options.on_existing == "new":
+            decided(line.lab, run.name, report_of_start(run))
+        elif options.on_existing == "retry-failed" and is_offered(line.lab, run.name):
+            decided(line.lab, run.name, report_of_code(run))
+        return run
     except RunExists as error:
         if not is_other_code(error):
             raise
@@ -140,11 +148,10 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
             return new
 
         line.desk.submitted(lab, run)
-        for sentence in choices(run, error, options.function, defined=options.defined):
-            line.say(sentence)
+        sentences = list(choices(run, error, options.function, defined=options.defined))
         if options.out is not None:
             line.store(options.out, run)  # the view names it
-        offer(run, function, start_over)
+        offer(run, function, start_over, sentences, line.say)
         if options.watch:
             line.desk.show(run)
         return run
@@ -217,9 +224,14 @@ def retry(line: Line, options: Namespace) -> int:
         raise UsageError(reason=f"--rest gives the run new code, and no {name} is defined here. Nothing was sent.")
     function = line.function(name) if defined else None
     left = Counts(**run.counts).left
-    count = run.send_again(function, options.where, rest=options.rest)
+    follows = function is not None and bool(left) and paused_itself(run)
+    with deciding(line.lab, run.name) as report:
+        count = run.send_again(function, options.where, rest=options.rest)
+        given = options.rest or (follows and count > 0)
+        rest = rest_of(run, function, left, given=given)
+        if is_offered(line.lab, run.name) and (count or options.rest):
+            report(report_of_retry(run, count, rest))
     code = f"{name} as it is defined now" if defined else f"the code it had; no {name} is defined here"
-    rest = rest_of(run, function, left, given=options.rest)
     line.say(f"{run.name}: {many(count, 'document')} sent again with {code}{rest}")
     return Said(count)
 
@@ -276,6 +288,8 @@ def drop(line: Line, options: Namespace) -> None:
         line.say(f"{run.name}: {held} would be deleted, for good{left}. To do it: add -y")
         return
     line.lab.attach(run.name).drop()  # named, with what it has: no other documents are meant
+    at = minute(SystemClock().wall())
+    decided(line.lab, run.name, f"{run.name} was dropped at {at}; run this cell again to map it again")
     kept = line.lab.session.pools.get(run.queue)
     durable = kept is not None and kept.durability is Durability.DURABLE
     space = f". Its disk space comes back with: %dq compact {run.queue}" if durable else ""

@@ -23,9 +23,11 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from dqlab import numbers
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.live import details
+from dqlab.live.decisions import deciding, noticed, retried
 from dqlab.live.feeds import (
     LabSource,
     PoolSource,
@@ -39,7 +41,16 @@ from dqlab.live.feeds import (
 )
 from dqlab.live.lab_picture import Site, absent_queues, lab_view, moved_queues, queue_view
 from dqlab.live.offers import NO_NAMES, names_here, run_here
-from dqlab.live.run_picture import Focus, Silence, absent_view, connecting_view, moved_view, run_view
+from dqlab.live.run_picture import (
+    Focus,
+    Silence,
+    absent_view,
+    code_of_retry,
+    connecting_view,
+    moved_view,
+    run_view,
+    what_waits,
+)
 from dqlab.live.views import Command, Example, Press, QueuesView, RunView
 from dqlab.notebook import beside_cells
 from dqlab.numbers import many, size
@@ -456,6 +467,11 @@ class LiveRun(Live[RunView]):
         self._together = False
         if stats is None:
             return
+        if before is not None and stats.code.version > before.code.version:
+            code = f"{stats.code.name} v{stats.code.version}"
+            noticed(
+                self.source, stats.name, stats.code.version, f"{stats.name} has {code} since {numbers.minute(stats.at)}"
+            )
         if before is not None and stats.counts.settled < before.counts.settled:
             self._stats = stats = _without_speed(stats)
         if self._asking.silence is not None or not has_details(self.source):
@@ -535,9 +551,13 @@ class LiveRun(Live[RunView]):
             self._examples = details.examples(press.target, letters, self._cell_of, code)
             return ""
         if press.command is Command.RETRY:
-            again = source.send_again(self._newer, fingerprint=press.target or None, limit=press.n or None)
-            waits = self._stats is not None and (self._stats.counts.ready or self._stats.counts.delayed)
-            rest = " What waits keeps the code it had." if self._newer is not None and waits else ""
+            newer, stats = self._newer, self._stats
+            with deciding(source, source.name) as report:
+                again = source.send_again(newer, fingerprint=press.target or None, limit=press.n or None)
+                if again and stats is not None:
+                    report(retried(again, code_of_retry(stats.code, newer=newer is not None), self._clock.wall()))
+            waits = newer is not None and stats is not None and stats.counts.waiting > 0
+            rest = f" {what_waits(stats).capitalize()}." if waits and stats is not None else ""
             self._asking.now()
             return f"{many(again, 'document')} sent through again.{rest}"
         if press.command is Command.REPLACE:
@@ -644,7 +664,10 @@ class LiveQueues(Live[QueuesView]):
             return _controlled(cast(PoolSource, self.source), press, one_line(self.source.name, 80))
         if command is Command.RETRY:
             run = self._named(press.run, [] if self._snapshot is None else [each.name for each in self._snapshot.runs])
-            again = self._lab.retry(run, fingerprint=press.target)
+            with deciding(self._lab, run) as report:
+                again = self._lab.retry(run, fingerprint=press.target)
+                if again:
+                    report(retried(again, "the code it had", self._clock.wall()))
             return f"{many(again, 'document')} of {one_line(run, 80)} sent through again."
         listed = [] if self._snapshot is None else [each.name for each in self._snapshot.queues]
         queue = self._named(press.queue, listed)

@@ -15,6 +15,7 @@ from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.offers import NO_NAMES, NotebookNames, first, offers
 from dqlab.live.palette import StateLook
+from dqlab.live.run_table import put_off_words
 from dqlab.live.views import (
     NO_DETAILS,
     NO_NOTICE,
@@ -48,12 +49,14 @@ __all__ = [
     "Focus",
     "Silence",
     "absent_view",
+    "code_of_retry",
     "connecting_view",
     "failure_row",
     "log_line",
     "moved_view",
     "run_view",
     "silence_notice",
+    "what_waits",
 ]
 
 
@@ -169,7 +172,7 @@ def run_view(
     """
     face = _face(stats, silence)
     stats = replace(stats, eta=_eta(face, stats, focus))
-    share = stats.worked_share if face is Face.CANCELLED else stats.share
+    share = stats.share
     name, chip = one_line(stats.name), _chip(face, stats)
     if face is Face.EMPTY:
         return RunView(
@@ -247,7 +250,7 @@ def _details(stats: RunStats, focus: Focus) -> Details:
     lines = [failures_of(stats, each) for each in stats.classes if each.dead] if stats.resting else snapshot.attention
     return Details(
         chart=details.left_chart(stats, focus.history),
-        needs=details.needs(lines, _ACTIONS, mended=_again(stats.code, focus, ()).code if focus.newer else ""),
+        needs=details.needs(lines, _ACTIONS, mended=_again(stats, focus, ()).code if focus.newer else ""),
         needs_total=len(lines) + (0 if stats.resting else max(0, snapshot.attention_total - len(lines))),
         consumers=details.consumers(snapshot, stats.consumers),
         leases=details.leases(snapshot),
@@ -280,16 +283,27 @@ def log_line(stats: RunStats) -> str:
 def _again_of(entry: ClassStats, stats: RunStats, focus: Focus) -> Again | None:
     if focus.snapshot is None:
         return None
-    return _again(stats.code, focus, entry.versions, waits=stats.counts.waiting > 0)
+    return _again(stats, focus, entry.versions)
 
 
-def _again(code: CodeStats, focus: Focus, versions: Sequence[str], *, waits: bool = False) -> Again:
+def _again(stats: RunStats, focus: Focus, versions: Sequence[str]) -> Again:
+    code = stats.code
     if not focus.newer:
         return Again(f"v{code.version}", _EDIT_FIRST)
     name = one_line(code.name, 40)
     ran = one_line(", ".join(versions), 60) or f"v{code.version}"
-    keeps = "; what waits keeps the code it had" if waits else ""
-    return Again(f"{name} v{code.version + 1}", f"{name} as this notebook has it now; what failed ran {ran}{keeps}")
+    keeps = f"; {what_waits(stats)}" if stats.counts.waiting else ""
+    return Again(code_of_retry(code, newer=True), f"{name} as this notebook has it now; what failed ran {ran}{keeps}")
+
+
+def what_waits(stats: RunStats) -> str:
+    """Return what a retry with newer code means for the documents of a run that have yet to run."""
+    return "what waits runs with it too" if stats.fails_throughout else "what waits keeps the code it had"
+
+
+def code_of_retry(code: CodeStats, *, newer: bool) -> str:
+    """Return the code that a retry takes of a run with this code: "parse v2"; `newer`, that of the notebook."""
+    return f"{one_line(code.name, 40)} v{code.version + newer}"
 
 
 def failure_row(entry: ClassStats, *, at: float, again: Again | None = None) -> FailureRow:
@@ -404,7 +418,7 @@ def _notice(face: Face, stats: RunStats, focus: Focus, *, silence: Silence | Non
     why = one_line(stats.why, 300)
     sentence = why.rstrip(".")
     if face is Face.STOPPED:
-        return Notice(f"{sentence or 'It stopped itself'}. Nothing confirmed was lost.", Tone.BAD)
+        return Notice(f"{sentence or 'It stopped itself'}. Nothing confirmed was lost.{_mend(stats, focus)}", Tone.BAD)
     if face is Face.WAITING:
         waiting = many(stats.counts.left, "document")
         return Notice(why or f"No consumer: {waiting} left and nobody takes them", Tone.WARN)
@@ -416,7 +430,16 @@ def _notice(face: Face, stats: RunStats, focus: Focus, *, silence: Silence | Non
     if face is Face.PAUSED and why.startswith("by "):
         return Notice(f"Paused {why}")
     waits = _waiting_for(face, stats, focus)
-    return waits if waits.text else Notice(why)
+    if waits.text or why or not stats.only_put_off:
+        return waits if waits.text else Notice(why)
+    return Notice(f"{put_off_words(stats)} (dq.Later), to be run again when their time has come")
+
+
+def _mend(stats: RunStats, focus: Focus) -> str:
+    """Return what to do before a retry of a run that paused itself because everything failed."""
+    if not stats.fails_throughout or focus.newer or not stats.code.name.isidentifier():
+        return ""
+    return f" Mend {stats.code.name}, then retry with it: {what_waits(stats)}."
 
 
 def _bars(stats: RunStats) -> tuple[Bar, ...]:
@@ -479,7 +502,8 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
 
 def _done_at(face: Face, stats: RunStats) -> Figure:
     if stats.eta is None or stats.eta_in is None:
-        return Figure("Done at", numbers.UNKNOWN, "", _NO_ESTIMATE.get(face, _no_estimate(stats)), live=True)
+        why = "after a retry" if stats.fails_throughout else _NO_ESTIMATE.get(face, _no_estimate(stats))
+        return Figure("Done at", numbers.UNKNOWN, "", why, live=True)
     if stats.eta.p50 - stats.at < NEAR:
         return Figure(NEAR_END, *_parts_of(numbers.ahead(*_from_now(stats.eta, stats.at))), "80 % sure", live=True)
     at = numbers.due(stats.eta.p50, now=stats.at)
@@ -517,18 +541,33 @@ def _buttons(face: Face, stats: RunStats, focus: Focus) -> tuple[Button, ...]:
         return (Button(Command.ASK, "Retry now"),)
     if stats.resting:
         return _buttons_of_the_end(stats, focus) if focus.snapshot is not None else ()
+    cancel = Button(Command.CANCEL, "Cancel run…")
+    if stats.fails_throughout:
+        retries = _retries(stats, focus) if focus.newer else ()
+        return (*retries, Button(Command.RESUME, "Resume with the same code", hint=_same_code(stats)), cancel)
     first = Button(Command.RESUME, "Resume", primary=True) if face in _HALTED else Button(Command.PAUSE, "Pause")
-    return (first, Button(Command.CANCEL, "Cancel run…"))
+    return (first, cancel)
+
+
+def _same_code(stats: RunStats) -> str:
+    """Return what resuming means for a run that paused itself because everything failed."""
+    code = f"{one_line(stats.code.name, 40)} v{stats.code.version}"
+    left = many(stats.counts.left, "document")
+    runs = "runs" if stats.counts.left == 1 else "run"
+    return f"{left} {runs} with {code}, with which all have failed; it does not pause itself for that again."
 
 
 def _buttons_of_the_end(stats: RunStats, focus: Focus) -> tuple[Button, ...]:
-    dead, results = stats.counts.dead, Button(Command.RESULTS, "Results")
-    if not dead:
-        return (results,)
-    again = _again(stats.code, focus, sorted({each for entry in stats.classes for each in entry.versions}))
+    return (*(_retries(stats, focus) if stats.counts.dead else ()), Button(Command.RESULTS, "Results"))
+
+
+def _retries(stats: RunStats, focus: Focus) -> tuple[Button, ...]:
+    """Return the buttons that retry all dead documents of a run, of many also a few first."""
+    dead = stats.counts.dead
+    again = _again(stats, focus, sorted({each for entry in stats.classes for each in entry.versions}))
     every = Button(Command.RETRY, f"Retry {numbers.count(dead)} with {again.code}", focus.newer, hint=again.hint)
     few = first(dead)
-    return (every, *([Button(Command.RETRY, f"{few} first", n=few, hint=again.hint)] if few else []), results)
+    return (every, *([Button(Command.RETRY, f"{few} first", n=few, hint=again.hint)] if few else []))
 
 
 def _ask(face: Face, stats: RunStats) -> Ask | None:

@@ -15,7 +15,7 @@ from dqlab.live.palette import Ink
 from dqlab.stats import Attention, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
 
-__all__ = ["RunRow", "SortBy", "SortedSnapshot", "run_rows", "run_word", "runs_in_order", "sorted_by"]
+__all__ = ["RunRow", "SortBy", "SortedSnapshot", "put_off_words", "run_rows", "run_word", "runs_in_order", "sorted_by"]
 
 
 class SortBy(StrEnum):
@@ -135,7 +135,6 @@ def run_word(run: RunStats) -> tuple[str, Ink]:
 def _row(run: RunStats, need: Attention | None) -> RunRow:
     state, ink = run_word(run)
     rate, unit = _speed(run)
-    share = run.worked_share if run.state is RunState.CANCELLED else run.share
     code = "" if run.code.name == "?" else f"{one_line(run.code.name, 40)} {run.code.words}"
     ends_at = run.ended if run.resting else None if run.eta is None else run.eta.p50
     return RunRow(
@@ -144,7 +143,7 @@ def _row(run: RunStats, need: Attention | None) -> RunRow:
         state=state,
         ink=ink,
         why=_why(run, need),
-        share=numbers.share(share),
+        share=numbers.share(run.share),
         end=_end(run),
         dead=run.counts.dead,
         lost=run.counts.lost,
@@ -152,7 +151,7 @@ def _row(run: RunStats, need: Attention | None) -> RunRow:
         unit=unit,
         code=code,
         took=numbers.span(run.elapsed) if run.started else numbers.UNKNOWN,
-        done=share,
+        done=run.share,
         ends_at=ends_at,
         rate=rate,
         seconds=run.elapsed if run.started else 0.0,
@@ -161,7 +160,14 @@ def _row(run: RunStats, need: Attention | None) -> RunRow:
     )
 
 
+def put_off_words(run: RunStats) -> str:
+    """Return how many documents of a run its function has put off."""
+    return f"{numbers.many(run.put_off, 'document')} put off by {'its' if run.put_off == 1 else 'their'} function"
+
+
 def _why(run: RunStats, need: Attention | None) -> str:
+    if need is None and run.only_put_off and not run.why:
+        return put_off_words(run)
     if need is None:
         return "" if run.resting else one_line(run.why, 100)
     return one_line(" ".join(part for part in (need.subject, need.text) if part != run.name), 100)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from dqlab import numbers
 from dqlab.live.palette import Ink
-from dqlab.live.run_table import SortBy, runs_in_order
+from dqlab.live.run_table import SortBy, put_off_words, runs_in_order
 from dqlab.numbers import many
 from dqlab.stats import Attention, ClassStats, QueueStats, RunStats, Snapshot
 from dqlab.texts import as_word, one_line
@@ -35,6 +35,8 @@ __all__ = [
 
 ROWS = 10
 """Documents that a table shows before it counts the rest."""
+_PUT_OFF = 3
+"""Runs below a table whose functions put documents off."""
 
 
 class Column(NamedTuple):
@@ -204,7 +206,8 @@ def runs_table(
         dead = numbers.count(sum(row.dead for row in failed))
         worst = failed[0] if by is SortBy.NEED else max(failed, key=lambda row: row.started)
         notes.append(f"{dead} dead in {many(len(failed), 'run')} at rest: %dq failed {as_word(worst.name)}")
-    return Table(columns, cells, notes=tuple(notes) if cells else ("no runs yet",))
+    waits = [f"{one_line(run.name, 60)}: {put_off_words(run)} (dq.Later)" for run in runs if run.only_put_off]
+    return Table(columns, cells, notes=(*notes, *waits[:_PUT_OFF]) if cells else ("no runs yet",))
 
 
 def failures_table(failures: Any) -> Table:

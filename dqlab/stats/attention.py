@@ -18,6 +18,10 @@ from dqlab.stats.snapshot import Attention, Severity
 __all__ = ["QueueFacts", "Thresholds", "brief", "failures_of", "find", "find_leaving"]
 
 
+STANDS = 60.0
+"""Seconds, as many as rates are about, in which a run ends no document and has put some off: it may do so for ever."""
+
+
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """When something needs a user; durations in seconds.
@@ -127,6 +131,7 @@ def brief(found: Attention) -> str:
         "held": f"{found.subject} is stuck",
         "slow": f"{found.subject} is slow",
         "failing": f"{word} spreading",
+        "put-off": "put off",
         "puts-wait": "full",
         "growing": "growing",
         "lag": "falls behind",
@@ -214,6 +219,16 @@ def failures_of(run: RunStats, entry: ClassStats) -> Attention:
     return Attention(severity, "failing", subject, text, detail, action, run.queue, run.name, entry.fingerprint, amount)
 
 
+def _put_off(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
+    for run in scene.runs:
+        stands = run.state is RunState.RUNNING and not run.rate and run.elapsed >= STANDS
+        if stands and run.put_off > run.counts.leased:  # else one that takes long is what it waits for
+            subject = numbers.many(run.put_off, "document")
+            text = "put off by their function" if run.put_off > 1 else "put off by its function"
+            detail = f"with dq.Later, and none has ended in the last {numbers.duration(STANDS)}"
+            yield _of(scene, "put-off", subject, text, detail, run=run.name, amount=run.put_off)
+
+
 def _puts_wait(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     queue = scene.queue
     if queue.put_waiting and not queue.out_rate:
@@ -250,6 +265,7 @@ _RULES = (
     _held,
     _slow,
     _failing,
+    _put_off,
     _puts_wait,
     _growing,
     _lag,

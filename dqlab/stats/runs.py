@@ -109,13 +109,16 @@ class RunStats:
 
     @property
     def share(self) -> float | None:
-        """Settled share, 0 to 1; None before the total is known; 1 only at the true end."""
+        """Settled share, 0 to 1; None before the total is known; 1 only at the true end.
+
+        What was cancelled never counts, so that a cancelled run has the share that it had got to.
+        """
         if self.total is None:
             return None
-        if self.counts.left == 0:
+        if self.counts.left == 0 and not self.counts.cancelled:
             return 1.0
         progress = self.progress
-        return min(progress.settled / progress.all, 0.999999) if progress.all else 0.0
+        return min((progress.settled - progress.cancelled) / progress.all, 0.999999) if progress.all else 0.0
 
     @property
     def dead_share(self) -> float:
@@ -145,14 +148,6 @@ class RunStats:
         return self.units.worked / self.elapsed
 
     @property
-    def worked_share(self) -> float | None:
-        """Settled share without what was cancelled, 0 to 1; None before the total is known."""
-        share, progress = self.share, self.progress
-        if share is None or not progress.cancelled or not progress.all:
-            return share
-        return (progress.settled - progress.cancelled) / progress.all
-
-    @property
     def classes_more(self) -> int:
         """Failure classes that exist beyond those in `classes`."""
         return max(0, self.classes_total - len(self.classes))
@@ -176,6 +171,19 @@ class RunStats:
     def resting(self) -> bool:
         """Finished, or the input ended early and all that was submitted is settled."""
         return self.finished or (self.state is RunState.INCOMPLETE and self.counts.left == 0)
+
+    @property
+    def put_off(self) -> int:
+        """Documents that wait because their function put them off with `dq.Later`; at least so many.
+
+        Those to be retried after a failure are delayed too. They are subtracted, including those that are ready by now.
+        """
+        return max(0, self.counts.delayed - self.retrying)
+
+    @property
+    def only_put_off(self) -> bool:
+        """It goes on, and none but documents that were put off wait."""
+        return self.state is RunState.RUNNING and self.put_off > 0 and not self.counts.ready
 
     @property
     def fails_throughout(self) -> bool:

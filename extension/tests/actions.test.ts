@@ -25,6 +25,12 @@ test('a paused queue offers to go on, a running one to pause', () => {
   expect(runEntries(invoices!)[0]!.action).toEqual({ action: 'pause', queue: 'pages', run: 'parse-invoices' });
 });
 
+test('a run in which everything failed offers the retry first, and says with which code it would go on', () => {
+  const stopped = { ...invoices!, state: 'stopped', stop: 'all-failed' };
+  expect(runEntries(stopped).map((each) => each.label)).toEqual(['Retry 212', 'Resume with the same code']);
+  expect(runEntries({ ...stopped, stop: 'results-full' }).map((each) => each.label)).toEqual(['Resume', 'Retry 212']);
+});
+
 test('a finished run can be neither paused nor cancelled', () => {
   const done = snapshot.runs.find((each) => each.state === 'done')!;
   expect([...runEntries(done), ...runDangers(done)]).toEqual([]);

@@ -140,6 +140,18 @@ test('only one row is reached by Tab, and arrows stop at rows alone', () => {
   expect(document.activeElement).toBe(row('run ocr ocr-scans'));
 });
 
+test('runs of a service that has ended are active no more', async () => {
+  const head = (): string => words(row('run pages parse-invoices').closest('.dq-live')!, '.dq-sec .dq-c');
+  expect(head()).toBe('4 active');
+  services = [service({ state: 'gone' })];
+  await vi.advanceTimersByTimeAsync(6_000);
+
+  expect(head()).toMatch(/^4 active at \d\d:\d\d$/);
+  const run = row('run pages parse-invoices');
+  expect(run.getAttribute('aria-label')).toMatch(/running at \d\d:\d\d/);
+  expect(run.querySelector<HTMLElement>('.dq-toggle')!.hidden).toBe(true);
+});
+
 test('a slash filters by name and Escape ends it', async () => {
   sidebar.node.dispatchEvent(new KeyboardEvent('keydown', { key: '/', bubbles: true, cancelable: true }));
   const filter = sidebar.node.querySelector<HTMLInputElement>('.dq-filter')!;

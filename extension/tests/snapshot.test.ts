@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 
+import shares from '../../tests/golden/shares.json';
 import { historyReader, settledShare, snapshotReader, troubled, waiting } from '../src/shared/snapshot';
 import { runWord } from '../src/lab/sidebar/runs';
 import { share } from '../src/shared/format';
@@ -25,6 +26,13 @@ test('fields that were left out are at their default', () => {
   expect(snapshotReader.read({ at: 1, seq: 2, queues: [{ name: 'q', state: 'empty' }] }).queues[0]!.shards).toBe(1);
 });
 
+test.each(shares as [string, object, number | null][])('the share of a run is the one that Python shows: %s', (_, run, expected) => {
+  const [read] = snapshotReader.read({ at: 0, seq: 0, runs: [{ name: 'r', queue: 'q', ...run }] }).runs;
+  const found = settledShare(read!);
+  if (expected === null) expect(found).toBeNull();
+  else expect(found).toBeCloseTo(expected);
+});
+
 test('the sidebar shows the figures that Python counted', () => {
   const snapshot = goldenSnapshot();
   const [run] = snapshot.runs;
@@ -36,6 +44,9 @@ test('the sidebar shows the figures that Python counted', () => {
   expect(snapshot.failures.classes.map((each) => each.dead)).toEqual([128, 61, 17, 6]);
   expect(runWord(run!, true, snapshot.at)).toMatch(/^ends \d\d:\d\d$/);
   expect(runWord(run!, false, snapshot.at)).toBe('–');
+  const counts = { ...run!.counts, ready: 0, delayed: 12 };
+  expect(runWord({ ...run!, eta: null, retrying: 0, counts }, true, snapshot.at)).toBe('12 put off');
+  expect(runWord({ ...run!, eta: null, retrying: 12, counts }, true, snapshot.at)).toBe('running');
 });
 
 test('a history keeps what was not known apart from zero', () => {

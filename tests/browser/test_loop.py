@@ -56,6 +56,8 @@ def parse(x):
 """
 
 
+VIEWED = CELL.replace(" -o run", "")
+
 KEPT = "() => [...document.querySelectorAll('.dqlab')].every((each) => each.dqOver && each.dqTwin?.['text/plain'])"
 
 
@@ -72,6 +74,7 @@ def root(tmp_path: Path) -> Path:
     for name, sources in {
         "loop": (CONNECT, RUN),
         "edited": (CONNECT, CELL, "%dq wait parse"),
+        "viewed": (CONNECT, VIEWED),
         "two": (TWO_CLUSTERS, "run", "own"),
         "again": (CONNECT.replace("-n 1", "-n 1 --store store"), RUN.replace("(60)", "(6)")),
     }.items():
@@ -150,6 +153,7 @@ def test_an_edited_cell_is_run_again_and_mended_by_one_press(server: str, root: 
         execute(page, "notebook:run-cell")
         below = page.locator(".jp-CodeCell").nth(1)
         below.get_by_text("this run exists with other code (parse)").wait_for(timeout=20_000)
+        below.get_by_role("button", name="Start over").wait_for(timeout=20_000)
         labels = below.locator(".jp-OutputArea button").all_inner_texts()
         assert labels == ["Retry failed documents with this code", "Start over"]
         save(page)
@@ -158,7 +162,9 @@ def test_an_edited_cell_is_run_again_and_mended_by_one_press(server: str, root: 
         assert "Retry failed documents with this code" in buttons["text/html"]
 
         below.get_by_role("button", name="Retry failed documents with this code").click()
-        below.get_by_text("20 documents sent again with this code").wait_for(timeout=20_000)
+        below.get_by_text("Retried 20 documents with parse v2").first.wait_for(timeout=20_000)
+        assert below.locator(".jp-OutputArea .jupyter-button").count() == 0
+        assert below.get_by_text("Choose:").count() == 0
         below.locator(".dqlab .dq-chip", has_text=re.compile(r"^Done(?!.*dead)")).wait_for(timeout=20_000)
 
         below.locator(".dqlab button", has_text="Results").click()
@@ -173,8 +179,30 @@ def test_an_edited_cell_is_run_again_and_mended_by_one_press(server: str, root: 
     assert set(outputs[-1].data) == {"text/plain", "text/html"}
     with lab_page(server, "edited.ipynb") as page:
         below = page.locator(".jp-CodeCell").nth(1)
-        below.get_by_text("20 documents sent again with this code").wait_for(timeout=20_000)
+        below.get_by_text("Retried 20 documents with parse v2").first.wait_for(timeout=20_000)
         assert page.get_by_text("model not found").count() == 0
+
+
+def test_a_press_in_the_view_ends_the_choice_that_the_cell_offers_above_it(server: str) -> None:
+    """Its sentences and buttons stayed, and a second press sent 0 documents again, or dropped what had just run."""
+    cells = "window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells"
+    with lab_page(server, "viewed.ipynb") as page:
+        execute(page, "notebook:run-all-cells")
+        cell = page.locator(".jp-CodeCell").nth(1)
+        cell.locator(".dqlab .dq-chip", has_text="Done, 20 dead").wait_for(timeout=90_000)
+        page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1; }")
+        edited = f"{VIEWED.strip().splitlines()[0]}\n{MENDED.strip()}"
+        page.evaluate(f"(source) => {cells}[1].setSource(source)", edited)
+        execute(page, "notebook:run-cell")
+        cell.get_by_text("Choose:").wait_for(timeout=20_000)
+        assert cell.locator(".jupyter-button").count() == 2
+
+        cell.locator(".dqlab header button", has_text="Retry 20 with parse v2").click(timeout=20_000)
+
+        cell.get_by_text("Retried 20 documents with parse v2").wait_for(timeout=20_000)
+        page.wait_for_function("() => !document.querySelector('.jp-OutputArea .jupyter-button')", timeout=15_000)
+        assert cell.get_by_text("Choose:").count() == 0
+        cell.locator(".dqlab .dq-chip", has_text=re.compile(r"^Done(?!.*dead)")).wait_for(timeout=20_000)
 
 
 def test_a_widget_opens_the_dashboard_of_its_own_cluster(server: str) -> None:

@@ -197,6 +197,18 @@ PLANTED = {
     "put, not started yet": (with_queue(consumers=0, lag=1.0), "queues", NOTE, "wait and it has no consumer"),
     "paused": (with_queue(state="paused"), "queues", NOTE, "queue pages is paused, and 6 messages wait"),
     "draining": (with_queue(state="draining"), "queues", NOTE, "queue pages is draining"),
+    "put off": (
+        with_scene(a_run(counts=Counts(delayed=1, leased=2), at=9.0)),
+        "queues",
+        NOTE,
+        "run count: 1 document put off by its function",
+    ),
+    "put off for ever": (
+        with_scene(a_run(counts=Counts(delayed=12), at=90.0, rate=0.0)),
+        "queues",
+        WARNING,
+        "run count: 12 documents put off by their function with dq.Later, and none has ended in the last 1 min",
+    ),
     "full": (with_queue(counts=Counts(ready=1000)), "queues", NOTE, "queue pages is full: 1,000 messages"),
     "full, and nothing leaves": (
         with_queue(counts=Counts(ready=1000), put_waiting=3),

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ipywidgets.widgets.widget import _instances
 
 import dqlab as dq
 from dqlab.errors import AllFailed, RunExists
 from dqlab.jupyter.choice import Choice
+from dqlab.live.display import Mode
+from dqlab.live.follow import LiveRun
+from dqlab.live.views import Command, Press
 from dqlab.testing import Gate
 
 CELL = "%%dq submit --over {over} --name edited --retries 0 {more} -o run\ndef invert(x): return {body}"
@@ -115,8 +122,8 @@ def test_mended_cell_attaches_when_it_is_run_again(edited: Any, capsys: Any) -> 
 
 
 PRESSES: dict[str, tuple[Callable[[Choice], str], str]] = {
-    "Retry failed documents with this code": (Choice.retry, "1 document sent again with this code"),
-    "Start over": (Choice.start_over, "edited was started over"),
+    "Retry failed documents with this code": (Choice.retry, "Retried 1 document with invert v2 at "),
+    "Start over": (Choice.start_over, "edited was started over at "),
 }
 
 
@@ -138,6 +145,114 @@ def test_button_does_what_it_says(
     assert [run.name for run in shown] == ["edited"]
 
 
+class Output:
+    """What a cell shows by one display, as it is now."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.data = data
+
+    def update(self, data: dict[str, Any], *, raw: bool) -> None:
+        assert raw
+        self.data = data
+
+    @property
+    def text(self) -> str:
+        return str(self.data["text/plain"])
+
+    @property
+    def pressable(self) -> bool:
+        return "application/vnd.jupyter.widget-view+json" in self.data
+
+
+@pytest.fixture
+def outputs(monkeypatch: pytest.MonkeyPatch) -> list[Output]:
+    """The outputs of the choice that a cell of JupyterLab offers: sentences and buttons."""
+    outputs: list[Output] = []
+
+    def publish(data: dict[str, Any]) -> Output:
+        outputs.append(Output(data))
+        return outputs[-1]
+
+    monkeypatch.setattr("dqlab.jupyter.choice.in_jupyter", lambda: True)
+    monkeypatch.setattr("dqlab.jupyter.choice.mode", lambda: Mode.LIVE)
+    monkeypatch.setattr("dqlab.jupyter.choice.publish", publish)
+    return outputs
+
+
+def press_in_view(run: dq.Run) -> None:
+    canvas = SimpleNamespace(gone=False, keeps=True, awaits=False, draw=lambda view, answered: True)
+    commands: SimpleQueue[Press] = SimpleQueue()
+    live = LiveRun(run, canvas, commands=commands)
+    live.tick()
+    commands.put(Press(Command.RETRY))
+    live.tick()
+    live.obeying.join()
+    assert not live.obeying.trouble
+
+
+DEEDS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "a press in the live view": (lambda edited: press_in_view(edited["run"]), "Retried 1 document with invert v2 at "),
+    "a line": (lambda edited: edited.run("%dq retry edited --fn invert"), "Retried 1 document with invert v2 at "),
+    "a line that starts over": (
+        lambda edited: write(edited, "x and 1 / x", more="--on-existing new"),
+        "edited was started over at ",
+    ),
+    "an option of a line": (
+        lambda edited: write(edited, "x and 1 / x", more="--on-existing retry-failed"),
+        "The failed documents of edited run with invert v2 since ",
+    ),
+    "a line that drops": (lambda edited: edited.run("%dq drop edited -y"), "edited was dropped at "),
+}
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_choice_of_a_cell_becomes_what_was_done_wherever_it_was_done(
+    outputs: list[Output], edited: Any, deed: str
+) -> None:
+    """Sentences and buttons stayed, and a second press there sent 0 documents, or dropped what had just run."""
+    sentences, buttons = outputs
+    assert "Choose:" in sentences.text
+    assert buttons.pressable
+    act, report = DEEDS[deed]
+
+    act(edited)
+
+    assert sentences.text.startswith(report)
+    assert not buttons.pressable
+
+
+def test_button_of_a_cell_replaces_the_sentences_too(
+    outputs: list[Output], edited: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They still said "Choose", above a run that was done with the new code."""
+    placed: list[str] = []
+    monkeypatch.setattr("dqlab.jupyter.choice.watch_in", lambda place, run, said: placed.append(said))
+    sentences, buttons = outputs
+    box = _instances[buttons.data["application/vnd.jupyter.widget-view+json"]["model_id"]]
+
+    box.children[0].children[0].click()
+
+    assert sentences.text.startswith("Retried 1 document with invert v2 at ")
+    assert placed == [sentences.text]
+    assert not buttons.pressable
+
+
+def test_retry_out_of_sight_is_noticed_by_the_view_that_the_cell_has(
+    outputs: list[Output], edited: Any, lab: dq.Lab
+) -> None:
+    """Another notebook has no way to report to the buttons of this one."""
+    canvas = SimpleNamespace(gone=False, keeps=True, awaits=False, draw=lambda view, answered: True)
+    live = LiveRun(edited["run"], canvas)
+    live.tick()
+    sentences, _ = outputs
+
+    lab.attach("edited").retry(edited["invert"])
+    live.look_again()
+    live.tick()
+
+    assert sentences.text.startswith("edited has invert v2 since ")
+
+
 def test_button_wakes_the_view_that_the_cell_has(edited: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second one took its place in an output that need not show it, and left it at "done, 76 dead"."""
     woken: list[dq.Run] = []
@@ -154,7 +269,7 @@ def test_after_starting_over_the_cells_variable_and_the_lines_speak_of_the_new_r
 ) -> None:
     """The next cell is `run.results()`: it met the run that the button had just dropped."""
     offered: list[Choice] = []
-    monkeypatch.setattr("dqlab.jupyter.commands.offer", lambda *given: offered.append(Choice(*given)))
+    monkeypatch.setattr("dqlab.jupyter.commands.offer", lambda *given: offered.append(Choice(*given[:3])))
     write(connected, "1 / x", more="--wait --on-existing new")
     write(connected, "x and 1 / x")
     connected.run("mine, other = run, 'other'")
@@ -245,8 +360,25 @@ def test_offer_of_a_run_that_paused_itself_says_that_its_rest_gets_the_code_too(
     run = connected["run"]
     choice = Choice(run, connected["invert"], lambda: run, place=lambda shown: None)
     assert list(choice.labels) == ["Retry failed documents; the rest goes on with this code too", "Start over"]
-    assert choice.retry().endswith("sent again with this code; the rest goes on with it")
+    assert re.search(r"Retried [\d,]+ documents with invert v2 at \d\d:\d\d; the rest goes on with it$", choice.retry())
     assert set(run.wait(timeout=30).results()) == {"new"}
+
+
+def test_line_that_retries_a_run_that_paused_itself_says_that_its_rest_gets_the_code_too(
+    connected: Any, capsys: Any
+) -> None:
+    """It said that documents that wait keep their code, and offered --rest, while all of them ran the new one."""
+    write(connected, "nonsense", over="range(20_000)", more="--on-existing new")
+    with pytest.raises(AllFailed):
+        connected["run"].wait(timeout=30)
+    connected.run("def invert(x): return 'new'")
+    capsys.readouterr()
+
+    connected.run("%dq retry edited")
+
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said.endswith("as it is defined now; the rest of the run has this code too")
+    assert set(connected["run"].wait(timeout=30).results()) == {"new"}
 
 
 def test_what_a_retry_sends_again_is_not_taken_for_a_rest(edited: Any, capsys: Any) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from IPython.core.error import UsageError
 
+from tests.waiting import until
+
 pytestmark = pytest.mark.cluster
 
 
@@ -43,6 +45,24 @@ def test_store_keeps_runs_over_connections_and_compaction_keeps_their_results(
     stored.run("%dq attach kept -o back")
 
     assert list(stored["back"].results()) == list(range(2000, 0, -1))
+
+
+def test_runs_of_a_store_are_listed_as_soon_as_a_notebook_has_connected_to_it(
+    stored: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sidebar of a notebook that came back was empty until a line had opened the queues by their names."""
+    stored.run("%dq submit abs --over range(9) --name kept --wait -o run")
+    stored.run("%dq submit len --over ['a'] --name other --queue others --wait -o run")
+    stored.run("%dq close")
+    monkeypatch.setattr("dqlab.connecting.in_jupyter", lambda: True)
+
+    stored.run(f"%dq connect -n 1 --store {tmp_path / 'store'} -o lab")
+
+    lab = stored["lab"]
+    until(lambda: {run.name for run in lab.stats().runs} == {"kept", "other"})
+    assert lab.queues == []
+    assert lab.queue("others", concurrency=7).consumer_options["concurrency"] == 7, "the options of who opens it"
+    assert list(lab.attach("kept").results()) == list(range(9))
 
 
 def test_gc_without_a_durable_queue_says_how_to_have_one(connected: Any, capsys: Any) -> None:

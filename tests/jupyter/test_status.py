@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dqlab.jupyter.grammar import COMMANDS
 from dqlab.live.display import RUNS_OF_STATUS, text_of
 from dqlab.live.run_table import SortBy, sorted_by
 from dqlab.stats import Counts, RunState, RunStats, Snapshot
+from tests.waiting import until
 
 
 @pytest.mark.parametrize(("by", "first"), [(SortBy.NAME, "a-fine"), (SortBy.DEAD, "z-dead"), (SortBy.TOOK, "long")])
@@ -36,6 +39,20 @@ def test_the_run_with_most_dead_is_first_of_more_runs_than_are_listed() -> None:
     assert names == [f"run-{n}" for n in range(29, 29 - RUNS_OF_STATUS, -1)]
     assert "and 20 more" in text
     assert "435 dead in 29 runs at rest" in text
+
+
+@pytest.mark.cluster
+def test_status_counts_the_documents_that_a_function_puts_off(connected: Any) -> None:
+    """They were counted as delayed, and a run of such documents stood there without a reason."""
+    connected.run("import dqlab as dq\ndef ask(x): raise dq.Later('1h')")
+    connected.run("%dq submit ask --over range(12) --name asks --on-existing new -o asks")
+    lab = connected["lab"]
+
+    until(lambda: (run := lab.stats().run("asks")) is not None and run.put_off == 12)
+
+    assert "12 documents put off by their function" in text_of(lab.stats())
+    assert "asks: 12 documents put off by their function" in " ".join(text_of(lab.doctor()).split())
+    connected["asks"].drop()
 
 
 def test_the_line_offers_each_order_there_is() -> None:

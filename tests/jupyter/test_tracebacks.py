@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dqlab.live.details import examples
+from dqlab.notebook import with_cells
 from dqlab.runs.code.versions import code_version
 
 BROKEN = """
@@ -180,6 +181,23 @@ def test_interrupted_wait_shows_one_line(connected: Any, shown: Any, monkeypatch
         assert text.startswith("Interrupted: no longer waiting for interrupted; it is done")
         assert text.count("\n") == 1
     connected.run("run.drop()")
+
+
+@pytest.mark.parametrize(
+    ("file", "cell"),
+    [
+        ("/tmp/ipykernel_77/679148874.py", "<cell>"),
+        ("/var/folders/x1/T/ipykernel_77/679148874.py", "<cell>"),
+        ("C:\\Temp\\ipykernel_77\\679148874.py", "<cell>"),
+        ("<ipython-input-3-5c0dd9a4b1f2>", "cell [3]"),
+    ],
+)
+def test_cell_of_another_kernel_is_a_cell_too(file: str, cell: str) -> None:
+    """After a restart, and in a terminal, a traceback led to a file that never was."""
+    trace = f'Traceback (most recent call last):\n  File "{file}", line 2, in f\nValueError: é'
+
+    assert with_cells(trace).splitlines()[1] == f"  {cell}, line 2, in f"
+    assert with_cells(trace.replace(file, "/home/ana/mine.py")) == trace.replace(file, "/home/ana/mine.py")
 
 
 def test_function_of_a_submitting_cell_has_the_number_of_its_prompt(connected: Any, shown: Any) -> None:

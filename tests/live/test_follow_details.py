@@ -10,11 +10,12 @@ from typing import Any, cast
 import pytest
 
 from dqlab.errors import LabClosed, QueueNotFound
+from dqlab.live.decisions import offered
 from dqlab.live.follow import FRAME, LiveQueues, LiveRun, following
 from dqlab.live.views import Command, Face, Press
 from dqlab.notebook import running_cell
 from dqlab.numbers import UNKNOWN
-from dqlab.stats import RunState, RunStats, Snapshot
+from dqlab.stats import RunState, RunStats, Snapshot, StopReason
 from tests.live.conftest import CODE, SLOW
 
 
@@ -212,6 +213,23 @@ def test_of_many_dead_documents_a_hundred_are_retried_first_if_that_is_pressed(
 
     assert detailed.done == ["retry 7b0f44a1 first 100 with parse as it is now"]
     assert canvas.drawn[-1].notice.text == "100 documents sent through again. What waits keeps the code it had."
+
+
+def test_a_retry_of_a_run_in_which_everything_failed_says_that_what_waits_gets_the_code_too(
+    live: LiveRun, detailed: Any, canvas: Any, commands: SimpleQueue[Press], running: RunStats
+) -> None:
+    """It said that what waits keeps the code it had, while all of it ran the new one."""
+    detailed.redefined = "parse as it is now"
+    detailed.answer = replace(running, state=RunState.STOPPED, stop=StopReason.ALL_FAILED, eta=None)
+    live.tick()
+    settled: list[str] = []
+    offered(detailed, detailed.name, 4, settled.append)
+
+    commands.put(Press(Command.RETRY))
+    step(live)
+
+    assert live.obeying.busy == "61 documents sent through again. What waits runs with it too."
+    assert [said[:37] for said in settled] == ["Retried 61 documents with parse v5 at"]
 
 
 def test_a_view_that_its_page_keeps_offers_after_the_end_what_can_be_done(

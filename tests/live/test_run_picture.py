@@ -10,10 +10,11 @@ import pytest
 
 from dqlab.live.html import run_html
 from dqlab.live.run_picture import Focus, Silence, connecting_view, log_line, run_view
+from dqlab.live.run_table import run_rows
 from dqlab.live.text import run_screen
 from dqlab.live.views import Command, Face, Tone
 from dqlab.numbers import UNKNOWN, many
-from dqlab.stats import ClassStats, ConsumerStats, Counts, Eta, RunState, RunStats, Snapshot
+from dqlab.stats import ClassStats, ConsumerStats, Counts, Eta, RunState, RunStats, Snapshot, StopReason
 
 
 def test_golden_snapshot_reads_back_as_it_was_written(golden: dict[str, Any]) -> None:
@@ -71,6 +72,74 @@ def test_each_state_has_its_word_and_only_the_buttons_that_work(
     assert (view.face, view.chip) == (face, chip)
     assert [button.command for button in view.buttons] == commands
     assert view.ask is not None
+
+
+@pytest.fixture
+def all_failed(running: RunStats) -> RunStats:
+    """A run that paused itself, because its first hundred documents all failed."""
+    why = "all of its first 100 documents failed with ValueError: no total"
+    counts = Counts(dead=100, ready=1_900)
+    return replace(
+        running,
+        state=RunState.STOPPED,
+        stop=StopReason.ALL_FAILED,
+        why=why,
+        counts=counts,
+        units=None,
+        total=2_000,
+        eta=None,
+        classes=(),
+    )
+
+
+def test_run_in_which_everything_failed_is_not_to_be_resumed_first(all_failed: RunStats) -> None:
+    """It was the first button, and the coloured one: a press failed the other 1,900 documents too."""
+    resume, cancel = run_view(all_failed).buttons
+
+    assert (resume.command, resume.label) == (Command.RESUME, "Resume with the same code")
+    assert not resume.primary
+    assert resume.hint == (
+        "1,900 documents run with parse v4, with which all have failed; it does not pause itself for that again."
+    )
+    assert cancel.command is Command.CANCEL
+    assert run_view(all_failed).notice.text == (
+        "all of its first 100 documents failed with ValueError: no total. Nothing confirmed was lost. "
+        "Mend parse, then retry with it: what waits runs with it too."
+    )
+    assert run_view(all_failed).figures[1].second == "after a retry"
+
+
+def test_run_in_which_everything_failed_is_retried_with_the_mended_function_by_its_first_button(
+    all_failed: RunStats, snapshot: Snapshot
+) -> None:
+    """The retry was offered at the end alone, which such a run reaches when all its documents have failed."""
+    view = run_view(all_failed, Focus(snapshot=snapshot, newer=True))
+
+    assert [(each.label, each.primary) for each in view.buttons] == [
+        ("Retry 100 with parse v5", True),
+        ("Resume with the same code", False),
+        ("Cancel run…", False),
+    ]
+    assert view.buttons[0].hint.endswith("what waits runs with it too")
+    assert "Mend parse" not in view.notice.text
+
+
+def test_documents_that_their_function_puts_off_are_counted_in_words(running: RunStats) -> None:
+    """A function that raises `dq.Later` each time was a run that stood at 0 % for no reason that any view gave."""
+    waits = replace(running, counts=Counts(delayed=12, leased=1), units=None, retrying=0, eta=None, total=13)
+
+    words = "12 documents put off by their function"
+    assert run_view(waits).notice.text == f"{words} (dq.Later), to be run again when their time has come"
+    assert [row.why for row in run_rows(Snapshot(at=0, seq=0, runs=(waits,)))] == [words]
+    assert run_view(replace(waits, retrying=12)).notice.text == "", "they failed, and the figures say so"
+    assert run_view(replace(waits, counts=Counts(delayed=12, ready=1))).notice.text == "", "others are taken meanwhile"
+
+
+def test_run_that_ran_out_of_room_is_resumed_first(all_failed: RunStats) -> None:
+    """Its code is not to blame."""
+    first, _ = run_view(replace(all_failed, stop=StopReason.RESULTS_FULL)).buttons
+
+    assert (first.label, first.primary) == ("Resume", True)
 
 
 def test_finished_run_with_dead_says_so_in_the_chip(done: RunStats) -> None:

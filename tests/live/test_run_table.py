@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from dqlab.live.html import table_html
+from dqlab.live.lab_picture import Site, queue_view
 from dqlab.live.palette import Ink
+from dqlab.live.run_picture import run_view
 from dqlab.live.run_table import SortBy, run_rows
 from dqlab.live.style import TextStyle, columns
 from dqlab.live.tables import runs_table
-from dqlab.live.text import table_text
+from dqlab.live.text import run_screen, table_text
 from dqlab.stats import Attention, Counts, RunState, RunStats, Severity, Snapshot
 
 
@@ -42,6 +44,19 @@ def test_no_state_with_dead_documents_is_green(running: RunStats, state: RunStat
 
     assert running.counts.dead
     assert row.ink is not Ink.GOOD
+
+
+def test_cancelled_run_is_as_far_in_every_view(running: RunStats, snapshot: Snapshot) -> None:
+    """The live view of its queue had it at 100 %, and all others at 5.3 %."""
+    counts = Counts(acked=50, dead=3, cancelled=947)
+    run = replace(ended(running, "given-up", counts, state=RunState.CANCELLED), units=None, total=1_000)
+    queue = queue_view(replace(snapshot, runs=(run,)), place=Site(run.queue))
+
+    assert [each.share for each in queue.runs] == ["5.3 %"]
+    assert [each.share for each in run_rows(replace(snapshot, runs=(run,)))] == ["5.3 %"]
+    assert run_view(run).percent == "5.3 %"
+    assert run_view(run).bar_label == "5.3 percent of documents settled"
+    assert " 5.3 % " in run_screen(run_view(run))
 
 
 def test_a_row_has_share_end_dead_speed_code_and_time_taken(snapshot: Snapshot) -> None:

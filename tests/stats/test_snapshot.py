@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,8 @@ from dqlab.stats import (
 from dqlab.stats.attention import QueueFacts, Thresholds, brief, find, find_leaving
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "snapshot.json"
+SHARES = json.loads(GOLDEN.with_name("shares.json").read_text(encoding="utf-8"))
+"""What a run is, its plain data, and its share: TypeScript's tests read them too."""
 
 amounts = st.integers(0, 10**9)
 counts = st.builds(Counts, amounts, amounts, amounts, amounts, amounts, amounts, amounts)
@@ -62,6 +65,14 @@ def test_share_reaches_one_only_when_nothing_is_left() -> None:
     assert nearly.share is not None
     assert nearly.share < 1
     assert done.share == 1
+
+
+@pytest.mark.parametrize(("run", "share"), [case[1:] for case in SHARES], ids=[case[0] for case in SHARES])
+def test_share_is_the_one_of_the_sidebar(run: dict[str, Any], share: float | None) -> None:
+    """One cancelled run was at 5.3 % in one view, and at 100 % in another."""
+    (read,) = Snapshot.from_dict({"at": 0, "seq": 0, "runs": [{"name": "r", "queue": "q", **run}]}).runs
+
+    assert read.share == (None if share is None else pytest.approx(share))
 
 
 def test_share_of_an_empty_run_is_one() -> None:
@@ -290,6 +301,22 @@ def test_what_is_offered_for_a_run_that_paused_itself_fits_its_reason() -> None:
         run = RunStats("typo", "pages", RunState.STOPPED, Counts(ready=5, dead=100), stop=reason)
         [need] = find([QueueFacts(QueueStats("pages", "paused", run.counts), runs=(run,))], Thresholds())
         assert (need.kind, need.action, need.run) == ("stopped", action, "typo")
+
+
+def test_run_that_puts_its_documents_off_for_ever_needs_a_user() -> None:
+    """Nothing failed, nothing waited for a consumer, and nothing would ever end."""
+
+    def needs(**more: Any) -> list[str]:
+        given = {"counts": Counts(delayed=12), "total": 12, "at": 90.0, "rate": 0.0}
+        run = RunStats("asks", "pages", RunState.RUNNING, **{**given, **more})
+        scene = QueueFacts(QueueStats("pages", "running", run.counts, consumers=2), runs=(run,), at=run.at)
+        return [f"{found.subject} {found.text} {found.detail}" for found in find([scene], Thresholds())]
+
+    assert needs() == ["12 documents put off by their function with dq.Later, and none has ended in the last 1 min"]
+    assert needs(rate=0.1) == []
+    assert needs(at=30.0) == []
+    assert needs(retrying=12) == []
+    assert needs(counts=Counts(delayed=1, leased=2)) == [], "it waits for those that run"
 
 
 @pytest.mark.parametrize(("dead", "retrying", "amount"), [(61, 4, 61), (0, 4, 4)])

@@ -3,7 +3,7 @@
 import type { Action } from './client';
 import { count, many, size } from '../shared/format';
 import { quoted } from './python';
-import { finished, left, waiting, type Queue, type Run, type Snapshot } from '../shared/snapshot';
+import { failsThroughout, finished, left, waiting, type Queue, type Run, type Snapshot } from '../shared/snapshot';
 
 /** What is asked before something is destroyed; `accept` repeats the count. */
 export interface Question {
@@ -36,6 +36,12 @@ export function pauseEntry(of: { queue: string; run?: string; state: string }): 
   const target = of.run === undefined ? pool(of.queue) : handle(of.run);
   const action: Action = { action: verb, queue: of.queue, ...(of.run === undefined ? {} : { run: of.run }) };
   return { label: stopped ? 'Resume' : 'Pause', key: 'P', action, python: `${target}.${verb}()` };
+}
+
+/** Pause or resume a run; of one that paused itself because all failed, the label says what resuming means. */
+export function pauseRun(run: Run): Entry {
+  const entry = pauseEntry({ queue: run.queue, run: run.name, state: run.state });
+  return failsThroughout(run) ? { ...entry, label: 'Resume with the same code' } : entry;
 }
 
 export function drainEntry(queue: Queue): Entry {
@@ -98,10 +104,9 @@ export function heldEntries({ queue, target, detail }: { queue: string; target: 
 }
 
 export function runEntries(run: Run): Entry[] {
-  const { name, queue } = run;
-  const entries: Entry[] = finished(run) ? [] : [pauseEntry({ queue, run: name, state: run.state })];
-  if (run.counts.dead) entries.push(...retryEntries(run));
-  return entries;
+  const toggle = finished(run) ? [] : [pauseRun(run)];
+  const retries = run.counts.dead ? retryEntries(run) : [];
+  return failsThroughout(run) ? [...retries, ...toggle] : [...toggle, ...retries];
 }
 
 export function runDangers(run: Run): Entry[] {

@@ -32,16 +32,31 @@ export function hashOf(source: string): number {
   return (hash ^ (hash >>> 15)) >>> 0;
 }
 
-/** A traceback with "cell [2], line 4" in place of a cell's file, and with the lines of cells. */
-export function withCells(traceback: string, cells: readonly Cell[]): string {
+/** What a kernel compiles of a cell: `%%dq submit` puts a comment in place of its line, as in dqlab/jupyter/source.py. */
+function compiled(source: string): string {
+  const [, body] = /^\s*%%dq\s[^\n]*\n([^]*)$/.exec(source) ?? [];
+  if (body === undefined) return source;
+  const indent = /^\s*\n?([^\S\n]*)\S/.exec(body)?.[1] ?? '';
+  return `${indent}# %%dq\n${body}${body.endsWith('\n') ? '' : '\n'}`;
+}
+
+/**
+ * A traceback with "cell [2], line 4" in place of a cell's file, and with the lines of cells; "<cell>" where no cell is
+ * as it was then. `then` is the number that a function's cell had, where that is known.
+ */
+export function withCells(traceback: string, cells: readonly Cell[], then: (name: string) => number | null = () => null): string {
   const lines = traceback.split('\n');
   if (!lines.some((line) => PLACE.test(line))) return traceback;
-  const byHash = new Map(cells.map((cell) => [String(hashOf(cell.source)), cell]));
+  const byHash = new Map(cells.map((cell) => [String(hashOf(compiled(cell.source))), cell]));
   return lines
     .flatMap((line, at) => {
-      const [, indent = '', hash = '', number = '', name = ''] = PLACE.exec(line) ?? [];
+      const [found, indent = '', hash = '', number = '', name = ''] = PLACE.exec(line) ?? [];
+      if (found === undefined) return [line];
       const cell = byHash.get(hash);
-      if (!cell) return [line];
+      if (!cell) {
+        const before = then(name);
+        return [`${indent}${before === null ? '<cell>' : `cell [${before}]`}, line ${number}, in ${name}`];
+      }
       const place = `${indent}cell [${cell.count ?? ' '}], line ${number}, in ${name}`;
       const words = cell.source.split('\n')[Number(number) - 1]?.trim();
       const there = lines[at + 1]?.startsWith(`${indent}  `);

@@ -5,7 +5,7 @@ import type { ICommandPalette } from '@jupyterlab/apputils';
 import type { ILauncher } from '@jupyterlab/launcher';
 import type { ReadonlyJSONObject, ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-import { drainEntry, freesOf, pauseEntry, queueDangers, queueEntries, retryEntries, runDangers, type Entry } from './actions';
+import { drainEntry, freesOf, pauseEntry, pauseRun, queueDangers, queueEntries, retryEntries, runDangers, type Entry } from './actions';
 import { chosenFrom, told } from './ask';
 import { perform, type Desk } from './desk';
 import { dqlabIcon } from './icons';
@@ -34,7 +34,7 @@ const RUNS: [string, string, EntryOf<Run>][] = [
   [
     'pause-run',
     'Pause or resume a run…',
-    (run) => (finished(run) ? undefined : pauseEntry({ queue: run.queue, run: run.name, state: run.state }))
+    (run) => (finished(run) ? undefined : pauseRun(run))
   ],
   ['cancel-run', 'Cancel a run…', (run) => runDangers(run)[0]],
   ['retry-run', 'Retry the dead documents of a run…', (run) => retryEntries(run)[0]]

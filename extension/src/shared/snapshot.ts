@@ -79,6 +79,7 @@ const run = record({
   classes: list(failureClass),
   classes_total: number(),
   owner: text(),
+  stop: maybe<string>(),
   eta: optional(record({ p10: number(), p50: number(), p90: number() }))
 });
 const consumer = record({
@@ -225,17 +226,26 @@ export const all = (of: Counts): number => settled(of) + left(of);
 /** What progress is counted in: pages where they are known, else documents. */
 export const progress = (of: Run): Counts => of.units ?? of.counts;
 
-/** The settled share, 0 to 1; null before the total is known; 1 only at the true end. */
+/**
+ * The settled share, 0 to 1; null before the total is known; 1 only at the true end. What was cancelled never counts; as
+ * `RunStats.share` in dqlab/stats/runs.py.
+ */
 export function settledShare(of: Run): number | null {
   if (of.total === null) return null;
-  if (left(of.counts) === 0) return 1;
+  if (left(of.counts) === 0 && !of.counts.cancelled) return 1;
   const measured = progress(of);
-  return all(measured) ? Math.min(settled(measured) / all(measured), 0.999999) : 0;
+  return all(measured) ? Math.min((settled(measured) - measured.cancelled) / all(measured), 0.999999) : 0;
 }
 
 /** Nothing more will happen by itself. */
 export const finished = (of: Run): boolean =>
   of.state === 'done' || of.state === 'cancelled' || (of.state === 'incomplete' && left(of.counts) === 0);
+
+/** Documents that their function put off with `dq.Later`; as `RunStats.put_off` in dqlab/stats/runs.py. */
+export const putOff = (of: Run): number => Math.max(0, of.counts.delayed - of.retrying);
+
+/** It paused itself because its first documents all failed. */
+export const failsThroughout = (of: Run): boolean => of.stop === 'all-failed';
 
 const AT_REST = new Set(['paused', 'draining', 'drained', 'empty']);
 /** `why` says what is wrong, rather than who stopped it on purpose. */

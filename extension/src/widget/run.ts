@@ -107,7 +107,8 @@ export function runWidget(context: Context<RunParts>): WidgetView {
       toggle.dataset.command = command;
       return toggle;
     }
-    const kind = command === 'cancel' ? 'dq-danger dq-wide' : n || command === 'results' ? 'dq-wide' : primary ? 'dq-pri' : '';
+    const lesser = n > 0 || command === 'results' || (command === 'resume' && !primary);
+    const kind = command === 'cancel' ? 'dq-danger dq-wide' : lesser ? 'dq-wide' : primary ? 'dq-pri' : '';
     const element = button('', kind, () => press(each, element));
     word(element, label);
     element.dataset.command = command;

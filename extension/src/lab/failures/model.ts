@@ -114,6 +114,12 @@ export class FailuresModel implements IDisposable {
     return versionWord(version);
   }
 
+  /** The number that the cell of a function had, if the newest code of the run is that function, and of this version. */
+  cellOf(version: Failure['version'], name: string): number | null {
+    const code = this.run?.code;
+    return code?.short && code.name === name && String(version ?? '').startsWith(code.short) ? code.cell : null;
+  }
+
   toggle(fingerprint: string): void {
     if (!this.selected.delete(fingerprint)) this.selected.add(fingerprint);
     this.change.emit();

@@ -10,7 +10,7 @@ import { openMenu } from '../menu';
 import { showCell } from '../notebook';
 import { PAGE, type FailuresModel } from './model';
 
-const FRAME = /^\s+(?:File ".*?"|cell \[[\d ]*\]), line (\d+)(?:, in (.*))?$/;
+const FRAME = /^\s+(?:File ".*?"|cell \[[\d ]*\]|<cell>), line (\d+)(?:, in (.*))?$/;
 
 /** What to do where consumers died of a document, as dqlab/live/tables.py has it: a retry meets it again. */
 const WAY_OUT =
@@ -103,7 +103,7 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
       mark(title, 'title', key);
     }
     say(when, chosen.first ? `${clock(chosen.first)} to ${age(chosen.last, model.snapshot!.at)}` : '');
-    const raised = row && (row.traceback ? withCells(row.traceback, around.cells()) : `${row.error}: ${row.message}`);
+    const raised = row && (row.traceback ? withCells(row.traceback, around.cells(), (name) => model.cellOf(row.version, name)) : `${row.error}: ${row.message}`);
     drawTrace(trace, raised ?? (model.pageError || 'Asking for the documents…'));
     say(reason, [row?.reason, row && consumerDied(row) ? WAY_OUT : ''].filter(Boolean).join('. '));
     show(reason, Boolean(row?.reason));

@@ -3,7 +3,7 @@
 import type { Message } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
 
-import { pauseEntry, retryEntries, type Entry } from '../actions';
+import { pauseRun, retryEntries, type Entry } from '../actions';
 import type { Cell } from '../cells';
 import { copy } from '../ask';
 import type { Client, Scope } from '../client';
@@ -102,6 +102,7 @@ export class FailuresView extends Widget {
     const [slot, sentence] = [this.notice.children[0] as HTMLElement, this.notice.children[1]!];
     face(slot, refused ? 'cross' : silent ? 'offline' : 'warning');
     say(sentence, words);
+    if (run) say(this.resume, pauseRun(run).label);
     show(this.resume, !refused && !silent);
     show(this.again, Boolean(silent) && !refused);
   }
@@ -160,7 +161,7 @@ export class FailuresView extends Widget {
   private readonly sentence = make('span', { class: 'dq-quiet dq-ell' }, make('span'), make('b', { class: 'dq-bad' }), make('span'));
   private readonly resume = button('Resume', '', () => {
     const { run } = this.failures;
-    if (run) void perform(this.options.model, this.options.service, pauseEntry({ queue: run.queue, run: run.name, state: run.state }));
+    if (run) void perform(this.options.model, this.options.service, pauseRun(run));
   });
   private readonly again = button('Retry now', '', () => this.failures.wake());
   private readonly notice = make('div', { class: 'dq-notice', role: 'alert' }, make('span', { class: 'dq-slot' }), make('span', { class: 'dq-grow' }), this.resume, this.again);

@@ -1,13 +1,13 @@
 // Runs of the chosen service: share, bar by state, when they will be done, what failed.
 
-import { pauseEntry, runDangers, runEntries } from '../actions';
+import { pauseRun, runDangers, runEntries } from '../actions';
 import { openActions, perform, type Desk } from '../desk';
 import { button, make, mark, part, say, show, steady, sync, type Drawn } from '../../shared/dom';
 import { count, due, minute, share } from '../../shared/format';
 import { face } from '../../shared/glyphs';
 import { runGlyph } from '../icons';
 import { subjectKey } from '../model';
-import { finished, progress, settledShare, type Run } from '../../shared/snapshot';
+import { failsThroughout, finished, progress, putOff, settledShare, type Run } from '../../shared/snapshot';
 import { badge, bar, refuse, row, section } from './pieces';
 
 export const runKey = (run: Run): string => `run ${run.queue} ${run.name}`;
@@ -24,6 +24,7 @@ export function runWord(run: Run, fresh: boolean, now: number): string {
   if (run.state === 'running' || run.state === 'submitting') {
     if (!fresh) return '–';
     if (run.eta) return `ends ${due(run.eta.p50, now)}`;
+    if (run.state === 'running' && putOff(run) && !run.counts.ready) return `${count(putOff(run))} put off`;
     return run.state;
   }
   if (finished(run) && run.ended !== null) return `${endWord(run)} ${minute(run.ended)}`;
@@ -55,7 +56,7 @@ export function runsSection(desk: Desk, filter: () => string): Drawn {
     const key = runKey(first);
     const toggle = (): void => {
       const run = current(key);
-      if (run) void perform(model, model.chosen, pauseEntry({ queue: run.queue, run: run.name, state: run.state }));
+      if (run) void perform(model, model.chosen, pauseRun(run));
     };
     const failures = (): void => {
       if (model.chosen !== null) desk.openFailures(model.chosen, { queue: first.queue, run: first.name });
@@ -78,7 +79,8 @@ export function runsSection(desk: Desk, filter: () => string): Drawn {
   const update = (element: HTMLElement, run: Run): void => {
     const word = runWord(run, model.fresh, run.at || (model.snapshot?.at ?? 0));
     const shown = share(settledShare(run));
-    const stopped = pauseEntry({ queue: run.queue, run: run.name, state: run.state }).label === 'Resume';
+    const { action, label } = pauseRun(run);
+    const stopped = action.action === 'resume';
     const over = finished(run);
     face(part(element, '.dq-slot'), runGlyph(run.state, run.counts.dead));
     say(part(element, '.dq-name'), run.name);
@@ -88,11 +90,14 @@ export function runsSection(desk: Desk, filter: () => string): Drawn {
     mark(part(element, '.dq-badge'), 'aria-label', `${count(run.counts.dead)} dead: show failures of ${run.name}`);
     bar(part(element, '.dq-bar'), progress(run));
     say(part(element, '.dq-when'), word);
-    mark(element, 'aria-label', `Run ${run.name}, ${run.state}, ${shown} settled, ${word}`);
+    const when = model.fresh ? '' : ` at ${minute(model.snapshot?.at ?? 0)}`;
+    mark(element, 'aria-label', `Run ${run.name}, ${run.state}${when}, ${shown} settled, ${word}`);
     const toggle = part(element, '.dq-toggle');
-    show(toggle, !over);
+    show(toggle, !over && model.service()?.state !== 'gone');
     face(toggle, stopped ? 'go' : 'halt');
-    mark(toggle, 'aria-label', `${stopped ? 'Resume' : 'Pause'} ${run.name}`);
+    const words = failsThroughout(run) ? `Resume ${run.name} with the same code: all have failed with it` : `${label} ${run.name}`;
+    mark(toggle, 'aria-label', words);
+    mark(toggle, 'title', failsThroughout(run) ? words : label);
     mark(part(element, '.dq-more'), 'aria-label', `More for ${run.name}`);
     mark(element, 'aria-busy', model.busy.has(subjectKey({ queue: run.queue, run: run.name })));
     refuse(element, model.refusals.get(subjectKey({ queue: run.queue, run: run.name })));
@@ -103,7 +108,8 @@ export function runsSection(desk: Desk, filter: () => string): Drawn {
     const runs = snapshot?.runs ?? [];
     const asked = filter();
     const active = runs.filter((each) => !finished(each)).length;
-    area.head(active ? `${active} active` : runs.length ? 'none active' : '0');
+    const when = model.fresh || snapshot === null ? '' : ` at ${minute(snapshot.at)}`;
+    area.head(active ? `${active} active${when}` : runs.length ? `none active${when}` : '0');
     sync(
       area.body,
       ordered(runs).filter((each) => each.name.toLowerCase().includes(asked)),
