@@ -411,7 +411,7 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
 
     def retry(self, run: str, *, fingerprint: str = "") -> int:
         """Retry dead documents of a run, of one failure class if it is named; return how many."""
-        return self.attach(run).retry(fingerprint=fingerprint or None)
+        return self.attach(run).send_again(fingerprint=fingerprint or None)
 
     def gc(self, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Compacted]:
         """Compact every queue of the store, one after another; see `QueuePool.compact`.

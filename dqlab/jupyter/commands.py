@@ -11,6 +11,7 @@ from typing import Any
 from dqlab.checkup.examine import TIMEOUT
 from dqlab.checkup.findings import Checkup
 from dqlab.documents import Documents
+from dqlab.documents.summary import summarize
 from dqlab.errors import RunExists, UsageError
 from dqlab.errors.rendering import StoppedWaiting
 from dqlab.hpc.job_waits import give_up
@@ -75,6 +76,8 @@ def documents(line: Line, options: Namespace) -> Documents | ShownDocuments:
     """Show documents."""
     value = line.evaluate(options.over, "EXPR")
     listed = value if isinstance(value, Documents) else Documents(value)
+    if listed.filtered and (none := summarize(listed).none):
+        line.say(none)
     return listed if options.out is not None else ShownDocuments(listed, options.over)
 
 
@@ -220,6 +223,11 @@ def retry(line: Line, options: Namespace) -> int:
     count = run.send_again(function, options.where, rest=options.rest)
     code = f"{name} as it is defined now" if defined else f"the code it had; no {name} is defined here"
     rest = rest_of(run, function, left, given=options.rest)
+    if not count and (none := run.why_none(options.where)):
+        line.say(none)
+        if options.rest:
+            line.say(f"{run.name}: {rest.removeprefix('; ')}")
+        return Said(count)
     line.say(f"{run.name}: {many(count, 'document')} sent again with {code}{rest}")
     return Said(count)
 

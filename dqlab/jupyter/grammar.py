@@ -125,7 +125,8 @@ class _Parser(argparse.ArgumentParser):
 class Command:
     """One command: its words, its options, and what each of them names.
 
-    `when` says when it is of use, and `instead` which command does what this one does not.
+    `when` says when it is of use, `instead` which command does what this one does not, and `elsewhere` how to do what
+    an option of another command does.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Command:
     names: dict[str, Names] = field(default_factory=dict)
     when: str = ""
     instead: str = ""
+    elsewhere: dict[str, str] = field(default_factory=dict)
 
     @property
     def in_shell(self) -> bool:
@@ -196,7 +198,7 @@ class Command:
         for word in words:
             flag = word.partition("=")[0]
             if flag.startswith("-") and flag.replace("-", "").isidentifier() and not self._knows(flag):
-                meant = self.instead or _meant(flag, self.options)
+                meant = self.elsewhere.get(flag) or self.instead or _meant(flag, self.options)
                 raise UsageError(reason=f"{self.parser.prog} has no option {flag}. {meant}")
         self._check_assignments(words)
         self._check_choices(words)
@@ -458,6 +460,12 @@ def _doctor() -> Command:
     return _out(command.add("--timeout", metavar="TIME", names=Names.NEW, help="for all of it; default: 10s"))
 
 
+_SOME = (
+    "Filter the table in Python: run.failures().to_frame().query(\"error == 'KeyError'\"). "
+    "%dq retry --where sends some of them again."
+)
+
+
 def _all() -> Iterable[Command]:
     yield _connect()
     yield _documents()
@@ -470,7 +478,8 @@ def _all() -> Iterable[Command]:
     yield _run(_command("watch", "Show a run while it runs.", "run"))
     yield _wait()
     yield _results()
-    yield _out(_run(_command("failed", "Show the dead documents of a run.", "run.failures()")))
+    failed = _command("failed", "Show the dead documents of a run.", "run.failures()")
+    yield _out(_run(replace(failed, elsewhere={"--where": _SOME})))
     yield _show()
     yield _retry()
     for name, summary in (
