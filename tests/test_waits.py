@@ -15,6 +15,7 @@ import pkgutil
 import re
 import signal
 import socket
+import sys
 import threading
 import time
 import warnings
@@ -539,9 +540,10 @@ def test_interrupt_ends_a_wait(lab: dq.Lab, pool: dq.QueuePool, name: str) -> No
 
 @pytest.mark.parametrize("kept", ["run", "lab", "nothing"])
 def test_lines_that_an_interrupt_names_work_with_the_names_that_the_user_has(
-    lab: dq.Lab, pool: dq.QueuePool, kept: str
+    lab: dq.Lab, pool: dq.QueuePool, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It named `lab.attach`, where nothing may be called `lab`."""
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # in a script no name lives on
     scene = Scene.on(lab, pool)
     mine = {"run": {"mine": scene.run}, "lab": {"work": lab}, "nothing": {}}[kept]
     names: dict[str, Any] = {"dqlab": dq, "_wait": lambda: scene.run, **mine}

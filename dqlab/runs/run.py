@@ -47,6 +47,7 @@ from dqlab.errors import (
 )
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import Kind
+from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED
 from dqlab.rules.checks import check_count
@@ -66,7 +67,7 @@ from dqlab.runs.staying import StaysHere
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
 from dqlab.runs.submit.sender import Entry
-from dqlab.runs.users_names import ways_back
+from dqlab.runs.users_names import ENDS_WITH_SCRIPT, ways_back
 from dqlab.runs.waiting import GRACE, Deadline, Standstill, name_pause
 from dqlab.runs.where import compile_where, why_none
 from dqlab.runs.widget import HasWidget
@@ -564,8 +565,10 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
 
     def _interruptible(self) -> AbstractContextManager[None]:
         def text() -> str:
-            wait, cancel = ways_back(self)
             left = f"no longer waiting for run {self.name!r}, which was left as it is"
+            if self.handle.link.embedded and in_script():
+                return f"{left}. {ENDS_WITH_SCRIPT}"
+            wait, cancel = ways_back(self)
             return f"{left}. {wait} waits again, {cancel} gives it up."
 
         return interruptible(text)
