@@ -289,3 +289,30 @@ def test_interrupted_script_names_the_way_back_to_a_run_that_goes_on(
     assert "were not done" not in said
     assert 0 < lab.attach("f-1").cancel() <= 20
     lab.attach("f-1").drop()
+
+
+DEADLY = """
+import os, sys
+import dqlab as dq
+
+def f(x):
+    if x == 5:
+        os._exit(3)
+    return x
+
+with dq.connect(n=1) as lab:
+    run = lab.map(f, range(20), executor=sys.argv[1])
+    run.until_over()
+    print(run.counts["dead"], run.failures()[0].message)
+"""
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_function_that_ends_its_process_writes_no_lines_of_dask(executor: str) -> None:
+    """A document that killed five consumers brought six "Restarting worker (status=Status.running)" into the cell."""
+    done = subprocess.run(
+        [sys.executable, "-c", DEADLY, executor], capture_output=True, text=True, timeout=110, check=True
+    )
+
+    assert done.stdout.startswith("1 "), done.stdout
+    assert done.stderr == ""
