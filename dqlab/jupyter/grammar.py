@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from enum import Enum, auto
-from functools import partial
-from textwrap import fill
+from textwrap import wrap
 from typing import Any, NoReturn
 
 from dqlab.errors import UsageError
+from dqlab.jupyter.fitting import fitted, width_here
 
 __all__ = ["COMMANDS", "Command", "Names", "find", "overview", "split"]
 
@@ -101,6 +101,8 @@ class Names(Enum):
     """A variable to make, or free text."""
 
 
+WIDE = 100
+"""Columns of help where no terminal has fewer."""
 SHELL = "dqlab"
 """Prefix of a command in a shell."""
 _OF_NOTEBOOKS = frozenset({"fn", "out"})
@@ -225,7 +227,7 @@ class Command:
     def help(self) -> str:
         """Return how the command is written, and its twin in Python."""
         self.parser.usage = self.usage().replace("%", "%%")
-        when = f"\n{fill(self.when, 100)}\n" if self.when else ""
+        when = f"\n{fitted(self.when, width_here() or WIDE)}\n" if self.when else ""
         return f"{self.parser.format_help()}{when}\nIn Python: {self.twin}"
 
     def usage(self) -> str:
@@ -251,8 +253,14 @@ def _option(action: argparse.Action) -> str:
 
 
 def _parser(prog: str, summary: str) -> _Parser:
-    shape = partial(argparse.HelpFormatter, width=100, max_help_position=28)
-    return _Parser(prog=prog, description=summary, allow_abbrev=False, formatter_class=shape, add_help=False)
+    return _Parser(prog=prog, description=summary, allow_abbrev=False, formatter_class=_Shape, add_help=False)
+
+
+class _Shape(argparse.HelpFormatter):
+    """Help as wide as the terminal, or as a notebook has room for."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=width_here() or WIDE, max_help_position=28)
 
 
 def _command(name: str, summary: str, twin: str) -> Command:
@@ -531,8 +539,10 @@ def find(word: str) -> Command:
 def overview() -> str:
     """Return all commands, one or two lines each."""
     lines = ["%dq COMMAND ...: queues, runs and failures of a lab. `%dq COMMAND -h` explains one.", ""]
+    width = width_here()
     for command in COMMANDS.values():
-        lines += [f"  {command.usage()}", f"      {command.summary}"]
+        usage = [command.usage()] if width is None else wrap(command.usage(), width - 14, break_on_hyphens=False)
+        lines += [f"  {usage[0]}", *(f"{each:>{len(each) + 14}}" for each in usage[1:]), f"      {command.summary}"]
     lines += ["", "With `%%dq submit --over EXPR` the cell defines the function: the last def is mapped, and stays."]
     lines += ["`x = %dq failed` works as `x = run.failures()` does; `-o x` stores it and shows nothing."]
     lines += ["Defaults: `%config DQMagics.queue`, `%config DQMagics.display` ('live', 'static' or 'text')."]

@@ -252,7 +252,7 @@ def longer(row: Any) -> Any:
 
 
 def test_rows_of_itertuples_are_mapped_returned_and_attached_to(queue: dq.QueuePool) -> None:
-    """20,000 of them took 55 s, for each brought its class along; run again, the cell was refused for other documents."""
+    """20,000 of them took 55 s, for each brought its class along; and the same cell was refused when it ran again."""
     run = queue.map(longer, frame().itertuples(), name="rows", retry=dq.Retry(0))
     wanted = [row for row in frame().itertuples() if row.id != 1_003]
 
