@@ -601,6 +601,11 @@ class Documents:
         """Return which condition of `where` no document meets, and what there is, in words; "" for no such condition.
 
         Looks at the first 10,000 documents of each condition at most.
+
+        Examples
+        --------
+        >>> dq.Documents(['a', 'b']).where("key == 'c'").why_none()
+        "none of 2 documents matches key == 'c'. There are: key 'a' (1), 'b' (1)."
         """
         found = ""
         for each in self._conditions() if self.repeats else ():
