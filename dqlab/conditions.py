@@ -338,7 +338,7 @@ class _Compiler:
         close = difflib.get_close_matches(name.lower(), fields, n=1, cutoff=0.6 if name.islower() else 1.0)
         meant = {**_CONSTANTS, **self.language.meant}.get(name.lower()) or (close[0] if close else None)
         if meant:
-            return f"Did you mean {meant}?"
+            return f"Did you mean {meant}? Fields are {', '.join(fields)}."
         return f"Fields are {', '.join(fields)}; text goes in quotes: {name!r}."
 
 

@@ -8,6 +8,7 @@ knows neither IPython nor labs. A mistake is a `UsageError` that names the neare
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -541,12 +542,20 @@ def overview() -> str:
     lines = ["%dq COMMAND ...: queues, runs and failures of a lab. `%dq COMMAND -h` explains one.", ""]
     width = width_here()
     for command in COMMANDS.values():
-        usage = [command.usage()] if width is None else wrap(command.usage(), width - 14, break_on_hyphens=False)
-        lines += [f"  {usage[0]}", *(f"{each:>{len(each) + 14}}" for each in usage[1:]), f"      {command.summary}"]
+        lines += [*_usage_lines(command.usage(), width), f"      {command.summary}"]
     lines += ["", "With `%%dq submit --over EXPR` the cell defines the function: the last def is mapped, and stays."]
     lines += ["`x = %dq failed` works as `x = run.failures()` does; `-o x` stores it and shows nothing."]
     lines += ["Defaults: `%config DQMagics.queue`, `%config DQMagics.display` ('live', 'static' or 'text')."]
     return "\n".join(lines)
+
+
+def _usage_lines(usage: str, width: int | None) -> list[str]:
+    """Return how a command is written, in lines of at most `width` characters, no option apart from its value."""
+    if width is None:
+        return [f"  {usage}"]
+    glued = re.sub(r"\[[^\]]*\]", lambda option: option.group().replace(" ", "\N{NO-BREAK SPACE}"), usage)
+    lines = wrap(glued, width, initial_indent="  ", subsequent_indent=" " * 14, break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
 def _meant(word: str, known: Iterable[str]) -> str:

@@ -82,7 +82,10 @@ def test_callable_gets_the_failure_itself() -> None:
 @pytest.mark.parametrize(
     ("where", "problem"),
     [
-        ("eror == 'KeyError'", "eror (character 1) is not a field. Did you mean error?"),
+        (
+            "eror == 'KeyError'",
+            "eror (character 1) is not a field. Did you mean error? Fields are error, message, key, ",
+        ),
         ("deliveries > 1 and attempts < 3", "attempts (character 20) is not a field. Did you mean deliveries?"),
         ("error == KeyError", "KeyError (character 10) is not a field. Fields are error, message, "),
         ("error == KeyError", "text goes in quotes: 'KeyError'."),
