@@ -145,6 +145,7 @@ ASKS: dict[str, Call] = {
     "Run.source": lambda s: s.run.source,
     "Run.versions": lambda s: s.run.versions,
     "Run.examples": lambda s: s.run.examples("none"),
+    "Run.why_none": lambda s: s.run.why_none("error == 'None'"),
     "Run.failures": lambda s: list(s.run.failures()),
     "Run.left": lambda s: s.run.left(timeout=5),
     "Run.lost": lambda s: list(s.run.lost()),
