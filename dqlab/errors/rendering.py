@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple
 
-from dqlab.notebook import in_script, shell
+from dqlab.notebook import shell
 from dqlab.user_frames import is_own, is_users
 
 __all__ = ["StoppedWaiting", "interruptible", "rendered"]
@@ -143,7 +143,7 @@ def interruptible(text: str | Callable[[], str]) -> Iterator[None]:
             raise
         said = text if isinstance(text, str) else text()
         # Python ends a script as a shell expects it for a KeyboardInterrupt itself, and for no subclass.
-        raise KeyboardInterrupt(said) if in_script() else StoppedWaiting(said) from None
+        raise KeyboardInterrupt(said) if shell() is None else StoppedWaiting(said) from None
 
 
 def _trim_interrupts() -> None:
