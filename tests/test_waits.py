@@ -252,7 +252,7 @@ ASK_NOBODY = (
 NOT_HELD = (
     "RunBook PoolLike Claim Content Definition Sources CodeVersion Redefined PlainPuts InPlace Keys "
     "Labels OpenedStretch Streams Session StaysHere Comparison Digest Submitter Resubmission Entry PutSender "
-    "RunSender Sender Ticket UnsentFrame Deadline Standstill HasWidget SuggestsAttributes"
+    "RunSender Sender Ticket Undone UnsentFrame Deadline Standstill HasWidget SuggestsAttributes"
 )
 """Classes that users do not hold."""
 FUNCTIONS = {
