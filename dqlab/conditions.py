@@ -11,13 +11,16 @@ import ast
 import difflib
 import operator
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
 from dqlab.errors import BadOption
+from dqlab.numbers import count, many
+from dqlab.texts import one_line
 
-__all__ = ["Field", "Fields", "compile_condition"]
+__all__ = ["Field", "Fields", "Unmet", "compile_condition"]
 
 
 class Field(NamedTuple):
@@ -48,6 +51,10 @@ class Fields(NamedTuple):
     option: str = "where"
 
 
+VALUES = 5
+"""Values of a field that are named where nothing meets a condition."""
+KEPT = 1_000
+"""Different values of a field that are told apart."""
 _CONSTANTS = {"false": "False", "none": "None", "null": "None", "true": "True"}
 _MAX_LENGTH = 10_000
 _MAX_DEPTH = 50
@@ -96,6 +103,102 @@ def compile_condition(condition: str, fields: Fields) -> Callable[[Any], bool]:
         Anything else; the error names the piece, its character (from 1), and what may have been meant.
     """
     return _Compiler(condition, fields).compile()
+
+
+class Unmet:
+    """What there is in the fields that a condition names, for a sentence about a condition that nothing meets.
+
+    Parameters
+    ----------
+    condition : str
+        One that `compile_condition` takes.
+    fields : Fields
+        What it may name.
+    """
+
+    def __init__(self, condition: str, fields: Fields) -> None:
+        tree = ast.parse(condition.strip(), mode="eval")
+        names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        self._values: dict[str, Counter[Any]] = {name: Counter() for name in names if name in fields.fields}
+        self._fields, self._wanted = fields.fields, _wanted(tree)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The fields that the condition names."""
+        return frozenset(self._values)
+
+    def add(self, each: Any) -> None:
+        """Look at one thing that does not meet it."""
+        for name, values in self._values.items():
+            value = self._fields[name].get(each)
+            if len(values) < KEPT or value in values:
+                values[value] += 1
+
+    def said(self) -> str:
+        """Return which values there are, and what may have been meant: two sentences, the second one where it is known.
+
+        Examples
+        --------
+        >>> fields = Fields({"error": Field(str, str)}, {}, "error == 'KeyError'")
+        >>> unmet = Unmet("error == 'ValueErorr'", fields)
+        >>> for error in ["ValueError", "ValueError", "KeyError"]:
+        ...     unmet.add(error)
+        >>> unmet.said()
+        "There are: error 'ValueError' (2), 'KeyError' (1). Did you mean 'ValueError'?"
+        """
+        there = [f"{name} {self._spread(name)}" for name, values in self._values.items() if values]
+        said = f"There are: {'; '.join(there)}." if there else ""
+        near = self._near()
+        return f"{said} Did you mean {near!r}?".strip() if near is not None else said
+
+    def _spread(self, name: str) -> str:
+        values = self._values[name]
+        known = {value: amount for value, amount in values.items() if value is not None}
+        if not known:
+            return "is known of none"
+        unknown = f", unknown of {count(values[None])}" if None in values else ""
+        if len(known) > VALUES and self._fields[name].kind is int:
+            return f"from {count(min(known))} to {count(max(known))}{unknown}"
+        most = sorted(known, key=lambda value: (-known[value], str(value)))
+        shown = [f"{_spelled(value)} ({count(known[value])})" for value in most[:VALUES]]
+        more = f" and {many(len(known) - VALUES, 'other')}" if len(known) > VALUES else ""
+        return f"{', '.join(shown)}{more}{unknown}"
+
+    def _near(self) -> str | None:
+        """Return the value that a text of the condition may stand for; None where that is not known."""
+        for name, texts in self._wanted.items():
+            there = [value for value in self._values.get(name, ()) if isinstance(value, str)]
+            for text in texts:
+                if text in there:
+                    continue
+                last = text.rpartition(".")[2].lower()
+                same = [value for value in there if value.lower() in (text.lower(), last)]
+                near = same or difflib.get_close_matches(text, there, n=1)
+                if near:
+                    return one_line(near[0], 60)
+        return None
+
+
+def _spelled(value: Any) -> str:
+    return repr(one_line(value, 60)) if isinstance(value, str) else str(value)
+
+
+def _wanted(tree: ast.AST) -> dict[str, list[str]]:
+    """Return the texts that each field is compared with for equality, also those of lists."""
+    wanted: dict[str, list[str]] = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        for one, op, other in zip(sides, node.ops, sides[1:], strict=False):
+            if not isinstance(op, ast.Eq | ast.In):
+                continue
+            for field, constant in ((one, other), (other, one)):
+                members = constant.elts if isinstance(constant, ast.List | ast.Tuple) else [constant]
+                if isinstance(field, ast.Name):
+                    texts = [each.value for each in members if isinstance(each, ast.Constant)]
+                    wanted.setdefault(field.id, []).extend(text for text in texts if isinstance(text, str))
+    return wanted
 
 
 class _Compiler:
@@ -235,7 +338,7 @@ class _Compiler:
         close = difflib.get_close_matches(name.lower(), fields, n=1, cutoff=0.6 if name.islower() else 1.0)
         meant = {**_CONSTANTS, **self.language.meant}.get(name.lower()) or (close[0] if close else None)
         if meant:
-            return f"Did you mean {meant}?"
+            return f"Did you mean {meant}? Fields are {', '.join(fields)}."
         return f"Fields are {', '.join(fields)}; text goes in quotes: {name!r}."
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
+import shlex
 import threading
 import time
 import warnings
@@ -35,7 +37,7 @@ from dqlab.numbers import many
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.session import result_limit
 from dqlab.stats import Severity
-from dqlab.store.probe import Marker, Probe
+from dqlab.store.probe import Marker, Probe, probe
 from dqlab.user_frames import level_of_user
 from dqlab.waits import shown, step
 
@@ -50,6 +52,8 @@ __all__ = [
     "RESERVED",
     "NoAddress",
     "NothingListens",
+    "StoreUnusable",
+    "check_store_here",
     "connect",
     "embedded_lab",
     "examine_at",
@@ -75,6 +79,7 @@ NEEDED = (
     "dqlab.cluster.worker.plugin",
 )
 """Modules that every worker needs: imported once, before they are forked."""
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_CONNECTED = "not connected; what was started for it has ended. The same line connects again."
 RESERVED = "0"
 """Name of the worker that only hosts queues, in a cluster that was started here."""
@@ -107,6 +112,10 @@ class NoAddress(ConnectFailed):
         "'tcp://HOST:PORT', 'tls://HOST:PORT' or 'HOST:PORT'; 'local' stands for a cluster of `dqlab up`, and "
         "dq.connect() without one starts a cluster on this machine."
     )
+
+
+class StoreUnusable(BadOption):
+    """No queue can be kept in a directory of this machine."""
 
 
 _open: dict[Any, Lab] = {}
@@ -168,6 +177,9 @@ def connect(
         A cluster on a batch system has no worker yet, or cannot have one; see `dqlab.hpc`.
     StoreNotShared
         The cluster's workers cannot keep queues in `store`, or see another directory there.
+    StoreUnusable
+        On this machine no queue can be kept in `store`: it cannot be made or written to, or its file system has no
+        locks. A `BadOption`.
     BadOption
         `target` is none of these, or options contradict each other, also those of the configuration.
     """
@@ -206,6 +218,8 @@ def _connect(
             if keeper is not None:
                 said = f"{way_to(keeper)}. Here they cannot be opened while they are open there."
                 warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
+            if target is None and path is None and directory is not None:
+                check_store_here(directory)
             lab = _make(target, n, path, name, limit, directory)
             try:
                 lab.keep_in(directory)
@@ -602,6 +616,49 @@ def _undisturbed(make: Callable[[], T], undo: Callable[[T], None], hurry: Callab
             if thread.ident is not None:
                 thread.join()
         raise
+
+
+def check_store_here(store: Path) -> None:
+    """Refuse a directory in which a cluster on this machine could not keep queues; what is there stays as it is.
+
+    A full disk is no reason: runs can be read and dropped there.
+
+    Raises
+    ------
+    StoreUnusable
+        With the reason, and what to do.
+    """
+    seen = probe(store)
+    if seen.error:
+        reason, steps = f"cannot be looked at: {seen.error}", "Look at its disk and its mount, or name another one"
+    elif not seen.writable:
+        above = next(place for place in (store, *store.parents) if place.exists())
+        refused = _refusal(above)
+        if refused is None or refused.errno in _NO_SPACE:
+            return
+        what = "cannot be written to" if seen.made else f"cannot be made in {str(above)!r}"
+        reason = f"{what}: no file can be made there ({refused.strerror})"
+        steps = "Name a directory that you may write to, as store='runs/'"
+        if seen.made and refused.errno == errno.EROFS:
+            steps += f"; `dqlab inspect {shlex.quote(str(store))}` shows what is kept in this one"
+    elif seen.lock != "held":
+        gives = "gives the same lock twice" if seen.lock == "ignored" else "has no locks"
+        reason = f"its file system ({seen.filesystem or 'of unknown type'}) {gives}, so two processes could write there"
+        steps = "Name a directory on another file system; on Lustre have it mounted with `-o flock`"
+    else:
+        return
+    raise StoreUnusable(option="store", value=str(store), problem=f"{reason}. Nothing was started. {steps}.")
+
+
+def _refusal(directory: Path) -> OSError | None:
+    """Return why no file can be made in a directory; None where one can."""
+    path = directory / f".dqlab-{os.getpid()}-{threading.get_ident()}"
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        return error
+    path.unlink(missing_ok=True)
+    return None
 
 
 def _check_store(link: Link, store: Path, *, seen_here: bool) -> None:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakSet
 
 from dqlab.cluster.consumer.running.isolation import Executor
@@ -32,7 +32,7 @@ from dqlab.config import option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
 from dqlab.log import OwnerStillAlive
 from dqlab.notebook import in_jupyter
-from dqlab.numbers import many
+from dqlab.numbers import few_of, many
 from dqlab.rules.retry import Retry
 from dqlab.runs.keywords import SuggestsAttributes, call_of, checks_keywords, documented_as
 from dqlab.runs.pool import OnExisting, QueuePool
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from dqlab.checkup.findings import Checkup
 
-__all__ = ["Lab", "QueueHeld", "crew", "left_undone"]
+__all__ = ["Lab", "QueueHeld", "Undone", "crew", "left_undone"]
 
 ANSWER = 40.0
 """Seconds in which the scheduler answers, once it has an answer."""
@@ -453,7 +453,7 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
 
     def retry(self, run: str, *, fingerprint: str = "") -> int:
         """Retry dead documents of a run, of one failure class if it is named; return how many."""
-        return self.attach(run).retry(fingerprint=fingerprint or None)
+        return self.attach(run).send_again(fingerprint=fingerprint or None)
 
     def gc(self, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Compacted]:
         """Compact every queue of the store, one after another; see `QueuePool.compact`.
@@ -544,27 +544,46 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
         if not self.embedded or self._told or not self.session.link.connected:
             return ""
         self._told = True
-        said, until = [], time.monotonic() + CLOSE_PATIENCE
+        found, until = list[tuple[Run, Undone]](), time.monotonic() + CLOSE_PATIENCE
         for run in list(self.session.runs)[: -LOOKED_AT - 1 : -1]:
             with suppress(Exception):  # what cannot be asked now must not keep the cluster from ending
-                what, steps = left_undone(run, until)
-                if what:
-                    said.append(f"{what}; {self._way_back(run, steps)}")
-        more = f" So it is with {len(said) - 1} more of its runs." if len(said) > 1 else ""
-        return said[0] + more if said else ""
+                undone = left_undone(run, until)
+                if undone is not None:
+                    found.append((run, undone))
+        if not found:
+            return ""
+        others = [
+            f"run {run.name!r} ({undone.left or 'no answer'}, {'in the store' if self._keeps(run) else 'lost'})"
+            for run, undone in found[1:]
+        ]
+        so_too = f" So it is with {few_of(others)}{' of its runs' if len(others) > 3 else ''}." if others else ""
+        return f"{self._what_becomes(*found[0])}{so_too}"
 
-    def _way_back(self, run: Run, steps: str) -> str:
-        """Return what to do about a run that was not done; `steps` make one go on that was paused."""
+    def _keeps(self, run: Run) -> Path | None:
+        """Return the store in which a run is kept; None for memory."""
         pool = self.session.pools.get(run.queue)
-        if pool is None or pool.durability is not Durability.DURABLE:
+        durable = pool is not None and pool.durability is Durability.DURABLE
+        return (stored_in(pool.options) or self.store) if pool is not None and durable else None
+
+    def _what_becomes(self, run: Run, undone: Undone) -> str:
+        """Return what of a run was not done, where that is now, and what to do about it."""
+        store, steps = self._keeps(run), undone.steps
+        if not undone.left:
+            what = f"run {run.name!r} did not answer in time, and may not have been done"
+            they = "it is in the store, and would go" if store is not None else "what is left of it is lost"
+        else:
+            what = f"{undone.left} of run {run.name!r} were not done when the cluster ended"
+            they = "they" if not undone.results else f"they and its {many(undone.results, 'result')}"
+            they += " are in the store; they go" if store is not None else " are lost"
+        if store is None:
+            lost = f"{what}; {they}, for queue {run.queue!r} was in memory"
             if steps:
-                return f"the run was paused, and waiting would not have ended. Before you close, {steps}."
-            return "call run.wait() first."
-        store = str(stored_in(pool.options) or self.store)
-        there = f"dq.connect(store={store!r}).attach({run.name!r})"
+                return f"{lost}; the run was paused, and waiting would not have ended. Before you close, {steps}."
+            return f"{lost}: call run.wait() first."
+        there = f"dq.connect(store={str(store)!r}).attach({run.name!r})"
         if steps:
-            return f"the run was paused, and is kept in the store: run = {there}; then {steps}."
-        return f"they go on when you connect to the store again: {there}."
+            return f"{what}; the run was paused, and is kept in the store: run = {there}; then {steps}."
+        return f"{what}; {they} on when you connect to the store again: {there}."
 
     def _withdraw(self) -> None:
         """Have Jupyter servers list the cluster no longer."""
@@ -699,23 +718,40 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
             raise self.session.link.closed_error()
 
 
-def left_undone(run: Run, until: float) -> tuple[str, str]:
-    """Return what of a run was not done when its cluster ended, "" for nothing, and what would make it go on."""
+class Undone(NamedTuple):
+    """What a run has not done when its cluster ends.
+
+    Attributes
+    ----------
+    left : str
+        How many of its documents have no outcome, in words; "" where it did not answer.
+    steps : str
+        What would make it go on; "" for a run that goes on by itself.
+    results : int
+        Results that it has.
+    """
+
+    left: str
+    steps: str = ""
+    results: int = 0
+
+
+def left_undone(run: Run, until: float) -> Undone | None:
+    """Return what a run has not done when its cluster ends; None for one that is done."""
     try:
         left = run.left(timeout=max(0.05, until - time.monotonic()))
     except CallTimeout:
-        return "" if run.was_over else f"run {run.name!r} did not answer in time, and may not have been done", ""
+        return None if run.was_over else Undone("")
     if not left:
-        return "", ""
-    steps = ""
+        return None
     with suppress(CallTimeout):
-        steps = _to_go_on(run, until)
-    return f"{left} of run {run.name!r} were not done when the cluster ended", steps
+        stats = run.stats(timeout=max(0.05, until - time.monotonic()))
+        return Undone(left, _to_go_on(run, stats), stats.counts.acked)
+    return Undone(left)
 
 
-def _to_go_on(run: Run, until: float) -> str:
+def _to_go_on(run: Run, stats: RunStats) -> str:
     """Return how to make a run go on that is paused, or to give it up; "" for one that goes on by itself."""
-    stats = run.stats(timeout=max(0.05, until - time.monotonic()))
     give_up = "or give it up with run.cancel()"
     if stats.fails_throughout:
         retry = f"run.retry(fn=..., rest=True), in a notebook %dq retry {as_word(run.name)} --rest"

@@ -14,6 +14,7 @@ __all__ = [
     "beside_cells",
     "cells_by_file",
     "in_jupyter",
+    "in_script",
     "named_after_running_cell",
     "running_cell",
     "shell",
@@ -30,6 +31,11 @@ def shell() -> Any:
     """Return IPython's shell, None in a process that has none."""
     ipython = sys.modules.get("IPython")  # loaded already where there is a shell
     return ipython.get_ipython() if ipython is not None else None
+
+
+def in_script() -> bool:
+    """Return whether this process runs a script, so that no line can be typed once that ends."""
+    return shell() is None and not hasattr(sys, "ps1") and not sys.flags.interactive
 
 
 def in_jupyter() -> bool:

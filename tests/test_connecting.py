@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import dqlab as dq
-from dqlab.connecting import opened
+from dqlab.connecting import StoreUnusable, check_store_here, opened
 from dqlab.errors import ConnectFailed
 from tests.waiting import until
 
@@ -82,6 +88,62 @@ def test_store_that_workers_cannot_use_is_refused_before_a_queue_is_opened(lab: 
     assert opened(address, store=store, name="refused") is None
     with dq.connect(address, store=tmp_path / "new", name="taken") as good:
         assert list(good.map(abs, [-1]).results(timeout=20)) == [1]
+
+
+@pytest.mark.parametrize("store", ["/proc/none", "/proc/none/below", "/proc"])
+def test_store_in_which_this_machine_makes_no_file_is_refused_before_anything_starts(store: str) -> None:
+    """It connected at once, and the first queue failed, in words about the disk of a log."""
+    children = psutil.Process().children(recursive=True)
+
+    with pytest.raises(StoreUnusable, match=r"/proc.*no file can be made there \(.*Nothing was started.*store='runs/'"):
+        dq.connect(n=1, store=store)
+
+    assert psutil.Process().children(recursive=True) == children
+
+
+WITHOUT_RIGHTS = """
+import os, sys
+from pathlib import Path
+
+from dqlab.connecting import StoreUnusable, check_store_here
+
+if os.geteuid() == 0:
+    os.seteuid(65534)
+for store in sys.argv[1:]:
+    try:
+        check_store_here(Path(store))
+    except StoreUnusable as refused:
+        print(refused)
+"""
+
+
+def test_store_without_permission_is_refused_and_named() -> None:
+    """Somebody else's folder, or one that was made read-only."""
+    with tempfile.TemporaryDirectory(prefix="dqlab-") as folder:
+        place, closed = Path(folder), Path(folder) / "closed"
+        closed.mkdir(mode=0o700 if os.geteuid() == 0 else 0o000)
+        place.chmod(0o555)
+        child = subprocess.run(
+            [sys.executable, "-c", WITHOUT_RIGHTS, place / "runs", place, closed / "runs"],
+            capture_output=True, text=True, timeout=50, check=True,
+        )  # fmt: skip
+        place.chmod(0o755)
+
+    new, there, below = child.stdout.splitlines()
+    assert f"'{place}/runs': cannot be made in '{place}': no file can be made there (Permission denied)." in new
+    assert f"'{place}': cannot be written to: no file can be made there (Permission denied)." in there
+    assert f"'{closed}/runs': cannot be looked at: Permission denied." in below
+
+
+def test_disk_without_room_is_no_reason_to_refuse_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its runs can be read there, and dropped, which makes room."""
+
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "open", full)
+
+    check_store_here(tmp_path)
 
 
 def test_connecting_with_a_store_that_is_refused_leaves_no_client_behind(lab: dq.Lab) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import doctest
 import gzip
 import inspect
@@ -164,7 +165,31 @@ def test_every_recipe_runs(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.Monk
     assert list(names["counts"]) == list(range(40))
     assert names["answers"] == [2 * n for n in range(100)]
     assert names["fetched"] == list(range(200))
-    assert sorted(pd.read_parquet("labels.parquet")["id"]) == list(range(7))
+    assert pd.read_parquet("squares.parquet")["square"].tolist() == [n**2 for n in range(2_500)]
+
+
+def _made(tree: ast.AST) -> Iterator[str]:
+    """Yield the names that code makes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.ExceptHandler(name=str(name)):
+                yield name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.alias(name=name, asname=given):
+                yield given or name.partition(".")[0]
+
+
+RECIPES = examples("recipes.md")
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=str(block)) for block in RECIPES])
+def test_each_recipe_stands_alone(block: Block) -> None:
+    """A recipe that was copied into a script failed by names that the one before had made."""
+    tree = ast.parse(f"{RECIPES[0].text}\n{block.text}")
+
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert used - {*_made(tree), "lab", *dir(builtins)} == set()
 
 
 def test_the_examples_of_documents_run(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

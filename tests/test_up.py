@@ -185,7 +185,7 @@ def test_results_of_a_cluster_that_was_killed_are_there_when_it_is_up_again(tmp_
         (["-n", "0"], "n=0: is a number of processes"),
         (["--port", "99999"], "port=99999: is 0 to 65535"),
         (["--name", "my cluster"], "Try 'my-cluster'"),
-        (["--store", __file__], "File exists"),
+        (["--store", __file__], "is a file"),
     ],
 )
 def test_options_that_cannot_be_are_refused_before_anything_starts(
@@ -303,6 +303,12 @@ def test_of_several_clusters_one_has_to_be_named() -> None:
             find("noon")
         with pytest.raises(NameInUse, match="--name night-2"):
             register(registration("night"))
+
+
+def test_store_that_cannot_be_made_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """It ended in words of the system about a directory, without what to do."""
+    assert main(["up", "--store", "/proc/none"]) == 1
+    assert "cannot be made in '/proc': no file can be made there" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("store", ["/data/runs", None])

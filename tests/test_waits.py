@@ -15,6 +15,7 @@ import pkgutil
 import re
 import signal
 import socket
+import sys
 import threading
 import time
 import warnings
@@ -144,6 +145,7 @@ ASKS: dict[str, Call] = {
     "Run.source": lambda s: s.run.source,
     "Run.versions": lambda s: s.run.versions,
     "Run.examples": lambda s: s.run.examples("none"),
+    "Run.why_none": lambda s: s.run.why_none("error == 'None'"),
     "Run.failures": lambda s: list(s.run.failures()),
     "Run.left": lambda s: s.run.left(timeout=5),
     "Run.lost": lambda s: list(s.run.lost()),
@@ -250,7 +252,7 @@ ASK_NOBODY = (
 NOT_HELD = (
     "RunBook PoolLike Claim Content Definition Sources CodeVersion Redefined PlainPuts InPlace Keys "
     "Labels OpenedStretch Streams Session StaysHere Comparison Digest Submitter Resubmission Entry PutSender "
-    "RunSender Sender Ticket UnsentFrame Deadline Standstill HasWidget SuggestsAttributes"
+    "RunSender Sender Ticket Undone UnsentFrame Deadline Standstill HasWidget SuggestsAttributes"
 )
 """Classes that users do not hold."""
 FUNCTIONS = {
@@ -539,9 +541,10 @@ def test_interrupt_ends_a_wait(lab: dq.Lab, pool: dq.QueuePool, name: str) -> No
 
 @pytest.mark.parametrize("kept", ["run", "lab", "nothing"])
 def test_lines_that_an_interrupt_names_work_with_the_names_that_the_user_has(
-    lab: dq.Lab, pool: dq.QueuePool, kept: str
+    lab: dq.Lab, pool: dq.QueuePool, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It named `lab.attach`, where nothing may be called `lab`."""
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # in a script no name lives on
     scene = Scene.on(lab, pool)
     mine = {"run": {"mine": scene.run}, "lab": {"work": lab}, "nothing": {}}[kept]
     names: dict[str, Any] = {"dqlab": dq, "_wait": lambda: scene.run, **mine}

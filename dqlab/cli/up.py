@@ -9,8 +9,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from dqlab.clusters_here import LOCAL, Registration, check_free, register, unregister
-from dqlab.config import check_name
-from dqlab.connecting import RESERVED, embedded_lab
+from dqlab.config import check_directory, check_name
+from dqlab.connecting import RESERVED, check_store_here, embedded_lab
 from dqlab.errors import BadOption, DqlabError
 from dqlab.lab import Lab
 from dqlab.runs.session import result_limit
@@ -57,7 +57,7 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int | None = None
     NotStarted
         It could not be started.
     BadName, BadOption
-        `name` is not a valid name, `n` not a number of processes, or `port` not a port.
+        `name` is not a valid name, `n` not a number of processes, or `port` not a port; `store` cannot keep queues.
     """
     check_name(name, kind="cluster")
     if n < 1:
@@ -67,7 +67,8 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int | None = None
     check_free(name)
     result_limit(durable=store is not None)
     if store is not None:
-        store = store.expanduser().resolve()
+        store = check_directory(store)
+        check_store_here(store)
         store.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _signals() as arrived, _lab(n, name, port) as lab:
         address = lab.session.link.address

@@ -12,20 +12,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import attrgetter
 from typing import Any
 
-from dqlab.conditions import Field, Fields, compile_condition
+from dqlab.conditions import Field, Fields, Unmet, compile_condition
 from dqlab.documents import pdf
 from dqlab.documents.document import Document
 from dqlab.documents.parts import Member, PageRange, is_pdf
 from dqlab.documents.sources import Look, Source
 from dqlab.errors import BadOption
-from dqlab.texts import kept
+from dqlab.numbers import many
+from dqlab.texts import kept, one_line
 
 __all__ = ["FIELDS", "LongestFirst", "Sample", "Split", "Where"]
 
+EXAMINED = 10_000
+"""Most documents that are examined to report why none meets a condition."""
 FIELDS = Fields(
     {
         "key": Field(str, lambda document: str(document.key)),
@@ -62,10 +65,33 @@ class Where:
             raise BadOption(option="condition", value=condition, problem="neither an expression nor a callable.")
         named = repr(condition) if isinstance(condition, str) else getattr(condition, "__qualname__", "...")
         self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.where({named})"
+        self._condition = condition
 
     def looks(self) -> Iterator[Look]:
         """Examine the documents, and name those that meet the condition."""
         return (partial(_itself, document) for document in _documents(self.source) if self._meets(document))
+
+    def why_none(self) -> str:
+        """Return why none of the first documents meets the condition, in words; "" where one does, or there are none.
+
+        Call it for what can be listed more than once.
+        """
+        unmet = Unmet(self._condition, FIELDS) if isinstance(self._condition, str) else None
+        examined, pages = 0, False
+        for document in islice(_documents(self.source), EXAMINED):
+            if self._meets(document):
+                return ""
+            examined += 1
+            pages = pages or document.page_count is not None
+            if unmet is not None:
+                unmet.add(document)
+        if not examined:
+            return ""
+        asked = one_line(self._condition, 200) if isinstance(self._condition, str) else "the function of where()"
+        of = f"the first {many(examined, 'document')}" if examined == EXAMINED else many(examined, "document")
+        counted = unmet is not None and "pages" in unmet.names and not pages
+        probed = " docs.probe(lab) counts the pages of PDFs." if counted else ""
+        return f"none of {of} matches {asked}. {unmet.said() if unmet is not None else ''}".rstrip() + probed
 
 
 class _Weights:

@@ -597,6 +597,33 @@ class Documents:
             return self._source.documents()
         return (document for look in self._source.looks() if (document := look()) is not None)
 
+    def why_none(self) -> str:
+        """Return which condition of `where` no document meets, and what there is, in words; "" for no such condition.
+
+        Looks at the first 10,000 documents of each condition at most.
+
+        Examples
+        --------
+        >>> dq.Documents(['a', 'b']).where("key == 'c'").why_none()
+        "none of 2 documents matches key == 'c'. There are: key 'a' (1), 'b' (1)."
+        """
+        found = ""
+        for each in self._conditions() if self.repeats else ():
+            found = each.why_none() or found  # the innermost one: those around it get nothing
+        return found
+
+    @property
+    def filtered(self) -> bool:
+        """Whether `where` left documents out, or would."""
+        return next(self._conditions(), None) is not None
+
+    def _conditions(self) -> Iterator[Where]:
+        source: Any = self._source
+        while source is not None:
+            if isinstance(source, Where):
+                yield source
+            source = getattr(source, "source", None)
+
     @property
     def source_label(self) -> str:
         """The calls that made it, without looking at anything."""

@@ -88,13 +88,13 @@ class Window:
     """Part of another source, by position: `start`, `stop` and `step` as in a slice, none of them negative."""
 
     def __init__(self, source: Source, start: int, stop: int | None, step: int) -> None:
-        self._source, self._start, self._stop, self._step = source, start, stop, step
+        self.source, self._start, self._stop, self._step = source, start, stop, step
         ends = f"{start or ''}:{'' if stop is None else stop}"
         self.repeats, self.label = source.repeats, f"{source.label}[{ends}{'' if step == 1 else f':{step}'}]"
 
     def looks(self) -> Iterator[Look]:
         """Name the documents inside; those before are named too, but not examined."""
-        return islice(self._source.looks(), self._start, self._stop, self._step)
+        return islice(self.source.looks(), self._start, self._stop, self._step)
 
 
 def misread(elements: Any) -> tuple[str, str]:

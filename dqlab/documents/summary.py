@@ -60,6 +60,8 @@ class Summary:
         Whether it can be listed more than once; nothing was counted if not.
     error : str
         What ended the listing.
+    none : str
+        Which condition of `Documents.where` no document meets, and what there is; "" otherwise.
     """
 
     label: str
@@ -77,6 +79,7 @@ class Summary:
     whole: bool = False
     repeats: bool = True
     error: str = ""
+    none: str = ""
     _files: set[tuple[int, int]] = field(default_factory=set, repr=False)
 
     def add(self, document: Document) -> None:
@@ -139,6 +142,8 @@ def summarize(documents: Documents, patience: float = PATIENCE) -> Summary:
                     if stop.is_set():
                         return
                     summary.add(document)
+            if not summary.count:
+                summary.none = documents.why_none()
             summary.whole = not stop.is_set()
         except Exception as error:  # noqa: BLE001 - shown below what was found before it
             with lock:

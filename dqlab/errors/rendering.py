@@ -1,7 +1,8 @@
 """How a notebook shows an error of dqlab, or a wait that was interrupted: the user's own frames, and the sentence.
 
 IPython calls `_render_traceback_` of an exception that has it; the whole traceback stays with
-the exception, for ``%tb`` and ``%debug``.
+the exception, for ``%tb`` and ``%debug``. In a script Python prints the traceback of an interrupt; there its frames of
+dqlab, and of what dqlab calls, are left out.
 """
 
 from __future__ import annotations
@@ -132,9 +133,39 @@ def interruptible(text: str | Callable[[], str]) -> Iterator[None]:
     text : str or callable
         What to report; a callable returns it, where it depends on the user's line.
     """
+    _trim_interrupts()
     try:
         yield
     except StoppedWaiting:
         raise
-    except KeyboardInterrupt:
-        raise StoppedWaiting(text if isinstance(text, str) else text()) from None
+    except KeyboardInterrupt as interrupt:
+        if interrupt.args:  # one of a block inside, which has reported already
+            raise
+        said = text if isinstance(text, str) else text()
+        # Python ends a script as a shell expects it for a KeyboardInterrupt itself, and for no subclass.
+        raise KeyboardInterrupt(said) if shell() is None else StoppedWaiting(said) from None
+
+
+def _trim_interrupts() -> None:
+    """From now on have Python print the user's frames alone where Ctrl-C ends a script inside dqlab."""
+    before = sys.excepthook
+    if getattr(before, "trims", False) or shell() is not None:
+        return
+
+    def trimmed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not (isinstance(error, KeyboardInterrupt) and _is_through_us(trace)):
+            before(kind, error, trace)
+            return
+        with _users_part(error):
+            before(kind, error, error.__traceback__)
+
+    trimmed.trims = True  # type: ignore[attr-defined]
+    sys.excepthook = trimmed
+
+
+def _is_through_us(trace: TracebackType | None) -> bool:
+    while trace is not None:
+        if is_own(trace.tb_frame.f_code.co_filename):
+            return True
+        trace = trace.tb_next
+    return False

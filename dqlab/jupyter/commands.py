@@ -12,6 +12,7 @@ from dqlab.checkup.examine import TIMEOUT
 from dqlab.checkup.findings import Checkup
 from dqlab.clock import SystemClock
 from dqlab.documents import Documents
+from dqlab.documents.summary import summarize
 from dqlab.errors import RunExists, UsageError
 from dqlab.errors.rendering import StoppedWaiting
 from dqlab.hpc.job_waits import give_up
@@ -78,6 +79,8 @@ def documents(line: Line, options: Namespace) -> Documents | ShownDocuments:
     """Show documents."""
     value = line.evaluate(options.over, "EXPR")
     listed = value if isinstance(value, Documents) else Documents(value)
+    if listed.filtered and (none := summarize(listed).none):
+        line.say(none)
     return listed if options.out is not None else ShownDocuments(listed, options.over)
 
 
@@ -232,6 +235,11 @@ def retry(line: Line, options: Namespace) -> int:
         if is_offered(line.lab, run.name) and (count or options.rest):
             report(report_of_retry(run, count, rest))
     code = f"{name} as it is defined now" if defined else f"the code it had; no {name} is defined here"
+    if not count and (none := run.why_none(options.where)):
+        line.say(none)
+        if options.rest:
+            line.say(f"{run.name}: {rest.removeprefix('; ')}")
+        return Said(count)
     line.say(f"{run.name}: {many(count, 'document')} sent again with {code}{rest}")
     return Said(count)
 

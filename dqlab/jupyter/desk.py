@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from dqlab.connecting import connect, opened
 from dqlab.errors import DqlabError, DqlabWarning, RunsInFlight, UsageError
+from dqlab.jupyter.fitting import fitted
 from dqlab.jupyter.sayings import said_of
 from dqlab.lab import Lab
 from dqlab.live.display import watch
+from dqlab.runs.code.explanation import Explanation
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
 from dqlab.stats import Counts, RunState
+from dqlab.store.compaction import Compacted
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -34,6 +37,7 @@ class Desk:
         self._shell = shell
         display: Any = shell.display_formatter
         self._formatter = display.ipython_display_formatter
+        self._texts = display.formatters["text/plain"]
         self._lab: Lab | None = None
         self._made: Lab | None = None
         self._submitted: tuple[Run, Run] | None = None
@@ -134,6 +138,8 @@ class Desk:
         """Intercept what is displayed at the end of a cell."""
         for kind in (Run, QueuePool):
             self._show_themselves[kind] = self._formatter.for_type(kind, partial(self._show_unless_shown, kind))
+        for fits in (Compacted, Explanation):
+            self._texts.for_type(fits, _fitted)
         self._shell.events.register("post_run_cell", self._forget)
         self._format, warnings.formatwarning = warnings.formatwarning, self._formatted
 
@@ -141,6 +147,8 @@ class Desk:
         """Restore the shell."""
         if warnings.formatwarning == self._formatted:  # else another function wraps ours, and calls it
             warnings.formatwarning = self._format
+        for fits in (Compacted, Explanation):
+            self._texts.pop(fits, None)
         for kind, show in self._show_themselves.items():
             if show is not None:
                 self._formatter.for_type(kind, show)
@@ -173,6 +181,11 @@ class Desk:
 
     def _forget(self, _: object = None) -> None:
         self._shown.clear()
+
+
+def _fitted(value: object, printer: Any, cycle: bool) -> None:  # noqa: FBT001 - as IPython calls it
+    """Write what a value is in lines that fit into a terminal."""
+    printer.text(fitted(repr(value)))
 
 
 def _check_idle(lab: Lab) -> None:

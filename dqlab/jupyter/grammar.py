@@ -8,15 +8,16 @@ knows neither IPython nor labs. A mistake is a `UsageError` that names the neare
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from enum import Enum, auto
-from functools import partial
-from textwrap import fill
+from textwrap import wrap
 from typing import Any, NoReturn
 
 from dqlab.errors import UsageError
+from dqlab.jupyter.fitting import fitted, width_here
 
 __all__ = ["COMMANDS", "Command", "Names", "find", "overview", "split"]
 
@@ -101,6 +102,8 @@ class Names(Enum):
     """A variable to make, or free text."""
 
 
+WIDE = 100
+"""Columns of help where no terminal has fewer."""
 SHELL = "dqlab"
 """Prefix of a command in a shell."""
 _OF_NOTEBOOKS = frozenset({"fn", "out"})
@@ -125,7 +128,8 @@ class _Parser(argparse.ArgumentParser):
 class Command:
     """One command: its words, its options, and what each of them names.
 
-    `when` says when it is of use, and `instead` which command does what this one does not.
+    `when` says when it is of use, `instead` which command does what this one does not, and `elsewhere` how to do what
+    an option of another command does.
     """
 
     name: str
@@ -135,6 +139,7 @@ class Command:
     names: dict[str, Names] = field(default_factory=dict)
     when: str = ""
     instead: str = ""
+    elsewhere: dict[str, str] = field(default_factory=dict)
 
     @property
     def in_shell(self) -> bool:
@@ -196,7 +201,7 @@ class Command:
         for word in words:
             flag = word.partition("=")[0]
             if flag.startswith("-") and flag.replace("-", "").isidentifier() and not self._knows(flag):
-                meant = self.instead or _meant(flag, self.options)
+                meant = self.elsewhere.get(flag) or self.instead or _meant(flag, self.options)
                 raise UsageError(reason=f"{self.parser.prog} has no option {flag}. {meant}")
         self._check_assignments(words)
         self._check_choices(words)
@@ -223,7 +228,7 @@ class Command:
     def help(self) -> str:
         """Return how the command is written, and its twin in Python."""
         self.parser.usage = self.usage().replace("%", "%%")
-        when = f"\n{fill(self.when, 100)}\n" if self.when else ""
+        when = f"\n{fitted(self.when, width_here() or WIDE)}\n" if self.when else ""
         return f"{self.parser.format_help()}{when}\nIn Python: {self.twin}"
 
     def usage(self) -> str:
@@ -249,8 +254,14 @@ def _option(action: argparse.Action) -> str:
 
 
 def _parser(prog: str, summary: str) -> _Parser:
-    shape = partial(argparse.HelpFormatter, width=100, max_help_position=28)
-    return _Parser(prog=prog, description=summary, allow_abbrev=False, formatter_class=shape, add_help=False)
+    return _Parser(prog=prog, description=summary, allow_abbrev=False, formatter_class=_Shape, add_help=False)
+
+
+class _Shape(argparse.HelpFormatter):
+    """Help as wide as the terminal, or as a notebook has room for."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=width_here() or WIDE, max_help_position=28)
 
 
 def _command(name: str, summary: str, twin: str) -> Command:
@@ -458,6 +469,12 @@ def _doctor() -> Command:
     return _out(command.add("--timeout", metavar="TIME", names=Names.NEW, help="for all of it; default: 10s"))
 
 
+_SOME = (
+    "Filter the table in Python: run.failures().to_frame().query(\"error == 'KeyError'\"). "
+    "%dq retry --where sends some of them again."
+)
+
+
 def _all() -> Iterable[Command]:
     yield _connect()
     yield _documents()
@@ -470,7 +487,8 @@ def _all() -> Iterable[Command]:
     yield _run(_command("watch", "Show a run while it runs.", "run"))
     yield _wait()
     yield _results()
-    yield _out(_run(_command("failed", "Show the dead documents of a run.", "run.failures()")))
+    failed = _command("failed", "Show the dead documents of a run.", "run.failures()")
+    yield _out(_run(replace(failed, elsewhere={"--where": _SOME})))
     yield _show()
     yield _retry()
     for name, summary in (
@@ -522,12 +540,22 @@ def find(word: str) -> Command:
 def overview() -> str:
     """Return all commands, one or two lines each."""
     lines = ["%dq COMMAND ...: queues, runs and failures of a lab. `%dq COMMAND -h` explains one.", ""]
+    width = width_here()
     for command in COMMANDS.values():
-        lines += [f"  {command.usage()}", f"      {command.summary}"]
+        lines += [*_usage_lines(command.usage(), width), f"      {command.summary}"]
     lines += ["", "With `%%dq submit --over EXPR` the cell defines the function: the last def is mapped, and stays."]
     lines += ["`x = %dq failed` works as `x = run.failures()` does; `-o x` stores it and shows nothing."]
     lines += ["Defaults: `%config DQMagics.queue`, `%config DQMagics.display` ('live', 'static' or 'text')."]
     return "\n".join(lines)
+
+
+def _usage_lines(usage: str, width: int | None) -> list[str]:
+    """Return how a command is written, in lines of at most `width` characters, no option apart from its value."""
+    if width is None:
+        return [f"  {usage}"]
+    glued = re.sub(r"\[[^\]]*\]", lambda option: option.group().replace(" ", "\N{NO-BREAK SPACE}"), usage)
+    lines = wrap(glued, width, initial_indent="  ", subsequent_indent=" " * 14, break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
 def _meant(word: str, known: Iterable[str]) -> str:

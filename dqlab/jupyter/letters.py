@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from dqlab.errors import UsageError, in_words
+from dqlab.jupyter.fitting import fitted
 from dqlab.live.display import Mode, mode
 from dqlab.live.tables import WAY_OUT, consumer_died
 from dqlab.notebook import with_cells
@@ -46,7 +47,8 @@ def find_letter(failures: Failures, word: str) -> DeadLetter:
 def letter_bundle(letter: DeadLetter, **_: object) -> dict[str, str]:
     """Return a dead document as text and, unless only text is wanted, as HTML."""
     head, lines, traceback = _head(letter), _lines(letter), block(with_cells(letter.traceback.rstrip()))
-    text = "\n".join([head, *lines, "", traceback])
+    said = [line if line[:1].isspace() else fitted(line) for line in traceback.split("\n")]  # code stays as it is
+    text = "\n".join([*map(fitted, (head, *lines)), "", *said])
     if mode() is Mode.TEXT:
         return {"text/plain": text}
     about = "<br>".join(map(escape, lines))

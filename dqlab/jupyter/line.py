@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from dqlab.errors import RunNotFound, UsageError
 from dqlab.jupyter.desk import Desk
+from dqlab.jupyter.fitting import fitted, width_here
 from dqlab.lab import Lab
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
@@ -77,7 +78,8 @@ class Line:
 
     def say(self, sentence: str) -> None:
         """Print one line: it stays in the notebook whatever happens to live outputs."""
-        print(sentence)  # noqa: T201 - this is the output of the magic
+        width = width_here()
+        print(sentence if width is None else fitted(sentence, width))  # noqa: T201 - this is the output of the magic
 
     def said(self, held: Run | QueuePool, sentence: str) -> None:
         """Print one line about a run or queue, which is then not displayed below."""

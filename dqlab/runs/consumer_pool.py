@@ -23,6 +23,7 @@ from dqlab.config import seconds
 from dqlab.errors import ActorGone, BadOption, CallTimeout, JoinStalled, QueueClosed, ResultsFull, UsageError
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import NO_ID
+from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.checks import check_count
 from dqlab.runs.consumers import ConsumerBaseClass, GeneralConsumer
@@ -30,6 +31,7 @@ from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import check_errors, check_readable, open_settlements
 from dqlab.runs.session import consumer_options
+from dqlab.runs.users_names import ENDS_WITH_SCRIPT
 from dqlab.runs.waiting import Standstill
 
 if TYPE_CHECKING:
@@ -239,7 +241,9 @@ class ConsumerPool:
             An earlier put was refused, and its result was never read.
         """
         name = self.queue_pool.name
-        text = f"no longer waiting for queue {name!r}; its consumers go on. Call join() again, or cancel()."
+        ends = self.queue_pool.handle.link.embedded and in_script()
+        what_next = ENDS_WITH_SCRIPT if ends else "Call join() again, or cancel()."
+        text = f"no longer waiting for queue {name!r}; its consumers go on. {what_next}"
         with interruptible(text):
             self._join(seconds(print_timestep, name="print_timestep") if progress else PARK, progress=progress)
 

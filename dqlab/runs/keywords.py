@@ -32,6 +32,12 @@ _OF_A_QUEUE = frozenset(
 """Options of `Lab.queue` that are looked for in `map`, which is called with the queue made."""
 
 
+_FILTERED = (
+    "Filter the table, run.failures().to_frame().query({value!r}), or the letters: "
+    "[letter for letter in run.failures() if ...]. run.retry(where=...) sends some of them again."
+)
+
+
 def documented_as(other: Callable[..., object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Append the docstring of another function with the same parameters, without its summary, to a function's."""
 
@@ -98,6 +104,10 @@ def _hint(called: str, name: str, value: Any, known: list[str]) -> str:
         return f"It is an option of the queue, given when the queue is made: {made}."
     if name == "retries" and "retry" in known and type(value) is int:
         return f"Did you mean retry=dq.Retry({value})?"
+    if called == "Run.failures" and name == "where":
+        return _FILTERED.format(value=value)
+    if not known:
+        return "It takes no arguments."
     near = get_close_matches(name, known, n=1)
     return f"Did you mean {near[0]}=?" if near else f"There are: {', '.join(known)}."
 

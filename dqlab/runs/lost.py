@@ -154,6 +154,8 @@ def why_empty(elements: Iterable[Any]) -> str:
         return (
             f"Make the input again: {article} {kind} gives its elements once, and has none left if it was read before"
         )
+    if isinstance(elements, Documents) and (none := elements.why_none()):
+        return none[0].upper() + none[1:].removesuffix(".")
     return "Check its path or pattern"
 
 

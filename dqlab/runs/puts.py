@@ -39,6 +39,7 @@ from dqlab.errors import (
 )
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import NO_ID, Kind
+from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.ids import shard_of
 from dqlab.runs.code.sealing import function_bytes
@@ -47,6 +48,7 @@ from dqlab.runs.failures import Failures
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.results import check_errors, check_readable, open_settlements
 from dqlab.runs.submit.sender import CONFIRM_WAIT, Entry, PutSender, Ticket
+from dqlab.runs.users_names import ENDS_WITH_SCRIPT
 from dqlab.runs.waiting import Deadline, Standstill, name_pause
 
 __all__ = ["PlainPuts", "PutResult"]
@@ -274,7 +276,9 @@ class PutResult:
             The queue has no room for more results of single calls, and has stopped.
         """
         check_errors(errors)
-        text = f"no longer waiting for {self!r}, which was left as it is. Call results() again."
+        ends = self._handle.link.embedded and in_script()
+        what_next = ENDS_WITH_SCRIPT if ends else "Call results() again."
+        text = f"no longer waiting for {self!r}, which was left as it is. {what_next}"
         with interruptible(text):
             return self._results(Deadline(seconds_or_none(timeout, name="timeout")), instead=errors == "return")
 

@@ -47,6 +47,7 @@ from dqlab.errors import (
 )
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import Kind
+from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED
 from dqlab.rules.checks import check_count
@@ -66,9 +67,9 @@ from dqlab.runs.staying import StaysHere
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
 from dqlab.runs.submit.sender import Entry
-from dqlab.runs.users_names import ways_back
+from dqlab.runs.users_names import ENDS_WITH_SCRIPT, ways_back
 from dqlab.runs.waiting import GRACE, Deadline, Standstill, name_pause
-from dqlab.runs.where import compile_where
+from dqlab.runs.where import compile_where, why_none
 from dqlab.runs.widget import HasWidget
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
@@ -323,11 +324,14 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
         Warns
         -----
         DqlabWarning
-            Documents that wait, or are not submitted yet, keep the code they had.
+            Documents that wait, or are not submitted yet, keep the code they had. Or no failure matches `where` or
+            `fingerprint`, while there are failures: the warning names what there is.
         """
         code = self._new_code(fn) if fn is not None else None
         kept = "" if code is None or rest else self._rest_keeps(code)
         count = self._retry(code, where, fingerprint, limit, rest=rest)
+        if not count and (none := self.why_none(where, fingerprint)):
+            warnings.warn(none, DqlabWarning, stacklevel=level_of_user())
         if kept:
             warnings.warn(kept, DqlabWarning, stacklevel=level_of_user())
         return count
@@ -341,8 +345,12 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
         limit: int | None = None,
         rest: bool = False,
     ) -> int:
-        """Retry as `retry` does, without its warning: for a caller that reports itself which code the rest has."""
+        """Retry as `retry` does, without its warnings: for a caller that reports these things itself."""
         return self._retry(self._new_code(fn) if fn is not None else None, where, fingerprint, limit, rest=rest)
+
+    def why_none(self, where: str | Callable[[DeadLetter], bool] | None = None, fingerprint: str | None = None) -> str:
+        """Return why `retry` with this filter sent nothing, in words; "" without a filter, or without failures."""
+        return "" if where is None and fingerprint is None else why_none(self.name, self.failures(), where, fingerprint)
 
     def _rest_keeps(self, code: Code) -> str:
         """Return a warning where documents that have yet to run will not run this code; "" where it is theirs."""
@@ -557,8 +565,10 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
 
     def _interruptible(self) -> AbstractContextManager[None]:
         def text() -> str:
-            wait, cancel = ways_back(self)
             left = f"no longer waiting for run {self.name!r}, which was left as it is"
+            if self.handle.link.embedded and in_script():
+                return f"{left}. {ENDS_WITH_SCRIPT}"
+            wait, cancel = ways_back(self)
             return f"{left}. {wait} waits again, {cancel} gives it up."
 
         return interruptible(text)
@@ -1085,6 +1095,7 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
         progress = self._progress()
         return progress.record.to_dict() | {"halted": progress.halted}
 
+    @checks_keywords
     def failures(self) -> Failures:
         """Return the run's dead letters: a sequence that shows itself as a table; `.to_frame()` for pandas."""
         progress = self._progress()

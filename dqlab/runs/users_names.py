@@ -5,25 +5,29 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dqlab.notebook import shell
+from dqlab.notebook import in_script, shell
 from dqlab.texts import as_word
 from dqlab.user_frames import names_of_user
 
 if TYPE_CHECKING:
     from dqlab.runs.run import Run
 
-__all__ = ["ways_back"]
+__all__ = ["ENDS_WITH_SCRIPT", "ways_back"]
+
+ENDS_WITH_SCRIPT = "Its cluster ends with this script."
+"""Follows what was interrupted on a cluster that the script has started; closing that reports what remains."""
 
 
 def ways_back(run: Run) -> tuple[str, str]:
     """Return a line that waits for a run, and one that cancels it, as they work where the user waited.
 
     They name the user's own variable for the run, else one of its lab, else `%dq` where that is loaded; else they
-    connect by address.
+    connect by address, as they do in a script: its variables end with it.
     """
     names = {name: value for name, value in names_of_user().items() if not name.startswith("_")}
-    own = [name for name, value in names.items() if value is run]
-    labs = [name for name, value in names.items() if _is_lab_of(value, run)]
+    kept = {} if in_script() else names
+    own = [name for name, value in kept.items() if value is run]
+    labs = [name for name, value in kept.items() if _is_lab_of(value, run)]
     magics = getattr(shell(), "find_line_magic", None)
     if own:
         found = own[0]

@@ -5,13 +5,16 @@ Owns the fields of a failure that a filter may name; the language is that of `co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from dqlab.conditions import Field, Fields, compile_condition
+from dqlab.conditions import VALUES, Field, Fields, Unmet, compile_condition
 from dqlab.errors import BadOption
+from dqlab.numbers import count, many
+from dqlab.texts import one_line
 
-__all__ = ["FIELDS", "compile_where"]
+__all__ = ["FIELDS", "compile_where", "why_none"]
 
 FIELDS: Mapping[str, type[str] | type[int]] = {
     "error": str,
@@ -59,6 +62,41 @@ def compile_where(where: str | Callable[[Any], object]) -> Callable[[Any], bool]
     if not callable(where):
         raise BadOption(option="where", value=where, problem="neither an expression nor a callable.")
     return lambda failure: bool(where(failure))
+
+
+def why_none(
+    run: str, failures: Iterable[Any], where: str | Callable[[Any], object] | None, fingerprint: str | None
+) -> str:
+    """Return why a filter chose none of a run's failures, in words, and what there is; "" for a run without any.
+
+    Parameters
+    ----------
+    run : str
+        The run's name.
+    failures : iterable
+        All of them; the fields are read as by `compile_where`.
+    where, fingerprint
+        The filter, as `Run.retry` takes it.
+    """
+    amount, classes = 0, Counter[tuple[str, str]]()
+    unmet = Unmet(where, _FAILURES) if isinstance(where, str) else None
+    for failure in failures:
+        amount += 1
+        classes[_getter("error")(failure), _getter("fingerprint")(failure)] += 1
+        if unmet is not None:
+            unmet.add(failure)
+    if not amount:
+        return ""
+    asked = [] if where is None else [one_line(where, 200) if isinstance(where, str) else "the function of where="]
+    asked += [] if fingerprint is None else [f"fingerprint {one_line(fingerprint)!r}"]
+    said = f"no failure of run {run!r} matches {' and '.join(asked)}, so nothing was sent again."
+    if unmet is not None and fingerprint is None:
+        return f"{said} {unmet.said()}".rstrip()
+    there = [
+        f"{one_line(error, 60)} {hashed} ({count(times)})" for (error, hashed), times in classes.most_common(VALUES)
+    ]
+    more = f" and {many(len(classes) - VALUES, 'other')}" if len(classes) > VALUES else ""
+    return f"{said} There are: {', '.join(there)}{more}."
 
 
 def _getter(name: str) -> Callable[[Any], Any]:

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from dqlab.documents import Document, Documents, listing, parsed_natively
 from dqlab.documents.parts import PageRange
+from dqlab.documents.summary import summarize
 from dqlab.errors import BadOption, DocumentEncrypted, DocumentsUsedUp, LengthUnknown
+from dqlab.runs.lost import why_empty
 from tests.documents.test_archives import pack
 from tests.pdfs import encrypted_pdf, make_pdf
 
@@ -300,3 +302,34 @@ def test_folder_in_runs_is_listed_as_one(tmp_path: Path, monkeypatch: pytest.Mon
 
     assert list(Documents.from_glob(tmp_path / "**")) == whole
     assert keys(Documents.from_glob(tmp_path / "**")) == sorted(keys(Documents.from_glob(tmp_path / "**")))
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        (
+            "key == 'c.tx'",
+            "none of 3 documents matches key == 'c.tx'. There are: key 'a.txt' (1), 'b.txt' (1), 'c.txt' (1). "
+            "Did you mean 'c.txt'?",
+        ),
+        ("size > 1e6", "none of 3 documents matches size > 1e6. There are: size 1 (1), 2 (1), 3 (1)."),
+        ("pages > 0", "There are: pages is known of none. docs.probe(lab) counts the pages of PDFs."),
+        (lambda document: False, "none of 3 documents matches the function of where()."),
+    ],
+)
+def test_condition_that_no_document_meets_is_answered_by_what_there_is(
+    tmp_path: Path, condition: Any, said: str
+) -> None:
+    """`pages > 100` before pages are counted met nothing, and the advice was to check a path that was right."""
+    for length, name in enumerate(["a.txt", "b.txt", "c.txt"], 1):
+        (tmp_path / name).write_text("x" * length)
+    docs = Documents.from_glob(tmp_path / "*.txt")
+
+    assert said in docs.where(condition).why_none()
+    assert said in docs.where(condition).sample(2).longest_first()[1:].why_none()
+    assert said in docs.where(condition).where("size > 0").why_none()
+    assert summarize(docs.where(condition)).none == docs.where(condition).why_none()
+    assert said.removesuffix(".")[5:] in why_empty(docs.where(condition))
+    assert docs.where("size > 0").why_none() == docs[:0].why_none() == Documents([]).where("size > 0").why_none() == ""
+    assert docs.where(condition).filtered
+    assert not docs.filtered

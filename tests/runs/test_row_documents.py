@@ -243,3 +243,24 @@ def test_results_written_as_parquet_join_by_key(queue: dq.QueuePool, tmp_path: P
     out = pq.read_table(tmp_path / "out.parquet").to_pandas()
     assert out.index.tolist() == frame()["id"].tolist()
     assert out["words"].tolist() == expected()
+
+
+def longer(row: Any) -> Any:
+    if row.id == 1_003:
+        raise ValueError(row.text)
+    return row._replace(text=row.text * 2)
+
+
+def test_rows_of_itertuples_are_mapped_returned_and_attached_to(queue: dq.QueuePool) -> None:
+    """20,000 of them took 55 s, for each brought its class along; and the same cell was refused when it ran again."""
+    run = queue.map(longer, frame().itertuples(), name="rows", retry=dq.Retry(0))
+    wanted = [row for row in frame().itertuples() if row.id != 1_003]
+
+    results = list(run.results(errors="skip", timeout=30))
+
+    assert results == [row._replace(text=row.text * 2) for row in wanted]
+    assert [type(each).__name__ for each in results[:2]] == ["Pandas", "Pandas"]
+    assert run.failures()[0].argument == list(frame().itertuples())[3]
+    again = queue.map(longer, frame().itertuples(), name="rows")
+    again.until_over(30)
+    assert again.id == run.id

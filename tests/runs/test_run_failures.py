@@ -20,7 +20,7 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport import run_orders
-from dqlab.errors import BadOption, DqlabWarning, RunFailed
+from dqlab.errors import BadOption, DqlabWarning, RunFailed, UnknownOption
 from dqlab.rules.ids import shard_of
 from dqlab.runs.book import _iterable
 from dqlab.testing import Tally
@@ -198,6 +198,23 @@ def test_errors_of_dqlab_go_by_the_name_one_writes(queue: dq.QueuePool) -> None:
 
     assert [kind.error for kind in classes] == ["Reject"]
     assert run.retry(where="error == 'Reject'") == 1
+
+
+def test_retry_of_what_no_failure_matches_warns_and_names_what_there_is(queue: dq.QueuePool) -> None:
+    """A misspelt class returned 0, and its user waited for results that nobody computed."""
+    run = queue.map(parse, range(20), retry=ONCE).wait(timeout=20)
+    there = r"There are: error '(Key|Value)Error' \(2\), '(Key|Value)Error' \(2\)\. Did you mean 'ValueError'"
+
+    with pytest.warns(DqlabWarning, match=rf"no failure of run .* matches error == 'ValueErorr'.*{there}"):
+        assert run.retry(where="error == 'ValueErorr'") == 0
+    with pytest.warns(DqlabWarning, match=r"no failure of run .* matches fingerprint '0'.*(Key|Value)Error \w+ \(2\)"):
+        assert run.retry(fingerprint="0") == 0
+    with pytest.raises(UnknownOption, match=r"run\.failures\(\)\.to_frame\(\)\.query\(\"error == 'KeyError'\"\)"):
+        run.failures(where="error == 'KeyError'")  # type: ignore[call-arg]
+    assert len(run.failures().to_frame().query("error == 'KeyError'")) == 2
+    run.retry(parse_better)
+    run.wait(timeout=20)
+    assert run.retry(where="error == 'ValueError'") == 0  # nothing has failed: nothing to report
 
 
 def test_retry_sends_only_the_chosen_and_with_the_new_code(queue: dq.QueuePool) -> None:

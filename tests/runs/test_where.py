@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.errors import BadOption
-from dqlab.runs.where import FIELDS, compile_where
+from dqlab.runs.where import FIELDS, compile_where, why_none
 
 FAILURE: dict[str, Any] = {
     "error": "KeyError",
@@ -82,7 +82,10 @@ def test_callable_gets_the_failure_itself() -> None:
 @pytest.mark.parametrize(
     ("where", "problem"),
     [
-        ("eror == 'KeyError'", "eror (character 1) is not a field. Did you mean error?"),
+        (
+            "eror == 'KeyError'",
+            "eror (character 1) is not a field. Did you mean error? Fields are error, message, key, ",
+        ),
         ("deliveries > 1 and attempts < 3", "attempts (character 20) is not a field. Did you mean deliveries?"),
         ("error == KeyError", "KeyError (character 10) is not a field. Fields are error, message, "),
         ("error == KeyError", "text goes in quotes: 'KeyError'."),
@@ -140,6 +143,51 @@ def test_what_is_no_filter_is_refused() -> None:
     """A list of ids belongs to another argument."""
     with pytest.raises(BadOption, match="neither an expression nor a callable"):
         compile_where(3)  # type: ignore[arg-type]
+
+
+def failures(**amounts: int) -> list[dict[str, Any]]:
+    """Return failures of these classes, so many of each; their keys count on."""
+    errors = [error for error, amount in amounts.items() for _ in range(amount)]
+    return [{**FAILURE, "error": error, "key": f"{at}.pdf", "deliveries": at} for at, error in enumerate(errors)]
+
+
+THERE = failures(ValueError=41, KeyError=2)
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        (
+            "error == 'ValueErorr'",
+            "no failure of run 'parse' matches error == 'ValueErorr', so nothing was sent again. "
+            "There are: error 'ValueError' (41), 'KeyError' (2). Did you mean 'ValueError'?",
+        ),
+        ("error == 'valueerror'", "Did you mean 'ValueError'?"),
+        ("error in ('json.KeyError', 'OSError')", "Did you mean 'KeyError'?"),
+        ("error == 'OSError' and deliveries > 99", "error 'ValueError' (41), 'KeyError' (2); deliveries from 0 to 42."),
+        ("key == '41.pfd'", "key '0.pdf' (1), '1.pdf' (1), '10.pdf' (1), '11.pdf' (1), '12.pdf' (1) and 38 others."),
+        ("key == '41.pfd'", "Did you mean '41.pdf'?"),
+        ("version == 'v1'", "There are: version 'a1b2c3' (43)."),
+        ("False", "matches False, so nothing was sent again."),
+    ],
+)
+def test_filter_that_nothing_matches_is_answered_by_what_there_is(where: str, said: str) -> None:
+    """A misspelt class sent nothing again, in silence."""
+    assert not any(map(compile_where(where), THERE))
+    assert said in why_none("parse", THERE, where, None)
+    assert why_none("parse", [], where, None) == ""
+
+
+def test_function_and_fingerprint_that_nothing_matches_are_answered_by_the_classes() -> None:
+    """Neither of them names a field."""
+    there = "There are: ValueError 0badcafe (41), KeyError 0badcafe (2)."
+
+    assert why_none("parse", THERE, lambda letter: False, None) == (
+        f"no failure of run 'parse' matches the function of where=, so nothing was sent again. {there}"
+    )
+    assert why_none("parse", THERE, None, "beef").endswith(
+        f"matches fingerprint 'beef', so nothing was sent again. {there}"
+    )
 
 
 NAMES = st.sampled_from([name for name, kind in FIELDS.items() if kind is str])

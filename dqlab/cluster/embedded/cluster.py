@@ -33,6 +33,7 @@ from distributed.utils import silence_logging_cmgr
 from dqlab.cluster.embedded import sockets
 from dqlab.cluster.embedded.dashboard import LateDashboard
 from dqlab.cluster.embedded.nursery import CLOSE, EXIT, FAILED, START, STARTED, packed, taken_from
+from dqlab.cluster.embedded.quiet import quieted
 from dqlab.cluster.embedded.worker import Worker
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.transport.internals import keep_replaced_workers, replace_lost_workers, tend
@@ -54,7 +55,7 @@ UNKNOWN = 255
 
 
 class _Quiet:
-    """Keeps Dask's INFO lines out of notebooks as long as any cluster of this process is open.
+    """Keeps Dask's INFO lines out of notebooks as long as any cluster of this process is open, and a few others.
 
     Dask does so for each cluster, and the first one that closes brings the lines back for all.
     """
@@ -70,6 +71,8 @@ class _Quiet:
                 _Quiet._restore = ExitStack()
                 for name in ("distributed", "bokeh"):
                     _Quiet._restore.enter_context(silence_logging_cmgr(logging.WARNING, root=name))
+                quieted()
+                _Quiet._restore.callback(quieted, quiet=False)
             _Quiet._open += 1
 
     def end(self) -> None:

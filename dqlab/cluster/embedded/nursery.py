@@ -208,10 +208,13 @@ def _be_worker(connection: socket.socket) -> None:
     from distributed.compatibility import asyncio_run
     from distributed.config import get_loop_factory
 
+    from dqlab.cluster.embedded.quiet import quieted
+
     dask.config.refresh()
     dask.config.set(given["config"])
     if given["silence_logs"]:
         logging.getLogger("distributed.nanny").setLevel(given["silence_logs"])
+    quieted()
     asyncio_run(_work(connection, receive, given), loop_factory=get_loop_factory())
 
 

@@ -19,6 +19,7 @@ from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.config import nbytes, option
 from dqlab.documents import Documents
+from dqlab.documents.named_rows import sealer_for
 from dqlab.errors import (
     CallTimeout,
     DocumentsNotPut,
@@ -227,9 +228,10 @@ class Submitter:
         return link.closed_error() if link.closed else None
 
     def _submit(self) -> None:
-        append, limit, seal, update = self.sender.append, self._limit, make_sealer(), self.digest.update
+        append, limit, plain, update = self.sender.append, self._limit, make_sealer(), self.digest.update
         before = self._before
         skip, beyond = before.through, before.beyond
+        kind, seal = type(None), plain
         self.by_input = True
         with suppress(RuntimeError):  # no thread to be had: then it is recorded with the next element
             threading.Thread(target=self._note_while_it_rests, name=f"dqlab-note-{self.name}", daemon=True).start()
@@ -237,6 +239,9 @@ class Submitter:
             try:
                 if time.monotonic() > self._looked + NOTE_EVERY:
                     self._look_up()
+                if type(element) is not kind:  # here rather than in a function: it is done for each element
+                    kind = type(element)
+                    seal = sealer_for(kind, plain)
                 try:
                     payload = seal(element)
                 except SealError:

@@ -1,0 +1,80 @@
+"""Rows of named values whose class has no home: `DataFrame.itertuples` makes one for each call.
+
+No process can import such a class, so a pickle has to bring it along with each row, 4 kB and 2 ms of it. Here a row
+travels as its names and values, and arrives as a namedtuple of the same name; two calls give the same pickles.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import namedtuple
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+__all__ = ["sealer_for", "sealer_of_rows"]
+
+_OF_NAMEDTUPLES = frozenset(vars(namedtuple("_Any", "")))
+_MAIN = ("__main__", "__mp_main__")
+
+
+def _is_homeless(kind: type) -> bool:
+    """Return whether a class is a namedtuple, with nothing added to it, that cannot be found under its name.
+
+    One of a notebook stays as it is: the notebook's functions name it.
+    """
+    if kind.__bases__ != (tuple,) or kind.__module__ in _MAIN:
+        return False
+    fields = getattr(kind, "_fields", None)
+    if type(fields) is not tuple or not vars(kind).keys() <= _OF_NAMEDTUPLES | set(fields):
+        return False
+    return getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is not kind
+
+
+def sealer_for(kind: type, seal: Callable[[object], bytes]) -> Callable[[object], bytes]:
+    """Return a function that seals values of exactly this class: `seal`, unless they are rows without a home."""
+    return (lambda row: seal(_Travelling(row))) if _is_homeless(kind) else seal
+
+
+def sealer_of_rows(seal: Callable[[object], bytes]) -> Callable[[object], bytes]:
+    """Return a function that seals a value of any class, as `sealer_for` its class does."""
+    kind: type = type(None)
+    chosen = seal
+
+    def sealed(value: object) -> bytes:
+        nonlocal kind, chosen
+        if type(value) is not kind:
+            kind = type(value)
+            chosen = sealer_for(kind, seal)
+        return chosen(value)
+
+    return sealed
+
+
+class _Travelling:
+    """A row on its way."""
+
+    __slots__ = ("_row",)
+
+    def __init__(self, row: Any) -> None:
+        self._row = row
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reduced(self._row)
+
+
+def _reduced(row: Any) -> tuple[Any, ...]:
+    return _row, (type(row).__name__, row._fields, tuple(row))
+
+
+def _row(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    return _class(name, fields)._make(values)
+
+
+@lru_cache(maxsize=64)
+def _class(name: str, fields: tuple[str, ...]) -> Any:
+    # A column may be called "class", or twice the same: pandas gave it another name then, as this does.
+    arguments: dict[str, Any] = {"rename": True, "module": __name__}
+    made: Any = namedtuple(name, fields, **arguments)  # type: ignore[misc]
+    setattr(made, "__reduce__", _reduced)  # noqa: B010 - a row that is returned travels in the same way
+    return made

@@ -1,0 +1,128 @@
+"""What a script shows when it is interrupted, ends early, or ends its consumers: its own lines, and a sentence."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dqlab as dq
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+SEVERAL = """
+import sys, time
+import dqlab as dq
+
+def f(x):
+    time.sleep(0 if x else 60)
+    return x
+
+lab = dq.connect(n=1, store=sys.argv[1])
+lab.map(f, [1, 2], name="done").wait()
+memory = lab.queue("quick", durable=False)
+for name, pool in {"first": lab, "second": memory, "third": lab, "fourth": memory, "last": lab}.items():
+    run = pool.map(f, [0, 0, 0], name=name)
+    run.submitter.join(20)
+run.cancel()
+"""
+
+
+def test_a_script_that_ends_before_its_runs_names_them_and_where_their_documents_are(tmp_path: Path) -> None:
+    """It named one, and "2 more of its runs", some of which were in the store, and others gone."""
+    said = subprocess.run(
+        [sys.executable, "-c", SEVERAL, str(tmp_path / "runs")], capture_output=True, text=True, timeout=110, check=True
+    ).stderr
+
+    assert "3 of 3 documents of run 'fourth' were not done when the cluster ended; they are lost, for queue" in said
+    assert (
+        "So it is with run 'third' (3 of 3 documents, in the store), run 'second' (3 of 3 documents, lost), "
+        "run 'first' (3 of 3 documents, in the store)." in said
+    )
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import dqlab as dq
+
+def f(x):
+    time.sleep(2)
+
+def main(lab, queue):
+    run = lab.queue(queue).map(f, range(20), name="f-1")
+    wait = {"wait": run.wait, "results": run.results, "as_completed": lambda: list(run.as_completed())}
+    wait["ask"] = lambda: [lab.queue_names() for _ in iter(int, 1)]
+    wait["call"] = lambda: lab.queue(queue).submit(f, 1).results()
+    run.submitter.join(20)
+    threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
+    wait[sys.argv[1]]()  # the line
+
+main(dq.connect(sys.argv[3]) if sys.argv[3:] else dq.connect(n=1), sys.argv[2])
+"""
+
+
+def interrupted(script: Path, *words: str) -> tuple[str, str]:
+    """Return the line in which a script that was interrupted ends, and all that it wrote; it shows its own lines."""
+    script.write_text(INTERRUPTED)
+    done = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, timeout=110, check=False)
+    said = done.stderr
+    assert done.returncode in (-signal.SIGINT, 128 + signal.SIGINT), said
+    assert "# the line" in said
+    files = {line.split('"')[1] for line in said.splitlines() if line.startswith("  File ")}
+    assert files == {str(script)}, said
+    return next(line for line in said.splitlines() if line.startswith("KeyboardInterrupt")), said
+
+
+@pytest.mark.parametrize("waits", ["wait", "results", "as_completed", "ask", "call"])
+def test_interrupted_script_shows_its_own_lines_and_what_becomes_of_its_run(tmp_path: Path, waits: str) -> None:
+    """Ctrl-C printed eight frames of dqlab and of contextlib, and lines that nobody could type any more."""
+    sentence, said = interrupted(tmp_path / "script.py", waits, "default")
+
+    left = {"call": "for <PutResult of 1 message", "ask": ""}.get(waits, "for run 'f-1', which was left as it is")
+    assert left in sentence
+    assert sentence.endswith("KeyboardInterrupt" if waits == "ask" else "Its cluster ends with this script.")
+    assert "of 20 documents of run 'f-1' were not done when the cluster ended; they are lost" in said
+
+
+def test_interrupted_script_names_the_way_back_to_a_run_that_goes_on(
+    tmp_path: Path, lab: dq.Lab, queue: dq.QueuePool
+) -> None:
+    """Its variables end with it, and the cluster does not."""
+    address = lab.session.link.address
+    sentence, said = interrupted(tmp_path / "script.py", "wait", queue.name, address)
+
+    there = f"dq.connect({address!r}).attach('f-1')"
+    assert sentence.endswith(f"which was left as it is. {there}.wait() waits again, {there}.cancel() gives it up.")
+    assert "were not done" not in said
+    assert 0 < lab.attach("f-1").cancel() <= 20
+    lab.attach("f-1").drop()
+
+
+DEADLY = """
+import os, sys
+import dqlab as dq
+
+def f(x):
+    if x == 5:
+        os._exit(3)
+    return x
+
+with dq.connect(n=1) as lab:
+    run = lab.map(f, range(20), executor=sys.argv[1])
+    run.until_over()
+    print(run.counts["dead"], run.failures()[0].message)
+"""
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_function_that_ends_its_process_writes_no_lines_of_dask(executor: str) -> None:
+    """A document that killed five consumers brought six "Restarting worker (status=Status.running)" into the cell."""
+    done = subprocess.run(
+        [sys.executable, "-c", DEADLY, executor], capture_output=True, text=True, timeout=110, check=True
+    )
+
+    assert done.stdout.startswith("1 "), done.stdout
+    assert done.stderr == ""
