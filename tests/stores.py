@@ -13,7 +13,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-__all__ = ["Store", "gcs", "s3"]
+__all__ = ["Store", "azure", "gcs", "s3"]
 
 WHEN = "2024-05-17T12:00:00.000Z"
 
@@ -175,6 +175,54 @@ class _Gcs(_Handler):
         return {"kind": "storage#object", "name": key, "bucket": "bucket", "size": str(len(key.encode()))} | more
 
 
+class _Azure(_Handler):
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        with self.store.request():
+            key, asked = unquote(urlsplit(self.path).path).strip("/").partition("/")[2].partition("/")[2], self.asked()
+            if key:
+                self.blob(key)
+                return
+            after = asked.get("marker", "")
+            found = self.store.listed(
+                asked.get("prefix", ""),
+                asked.get("delimiter", ""),
+                after,
+                inclusive=False,
+                most=int(asked.get("maxresults", 5000)),
+            )
+            blobs = "".join(
+                f"<Blob><Name>{escape(key)}</Name><Properties><Last-Modified>Fri, 17 May 2024 12:00:00 GMT"
+                f"</Last-Modified><Etag>0x8{len(key):015X}</Etag><Content-Length>{len(key.encode())}</Content-Length>"
+                "<BlobType>BlockBlob</BlobType></Properties></Blob>"
+                for key in found.keys
+            )
+            folders = "".join(f"<BlobPrefix><Name>{escape(each)}</Name></BlobPrefix>" for each in found.folders)
+            marker = f"<NextMarker>{escape(found.token)}</NextMarker>" if found.token else "<NextMarker/>"
+            body = f"<EnumerationResults><Blobs>{blobs}{folders}</Blobs>{marker}</EnumerationResults>"
+            self.answer(200, body.encode(), "application/xml")
+
+    def blob(self, key: str) -> None:
+        body = key.encode()
+        if key not in self.store.keys:
+            self.answer(404, b"", "text/plain")
+            return
+        self.send_response(206 if "x-ms-range" in self.headers else 200)
+        for name, value in (
+            ("Content-Length", len(body)),
+            ("Content-Range", f"bytes 0-{len(body) - 1}/{len(body)}"),
+            ("ETag", f'"0x8{len(key):015X}"'),
+            ("Last-Modified", "Fri, 17 May 2024 12:00:00 GMT"),
+            ("x-ms-blob-type", "BlockBlob"),
+        ):
+            self.send_header(name, str(value))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
 @contextmanager
 def _served(keys: Sequence[str], kind: type[_Handler]) -> Iterator[Store]:
     store = Store(keys)
@@ -194,6 +242,11 @@ def _served(keys: Sequence[str], kind: type[_Handler]) -> Iterator[Store]:
 def s3(keys: Sequence[str]) -> contextmanager[Store]:  # type: ignore[type-arg]
     """Serve keys as S3 does; what an object holds is its key."""
     return _served(keys, _S3)  # type: ignore[return-value]
+
+
+def azure(keys: Sequence[str]) -> contextmanager[Store]:  # type: ignore[type-arg]
+    """Serve keys as Azure's blobs, in any container of any account; what a blob holds is its key."""
+    return _served(keys, _Azure)  # type: ignore[return-value]
 
 
 def gcs(keys: Sequence[str]) -> contextmanager[Store]:  # type: ignore[type-arg]

@@ -64,10 +64,12 @@ class Bucket:
         fsspec's own, where sessions live.
     ask : callable
         Requests a page of the bucket.
+    ranges : bool
+        Whether a page can begin behind any key; else one page comes after another.
     """
 
-    def __init__(self, where: str, loop: Any, ask: Ask) -> None:
-        self._where, self._loop, self._ask_for = where, loop, ask
+    def __init__(self, where: str, loop: Any, ask: Ask, *, ranges: bool = True) -> None:
+        self._where, self._loop, self._ask_for, self._cuts = where, loop, ask, ranges
 
     def holds(self, prefix: str) -> bool:
         """Return whether there are keys below a prefix; for "" whether the bucket exists. One request."""
@@ -101,7 +103,9 @@ class Bucket:
         if page.token is None:
             return
         last = page.objects[-1].key if page.objects else ""
-        if not _is_sorted(page.objects):  # what is cut into ranges must be; buckets for one zone are not
+        if not (
+            self._cuts and _is_sorted(page.objects)
+        ):  # what is cut into ranges must be; buckets for one zone are not
             for more in self._pages(prefix, self._ask(prefix, token=page.token)):
                 yield from more.objects
             return
@@ -191,17 +195,18 @@ def _is_sorted(objects: list[FoundKey]) -> bool:
 
 def bucket_of(where: str, system: Any, path: str) -> tuple[Bucket, str] | None:
     """Return the bucket of a path, and the path in it, which ends with "/" or is ""; None for no store known here."""
-    ask = next((ask for package, kind, ask in _KNOWN if _is_a(system, package, kind)), None)
+    ask = next((ask for module, kind, ask in _KNOWN if _is_a(system, module, kind)), None)
     name, _, inside = path.strip("/").partition("/")
     # Buckets for one zone are in no order, and access points have a "/" in their names.
     if ask is None or not name or name.endswith("--x-s3") or name.startswith("arn:"):
         return None
-    return Bucket(where, system.loop, partial(ask, system, name)), f"{inside}/" if inside else ""
+    bucket = Bucket(where, system.loop, partial(ask, system, name), ranges=ask is not _ask_azure)
+    return bucket, f"{inside}/" if inside else ""
 
 
-def _is_a(system: Any, package: str, kind: str) -> bool:
-    module = sys.modules.get(package)
-    return module is not None and isinstance(system, getattr(module, kind))
+def _is_a(system: Any, module: str, kind: str) -> bool:
+    found = sys.modules.get(module)
+    return found is not None and isinstance(system, getattr(found, kind))
 
 
 async def _ask_s3(
@@ -236,5 +241,30 @@ async def _ask_gcs(
     return Page(objects, list(answer.get("prefixes", ())), answer.get("nextPageToken"))
 
 
-_KNOWN: tuple[tuple[str, str, Ask], ...] = (("s3fs", "S3FileSystem", _ask_s3), ("gcsfs", "GCSFileSystem", _ask_gcs))
+async def _ask_azure(
+    system: Any, container: str, *, prefix: str, delimiter: str, token: str | None, after: str, most: int
+) -> Page:
+    from azure.core.exceptions import ResourceNotFoundError
+
+    client = system.service_client.get_container_client(container)
+    listing = client.walk_blobs if delimiter else client.list_blobs
+    pages = listing(name_starts_with=prefix or None, include=["metadata"], results_per_page=most).by_page(token)
+    objects, folders = [], []
+    try:
+        async for each in await anext(pages):
+            if hasattr(each, "prefix"):
+                folders.append(each.name)
+            elif (each.metadata or {}).get("hdi_isfolder") != "true":  # of a store with true folders
+                info = {"size": each.size, "etag": each.etag, "last_modified": each.last_modified}
+                objects.append(FoundKey(each.name, remote_stamp(info)))
+    except ResourceNotFoundError as error:
+        raise FileNotFoundError(container) from error
+    return Page(objects, folders, pages.continuation_token or None)
+
+
+_KNOWN: tuple[tuple[str, str, Ask], ...] = (
+    ("s3fs", "S3FileSystem", _ask_s3),
+    ("gcsfs", "GCSFileSystem", _ask_gcs),
+    ("adlfs", "AzureBlobFileSystem", _ask_azure),
+)
 """Packages, their classes, and how these request a page."""
