@@ -15,7 +15,6 @@ import errno
 import heapq
 import os
 import re
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
@@ -37,7 +36,7 @@ from dqlab.documents.storage import (
     remote_stamp,
     stamp_of,
 )
-from dqlab.errors import BadOption, DqlabError, ExtraMissing, FolderUnreadable, NoFiles, in_words
+from dqlab.errors import BadOption, DqlabError, FolderUnreadable, NoFiles, in_words
 from dqlab.texts import kept, restored
 
 __all__ = [
@@ -465,10 +464,6 @@ class Files:
                 yield from self._named(text)
             except (DqlabError, GeneratorExit):
                 raise
-            except ImportError as error:
-                what = f"files of {text.partition('://')[0]}://"
-                package = _package_in(error)
-                raise ExtraMissing(what=what, missing=package, python=sys.executable, install=package) from error
             except PermissionError as error:
                 raise FolderUnreadable(folder=str(error.filename or text), reason=in_words(error)) from error
             except Exception as error:
@@ -510,10 +505,3 @@ def _text(each: Any) -> str:
         problem = f"is a {type(each).__name__}, not a path or URL. Nothing was listed."
         raise BadOption(option="files", value=each, problem=problem)
     return os.fspath(each)
-
-
-def _package_in(error: ImportError) -> str:
-    """Return the package that is missing: fsspec's sentence is "Install s3fs to access S3"."""
-    words = str(error).split()
-    at = next((at for at, word in enumerate(words[:-1]) if word.lower() == "install"), None)
-    return error.name or (words[at + 1].strip("'\"`.,") if at is not None else in_words(error))

@@ -126,8 +126,8 @@ class Documents:
             It is not a path; it names a folder, or has ".." after a wildcard; or its file system cannot be listed.
         FolderUnreadable
             While iterating: there is no permission to list a folder below it.
-        ImportError
-            The file system behind a URL is not installed.
+        ExtraMissing
+            The file system behind a URL is not installed; an `ImportError`.
 
         Examples
         --------
@@ -178,8 +178,8 @@ class Documents:
             The folder before the first wildcard does not exist.
         BadOption
             One of the two is not a pattern; or the file system cannot be listed.
-        ImportError
-            The file system behind a URL is not installed.
+        ExtraMissing
+            The file system behind a URL is not installed; an `ImportError`.
         ArchiveUnreadable
             While iterating: an archive is damaged, or is none.
 

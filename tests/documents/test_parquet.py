@@ -354,9 +354,12 @@ def test_a_folder_is_refused_with_the_pattern_for_it(tmp_path: Path) -> None:
         dq.Documents.from_parquet(tmp_path)
 
 
-def test_a_url_without_its_package_says_what_to_install() -> None:
+def test_a_url_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "gs", raising=False)
+
     with pytest.raises(
-        ExtraMissing, match=r"files of gs:// need gcsfs.*Nothing was read or submitted.*pip install gcsfs"
+        ExtraMissing, match=r"files of gs:// need gcsfs.*Nothing was read or submitted.*pip install 'dqlab\[gcs\]'"
     ):
         dq.Documents.from_parquet("gs://bucket/*.parquet")
 
