@@ -142,18 +142,18 @@ def test_folder_that_is_not_there_and_bucket_without_keys(store: Store) -> None:
 
 
 MEASURED = """
-    import resource
     import sys
     import dqlab as dq
+    from benchmarks.processes import peak_bytes
 
     options = {"anon": True, "endpoint_url": sys.argv[1]}
     for pattern in sys.argv[2:]:
         documents = iter(dq.Documents.from_glob(pattern, storage_options=options))
         for _ in range(2_000):
             next(documents)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = peak_bytes()
         count = 2_000 + sum(1 for _ in documents)
-        print(count, 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before), flush=True)
+        print(count, peak_bytes() - before, flush=True)
 """
 
 
