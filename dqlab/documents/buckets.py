@@ -214,7 +214,8 @@ async def _ask_s3(
 ) -> Page:
     asked = {"Prefix": prefix, "Delimiter": delimiter, "ContinuationToken": token, "StartAfter": after}
     given = {name: value for name, value in asked.items() if value}
-    answer = await system._call_s3("list_objects_v2", Bucket=bucket, MaxKeys=most, **given)
+    # What the user pays for requests with is added by new versions of s3fs alone.
+    answer = await system._call_s3("list_objects_v2", dict(system.req_kw), Bucket=bucket, MaxKeys=most, **given)
     objects = [
         FoundKey(each["Key"], remote_stamp({"size": each["Size"], "ETag": each.get("ETag"), **_time(each)}))
         for each in answer.get("Contents", ())
