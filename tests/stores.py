@@ -228,6 +228,7 @@ def _served(keys: Sequence[str], kind: type[_Handler]) -> Iterator[Store]:
     store = Store(keys)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (kind,), {"store": store}))
     server.daemon_threads = True
+    server.handle_error = lambda *_: None  # type: ignore[method-assign] - a listing that ends early hangs up
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     store.url = f"http://127.0.0.1:{server.server_port}"
