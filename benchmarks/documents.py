@@ -1,65 +1,171 @@
-"""Room `documents`: heavy-tailed documents, where one slow document must not hold the others."""
+"""Room `documents`: rows, archives, PDFs and buckets, beside what people write by hand.
+
+Not part of `make bench`; `make bench-documents` measures it. Each contestant has a process of its own, which stays for
+all rounds, so that CPU seconds and memory are its own, and clusters are warm.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from pathlib import Path
+from typing import Any
 
-from distributed import Client
-
+from benchmarks.documents_work import make_archive, make_pdfs, make_rows, make_texts
 from benchmarks.figures import Better, Figure, Peer, Series, Target
 from benchmarks.harness import Contestant, WrongAnswer, alternate
+from benchmarks.processes import Child
 from benchmarks.sizes import Sizes
-from benchmarks.stage import SLOTS, Stage
-from benchmarks.work import calibrate, crunch, crunch_all, heavy_tailed_pages
+from benchmarks.stage import Stage
 
 __all__ = ["documents"]
 
-OVER_IDEAL = Target(floor=1.08, aim=1.03)
-DASK_CHUNK = 50
-"""Documents in a Dask task: about 80 ms, small enough to share out, large enough to hide Dask's overhead."""
+MB = 1e6
+NAMES = {"dqlab": "dqlab", "pool": "a process pool, by hand", "dask": "Dask, by hand"}
+PATIENCE_S = 900.0
+"""Seconds until an answer must be there."""
+PAGES = 40
+"""Most pages of a part."""
 
-Cruncher = Callable[[list[int]], Sequence[float]]
+
+@dataclass(frozen=True)
+class _Amounts:
+    rows: int
+    many_rows: int
+    members: int
+    files: int
+    pages: int
+    texts: int
+    keys: int
+    opened: int = 500
+
+
+FULL = _Amounts(rows=300_000, many_rows=1_000_000, members=50_000, files=40, pages=3_281, texts=400, keys=1_000_000)
+QUICK = _Amounts(rows=20_000, many_rows=40_000, members=2_000, files=12, pages=300, texts=60, keys=10_000, opened=200)
 
 
 def documents(stage: Stage, sizes: Sizes) -> list[Figure]:
-    """Measure the makespan over the ideal one, which each run computes from its own time in functions."""
-    page = calibrate()
-    todo = [pages * page for pages in heavy_tailed_pages(sizes.documents)]
-    queue, pool = stage.lab.queue("documents"), stage.processes
-
-    def mapped(todo: list[int]) -> Sequence[float]:
-        run = queue.map(crunch, todo)
-        seconds = list(run.results())
-        run.drop()
-        return seconds
-
-    crunchers: dict[str, Cruncher] = {
-        "pool.map": mapped,
-        "Pool.imap_unordered, one by one": lambda todo: list(pool.imap_unordered(crunch, todo, chunksize=1)),
-        f"client.map, chunks of {DASK_CHUNK}": partial(_dask, stage.dask),
-    }
-    for work in crunchers.values():
-        work(todo[:100])
-    contestants = [Contestant(name, partial(_over_ideal, work, todo)) for name, work in crunchers.items()]
-    found = alternate(contestants, rounds=sizes.rounds)
-    queue.close()
-    ours, *theirs = (Peer(name, Series.of(values)) for name, values in found.items())
-    name = f"{sizes.documents:,} heavy-tailed documents, makespan over ideal"
-    return [Figure(name, "x", Better.LOWER, ours.series, OVER_IDEAL, tuple(theirs))]
+    """Measure each figure with its peers in alternation."""
+    amounts = FULL if sizes.full else QUICK
+    with ExitStack() as opened:
+        room = _Room(stage.directory, amounts, sizes, opened)
+        return [*room.rows(), *room.archive(), *room.pdfs(), room.latency(), *room.bucket()]
 
 
-def _over_ideal(work: Cruncher, todo: list[int]) -> float:
-    start = time.perf_counter()
-    seconds = work(todo)
-    makespan = time.perf_counter() - start
-    if len(seconds) != len(todo):
-        raise WrongAnswer(f"{len(seconds):,} results from {len(todo):,} documents")
-    return makespan / max(max(seconds), sum(seconds) / SLOTS)
+class _Room:
+    def __init__(self, folder: Path, amounts: _Amounts, sizes: Sizes, opened: ExitStack) -> None:
+        self._folder, self._amounts, self._sizes, self._opened = folder, amounts, sizes, opened
+        self._children = {kind: self._child(kind) for kind in NAMES}
 
+    def _child(self, kind: str) -> Child:
+        child = self._opened.enter_context(closing(Child([sys.executable, "-m", "benchmarks.documents_child", kind])))
+        child.wait_until_ready()
+        return child
 
-def _dask(client: Client, todo: list[int]) -> list[float]:
-    chunks = [todo[at : at + DASK_CHUNK] for at in range(0, len(todo), DASK_CHUNK)]
-    return list(chain.from_iterable(client.gather(client.map(crunch_all, chunks, pure=False))))
+    def _asked(self, kinds: Sequence[str], do: str, expected: float | None, **how: Any) -> dict[str, list[Any]]:
+        """Ask each contestant once a round; the first round is not counted."""
+
+        def ask(kind: str) -> Any:
+            given = {name: value.format(kind=kind) if isinstance(value, str) else value for name, value in how.items()}
+            found = self._children[kind].ask({"do": do, **given}, timeout=PATIENCE_S)
+            if expected is not None and found["answer"] != expected:
+                raise WrongAnswer(f"{do}: {NAMES[kind]} has {found['answer']:,}, and there are {expected:,}")
+            return found
+
+        for kind in kinds:
+            ask(kind)
+        contestants = [Contestant(kind, partial(ask, kind)) for kind in kinds]
+        return alternate(contestants, rounds=self._sizes.rounds)
+
+    def _figure(
+        self, name: str, unit: str, found: dict[str, list[Any]], field: str, target: Target | None, times: float = 1.0
+    ) -> Figure:
+        series = {kind: Series.of([times * each[field] for each in each_kind]) for kind, each_kind in found.items()}
+        ours = series.pop("dqlab")
+        peers = tuple(Peer(NAMES.get(kind, kind), values) for kind, values in series.items())
+        return Figure(name, unit, Better.LOWER, ours, target, peers)
+
+    def rows(self) -> list[Figure]:
+        """Measure a word count over rows, from Parquet to Parquet."""
+        amounts, path = self._amounts, self._folder / "rows.parquet"
+        words = make_rows(path, amounts.rows)
+        found = self._asked(list(NAMES), "rows", words, path=str(path), out=f"{self._folder}/out-{{kind}}")
+        what = f"{amounts.rows:,} rows, Parquet to Parquet"
+        figures = [
+            self._figure(f"{what}: CPU of everything", "s", found, "cpu", Target(5, 3)),
+            self._figure(f"{what}: from the call to the file", "s", found, "s", None),
+        ]
+        lines = Series.of([self._children["dqlab"].ask({"do": "lines"})["answer"]])
+        figures.append(Figure("lines that a user writes for it", "", Better.LOWER, lines, Target(6, 4)))
+        found = self._asked(["dqlab"], "first", None, path=str(path))
+        figures.append(self._figure(f"{amounts.rows:,} rows: first result", "s", found, "s", Target(1.5, 0.7)))
+        many = self._folder / "many.parquet"
+        make_rows(many, amounts.many_rows)
+        grown = Series.of([self._grown(many) for _ in range(self._sizes.slow_rounds)])
+        name = f"{amounts.many_rows:,} rows: memory of the kernel, above before"
+        return [*figures, Figure(name, "MB", Better.LOWER, grown, Target(100, 50))]
+
+    def _grown(self, path: Path) -> float:
+        """Ask a new kernel: memory that was freed is used again."""
+        with closing(Child([sys.executable, "-m", "benchmarks.documents_child", "dqlab"])) as child:
+            child.wait_until_ready()
+            found = child.ask({"do": "memory", "path": str(path)}, timeout=PATIENCE_S)
+        if found["answer"] != self._amounts.many_rows:
+            raise WrongAnswer(f"{found['answer']:,} of {self._amounts.many_rows:,} rows")
+        return float(found["bytes"] / MB)
+
+    def archive(self) -> list[Figure]:
+        """Measure a word count over the members of a zip, and opening one of them."""
+        n, path = self._amounts.members, self._folder / "dump.zip"
+        words = make_archive(path, n)
+        opening = self._asked(["dqlab"], "opening", None, path=str(path), n=self._amounts.opened)
+        found = self._asked(["dqlab", "pool"], "archive", words, path=str(path))
+        what = f"zip of {n:,} members"
+        return [
+            self._figure(f"{what}: opening one", "ms", opening, "s", Target(0.5, 0.2), 1e3),
+            self._figure(f"{what}: CPU of everything", "s", found, "cpu", Target(6, 4.4)),
+        ]
+
+    def pdfs(self) -> list[Figure]:
+        """Measure how evenly the text of uneven PDFs is read."""
+        folder = self._folder / "papers"
+        pages = make_pdfs(folder, self._amounts.files, self._amounts.pages)
+        what = f"{self._amounts.files} uneven PDFs of {pages:,} pages: busiest process over half"
+        whole = self._asked(["dqlab", "pool", "dask"], "pdfs", pages, folder=str(folder), split=None)
+        parts = self._asked(["dqlab"], "pdfs", pages, folder=str(folder), split=PAGES)
+        return [
+            self._figure(what, "x", whole, "over", Target(1.05, 1.01)),
+            self._figure(f"{what}, split", "x", parts, "over", Target(1.02, 1.01)),
+        ]
+
+    def latency(self) -> Figure:
+        """Measure texts that are 20 ms away against the same nearby."""
+        folder = self._folder / "texts"
+        make_texts(folder, self._amounts.texts)
+        found = self._asked(["dqlab"], "latency", self._amounts.texts, folder=str(folder))
+        rates = Series.of([each["of_near"] for each in found["dqlab"]])
+        name = f"{self._amounts.texts:,} texts, each 20 ms away: rate over that of local files"
+        return Figure(name, "x", Better.HIGHER, rates, Target(0.9, 0.97))
+
+    def bucket(self) -> list[Figure]:
+        """Measure listing a bucket, each time in a new process."""
+        url = self._child("server").ask({"do": "serve", "keys": self._amounts.keys})["url"]
+
+        def listed(by: str) -> Any:
+            with closing(Child([sys.executable, "-m", "benchmarks.documents_child", "listing"])) as child:
+                child.wait_until_ready()
+                found = child.ask({"do": "bucket", "url": url, "by": by}, timeout=PATIENCE_S)
+            if found["answer"] != self._amounts.keys:
+                raise WrongAnswer(f"{by} has listed {found['answer']:,} of {self._amounts.keys:,} keys")
+            return found
+
+        contestants = [Contestant(by, partial(listed, by)) for by in ("dqlab", "s3fs, find")]
+        found = alternate(contestants, rounds=self._sizes.slow_rounds)
+        what = f"{self._amounts.keys:,} keys listed"
+        return [
+            self._figure(f"{what}: memory of the client", "MB", found, "bytes", Target(50, 20), 1 / MB),
+            self._figure(f"{what}: first document", "s", found, "first", Target(2, 1)),
+        ]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 import select
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
 
-__all__ = ["Child", "ChildFailed", "cpu_s", "cpu_share", "machine_busy_s", "resident_bytes", "tree_cpu_s"]
+__all__ = ["Child", "ChildFailed", "cpu_s", "cpu_share", "machine_busy_s", "peak_bytes", "resident_bytes", "tree_cpu_s"]
 
 
 def cpu_s(pid: int) -> float:
@@ -49,6 +51,15 @@ def machine_busy_s() -> float:
     """Return the CPU seconds that all processes of this machine have used since it started."""
     times = psutil.cpu_times()
     return float(times.user + times.nice + times.system)
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process has held since it began to run its program."""
+    if sys.platform == "linux":
+        # The peak of getrusage(2) outlives exec(2): that of a child begins at its parent's.
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return 1024 * int(status["VmHWM"].split()[0])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def resident_bytes(pid: int) -> int:

@@ -13,6 +13,7 @@ from benchmarks.idle import idle
 from benchmarks.jupyter import jupyter
 from benchmarks.latency import latency
 from benchmarks.log import log
+from benchmarks.makespan import makespan
 from benchmarks.many_runs import many_runs
 from benchmarks.memory import memory
 from benchmarks.messages import messages
@@ -30,7 +31,7 @@ ROOMS: dict[str, Room] = {
     "rules": rules,
     "messages": messages,
     "latency": latency,
-    "documents": documents,
+    "makespan": makespan,
     "growth": growth,
     "idle": idle,
     "memory": memory,
@@ -39,8 +40,9 @@ ROOMS: dict[str, Room] = {
     "recovery": recovery,
     "views": views,
     "jupyter": jupyter,
+    "documents": documents,
     "hpc": hpc,
 }
 
-ALONE = frozenset({"hpc", "jupyter", "log", "many-runs", "recovery", "views"})
+ALONE = frozenset({"documents", "hpc", "jupyter", "log", "many-runs", "recovery", "views"})
 """Rooms that are measured only when they are named."""

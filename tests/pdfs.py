@@ -6,7 +6,7 @@ __all__ = ["encrypted_pdf", "make_pdf"]
 
 
 def make_pdf(*pages: str, broken: int = 0, trailer: str = "") -> bytes:
-    """Return a PDF with a line of text on each page.
+    """Return a PDF with some lines of text on each page.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def make_pdf(*pages: str, broken: int = 0, trailer: str = "") -> bytes:
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
     ]
     for at, text in enumerate(pages):
-        shown = text.replace("\\", r"\\").replace("(", r"\(").replace(")", r"\)")
+        shown = text.replace("\\", r"\\").replace("(", r"\(").replace(")", r"\)").replace("\n", ") Tj 0 -13 Td (")
         drawn = f"BT /F1 12 Tf 72 720 Td ({shown}) Tj ET".encode()
         page = f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents {5 + 2 * at} 0 R"
         page += " /Resources << /Font << /F1 3 0 R >> >> >>"

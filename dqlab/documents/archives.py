@@ -1,7 +1,8 @@
-"""Compressed files and archives: what is in them, and reading one member; gzip, bz2 and xz, zip and tar.
+"""Compressed files and archives: what is in them, and reading one member; gzip, bz2, xz and Zstandard, zip and tar.
 
 Owns how these formats are known, which errors mean that their bytes are damaged, the archives that this process keeps
-open with their directories, and which of their members are documents. The standard library reads the formats.
+open with their directories, and which of their members are documents. The standard library reads the formats; Zstandard
+it reads since Python 3.14, and before that a package that is imported when the first such file is opened.
 
 Members are not unpacked to anywhere, hence a name cannot lead out of a folder; but keys are used as paths later on, so
 that members whose names are absolute or have ".." in them are left out, with a warning.
@@ -16,6 +17,7 @@ import lzma
 import os
 import stat
 import struct
+import sys
 import tarfile
 import tempfile
 import threading
@@ -30,7 +32,15 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, Self, cast
 from dqlab.documents.kept_open import KeptOpen
 from dqlab.documents.parts import Member, Reference, file_name
 from dqlab.documents.storage import Stamp, local_path, local_stamp, open_binary, place_of, stamp_of
-from dqlab.errors import ArchiveUnreadable, DocumentChanged, DocumentDamaged, DocumentEncrypted, DqlabWarning, in_words
+from dqlab.errors import (
+    ArchiveUnreadable,
+    DocumentChanged,
+    DocumentDamaged,
+    DocumentEncrypted,
+    DqlabWarning,
+    ExtraMissing,
+    in_words,
+)
 from dqlab.numbers import many
 
 __all__ = [
@@ -48,9 +58,9 @@ __all__ = [
     "read_member",
 ]
 
-ENDINGS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz"}
+ENDINGS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 """By how the name of a file ends."""
-_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "xz"}
+_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "xz", b"(\xb5/\xfd": "zstd"}
 """By how a file begins."""
 KEPT = 8
 """Archives that a process keeps open."""
@@ -67,7 +77,7 @@ _GONE = "is not in the archive any more"
 
 
 def compression_of(reference: Reference) -> str | None:
-    """Return how a document is compressed, by its name: "gzip", "bz2" or "xz"; None for any other."""
+    """Return how a document is compressed, by its name: "gzip", "bz2", "xz" or "zstd"; None for any other."""
     name = file_name(reference)
     return next((kind for ending, kind in ENDINGS.items() if name.endswith(ending)), None)
 
@@ -86,7 +96,21 @@ def decompressor(stream: BinaryIO, kind: str) -> BinaryIO:
             return cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
         case "bz2":
             return cast(BinaryIO, bz2.BZ2File(stream))
+        case "zstd":
+            return cast(BinaryIO, _zstd().ZstdFile(stream))
     return cast(BinaryIO, lzma.LZMAFile(stream))
+
+
+def _zstd() -> Any:
+    try:
+        if sys.version_info >= (3, 14):
+            import compression.zstd as zstd
+        else:
+            import backports.zstd as zstd
+    except ImportError as error:
+        what, install = "files compressed with Zstandard", "'dqlab[documents]'"
+        raise ExtraMissing(what=what, missing="backports.zstd", python=sys.executable, install=install) from error
+    return zstd
 
 
 # --- damage ---
@@ -99,6 +123,8 @@ def is_damage(error: BaseException) -> bool:
     """Return whether an error is about bytes that a format does not allow; unknown compression counts, too."""
     if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
         return error.errno is None and str(error) == "Invalid data stream"  # of bz2
+    if type(error).__name__ == "ZstdError":  # of a module that is not imported until it is needed
+        return True
     return isinstance(error, (*_DAMAGE, NotImplementedError))
 
 

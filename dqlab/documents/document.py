@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import io
 import pickle
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from numbers import Real
@@ -32,6 +32,7 @@ from dqlab.documents.storage import (
     open_binary,
     redacted,
     remote,
+    remote_stamp,
     stamp_of,
     stamp_of_open,
     stored,
@@ -151,8 +152,8 @@ class Document:
         Parameters
         ----------
         mode : {"rb", "r", "rt"}
-            Bytes as they are stored, or text: decompressed if the name ends in .gz, .bz2 or .xz, with any line end
-            turned into a newline.
+            Bytes as they are stored, or text: decompressed if the name ends in .gz, .bz2, .xz or .zst, with any line
+            end turned into a newline.
         encoding : str or None
             For text. None: that of its byte order mark, or utf-8; of what is neither, the most likely one, if
             charset-normalizer is installed, `errors` is "strict" and the text is at most 64 MiB (`text`: of any size).
@@ -295,7 +296,7 @@ class Document:
         Parameters
         ----------
         decompress : bool
-            Whether to decompress a document whose name ends in .gz, .bz2 or .xz, as `text` does. False, because a
+            Whether to decompress a document whose name ends in .gz, .bz2, .xz or .zst, as `text` does. False, because a
             copy, a checksum and `size` are about what is stored.
 
         Raises
@@ -319,7 +320,8 @@ class Document:
     async def abytes(self, *, decompress: bool = False) -> builtins.bytes:
         """Return the contents while other coroutines go on; parameters and errors as for `bytes`.
 
-        Files behind URLs are read by the asynchronous method of their file system, if it has one; others in a thread.
+        Files behind URLs are read by the asynchronous method of their file system, if it has one, as many at a time as
+        there are coroutines; others in threads, a few at a time.
 
         Examples
         --------
@@ -496,7 +498,7 @@ def _member(document: Document) -> Member | None:
 
 
 def _decompressing(document: Document, stream: BinaryIO) -> BinaryIO:
-    """Return what a stream holds, decompressed if the document's name ends in .gz, .bz2 or .xz; closes it with that."""
+    """Return what a stream holds, decompressed if the document's name says that it is; closes it with that."""
     kind = compression_of(document)
     if kind is None:
         return stream
@@ -505,16 +507,27 @@ def _decompressing(document: Document, stream: BinaryIO) -> BinaryIO:
 
 async def _read_remote(document: Document) -> bytes | None:
     """Read a file by the asynchronous method of its file system; None where it has none."""
-    if not is_whole_file(document) or local_path(document.where) is not None:
+    where = document.where
+    # Of a chained URL, such as zip://a.txt::https://host/b.zip, opening the file system reads what is below.
+    if not is_whole_file(document) or local_path(where) is not None or "::" in where:
         return None
-    system, path = remote(document.where)
-    if not getattr(system, "async_impl", False):
-        return None
+    with redacted(where):
+        system, path = remote(where)
+        if not getattr(system, "async_impl", False):
+            return None
+        data = bytes(await _on_loop_of(system, system._cat_file(path)))
+        if has_etag(document):
+            # After reading: what was read before an object is found to be the listed one is of that object.
+            system.invalidate_cache(path)
+            check_stamp(document, remote_stamp(await _on_loop_of(system, system._info(path))).version)
+    return data
+
+
+async def _on_loop_of(system: Any, reading: Coroutine[Any, Any, Any]) -> Any:
+    """Await a coroutine of a file system on fsspec's own loop: its sessions must not be used on another."""
     import asyncio
 
-    # On fsspec's own loop, where its sessions live: they must not be used on another.
-    reading = asyncio.run_coroutine_threadsafe(system._cat_file(path), system.loop)
-    return bytes(await asyncio.wrap_future(reading))
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(reading, system.loop))
 
 
 # --- rows ---

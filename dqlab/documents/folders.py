@@ -15,7 +15,6 @@ import errno
 import heapq
 import os
 import re
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
@@ -23,10 +22,21 @@ from dataclasses import dataclass
 from fnmatch import translate
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from dqlab.documents.storage import Stamp, local_path, local_stamp, located, redacted, remote, remote_stamp, stamp_of
-from dqlab.errors import BadOption, DqlabError, ExtraMissing, FolderUnreadable, NoFiles, in_words
+from dqlab.documents.buckets import FoundKey, bucket_of
+from dqlab.documents.storage import (
+    UNKNOWN,
+    Stamp,
+    local_path,
+    local_stamp,
+    located,
+    redacted,
+    remote,
+    remote_stamp,
+    stamp_of,
+)
+from dqlab.errors import BadOption, DqlabError, FolderUnreadable, NoFiles, in_words
 from dqlab.texts import kept, restored
 
 __all__ = [
@@ -42,6 +52,9 @@ __all__ = [
     "in_order",
     "parse",
 ]
+
+
+E = TypeVar("E")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,10 @@ class Folder(Protocol):
 
     def below(self, name: str) -> Folder | None:
         """Return the folder of that name; None when entering it would form a cycle."""
+        ...
+
+    def everything(self) -> Iterator[tuple[str, FolderEntry]] | None:
+        """Yield all files below with their relative paths, sorted; None where only folder by folder can be listed."""
         ...
 
     def at(self, path: str) -> str:
@@ -112,6 +129,10 @@ class LocalFolder:
         folder = str(Path(self.where, name))
         return None if _identity(folder) in above else LocalFolder(folder, above)
 
+    def everything(self) -> None:
+        """Return None: reading folder by folder costs no more, and folders that do not match are not entered."""
+        return
+
     def at(self, path: str) -> str:
         """Return the absolute path of a file below."""
         return self.where.rstrip(os.sep) + os.sep + path.replace("/", os.sep)
@@ -134,6 +155,7 @@ class RemoteFolder:
         self._url, self._rest, self._storage = url, rest, storage
         with redacted(self.where):
             self._system, self._path = remote(self.where)
+            self._bucket = bucket_of(self.where, self._system, self._path)
 
     @property
     def where(self) -> str:
@@ -142,12 +164,18 @@ class RemoteFolder:
 
     def exists(self) -> bool:
         """Whether it exists and is a folder; asks the store, not a cache."""
+        if self._bucket is not None:
+            bucket, prefix = self._bucket
+            return bucket.holds(prefix)
         with redacted(self.where):
             self._system.invalidate_cache()
             return bool(self._system.isdir(self._path))
 
     def entries(self) -> Iterator[FolderEntry]:
-        """Return files and folders, with one listing of the store."""
+        """Return files and folders, with one listing of the store; of a bucket page by page, as they are needed."""
+        if self._bucket is not None:
+            bucket, prefix = self._bucket
+            return _of_page(bucket.entries(prefix), len(prefix))
         found = []
         with redacted(self.where):
             listed = self._system.ls(self._path, detail=True)
@@ -165,11 +193,36 @@ class RemoteFolder:
         inner = copy(self)
         inner._url = _join(self._url, name)
         inner._path = _join(self._path, name) if self._path else name
+        if self._bucket is not None:
+            bucket, prefix = self._bucket
+            inner._bucket = bucket, f"{prefix}{name}/"
         return inner
+
+    def everything(self) -> Iterator[tuple[str, FolderEntry]] | None:
+        """Yield all files of a bucket below this folder; None for other stores."""
+        if self._bucket is None:
+            return None
+        bucket, prefix = self._bucket
+        return _of_pages(bucket.below(prefix), len(prefix))
 
     def at(self, path: str) -> str:
         """Return the URL of a file below."""
         return located(_join(self._url, path) + self._rest, self._storage)
+
+
+def _of_page(found: Iterator[FoundKey | str], cut: int) -> Iterator[FolderEntry]:
+    for each in found:
+        if isinstance(each, str):
+            yield FolderEntry(each[cut:-1], is_folder=True, stamp=lambda: UNKNOWN)
+        elif not each.key.endswith("/"):  # the empty object that marks a folder, also this one
+            yield FolderEntry(each.key[cut:], is_folder=False, stamp=each.stamp_now)
+
+
+def _of_pages(found: Iterator[FoundKey], cut: int) -> Iterator[tuple[str, FolderEntry]]:
+    for each in found:
+        if not each.key.endswith("/"):
+            path = each.key[cut:]
+            yield path, FolderEntry(path.rpartition("/")[2], is_folder=False, stamp=each.stamp_now)
 
 
 def _join(url: str, path: str) -> str:
@@ -269,17 +322,30 @@ class Pattern:
         self._matches = [re.compile(translate(part)).match for part in self._parts]
 
     def walk(self, folder: Folder, enter: Callable[[str], bool] = lambda name: True) -> Iterator[FoundFile]:
-        """Yield the matching files below a folder; `enter` decides by a folder's name whether to enter it."""
-        return self._walk(folder, _entries(folder), "", self._reach({0}), enter)
+        """Yield the matching files below a folder; `enter` decides by a local folder's name whether to enter it."""
+        return self._inside(folder, "", self._reach({0}), enter)
 
     def matches(self, path: str) -> bool:
         """Return whether a relative path, with "/" between its parts, matches."""
-        here = self._reach({0})
+        return self._ends(self._reach({0}), path)
+
+    def _ends(self, here: set[int], path: str) -> bool:
+        """Return whether a path leads from positions in the pattern to its end."""
         for name in path.split("/"):
             here = self._step(here, name)
             if not here:
                 return False
         return len(self._parts) in here
+
+    def _inside(self, folder: Folder, path: str, here: set[int], enter: Callable[[str], bool]) -> Iterator[FoundFile]:
+        """Yield the matching files of a folder, whose first listing has been read when this returns."""
+        if any(position < len(self._parts) and self._parts[position] == "**" for position in here):
+            everything = _readable(folder, folder.everything)
+            if everything is not None:
+                return (FoundFile(path + inner, entry) for inner, entry in everything if self._ends(here, inner))
+        entries = _readable(folder, folder.entries)
+        assert entries is not None, "only `everything` may return None"
+        return self._walk(folder, entries, path, here, enter)
 
     def _walk(
         self, folder: Folder, entries: Iterator[FolderEntry], path: str, here: set[int], enter: Callable[[str], bool]
@@ -292,11 +358,10 @@ class Pattern:
             elif below - {len(self._parts)} and enter(entry.name):
                 try:
                     inner = folder.below(entry.name)
-                    inside = _entries(inner) if inner is not None else iter(())
+                    inside = iter(()) if inner is None else self._inside(inner, f"{path}{entry.name}/", below, enter)
                 except (FileNotFoundError, NotADirectoryError):
                     continue  # removed since its parent was listed
-                if inner is not None:
-                    yield from self._walk(inner, inside, f"{path}{entry.name}/", below, enter)
+                yield from inside
 
     def _step(self, here: set[int], name: str) -> set[int]:
         """Return the positions in the pattern after one more name, from those before it."""
@@ -354,9 +419,10 @@ def _split(path: str) -> tuple[str, str]:
     return path[:cut], path[cut:]
 
 
-def _entries(folder: Folder) -> Iterator[FolderEntry]:
+def _readable(folder: Folder, listing: Callable[[], Iterator[E] | None]) -> Iterator[E] | None:
+    """Return what lists a folder, whose first entries have been read; no permission is a `FolderUnreadable`."""
     try:
-        return folder.entries()
+        return listing()
     except PermissionError as error:
         raise FolderUnreadable(folder=folder.where, reason=in_words(error)) from error
 
@@ -398,10 +464,6 @@ class Files:
                 yield from self._named(text)
             except (DqlabError, GeneratorExit):
                 raise
-            except ImportError as error:
-                what = f"files of {text.partition('://')[0]}://"
-                package = _package_in(error)
-                raise ExtraMissing(what=what, missing=package, python=sys.executable, install=package) from error
             except PermissionError as error:
                 raise FolderUnreadable(folder=str(error.filename or text), reason=in_words(error)) from error
             except Exception as error:
@@ -443,10 +505,3 @@ def _text(each: Any) -> str:
         problem = f"is a {type(each).__name__}, not a path or URL. Nothing was listed."
         raise BadOption(option="files", value=each, problem=problem)
     return os.fspath(each)
-
-
-def _package_in(error: ImportError) -> str:
-    """Return the package that is missing: fsspec's sentence is "Install s3fs to access S3"."""
-    words = str(error).split()
-    at = next((at for at, word in enumerate(words[:-1]) if word.lower() == "install"), None)
-    return error.name or (words[at + 1].strip("'\"`.,") if at is not None else in_words(error))

@@ -47,7 +47,6 @@ LONGEST_CELL = 256 << 20
 """Characters of a cell of a CSV file. A quote without an end would make one cell of the rest of the file."""
 
 _OTHERS = {
-    b"(\xb5/\xfd": "compressed with Zstandard",
     b"PAR1": "a Parquet file",
     b"PK\x03\x04": "a zip archive",
     b"ARROW1": "an Arrow file",
@@ -251,7 +250,7 @@ def open_lines(where: str, form: str) -> BinaryIO:
         for magic, form_found in _OTHERS.items():
             if head.startswith(magic):
                 hint = "Leave it out of the pattern, or convert it first: lines are read as they are, or from gzip, "
-                hint += "bzip2 and xz"
+                hint += "bzip2, xz and Zstandard"
                 raise FileUnreadable(where=where, form=_called(form), reason=f"it is {form_found}", hint=hint)
         return stream if isinstance(stream, io.BufferedReader) else cast(BinaryIO, io.BufferedReader(cast(Any, stream)))
     except BaseException:

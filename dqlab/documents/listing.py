@@ -18,7 +18,7 @@ from dqlab.documents.document import Document
 from dqlab.documents.folders import parse
 from dqlab.documents.frames import FrameRows, rows_of_dask, rows_of_frame, rows_of_hf
 from dqlab.documents.parts import is_pdf
-from dqlab.documents.probing import Probed, ProbingLab, counted, lacks_pages
+from dqlab.documents.probing import Probed, ProbingLab, counted, lacks_pages, the_lab
 from dqlab.documents.row_files import ParquetRows, Records, csv_form
 from dqlab.documents.sources import Given, Glob, Source, Unpacked, Window, stdlib
 from dqlab.documents.storage import check_options
@@ -126,8 +126,8 @@ class Documents:
             It is not a path; it names a folder, or has ".." after a wildcard; or its file system cannot be listed.
         FolderUnreadable
             While iterating: there is no permission to list a folder below it.
-        ImportError
-            The file system behind a URL is not installed.
+        ExtraMissing
+            The file system behind a URL is not installed; an `ImportError`.
 
         Examples
         --------
@@ -154,8 +154,8 @@ class Documents:
         Parameters
         ----------
         archive : str or path
-            A zip, or a tar, also compressed by gzip, bzip2 or xz; what it is shows in its bytes, not in its name. A
-            local path or an fsspec URL. With wildcards, as for `from_glob`: all archives that match.
+            A zip, or a tar, also compressed by gzip, bzip2, xz or Zstandard; what it is shows in its bytes, not in its
+            name. A local path or an fsspec URL. With wildcards, as for `from_glob`: all archives that match.
         pattern : str
             What matches the names of members, as for `from_glob`; default: all.
         storage_options : dict, str or None
@@ -178,8 +178,8 @@ class Documents:
             The folder before the first wildcard does not exist.
         BadOption
             One of the two is not a pattern; or the file system cannot be listed.
-        ImportError
-            The file system behind a URL is not installed.
+        ExtraMissing
+            The file system behind a URL is not installed; an `ImportError`.
         ArchiveUnreadable
             While iterating: an archive is damaged, or is none.
 
@@ -299,15 +299,15 @@ class Documents:
         """
         return self._of(Split(self._source, pages))
 
-    def probe(self, lab: ProbingLab) -> Documents:
+    def probe(self, lab: ProbingLab | None = None) -> Documents:
         """Count the pages of PDFs on the consumers, and return a listing that knows them.
 
         Parameters
         ----------
-        lab : Lab or QueuePool
-            Where they are counted, in a run whose name begins with "count-pages-". It shows its progress, and stays
-            where the lab keeps its runs: in the store, if there is one. The same listing again takes what was counted,
-            unless a file was added, changed or removed since.
+        lab : Lab, QueuePool or None
+            Where they are counted; None: on the only lab that is open here. They are counted in a run whose name begins
+            with "count-pages-". It shows its progress, and stays where the lab keeps its runs: in the store, if there
+            is one. The same listing again takes what was counted, unless a file was added, changed or removed since.
 
         Returns
         -------
@@ -318,6 +318,8 @@ class Documents:
         ------
         LengthUnknown
             They come from an iterator, which counting would use up.
+        LabUnclear
+            There are PDFs to count, no lab is given, and none is open here, or several are.
         KeyboardInterrupt
             Ctrl-C stops waiting; the run goes on, and probing again waits for the rest.
 
@@ -330,8 +332,10 @@ class Documents:
             raise LengthUnknown()
         unknown = self._of(Where(self._source, lacks_pages))
         first = next(iter(unknown), None)
-        # The label of a list is that of any other list.
-        pages = {} if first is None else counted(lab, unknown, f"{self._source.label}\0{first.where}")
+        pages = {}
+        if first is not None:
+            # The label of a list is that of any other list.
+            pages = counted(the_lab() if lab is None else lab, unknown, f"{self._source.label}\0{first.where}")
         return self._of(Probed(self._source, pages))
 
     @classmethod
@@ -501,8 +505,8 @@ class Documents:
     ) -> Documents:
         r"""List the lines of files with one JSON object a line, each a document.
 
-        Files are read to their end here, while the listing is iterated; compressed ones (gzip, bzip2, xz, by their
-        bytes and not by their names) are decompressed as they are read.
+        Files are read to their end here, while the listing is iterated; compressed ones (gzip, bzip2, xz, Zstandard, by
+        their bytes and not by their names) are decompressed as they are read.
 
         Parameters
         ----------

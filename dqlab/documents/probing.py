@@ -5,7 +5,7 @@ Owns the run that counts, and what of its results a listing takes. Knows no clus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -15,10 +15,11 @@ from dqlab.documents.document import Document
 from dqlab.documents.parts import PageRange, is_pdf
 from dqlab.documents.pdf import count_pages
 from dqlab.documents.sources import Look, Source
-from dqlab.errors import RunExists
+from dqlab.errors import LabUnclear, RunExists
+from dqlab.numbers import few_of
 from dqlab.texts import kept
 
-__all__ = ["Probed", "ProbingLab", "counted", "lacks_pages"]
+__all__ = ["Probed", "ProbingLab", "counted", "lacks_pages", "note_labs", "the_lab"]
 
 
 class ProbingLab(Protocol):
@@ -27,6 +28,36 @@ class ProbingLab(Protocol):
     def map(self, fn: Callable[[Any], Any], documents: Iterable[Any], *, name: str, on_existing: Any) -> Any:
         """Start a run, or attach to the one of that name."""
         ...
+
+
+def _none() -> Sequence[Any]:
+    return ()
+
+
+_open_labs: Callable[[], Sequence[Any]] = _none
+"""Returns the labs that are open in this process."""
+NAMED = 5
+"""Labs that an error names at most."""
+
+
+def note_labs(open_labs: Callable[[], Sequence[Any]]) -> None:
+    """Note what returns the labs that are open here; they are made by what stands above listings."""
+    global _open_labs
+    _open_labs = open_labs
+
+
+def the_lab() -> ProbingLab:
+    """Return the only lab that is open in this process; with none or several, `LabUnclear`."""
+    labs = _open_labs()
+    if len(labs) == 1:
+        lab: ProbingLab = labs[0]
+        return lab
+    if labs:
+        names = few_of([repr(lab.name) for lab in labs], NAMED)
+        reason, hint = f"{len(labs)} are open here: {names}", "Name the variable of one of them: docs.probe(lab)"
+    else:
+        reason, hint = "none is open here", "Write lab = dq.connect(), then docs.probe(lab)"
+    raise LabUnclear(function="probe", reason=reason, hint=hint)
 
 
 class Probed:

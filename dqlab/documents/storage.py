@@ -7,9 +7,11 @@ name the variable of the environment, or the entry of Dask's config, that holds 
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+import sys
 import weakref
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +22,16 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from dqlab.config import entry
 from dqlab.documents.parts import Reference
-from dqlab.errors import BadOption, DocumentChanged, DqlabError, PasswordInURL, StorageRefused, StorageUnset
+from dqlab.errors import (
+    BadOption,
+    DocumentChanged,
+    DqlabError,
+    ExtraMissing,
+    PasswordInURL,
+    StorageRefused,
+    StorageUnset,
+    in_words,
+)
 
 __all__ = [
     "UNKNOWN",
@@ -241,13 +252,73 @@ def redacted(where: str) -> Iterator[None]:
         if not storage or isinstance(error, DqlabError):
             raise
         secrets = list(_secrets(_known.get(storage)))
-        text = str(error)
-        if not any(secret in text for secret in secrets):
+        told = list(_told(error))
+        if not any(secret in text for secret in secrets for text in told):
             raise
+        text = f"{told[0]} ({told[-1]})" if told[0] != told[-1] else told[0]  # what it is, and what it came from
         for secret in secrets:
             text = text.replace(secret, "***")
         kind = type(error) if type(error) in (PermissionError, FileNotFoundError, OSError) else OSError
         raise kind(text) from None
+
+
+def _told(error: BaseException) -> Iterator[str]:
+    """Yield what a traceback shows of an error, and of those that it came from."""
+    seen: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and not any(at is each for each in seen):
+        seen.append(at)
+        yield "\n".join([str(at), *getattr(at, "__notes__", ())])
+        at = at.__cause__ or at.__context__
+
+
+class _Redacted(io.RawIOBase):
+    """A stream of a file system that has options: errors of reading it are shown without secrets."""
+
+    def __init__(self, stream: BinaryIO, where: str) -> None:
+        super().__init__()
+        self._stream, self._where = stream, where
+
+    @property
+    def details(self) -> Any:
+        """What the file system knows of the file."""
+        return getattr(self._stream, "details", None)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._stream.seekable()
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        with redacted(self._where):
+            return self._stream.seek(offset, whence)
+
+    def read(self, size: int = -1) -> bytes:
+        with redacted(self._where):
+            return self._stream.read(size)
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readline(self, size: int | None = -1) -> bytes:
+        with redacted(self._where):
+            return self._stream.readline(-1 if size is None else size)
+
+    def close(self) -> None:
+        if not self.closed:
+            try:
+                self._stream.close()
+            finally:
+                super().close()
 
 
 def _secrets(options: Any) -> Iterator[str]:
@@ -298,7 +369,7 @@ def open_binary(where: str) -> BinaryIO:
     if not system.cachable:
         # An archive closes itself, and its members, when it is no longer referenced: the stream keeps a reference.
         weakref.finalize(stream, _let_go, system)
-    return stream
+    return cast(BinaryIO, _Redacted(stream, where)) if storage_of(where) else stream
 
 
 def _let_go(system: object) -> None:
@@ -310,12 +381,31 @@ def remote(url: str) -> tuple[Any, str]:
     import fsspec.core  # only here: local documents do not need it
 
     storage = storage_of(url)
-    if not storage:
-        system, path = fsspec.core.url_to_fs(url)
-        return system, path
-    # A string of its own class would give its options once more, and compiled code does not take it for text.
-    system, path = fsspec.core.url_to_fs(str(url), **_resolved(storage))
+    try:
+        # A string of its own class would give its options once more, and compiled code does not take it for text.
+        system, path = fsspec.core.url_to_fs(str(url), **_resolved(storage)) if storage else fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise _uninstalled(url, error) from error
     return system, path
+
+
+_EXTRAS = {"s3fs": "s3", "gcsfs": "gcs", "adlfs": "azure", "aiohttp": "documents"}
+"""Extras of dqlab that bring a package which file systems need."""
+
+
+def _uninstalled(url: str, error: ImportError) -> ExtraMissing:
+    package = _package_in(error)
+    extra = _EXTRAS.get(package)
+    install = package if extra is None else f"'dqlab[{extra}]'"
+    scheme = url.rpartition("::")[2].partition("://")[0]
+    return ExtraMissing(what=f"files of {scheme}://", missing=package, python=sys.executable, install=install)
+
+
+def _package_in(error: ImportError) -> str:
+    """Return the package that is missing: fsspec's sentence is "Install s3fs to access S3"."""
+    words = str(error).split()
+    at = next((at for at, word in enumerate(words[:-1]) if word.lower() == "install"), None)
+    return error.name or (words[at + 1].strip("'\"`.,") if at is not None else in_words(error))
 
 
 # --- versions ---

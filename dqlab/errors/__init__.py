@@ -28,7 +28,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     └── UsageError ── BadName · BadOption · UnknownOption · WrongArguments · NoAttribute · RunsInFlight
                     QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
-                    DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
+                    DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere · LabUnclear
                     ExtraMissing · NoBatchSystem · ClusterClosed · StorageRefused
                     PasswordInURL
 """
@@ -82,6 +82,7 @@ __all__ = [
     "KeyUnusable",
     "KeysRepeat",
     "LabClosed",
+    "LabUnclear",
     "LengthUnknown",
     "MemoryLimit",
     "MessageError",
@@ -572,6 +573,12 @@ class DocumentsUsedUp(UsageError):
         "the {kind} behind these documents can be read once, and has been read. Pass a list, or a callable that "
         "returns a new iterator each time: Documents(make_paths), not Documents(make_paths())."
     )
+
+
+class LabUnclear(UsageError):
+    """What runs on a lab was called without one, and not exactly one is open here."""
+
+    text = "{function}() runs on the consumers of a lab, and {reason}. Nothing was done. {hint}."
 
 
 class LengthUnknown(UsageError, TypeError):

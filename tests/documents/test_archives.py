@@ -33,6 +33,7 @@ from dqlab.errors import (
     DqlabWarning,
     FolderNotFound,
 )
+from tests.compressed import zstd_compress, zstd_decompress
 from tests.descriptors import count_files
 from tests.pdfs import make_pdf
 
@@ -45,7 +46,7 @@ NAMES = [
     "empty.html",
     "caf\udce9.html",
 ]
-FORMS = ["zip", "stored.zip", "tar", "tar.gz", "tar.bz2", "tar.xz"]
+FORMS = ["zip", "stored.zip", "tar", "tar.gz", "tar.bz2", "tar.xz", "tar.zst"]
 
 
 @pytest.fixture(autouse=True)
@@ -67,12 +68,14 @@ def pack(path: Path, names: list[str], of: Callable[[str], bytes] = contents) ->
             for name in names:
                 made.writestr(name, of(name))
     else:
-        kind = path.suffix.removeprefix(".").replace("tar", "")
+        kind = path.suffix.removeprefix(".").replace("tar", "").replace("zst", "")
         with tarfile.open(path, f"w:{kind}") as made:
             for name in names:
                 info = tarfile.TarInfo(name)
                 info.size = len(of(name))
                 made.addfile(info, io.BytesIO(of(name)))
+        if path.suffix == ".zst":
+            path.write_bytes(zstd_compress(path.read_bytes()))
     return path
 
 
@@ -81,7 +84,8 @@ def unpacked(path: Path) -> dict[str, bytes]:
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as opened:
             return {info.filename: opened.read(info) for info in opened.infolist() if not info.is_dir()}
-    with tarfile.open(path) as tar:
+    plain = io.BytesIO(zstd_decompress(path.read_bytes())) if path.suffix == ".zst" else None
+    with tarfile.open(path, fileobj=plain) as tar:
         return {info.name: tar.extractfile(info).read() for info in tar if info.isreg()}  # type: ignore[union-attr]
 
 
@@ -259,10 +263,12 @@ def test_sparse_members_and_long_names_of_a_tar_are_read(tmp_path: Path) -> None
 # --- Damage.
 
 
-@pytest.mark.parametrize("form", ["zip", "tar", "tar.gz", "tar.bz2", "tar.xz"])
+@pytest.mark.parametrize("form", ["zip", "tar", "tar.gz", "tar.bz2", "tar.xz", "tar.zst"])
 def test_what_is_no_archive_is_one_sentence(tmp_path: Path, form: str) -> None:
     path = tmp_path / f"dump.{form}"
-    head = {"tar.gz": b"\x1f\x8b\x08", "tar.bz2": b"BZh9", "tar.xz": b"\xfd7zXZ\0"}.get(form, b"")
+    head = {"tar.gz": b"\x1f\x8b\x08", "tar.bz2": b"BZh9", "tar.xz": b"\xfd7zXZ\0", "tar.zst": b"(\xb5/\xfd"}.get(
+        form, b""
+    )
     path.write_bytes(head + b"this is none, whatever its name says " * 50)
 
     with pytest.raises(ArchiveUnreadable, match=r"cannot be listed: .*0 documents of it.*Copy the archive again"):
@@ -290,7 +296,7 @@ def test_zip_cut_off_at_its_end_cannot_be_listed(tmp_path: Path) -> None:
         list(Documents.from_archive(path))
 
 
-@pytest.mark.parametrize("form", ["tar", "tar.gz", "tar.bz2", "tar.xz"])
+@pytest.mark.parametrize("form", ["tar", "tar.gz", "tar.bz2", "tar.xz", "tar.zst"])
 @pytest.mark.parametrize("kept", [0.3, 0.6, 0.95])
 def test_truncated_tar_gives_what_is_whole_and_then_an_error(tmp_path: Path, form: str, kept: float) -> None:
     """tarfile alone takes some of these ends for the end of the archive, and the rest would be lost in silence."""

@@ -12,8 +12,10 @@ import pickle
 import random
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from dqlab.errors import (
     NoPages,
     PageFailed,
 )
+from tests.compressed import ZSTD, zstd_compress
 from tests.descriptors import count_files
 from tests.pdfs import encrypted_pdf, make_pdf
 
@@ -172,6 +175,7 @@ def test_thousands_of_pdfs_leave_no_file_open(tmp_path: Path) -> None:
         ("pypdfium2", lambda folder: next(written(folder / "a.pdf", make_pdf("one")).pages())),
         ("PIL.Image", lambda folder: next(written(folder / "a.pdf", make_pdf("one")).pages()).image()),
         ("selectolax.lexbor", lambda folder: written(folder / "a.html", b"<p>a").html()),
+        (ZSTD, lambda folder: written(folder / "a.txt.zst", zstd_compress(b"a")).text()),
     ],
 )
 def test_missing_package_names_the_extra(
@@ -296,7 +300,7 @@ def test_a_large_text_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
         list(written(tmp_path / "other.txt", text.encode("latin-1")).pages())
 
 
-COMPRESSED = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+COMPRESSED = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst": zstd_compress}
 
 
 @pytest.mark.parametrize("kind", COMPRESSED)
@@ -477,3 +481,50 @@ def test_reading_uses_the_asynchronous_method_of_a_file_system(monkeypatch: pyte
     assert threading.active_count() <= threads + 1
     with pytest.raises(FileNotFoundError):
         asyncio.run(Document("x", "", "dqslow://bucket/missing").abytes())
+
+
+class _Held(BaseHTTPRequestHandler):
+    """Answers once as many requests are there as are wanted."""
+
+    together: threading.Barrier
+    body = b"the same bytes " * 1000
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.body)))
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.together.wait(20)
+        self.do_HEAD()
+        self.wfile.write(self.body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Write nothing to stderr."""
+
+
+@pytest.fixture
+def held_url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Held)
+    server.request_queue_size = 64
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/a.txt"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_many_urls_are_read_at_a_time_and_give_the_bytes_of_a_plain_read(held_url: str) -> None:
+    """The server answers none before it has all of them."""
+    many = 40
+    _Held.together = threading.Barrier(many)
+    document = Document("a.txt", "", held_url)
+
+    async def main() -> list[bytes]:
+        return await asyncio.gather(*(document.abytes() for _ in range(many)))
+
+    found = asyncio.run(main())
+
+    _Held.together = threading.Barrier(1)
+    assert set(found) == {document.bytes()} == {_Held.body}

@@ -11,6 +11,7 @@ import json
 import lzma
 import pickle
 import random
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ from dqlab.errors import (
     ColumnNotFound,
     ColumnRepeated,
     DocumentChanged,
+    ExtraMissing,
     FileUnreadable,
     KeyMissing,
     KeysRepeat,
@@ -36,6 +38,7 @@ from dqlab.errors import (
     NoFiles,
     RecordInvalid,
 )
+from tests.compressed import ZSTD, zstd_compress
 from tests.descriptors import count_files
 
 COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
@@ -43,6 +46,7 @@ COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
+    ".zst": zstd_compress,
 }
 
 
@@ -302,7 +306,7 @@ def test_keys_that_are_missing_or_repeat_are_refused(tmp_path: Path) -> None:
             list(dq.Documents.from_jsonl(path, key="id"))
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
 def test_a_compressed_file_that_was_cut_off_ends_the_listing_by_name(tmp_path: Path, suffix: str) -> None:
     random.seed(1)
     text = b"".join(b'{"x": "%030x"}\n' % random.getrandbits(120) for _ in range(50_000))
@@ -315,6 +319,28 @@ def test_a_compressed_file_that_was_cut_off_ends_the_listing_by_name(tmp_path: P
     ):
         documents.extend(iter(dq.Documents.from_jsonl(path)))
     assert [each.row for each in documents[:3]] == [json.loads(line) for line in text.splitlines()[:3]]
+
+
+def test_lines_of_zstandard_in_several_frames_are_one_file(tmp_path: Path) -> None:
+    """As logs are appended to; and nothing but their bytes says what they are."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(zstd_compress(notes(300)) + zstd_compress(notes(300, 300)))
+
+    found = list(dq.Documents.from_jsonl(path, key="id"))
+
+    assert [each.row for each in found] == [json.loads(line) for line in notes(600).splitlines()]
+
+
+@pytest.mark.parametrize("constructor", [dq.Documents.from_jsonl, dq.Documents.from_csv])
+def test_lines_of_zstandard_without_its_package_name_the_extra(
+    tmp_path: Path, constructor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.zst"
+    path.write_bytes(zstd_compress(b"id\n1\n"))
+    monkeypatch.setitem(sys.modules, ZSTD, None)
+
+    with pytest.raises(ExtraMissing, match=r"Zstandard need .*zstd.*pip install 'dqlab\[documents\]'"):
+        constructor(path)
 
 
 def test_a_compressed_file_that_was_damaged_later_has_changed_or_is_unreadable(tmp_path: Path) -> None:
@@ -349,7 +375,6 @@ def test_an_error_of_the_network_is_not_taken_for_damage() -> None:
         (b"PAR1", "a Parquet file"),
         (b"PK\x03\x04", "a zip archive"),
         (b"\xff\xfe{\0", "text in UTF-16"),
-        (b"(\xb5/\xfd", "compressed with Zstandard"),
     ],
 )
 def test_files_of_other_formats_in_one_pattern_are_named(tmp_path: Path, head: bytes, said: str) -> None:

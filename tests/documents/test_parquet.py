@@ -205,6 +205,27 @@ def test_values_become_plain_python_with_none_for_null(tmp_path: Path) -> None:
         assert [type(value) for value in found] == [type(value) for value in want or ()], name
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
+def test_a_very_large_row_among_small_ones_is_read_and_leaves_them_alone(tmp_path: Path, kind: str) -> None:
+    """As a book in a column of abstracts; it travels in no message, and is larger than what is decoded in one go."""
+    text = "word " * (10 << 20)
+    frame = pd.DataFrame({"id": ["a", "b", "c"], "text": ["small", text, "end"]})
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        frame.to_parquet(path)
+        documents = dq.Documents.from_parquet(path, key="id")
+    elif kind == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+        documents = dq.Documents.from_jsonl(path, key="id")
+    else:
+        frame.to_csv(path, index=False)
+        documents = dq.Documents.from_csv(path, key="id")
+
+    assert [(each.key, len(each["text"])) for each in documents] == [("a", 5), ("b", len(text)), ("c", 3)]
+    assert all(len(pickle.dumps(each)) < 300 for each in documents)
+
+
 def test_an_instant_with_a_zone_keeps_it(tmp_path: Path) -> None:
     instant = pd.Timestamp("2024-07-01 12:00:00.123456789", tz="Europe/Berlin")
     pd.DataFrame({"t": [instant]}).to_parquet(tmp_path / "a.parquet")
@@ -354,9 +375,12 @@ def test_a_folder_is_refused_with_the_pattern_for_it(tmp_path: Path) -> None:
         dq.Documents.from_parquet(tmp_path)
 
 
-def test_a_url_without_its_package_says_what_to_install() -> None:
+def test_a_url_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "gs", raising=False)
+
     with pytest.raises(
-        ExtraMissing, match=r"files of gs:// need gcsfs.*Nothing was read or submitted.*pip install gcsfs"
+        ExtraMissing, match=r"files of gs:// need gcsfs.*Nothing was read or submitted.*pip install 'dqlab\[gcs\]'"
     ):
         dq.Documents.from_parquet("gs://bucket/*.parquet")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import traceback
@@ -12,6 +13,7 @@ from typing import Any
 import dask
 import fsspec
 import pytest
+from fsspec.asyn import AsyncFileSystem
 
 import dqlab as dq
 from dqlab.cluster.transport.sealed import seal_value
@@ -204,6 +206,32 @@ def test_error_of_a_file_system_does_not_repeat_the_secret(tmp_path: Path, monke
     told = "".join(traceback.format_exception(caught.value))
     assert "password '***' is wrong" in told
     assert "an-old-secret" not in told
+
+
+def test_error_of_a_coroutine_that_reads_does_not_repeat_the_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Leaky(AsyncFileSystem):  # type: ignore[misc]
+        protocol = "leaky"
+        cachable = False
+
+        def __init__(self, password: str = "", **more: Any) -> None:
+            super().__init__(**more)
+            self.password = password
+
+        async def _info(self, path: str, **_: Any) -> dict[str, Any]:
+            return {"name": path, "size": 1, "type": "file"}
+
+        async def _cat_file(self, path: str, start: Any = None, end: Any = None, **_: Any) -> bytes:
+            raise PermissionError(f"{self.password} may not read {path}")
+
+    fsspec.register_implementation("leaky", Leaky, clobber=True)
+    [document] = dq.Documents(["leaky://a.txt"], storage_options={"password": "env:DQ_TEST_PASSWORD"})
+
+    with pytest.raises(PermissionError, match=r"\*\*\* may not read") as caught:
+        asyncio.run(document.abytes())
+
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 def test_one_url_of_two_stores_is_two_documents(tmp_path: Path) -> None:

@@ -160,6 +160,21 @@ def test_record_that_did_not_arrive_is_sent_again(queue: dq.QueuePool, monkeypat
     assert list(run.results(timeout=30)) == [2 * x for x in range(100)]
 
 
+def test_generator_that_was_read_partly_cannot_go_on_in_the_middle_and_says_so(
+    queue: dq.QueuePool, cut: dq.Run
+) -> None:
+    """One that yields all documents can: they are compared with those that are there."""
+    begun = (x for x in range(5000))
+    for _ in range(2000):
+        next(begun)
+
+    with pytest.raises(RunExists, match=r"an iterator, which cannot begin in the middle of a run: pass a new one"):
+        queue.map(double, begun, name=cut.name).wait(timeout=30)
+    again = queue.map(double, (x for x in range(5000)), name=cut.name)
+    assert list(again.results(timeout=60)) == [2 * x for x in range(5000)]
+    assert sum(again.counts.values()) == 5000
+
+
 def test_fewer_documents_than_there_are_do_not_complete_it_either(queue: dq.QueuePool, cut: dq.Run) -> None:
     with pytest.raises(RunExists, match="4,000 documents, these are 3,999"):
         queue.map(double, range(3999), name=cut.name).wait(timeout=30)

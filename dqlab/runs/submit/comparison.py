@@ -11,7 +11,7 @@ from typing import Any
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.documents.named_rows import sealer_of_rows
-from dqlab.errors import CallTimeout, RunExists
+from dqlab.errors import CallTimeout
 from dqlab.numbers import many
 from dqlab.rules.ranges import ENDLESS
 from dqlab.rules.submitted import Submitted
@@ -107,14 +107,14 @@ class Comparison(Submitter):
                 pass
             if self.count < known.through:
                 amount = many(known.through, "document") + ("" if ended else " or more")
-                raise RunExists(run=self.name, difference=f"{amount}, these are {self.count:,}")
+                raise self._differing(f"{amount}, these are {self.count:,}")
             if self.count > compared:  # the digest covers all that was read
                 compared = self.count
                 if known.digest and self.digest.at(compared) != known.digest:
-                    raise RunExists(run=self.name, difference="other documents")
+                    raise self._differing("other documents")
             whole = progress.sealed and progress.incomplete is None and not progress.cancelled
             if ended and whole and next(elements, None) is not None:
-                raise RunExists(run=self.name, difference=f"{many(known.through, 'document')}, these are more")
+                raise self._differing(f"{many(known.through, 'document')}, these are more")
             if ended or compared >= max(1, self._there):
                 self._raise_given_up()
                 due, self._due = self._due, None

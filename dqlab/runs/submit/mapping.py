@@ -272,7 +272,7 @@ class Submitter:
         """Check that the input has not ended earlier than the first time."""
         end = self._before.end
         if self.count < end:
-            raise RunExists(run=self.name, difference=f"{many(end, 'document')}, these are {self.count:,}")
+            raise self._differing(f"{many(end, 'document')}, these are {self.count:,}")
         if self._reopen:
             self._open_again()
 
@@ -340,13 +340,23 @@ class Submitter:
         """Compare what an earlier submission put with what the input holds now."""
         through = self._before.through
         if self.count > through:
-            raise RunExists(run=self.name, difference=f"{many(through, 'document')}, these are more")
+            raise self._differing(f"{many(through, 'document')}, these are more")
         if self.count == through:
             self._compare(self._before.digest)
 
     def _compare(self, digest: str) -> None:
         if digest and self.digest.at(self.count) != digest:
-            raise RunExists(run=self.name, difference="other documents")
+            raise self._differing("other documents")
+
+    def _differing(self, difference: str) -> RunExists:
+        """Return the error of an input that is not that of the run."""
+        elements = self.elements
+        if isinstance(elements, Iterator) or (isinstance(elements, Documents) and not elements.repeats):
+            difference += (
+                "; these come from an iterator, which cannot begin in the middle of a run: pass a new one that yields "
+                "all documents, or a list"
+            )
+        return RunExists(run=self.name, difference=difference)
 
     def _finish(self) -> None:
         """Confirm what was sent, then report to each shard that no more will come."""

@@ -1,0 +1,271 @@
+"""Buckets of object stores, listed page by page: keys in their order, and none held that was listed.
+
+Owns how pages are requested, several at a time, and how they are joined in order again. fsspec's own `ls` and `isdir`
+read a folder to its end first, and keep half a kilobyte a key. Stores that this module does not know are left to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from dqlab.documents.storage import Stamp, redacted, remote_stamp
+
+__all__ = ["Bucket", "FoundKey", "bucket_of"]
+
+PAGE = 1000
+"""Keys of a page; S3 gives no more."""
+AHEAD = 8
+"""Requests that are under way at a time."""
+_LAST = "\U0010ffff"
+"""Sorts behind whatever follows a name in a key."""
+
+
+class FoundKey(NamedTuple):
+    """An object: its whole key, and what tells its version from others."""
+
+    key: str
+    stamp: Stamp
+
+    def stamp_now(self) -> Stamp:
+        """Return the stamp, which came with the key."""
+        return self.stamp
+
+
+class Page(NamedTuple):
+    """Objects and folders of one answer, each sorted; `token` requests the next page, None after the last.
+
+    Names of folders are whole, and end with "/".
+    """
+
+    objects: list[FoundKey]
+    folders: list[str]
+    token: str | None
+
+
+Ask = Callable[..., Awaitable[Page]]
+"""Requests a page: ``ask(prefix=, delimiter=, token=, after=, most=)``; `after` is the key before the first one."""
+
+
+class Bucket:
+    """One bucket.
+
+    Parameters
+    ----------
+    where : str
+        A URL in it; its secrets are kept out of errors.
+    loop : event loop
+        fsspec's own, where sessions live.
+    ask : callable
+        Requests a page of the bucket.
+    ranges : bool
+        Whether a page can begin behind any key; else one page comes after another.
+    """
+
+    def __init__(self, where: str, loop: Any, ask: Ask, *, ranges: bool = True) -> None:
+        self._where, self._loop, self._ask_for, self._cuts = where, loop, ask, ranges
+
+    def holds(self, prefix: str) -> bool:
+        """Return whether there are keys below a prefix; for "" whether the bucket exists. One request."""
+        try:
+            page = self._answer(self._ask(prefix, most=1))
+        except FileNotFoundError:
+            return False
+        return not prefix or bool(page.objects)
+
+    def entries(self, prefix: str) -> Iterator[FoundKey | str]:
+        """Yield objects and folders right below a prefix, sorted; the first page has arrived when this returns."""
+        pages = self._pages(prefix, self._ask(prefix, delimiter="/"), delimiter="/")
+        first = next(pages)
+
+        def entries() -> Iterator[FoundKey | str]:
+            yield from _merged(first)
+            for page in pages:
+                yield from _merged(page)
+
+        return entries()
+
+    def below(self, prefix: str) -> Iterator[FoundKey]:
+        """Yield all objects below a prefix, sorted; the first page has arrived when this returns."""
+        first = self._ask(prefix)
+        self._answer(first)
+        return self._below(prefix, first)
+
+    def _below(self, prefix: str, first: Future[Page]) -> Iterator[FoundKey]:
+        page = self._answer(first)
+        yield from page.objects
+        if page.token is None:
+            return
+        last = page.objects[-1].key if page.objects else ""
+        if not (
+            self._cuts and _is_sorted(page.objects)
+        ):  # what is cut into ranges must be; buckets for one zone are not
+            for more in self._pages(prefix, self._ask(prefix, token=page.token)):
+                yield from more.objects
+            return
+        started: deque[Iterator[FoundKey]] = deque()
+        for start in self._ranges(prefix):
+            started.append(start())
+            if len(started) > AHEAD:
+                yield from (found for found in started.popleft() if found.key > last)
+        while started:
+            yield from (found for found in started.popleft() if found.key > last)
+
+    def _ranges(self, prefix: str) -> Iterator[Callable[[], Iterator[FoundKey]]]:
+        """Cut what is below a prefix at its folders; each part is requested when it is started."""
+        for page in self._pages(prefix, self._ask(prefix, delimiter="/"), delimiter="/"):
+            if len(page.folders) <= AHEAD:
+                for entry in _merged(page):
+                    if isinstance(entry, FoundKey):
+                        yield partial(iter, (entry,))
+                    else:
+                        yield partial(self._folder, entry)
+                continue
+            first = page.folders[0]
+            yield partial(iter, [found for found in page.objects if found.key < first])
+            size = -(-len(page.folders) // AHEAD)
+            end = page.folders[-1] + _LAST
+            if page.objects and page.objects[-1].key > end:
+                end = page.objects[-1].key + "\0"
+            cuts = [*page.folders[::size], end]
+            for start, stop in pairwise(cuts):
+                yield partial(self._range, prefix, start, stop)
+
+    def _folder(self, folder: str) -> Iterator[FoundKey]:
+        return self._below(folder, self._ask(folder))
+
+    def _range(self, prefix: str, start: str, stop: str) -> Iterator[FoundKey]:
+        """Yield the objects from a folder on, and before a key."""
+        first = self._ask(prefix, after=start)
+
+        def found() -> Iterator[FoundKey]:
+            for page in self._pages(prefix, first, stop=stop):
+                if not _is_sorted(page.objects):
+                    raise OSError(f"the store lists keys below {prefix!r} in no order; nothing is missing before that")
+                yield from (found for found in page.objects if found.key < stop)
+
+        return found()
+
+    def _pages(
+        self, prefix: str, first: Future[Page], *, delimiter: str = "", stop: str | None = None
+    ) -> Iterator[Page]:
+        """Yield pages; while one is used, the next is on its way."""
+        asked: Future[Page] | None = first
+        try:
+            while asked is not None:
+                page = self._answer(asked)
+                more = page.token is not None and (stop is None or not page.objects or page.objects[-1].key < stop)
+                asked = self._ask(prefix, delimiter=delimiter, token=page.token) if more else None
+                yield page
+        finally:
+            if asked is not None:
+                asked.cancel()
+
+    def _ask(self, prefix: str, **how: Any) -> Future[Page]:
+        how = {"delimiter": "", "token": None, "after": "", "most": PAGE, **how}
+
+        async def ask() -> Page:
+            return await self._ask_for(prefix=prefix, **how)
+
+        return asyncio.run_coroutine_threadsafe(ask(), self._loop)
+
+    def _answer(self, asked: Future[Page]) -> Page:
+        with redacted(self._where):
+            return asked.result()
+
+
+def _merged(page: Page) -> list[FoundKey | str]:
+    entries: list[FoundKey | str] = [*page.objects, *page.folders]
+    entries.sort(key=lambda entry: entry if isinstance(entry, str) else entry.key)
+    return entries
+
+
+def _is_sorted(objects: list[FoundKey]) -> bool:
+    return all(before.key < after.key for before, after in pairwise(objects))
+
+
+# --- services ---
+
+
+def bucket_of(where: str, system: Any, path: str) -> tuple[Bucket, str] | None:
+    """Return the bucket of a path, and the path in it, which ends with "/" or is ""; None for no store known here."""
+    ask = next((ask for module, kind, ask in _KNOWN if _is_a(system, module, kind)), None)
+    name, _, inside = path.strip("/").partition("/")
+    # Buckets for one zone are in no order, and access points have a "/" in their names.
+    if ask is None or not name or name.endswith("--x-s3") or name.startswith("arn:"):
+        return None
+    bucket = Bucket(where, system.loop, partial(ask, system, name), ranges=ask is not _ask_azure)
+    return bucket, f"{inside}/" if inside else ""
+
+
+def _is_a(system: Any, module: str, kind: str) -> bool:
+    found = sys.modules.get(module)
+    return found is not None and isinstance(system, getattr(found, kind))
+
+
+async def _ask_s3(
+    system: Any, bucket: str, *, prefix: str, delimiter: str, token: str | None, after: str, most: int
+) -> Page:
+    asked = {"Prefix": prefix, "Delimiter": delimiter, "ContinuationToken": token, "StartAfter": after}
+    given = {name: value for name, value in asked.items() if value}
+    # What the user pays for requests with is added by new versions of s3fs alone.
+    answer = await system._call_s3("list_objects_v2", dict(system.req_kw), Bucket=bucket, MaxKeys=most, **given)
+    objects = [
+        FoundKey(each["Key"], remote_stamp({"size": each["Size"], "ETag": each.get("ETag"), **_time(each)}))
+        for each in answer.get("Contents", ())
+    ]
+    folders = [each["Prefix"] for each in answer.get("CommonPrefixes", ())]
+    return Page(objects, folders, answer.get("NextContinuationToken") if answer.get("IsTruncated") else None)
+
+
+def _time(found: dict[str, Any]) -> dict[str, Any]:
+    return {} if "LastModified" not in found else {"LastModified": found["LastModified"]}
+
+
+async def _ask_gcs(
+    system: Any, bucket: str, *, prefix: str, delimiter: str, token: str | None, after: str, most: int
+) -> Page:
+    asked = {"prefix": prefix, "delimiter": delimiter, "pageToken": token, "startOffset": after}
+    given = {name: value for name, value in asked.items() if value}
+    answer = await system._call("GET", "b/{}/o", bucket, maxResults=most, json_out=True, **given)
+    objects = [
+        FoundKey(each["name"], remote_stamp({**each, "size": int(each["size"])}))
+        for each in answer.get("items", ())
+        if each["name"] != after
+    ]
+    return Page(objects, list(answer.get("prefixes", ())), answer.get("nextPageToken"))
+
+
+async def _ask_azure(
+    system: Any, container: str, *, prefix: str, delimiter: str, token: str | None, after: str, most: int
+) -> Page:
+    from azure.core.exceptions import ResourceNotFoundError
+
+    client = system.service_client.get_container_client(container)
+    listing = client.walk_blobs if delimiter else client.list_blobs
+    pages = listing(name_starts_with=prefix or None, include=["metadata"], results_per_page=most).by_page(token)
+    objects, folders = [], []
+    try:
+        async for each in await anext(pages):
+            if hasattr(each, "prefix"):
+                folders.append(each.name)
+            elif (each.metadata or {}).get("hdi_isfolder") != "true":  # of a store with true folders
+                info = {"size": each.size, "etag": each.etag, "last_modified": each.last_modified}
+                objects.append(FoundKey(each.name, remote_stamp(info)))
+    except ResourceNotFoundError as error:
+        raise FileNotFoundError(container) from error
+    return Page(objects, folders, pages.continuation_token or None)
+
+
+_KNOWN: tuple[tuple[str, str, Ask], ...] = (
+    ("s3fs", "S3FileSystem", _ask_s3),
+    ("gcsfs", "GCSFileSystem", _ask_gcs),
+    ("adlfs", "AzureBlobFileSystem", _ask_azure),
+)
+"""Packages, their classes, and how these request a page."""
