@@ -79,9 +79,11 @@ def documents(line: Line, options: Namespace) -> Documents | ShownDocuments:
     """Show documents."""
     value = line.evaluate(options.over, "EXPR")
     listed = value if isinstance(value, Documents) else Documents(value)
-    if listed.filtered and (none := summarize(listed).none):
+    if options.out is None:
+        return ShownDocuments(listed, options.over)
+    if listed.filtered and (none := summarize(listed).none):  # stored, and not shown
         line.say(none)
-    return listed if options.out is not None else ShownDocuments(listed, options.over)
+    return listed
 
 
 def submit(line: Line, options: Namespace) -> Run:

@@ -90,7 +90,8 @@ def _notes(summary: Summary) -> list[str]:
     if not summary.repeats:
         return [*notes, "from an iterator, which counting would use up: documents are counted when they are submitted"]
     if not summary.count:
-        notes.append("no documents: check the path or pattern" if summary.whole else "none listed so far")
+        nothing = one_line(summary.none, 600) or "no documents: check the path or pattern"
+        notes.append(nothing if summary.whole else "none listed so far")
     elif len(summary.formats) > 1:
         common = summary.formats.most_common()
         formats = [f"{numbers.count(amount)} {name or 'without ending'}" for name, amount in common[:_FORMATS]]
