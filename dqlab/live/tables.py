@@ -171,6 +171,9 @@ def runs_table(
     hidden += len(every) - len(rows)
     units, queues = {row.unit for row in rows}, {row.queue for row in rows}
     mixed, short = len(units) > 1, {"documents": "docs"}
+    owners = {(run.queue, run.name): run.owner for run in runs}
+    owned = any(owners[row.queue, row.name] for row in rows)
+    more = (*(["owner"] if owned else []), *(["queue"] if len(queues) > 1 else []))
     columns: tuple[Column, ...] = (
         Column("run", whole=True),
         Column("state", whole=True),
@@ -180,7 +183,7 @@ def runs_table(
         Column("per second" if mixed else f"{''.join(units)}/s", right=True),
         Column("code", mono=True),
         Column("took", right=True, spare=True),
-        Column("queue", spare=True),
+        *(Column(head, spare=True) for head in more),
     )
     cells: tuple[tuple[Cell, ...], ...] = tuple(
         (
@@ -194,12 +197,13 @@ def runs_table(
             ),
             Cell(row.code),
             Cell(row.took),
-            Cell(one_line(row.queue, 40)),
+            *(
+                Cell(one_line(row.queue if head == "queue" else owners[row.queue, row.name] or numbers.UNKNOWN, 40))
+                for head in more
+            ),
         )
         for row in rows
     )
-    if len(queues) == 1:
-        columns, cells = columns[:-1], tuple(row[:-1] for row in cells)
     notes = [f"and {numbers.count(hidden)} more"] if hidden > 0 else []
     failed = [row for row in every if row.over and row.dead]
     if failed:

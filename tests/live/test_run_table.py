@@ -105,6 +105,17 @@ def test_the_table_fits_80_columns_with_whole_names_and_figures(snapshot: Snapsh
         assert shown in text
 
 
+def test_the_table_names_owners_where_runs_have_some_and_there_is_room(running: RunStats) -> None:
+    """On a cluster that people share, whose run it is comes before what to do about it."""
+    runs = [replace(running, name="a", owner="ana, invoices.ipynb"), replace(running, name="b", owner="")]
+    wide, narrow = (table_text(runs_table(runs), TextStyle(width=width)) for width in (200, 60))
+
+    assert "owner" in wide.split("\n")[0]
+    assert "ana, invoices.ipynb" in wide
+    assert "owner" not in narrow
+    assert "owner" not in table_text(runs_table(runs[1:]), TextStyle(width=200))
+
+
 def test_the_dead_of_runs_that_have_ended_are_named_with_the_next_line(running: RunStats) -> None:
     """Who was away when the run ended finds it where it is looked for."""
     runs = [ended(running, "my run", Counts(acked=9, dead=3)), ended(running, "b", Counts(dead=4))]
