@@ -337,11 +337,14 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
         LabClosed, WorkersGone
             The lab is closed, or no worker is left.
         BadOption
-            `durable` is set, and the lab has no store.
+            `durable` is set, and the lab has no store. `durable`, `served` or `early_ack` is neither True nor False.
         LogError
             A durable queue cannot be opened; its subclasses give the reason, and what to do.
         """
         self._check_open()
+        for chosen, value in (("durable", durable), ("served", served), ("early_ack", early_ack)):
+            if value is not None and not isinstance(value, bool):  # "no" would count as yes
+                raise BadOption(option=chosen, value=value, problem="is neither True nor False. Nothing was opened.")
         if durable and self.store is None:
             problem = "needs a lab with a store: dq.connect(store='runs/')."
             raise BadOption(option="durable", value=durable, problem=problem)
@@ -581,6 +584,13 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
                 return f"{lost}; the run was paused, and waiting would not have ended. Before you close, {steps}."
             return f"{lost}: call run.wait() first."
         there = f"dq.connect(store={str(store)!r}).attach({run.name!r})"
+        if undone.unread:  # the cell that has the input is the only one that can give the rest
+            results = f", and its {many(undone.results, 'result')}," if undone.results else ""
+            are = "are" if results else "is"
+            return (
+                f"{what}: its input was not read to the end. What was submitted{results} {are} in the store. To go on, "
+                f"connect with store={str(store)!r}, and map the same documents under the name {run.name!r} again."
+            )
         if steps:
             return f"{what}; the run was paused, and is kept in the store: run = {there}; then {steps}."
         return f"{what}; {they} on when you connect to the store again: {there}."
@@ -729,15 +739,19 @@ class Undone(NamedTuple):
         What would make it go on; "" for a run that goes on by itself.
     results : int
         Results that it has.
+    unread : bool
+        Not all of its input was submitted.
     """
 
     left: str
     steps: str = ""
     results: int = 0
+    unread: bool = False
 
 
 def left_undone(run: Run, until: float) -> Undone | None:
     """Return what a run has not done when its cluster ends; None for one that is done."""
+    unread = run.submitter is not None and run.submitter.sending
     try:
         left = run.left(timeout=max(0.05, until - time.monotonic()))
     except CallTimeout:
@@ -746,8 +760,8 @@ def left_undone(run: Run, until: float) -> Undone | None:
         return None
     with suppress(CallTimeout):
         stats = run.stats(timeout=max(0.05, until - time.monotonic()))
-        return Undone(left, _to_go_on(run, stats), stats.counts.acked)
-    return Undone(left)
+        return Undone(left, _to_go_on(run, stats), stats.counts.acked, unread)
+    return Undone(left, unread=unread)
 
 
 def _to_go_on(run: Run, stats: RunStats) -> str:

@@ -334,6 +334,28 @@ def test_panel_that_is_not_there_names_those_that_are(lab: dq.Lab) -> None:
         lab.panel("deepth")
 
 
+@pytest.mark.parametrize("option", ["durable", "served", "early_ack"])
+def test_a_switch_of_a_queue_is_true_or_false(lab: dq.Lab, queue_name: str, option: str) -> None:
+    """`durable="no"` made a durable queue, in silence."""
+    with pytest.raises(BadOption, match=f"{option}='no': is neither True nor False"):
+        lab.queue(queue_name, **{option: "no"})  # type: ignore[arg-type]
+
+
+def test_a_lab_that_ends_does_not_promise_that_an_input_goes_on_which_was_not_read(
+    lab: dq.Lab, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Attaching to it ended in `SubmissionIncomplete`: the rest of the input is in the cell that mapped it."""
+    run = queue.map(abs, range(3), name=f"run-{queue.name}")
+    monkeypatch.setattr(dq.Lab, "_keeps", lambda lab, run: tmp_path)
+    left = "the documents that were not submitted yet"
+
+    said = lab._what_becomes(run, Undone(left, results=2, unread=True))
+    assert f"map the same documents under the name {run.name!r} again" in said
+    assert "2 results" in said
+    assert "attach" not in said
+    assert "attach" in lab._what_becomes(run, Undone("2 of 3 documents"))
+
+
 def test_a_lab_that_cannot_ask_whether_its_runs_are_done_says_so_when_it_closes(
     lab: dq.Lab, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,9 @@ def test_lists_of_a_store_that_is_held_name_its_holder_and_not_that_there_is_not
     said = capsys.readouterr().out
     assert "open elsewhere: lab" in said
     assert "%dq connect" not in said, "the line to type is told once"
+    line.lab = SimpleNamespace(all_runs=list, **told)
+    assert commands.runs(line, Namespace()) is None
+    assert "no runs of this lab; queues of the store are open elsewhere: lab" in capsys.readouterr().out
     line.lab = second
     with pytest.warns(DqlabWarning, match=rf"left out: '{queue_name}', open elsewhere: lab") as caught:
         commands.runs(line, Namespace())

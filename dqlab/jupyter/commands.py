@@ -285,7 +285,11 @@ def explain_function(line: Line, options: Namespace) -> Explanation:
 def runs(line: Line, _: Namespace) -> RunList | None:
     """List all runs, including those that this process has not made."""
     found = line.lab.all_runs()  # warns of queues that are open elsewhere: their runs may be many
-    return found if found or not line.lab.held_elsewhere else None
+    if found or not (held := line.lab.held_elsewhere):
+        return found
+    # Python shows a warning of one place once; the line is asked again.
+    line.say(f"no runs of this lab; queues of the store are open elsewhere: {line.lab.told_once(held)}")
+    return None
 
 
 def drop(line: Line, options: Namespace) -> None:

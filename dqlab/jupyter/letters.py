@@ -25,20 +25,24 @@ TITLE = 100
 def find_letter(failures: Failures, word: str) -> DeadLetter:
     """Return the dead document whose key, raw or as shown, or whose message's id is `word`.
 
+    "#3" is the one at position 3 in the input, as tables name a document whose key they do not know.
+
     Raises
     ------
     UsageError
         There is no such document; names the nearest key.
     """
-    keys, by_id = [], None
+    keys, by_id, by_position = [], None, None
     for letter in failures:
         if word in (key := str(letter.key), shown(key), one_line(key)):
             return letter
         if word == str(letter.id):
             by_id = letter  # unless it is the key of another one: documents that are numbers have such keys
+        if word == f"#{letter.ordinal}":
+            by_position = letter
         keys.append(shown(key))
-    if by_id is not None:
-        return by_id
+    if (found := by_id or by_position) is not None:
+        return found
     near = get_close_matches(word, keys, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"It has {many(len(keys), 'dead document')}: %dq failed"
     raise UsageError(reason=f"run {failures.name!r} has no dead document {word!r}. {hint}")

@@ -159,8 +159,8 @@ class RunStats:
 
     @property
     def empty(self) -> bool:
-        """The input had no documents."""
-        return self.total == 0
+        """The input had no documents; one that failed before its first document is no empty one."""
+        return self.total == 0 and self.state is not RunState.INCOMPLETE
 
     @property
     def finished(self) -> bool:

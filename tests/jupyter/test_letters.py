@@ -65,6 +65,16 @@ def test_key_of_one_document_is_not_taken_for_the_id_of_another() -> None:
     assert find_letter(failures, "5").key == 3
 
 
+def test_document_without_a_key_is_found_by_its_position_as_tables_name_it() -> None:
+    """`%dq failed` printed a line to copy, `%dq show '#0'`, which found nothing."""
+    failures: Any = [replace(letter(b""), id=70, ordinal=0, key=0), replace(letter(b""), id=50, ordinal=4, key=None)]
+
+    assert find_letter(failures, "#0").id == 70
+    assert find_letter(failures, "#4").id == 50
+    named: Any = [replace(letter(b""), id=70, ordinal=0, key="#4"), failures[1]]
+    assert find_letter(named, "#4").id == 70
+
+
 def test_letter_escapes_what_came_from_users() -> None:
     """Messages of exceptions hold whatever documents hold."""
     html = letter_bundle(letter(seal_value("x")))["text/html"]

@@ -10,7 +10,7 @@ import pytest
 
 from dqlab.live.html import run_html
 from dqlab.live.run_picture import Focus, Silence, connecting_view, log_line, run_view
-from dqlab.live.run_table import run_rows
+from dqlab.live.run_table import run_rows, run_word
 from dqlab.live.text import run_screen
 from dqlab.live.views import Command, Face, Tone
 from dqlab.numbers import UNKNOWN, many
@@ -182,6 +182,14 @@ def test_empty_input_is_not_a_success(running: RunStats) -> None:
 
     assert (view.face, view.chip, view.percent) == (Face.EMPTY, "Nothing to do", "0")
     assert view.compact[0] == "the input had no documents; nothing was queued"
+
+
+def test_input_that_failed_before_its_first_document_is_not_called_empty(running: RunStats) -> None:
+    """A generator that raises at once was "nothing to do: check the path", and its error was nowhere."""
+    failed = replace(running, total=0, counts=Counts(), units=None, state=RunState.INCOMPLETE)
+
+    assert run_view(failed).face is Face.INCOMPLETE
+    assert run_word(failed)[0] == "incomplete"
 
 
 def test_silence_keeps_numbers_and_drops_what_is_live(running: RunStats) -> None:
