@@ -584,15 +584,18 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
                 return f"{lost}; the run was paused, and waiting would not have ended. Before you close, {steps}."
             return f"{lost}: call run.wait() first."
         there = f"dq.connect(store={str(store)!r}).attach({run.name!r})"
-        if undone.unread:  # the cell that has the input is the only one that can give the rest
+        # The cell that has the input is the only one that can give the rest.
+        again = f"map the same documents under the name {run.name!r} again"
+        if steps:
+            more = f" Its input was not read to the end: {again}." if undone.unread else ""
+            return f"{what}; the run was paused, and is kept in the store: run = {there}; then {steps}.{more}"
+        if undone.unread:
             results = f", and its {many(undone.results, 'result')}," if undone.results else ""
             are = "are" if results else "is"
             return (
                 f"{what}: its input was not read to the end. What was submitted{results} {are} in the store. To go on, "
-                f"connect with store={str(store)!r}, and map the same documents under the name {run.name!r} again."
+                f"connect with store={str(store)!r}, and {again}."
             )
-        if steps:
-            return f"{what}; the run was paused, and is kept in the store: run = {there}; then {steps}."
         return f"{what}; {they} on when you connect to the store again: {there}."
 
     def _withdraw(self) -> None:

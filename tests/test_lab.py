@@ -354,6 +354,8 @@ def test_a_lab_that_ends_does_not_promise_that_an_input_goes_on_which_was_not_re
     assert "2 results" in said
     assert "attach" not in said
     assert "attach" in lab._what_becomes(run, Undone("2 of 3 documents"))
+    paused = lab._what_becomes(run, Undone("2 of 3 documents so far", steps="call run.resume()", unread=True))
+    assert "then call run.resume(). Its input was not read to the end: map the same documents" in paused
 
 
 def test_a_lab_that_cannot_ask_whether_its_runs_are_done_says_so_when_it_closes(
