@@ -8,10 +8,12 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+from tests.http_server import serving
 
 __all__ = ["Store", "azure", "gcs", "s3"]
 
@@ -226,18 +228,9 @@ class _Azure(_Handler):
 @contextmanager
 def _served(keys: Sequence[str], kind: type[_Handler]) -> Iterator[Store]:
     store = Store(keys)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (kind,), {"store": store}))
-    server.daemon_threads = True
-    server.handle_error = lambda *_: None  # type: ignore[method-assign] - a listing that ends early hangs up
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    store.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    # A listing that ends early hangs up.
+    with serving(type("Handler", (kind,), {"store": store}), quiet=True) as store.url:
         yield store
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def s3(keys: Sequence[str]) -> contextmanager[Store]:  # type: ignore[type-arg]

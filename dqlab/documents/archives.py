@@ -27,11 +27,12 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple, Protocol, Self, cast
 
 from dqlab.documents.kept_open import KeptOpen
 from dqlab.documents.parts import Member, Reference, file_name
-from dqlab.documents.storage import Stamp, local_path, local_stamp, open_binary, place_of, stamp_of
+from dqlab.documents.storage import Guarded, Stamp, local_path, local_stamp, open_binary, place_of, stamp_of
 from dqlab.errors import (
     ArchiveUnreadable,
     DocumentChanged,
@@ -45,8 +46,8 @@ from dqlab.numbers import many
 
 __all__ = [
     "ENDINGS",
+    "Damageable",
     "FoundMember",
-    "Guarded",
     "compression_in",
     "compression_of",
     "damage",
@@ -139,7 +140,7 @@ def damage(document: str | int) -> Iterator[None]:
         raise DocumentDamaged(document=document, reason=in_words(error)) from error
 
 
-class Guarded(io.RawIOBase):
+class Damageable(Guarded):
     """A stream whose damage is reported with the document's name.
 
     Parameters
@@ -157,45 +158,15 @@ class Guarded(io.RawIOBase):
     def __init__(
         self, stream: BinaryIO, document: str | int, keeps: object = None, below: BinaryIO | None = None
     ) -> None:
-        super().__init__()
-        self._stream, self._document, self._keeps, self._below = stream, document, keeps, below
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return whether the stream inside can seek."""
-        return self._stream.seekable()
-
-    def readinto(self, buffer: Any) -> int:
-        """Read as much as is there, at most one buffer."""
-        with damage(self._document):
-            data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def readall(self) -> bytes:
-        """Read the rest."""
-        with damage(self._document):
-            return self._stream.read()
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place; backwards in something compressed begins again at its start."""
-        with damage(self._document):
-            return self._stream.seek(offset, whence)
-
-    def tell(self) -> int:
-        """Return the place."""
-        return self._stream.tell()
+        super().__init__(stream, partial(damage, document))
+        self._keeps, self._below = keeps, below
 
     def close(self) -> None:
-        """Close the stream inside."""
+        """Close the stream inside, and what it reads from."""
         if not self.closed:
             try:
-                self._stream.close()
-            finally:
                 super().close()
+            finally:
                 self._keeps = None
                 if self._below is not None:
                     self._below.close()
@@ -514,7 +485,7 @@ def open_member(reference: Reference, member: Member) -> BinaryIO:
     with damage(reference.key):
         archive = _opened(reference.where)
         stream = archive.open(reference, member)
-    return cast(BinaryIO, io.BufferedReader(Guarded(stream, reference.key, archive)))
+    return cast(BinaryIO, io.BufferedReader(Damageable(stream, reference.key, archive)))
 
 
 def read_member(reference: Reference, member: Member) -> bytes:

@@ -11,6 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ PAGE = 1000
 """Keys of a page; S3 gives no more."""
 AHEAD = 8
 """Requests that are under way at a time."""
+ANSWER_S = 300.0
+"""Seconds for the answer to one request, with all the tries that the store's own package makes meanwhile."""
 _LAST = "\U0010ffff"
 """Sorts behind whatever follows a name in a key."""
 
@@ -103,9 +106,8 @@ class Bucket:
         if page.token is None:
             return
         last = page.objects[-1].key if page.objects else ""
-        if not (
-            self._cuts and _is_sorted(page.objects)
-        ):  # what is cut into ranges must be; buckets for one zone are not
+        # What is cut into ranges must be in order; buckets for one zone are not.
+        if not (self._cuts and _is_sorted(page.objects)):
             for more in self._pages(prefix, self._ask(prefix, token=page.token)):
                 yield from more.objects
             return
@@ -177,7 +179,14 @@ class Bucket:
 
     def _answer(self, asked: Future[Page]) -> Page:
         with redacted(self._where):
-            return asked.result()
+            try:
+                return asked.result(ANSWER_S)
+            except FutureTimeout:
+                if asked.done():  # the store's own package gave up, and has its reason
+                    raise
+                asked.cancel()
+                late = f"{self._where} has not answered a request for {ANSWER_S:g} s, and the listing is not whole"
+                raise OSError(f"{late}. Look at the network, then list it again") from None
 
 
 def _merged(page: Page) -> list[FoundKey | str]:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Literal, TextIO, cast, overload
 
 from dqlab.config import nbytes, option
 from dqlab.documents import lines, pdf, tables
-from dqlab.documents.archives import Guarded, compression_of, decompressor, find_member, open_member, read_member
+from dqlab.documents.archives import Damageable, compression_of, decompressor, find_member, open_member, read_member
 from dqlab.documents.decoding import decode_html, decoded, marked, source_encoding, text_of_html
 from dqlab.documents.keys import check_column
 from dqlab.documents.labelled import key_text
@@ -502,7 +502,7 @@ def _decompressing(document: Document, stream: BinaryIO) -> BinaryIO:
     kind = compression_of(document)
     if kind is None:
         return stream
-    return cast(BinaryIO, io.BufferedReader(Guarded(decompressor(stream, kind), document.key, below=stream)))
+    return cast(BinaryIO, io.BufferedReader(Damageable(decompressor(stream, kind), document.key, below=stream)))
 
 
 async def _read_remote(document: Document) -> bytes | None:

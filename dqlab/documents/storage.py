@@ -13,9 +13,10 @@ import os
 import re
 import sys
 import weakref
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -35,6 +36,7 @@ from dqlab.errors import (
 
 __all__ = [
     "UNKNOWN",
+    "Guarded",
     "Stamp",
     "StoredAt",
     "check_options",
@@ -272,48 +274,65 @@ def _told(error: BaseException) -> Iterator[str]:
         at = at.__cause__ or at.__context__
 
 
-class _Redacted(io.RawIOBase):
-    """A stream of a file system that has options: errors of reading it are shown without secrets."""
+class Guarded(io.RawIOBase):
+    """A stream that reads from another one, each time inside a guard that changes what its errors report.
 
-    def __init__(self, stream: BinaryIO, where: str) -> None:
+    Parameters
+    ----------
+    stream : file
+        Closed with this.
+    guard : callable
+        Returns a context manager for one read or move.
+    """
+
+    def __init__(self, stream: BinaryIO, guard: Callable[[], AbstractContextManager[None]]) -> None:
         super().__init__()
-        self._stream, self._where = stream, where
+        self._stream, self._guard = stream, guard
 
     @property
     def details(self) -> Any:
-        """What the file system knows of the file."""
+        """What a file system knows of its file; None of other streams."""
         return getattr(self._stream, "details", None)
 
     def readable(self) -> bool:
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
+        """Return whether the stream inside can seek."""
         return self._stream.seekable()
 
     def tell(self) -> int:
+        """Return the place."""
         return self._stream.tell()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        with redacted(self._where):
+        """Go to a place; backwards in something compressed begins again at its start."""
+        with self._guard():
             return self._stream.seek(offset, whence)
 
     def read(self, size: int = -1) -> bytes:
-        with redacted(self._where):
+        """Read up to so many bytes, or the rest."""
+        with self._guard():
             return self._stream.read(size)
 
     def readall(self) -> bytes:
+        """Read the rest."""
         return self.read()
 
     def readinto(self, buffer: Any) -> int:
+        """Read as much as is there, at most one buffer."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def readline(self, size: int | None = -1) -> bytes:
-        with redacted(self._where):
+        """Read one line; the inherited way asks for each byte."""
+        with self._guard():
             return self._stream.readline(-1 if size is None else size)
 
     def close(self) -> None:
+        """Close the stream inside."""
         if not self.closed:
             try:
                 self._stream.close()
@@ -369,7 +388,7 @@ def open_binary(where: str) -> BinaryIO:
     if not system.cachable:
         # An archive closes itself, and its members, when it is no longer referenced: the stream keeps a reference.
         weakref.finalize(stream, _let_go, system)
-    return cast(BinaryIO, _Redacted(stream, where)) if storage_of(where) else stream
+    return cast(BinaryIO, Guarded(stream, partial(redacted, where))) if storage_of(where) else stream
 
 
 def _let_go(system: object) -> None:

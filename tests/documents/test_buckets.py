@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from fsspec.asyn import get_loop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +21,7 @@ from dqlab.documents import buckets
 from dqlab.documents.folders import Pattern
 from dqlab.errors import FolderNotFound
 from tests.stores import Store, s3
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = {"anon": True}
@@ -172,3 +175,20 @@ def test_listing_many_keys_holds_few_pages(store: Store, pattern: str) -> None:
     count, most = map(int, said.split())
     assert count == n
     assert most < 20e6
+
+
+def test_store_that_does_not_answer_ends_its_listing_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait as long as the store's own package does, which may be forever."""
+    monkeypatch.setattr(buckets, "ANSWER_S", 0.05)
+    asked = []
+
+    async def never(**how: object) -> buckets.Page:
+        asked.append(asyncio.current_task())
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    bucket = buckets.Bucket("s3://papers/a/", get_loop(), never)
+    for listing in (bucket.entries, bucket.below, bucket.holds):
+        with pytest.raises(OSError, match=r"s3://papers/a/ has not answered a request for 0\.05 s"):
+            listing("a/")  # type: ignore[operator]
+    until(lambda: all(task.done() for task in asked), 5)

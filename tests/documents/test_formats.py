@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from dqlab.errors import (
 )
 from tests.compressed import ZSTD, zstd_compress
 from tests.descriptors import count_files
+from tests.http_server import serving
 from tests.pdfs import encrypted_pdf, make_pdf
 
 
@@ -505,14 +506,8 @@ class _Held(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def held_url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Held)
-    server.request_queue_size = 64
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/a.txt"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(_Held) as address:
+        yield f"{address}/a.txt"
 
 
 def test_many_urls_are_read_at_a_time_and_give_the_bytes_of_a_plain_read(held_url: str) -> None:

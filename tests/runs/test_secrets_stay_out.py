@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 import textwrap
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+
+from tests.http_server import serving
+from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 ROOT = Path(__file__).parents[2]
@@ -93,13 +95,8 @@ class _Server(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Server)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(_Server) as address:
+        yield address
 
 
 def test_no_file_and_no_line_of_a_run_has_the_secret(url: str, tmp_path: Path) -> None:
@@ -126,8 +123,7 @@ def test_no_file_and_no_line_of_a_run_has_the_secret(url: str, tmp_path: Path) -
         ) as process,
     ):
         try:
-            while b"until the end" not in said.read_bytes() and process.poll() is None:
-                threading.Event().wait(0.2)
+            until(lambda: b"until the end" in said.read_bytes() or process.poll() is not None, 60)
             while_open = holding(tmp_path)
         finally:
             process.communicate(timeout=60)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 import dqlab as dq
 from dqlab.errors import RunFailed
+from tests.http_server import serving
 
 pytestmark = pytest.mark.cluster
 
@@ -46,13 +46,8 @@ class _Server(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Server)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(_Server) as address:
+        yield address
 
 
 def test_options_open_documents_on_consumers(queue: dq.QueuePool, url: str) -> None:
