@@ -227,8 +227,9 @@ def _connect(
                 with _lock:
                     _open[key] = lab
                 lab.announce()
-                if in_jupyter() and keeper is None and (lab.embedded or isinstance(target, Registration)):
-                    lab.list_stored()  # for its sidebar; other clusters do not have the store to themselves
+                if in_jupyter() and keeper is None and lab.embedded:
+                    # For its sidebar. On a cluster that others use, this lab would keep open what they close.
+                    lab.list_stored()
             except BaseException:  # Ctrl-C too: nothing else holds it
                 lab.close()
                 raise

@@ -22,10 +22,8 @@ from weakref import WeakSet
 from dqlab.cluster.consumer.running.isolation import Executor
 from dqlab.cluster.embedded.sockets import PREFIX
 from dqlab.cluster.scheduler.placement import NoWorkers
-from dqlab.cluster.shard.actor import QueueActor
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.link import LAST_REPORT
-from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.transport.undisturbed import undisturbed
 from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw, without_way
 from dqlab.config import option, seconds
@@ -37,7 +35,7 @@ from dqlab.rules.retry import Retry
 from dqlab.runs.keywords import SuggestsAttributes, call_of, checks_keywords, documented_as
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
-from dqlab.runs.session import OPEN_LOG_FOR, Durability, Session, queue_options, stored_in
+from dqlab.runs.session import Durability, Session, stored_in
 from dqlab.runs.staying import StaysHere
 from dqlab.runs.timeline import Timeline
 from dqlab.runs.widget import HasWidget
@@ -182,27 +180,8 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
         now are left out; what needs one later reports why.
         """
         if self.store is not None:
-            opened = self.session.link.start(self._open_stored(self.store))
+            opened = self.session.link.start(self.session.open_stored(self.store))
             opened.add_done_callback(_note_unlisted)
-
-    async def _open_stored(self, store: Path) -> None:
-        link = self.session.link
-        for name in await link.scheduler("dq_stored", store=str(store)):
-            # Not by a `QueuePool`, with which `lab.queue` of the same name would lose its own options for consumers.
-            options = queue_options(
-                visibility_timeout=None,
-                max_deliveries=None,
-                retry=None,
-                maxsize=None,
-                max_bytes=None,
-                store=(store, name),
-            )
-            sealed = seal_value(QueueActor)
-            asked = {"name": name, "shards": 1, "options": options, "sealed": sealed, "client": link.client.id}
-            try:
-                await link.scheduler("dq_open", timeout=OPEN_LOG_FOR, **asked)
-            except OwnerStillAlive as error:
-                _log.info("event=stored_queue_unlisted queue=%s reason=%s", name, error)
 
     def __repr__(self) -> str:
         if self.closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import warnings
 import weakref
@@ -24,7 +25,7 @@ from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.protocol import check_dask, check_protocol
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.config import nbytes, nbytes_or_none, option, seconds
-from dqlab.errors import BadOption, CallTimeout, DqlabWarning
+from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 from dqlab.runs.book import PoolLike, RunBook
@@ -32,6 +33,8 @@ from dqlab.store.directories import queue_directory
 from dqlab.store.journal import MAX_RESULT
 
 __all__ = ["Durability", "Session", "consumer_options", "queue_options", "result_limit", "stored_in"]
+
+logger = logging.getLogger("dqlab.session")
 
 Pool = TypeVar("Pool", bound=PoolLike)
 
@@ -145,16 +148,41 @@ class Session(Generic[Pool]):
         if not isinstance(shards, int) or not 1 <= shards <= MAX_SHARDS:
             problem = f"is 1 to {MAX_SHARDS}: every consumer waits at each, and one takes in 100,000 messages a second."
             raise BadOption(option="n_queues", value=shards, problem=problem)
-        sealed, client = seal_value(QueueActor), self.link.client.id
         limit, late = OPEN_FOR, None
         if "store" in options:
             limit, late = OPEN_LOG_FOR, (OPENS_LATE, _opens_late(name, options["store"]["directory"]))
-        asked = {"name": name, "shards": shards, "options": options, "sealed": sealed, "client": client}
-        answer = self.link.sync(self.link.scheduler("dq_open", timeout=limit, **asked), late=late)
+        answer = self.link.sync(self._open(name, shards, options, limit), late=late)
         promise = answer["options"].get("store", {}).get("sync", TRANSIENT)
         store = stored_in(answer["options"])
         kept = "" if store is None else str(store)
         return Handle(self.link, name, answer["shards"], promise, kept), answer["options"]
+
+    async def _open(self, name: str, shards: int, options: dict[str, Any], limit: float) -> dict[str, Any]:
+        asked = {"name": name, "shards": shards, "options": options, "client": self.link.client.id}
+        answer: dict[str, Any] = await self.link.scheduler(
+            "dq_open", timeout=limit, sealed=seal_value(QueueActor), **asked
+        )
+        return answer
+
+    async def open_stored(self, store: Path) -> None:
+        """Open the queues of a store, each with the options that it was made with, so that statistics have their runs.
+
+        They are no `pools` of this session: `open_queue` of the same name later keeps its own options for consumers.
+        What cannot be opened stays closed, and gives its reason to whatever opens it next.
+        """
+        for name in await self.link.scheduler("dq_stored", store=str(store)):
+            options = queue_options(
+                visibility_timeout=None,
+                max_deliveries=None,
+                retry=None,
+                maxsize=None,
+                max_bytes=None,
+                store=(store, name),
+            )
+            try:
+                await self._open(name, 1, options, OPEN_LOG_FOR)
+            except DqlabError as error:
+                logger.info("event=stored_queue_unlisted queue=%s reason=%s", name, error)
 
     def open_queues(self) -> list[str]:
         """Return the names of the queues that any client has open on the cluster."""
