@@ -32,7 +32,7 @@ run.cancel()
 
 
 def test_a_script_that_ends_before_its_runs_names_them_and_where_their_documents_are(tmp_path: Path) -> None:
-    """It named one, and "2 more of its runs", some of which were in the store, and others gone."""
+    """The sentence named one run and counted the others, though some were in the store and others were lost."""
     said = subprocess.run(
         [sys.executable, "-c", SEVERAL, str(tmp_path / "runs")], capture_output=True, text=True, timeout=110, check=True
     ).stderr

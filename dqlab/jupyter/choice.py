@@ -133,7 +133,7 @@ def report_of_start(run: Run) -> str:
 class _Shown:
     """What a cell shows of a choice: sentences, and the buttons below them where widgets can be drawn.
 
-    It is one choice: once somebody has decided, here or elsewhere, the sentences are replaced by what was done.
+    It is one choice: once a user has decided, here or elsewhere, the sentences are replaced by what was done.
     """
 
     def __init__(self, sentences: Sequence[str]) -> None:

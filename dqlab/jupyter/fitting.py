@@ -12,7 +12,7 @@ import textwrap
 
 from dqlab.live.style import WIDTH
 
-__all__ = ["fitted", "width_here"]
+__all__ = ["broken", "fitted", "width_here"]
 
 _INDENT = re.compile(r"\s*")
 _TO_COPY = re.compile(r"\s+%{1,2}dq |\s+--?\w|\s+\w+\(")
@@ -47,7 +47,16 @@ def _lines(line: str, width: int) -> list[str]:
         return [line]
     found = _INDENT.match(line)
     indent = found.group() if found is not None else ""
-    glued = _COMMAND.sub(lambda command: command.group().replace(" ", _GLUE), line)
-    # A word that is cut is no longer a path, a name or an address.
-    broken = textwrap.wrap(glued, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return [each.replace(_GLUE, " ") for each in broken]
+    return broken(line, width, _COMMAND, then=indent)
+
+
+def broken(line: str, width: int, whole: re.Pattern[str], *, first: str = "", then: str = "") -> list[str]:
+    """Break a line between words, but for what `whole` matches; `first` and `then` are put before its parts.
+
+    A word that is cut is no longer a path, a name or an address: longer ones stay as they are.
+    """
+    glued = whole.sub(lambda found: found.group().replace(" ", _GLUE), line)
+    parts = textwrap.wrap(
+        glued, width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
+    )
+    return [each.replace(_GLUE, " ") for each in parts]

@@ -13,11 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from enum import Enum, auto
-from textwrap import wrap
 from typing import Any, NoReturn
 
 from dqlab.errors import UsageError
-from dqlab.jupyter.fitting import fitted, width_here
+from dqlab.jupyter.fitting import broken, fitted, width_here
 
 __all__ = ["COMMANDS", "Command", "Names", "find", "overview", "split"]
 
@@ -102,6 +101,7 @@ class Names(Enum):
     """A variable to make, or free text."""
 
 
+_OPTION = re.compile(r"\[[^\]]*\]")
 WIDE = 100
 """Columns of help where no terminal has fewer."""
 SHELL = "dqlab"
@@ -553,9 +553,7 @@ def _usage_lines(usage: str, width: int | None) -> list[str]:
     """Return how a command is written, in lines of at most `width` characters, no option apart from its value."""
     if width is None:
         return [f"  {usage}"]
-    glued = re.sub(r"\[[^\]]*\]", lambda option: option.group().replace(" ", "\N{NO-BREAK SPACE}"), usage)
-    lines = wrap(glued, width, initial_indent="  ", subsequent_indent=" " * 14, break_on_hyphens=False)
-    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
+    return broken(usage, width, _OPTION, first="  ", then=" " * 14)
 
 
 def _meant(word: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What cells offer about runs until somebody has decided, wherever that happens.
+"""What cells offer about runs until a user decides, wherever that happens.
 
 A cell whose run has other code offers to retry with it, or to start over. The live view of the run has a button that
 does the same, a line of another cell may, and so may another notebook. What acts here reports what it did, and what
@@ -38,7 +38,7 @@ _acting: Counter[_Run] = Counter()
 
 
 def offered(source: object, run: str, version: int, settle: Settle) -> None:
-    """Note that something is offered about a run, the newest code of which has this version."""
+    """Note an offer about a run, made while `version` was the newest version of the run's code."""
     with _lock:
         _open.setdefault((cluster_of(source), run), []).append(_Offer(version, settle))
 
@@ -70,6 +70,8 @@ def deciding(source: object, run: str) -> Iterator[Settle]:
     finally:
         with _lock:
             _acting[key] -= 1
+            if not _acting[key]:
+                del _acting[key]  # one for each run ever acted on would stay
 
 
 def decided(source: object, run: str, said: str) -> None:

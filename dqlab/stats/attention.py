@@ -19,7 +19,7 @@ __all__ = ["QueueFacts", "Thresholds", "brief", "failures_of", "find", "find_lea
 
 
 STANDS = 60.0
-"""Seconds, as many as rates are about, in which a run ends no document and has put some off: it may do so for ever."""
+"""Seconds, as many as rates are about, in which a run ends no document and has put some off: it may do so forever."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def _spoken(raised: BaseException | None, status: int) -> tuple[int, dict[str, A
         words = {403: "you are not logged in, or may not do that. Load the page again."}
         message = raised.log_message or words.get(status, raised.reason or "this address is not asked that way")
         return status, {"error": {403: "Forbidden", 400: "BadOption"}.get(status, "Failed"), "message": message}
-    return 500, {"error": "Failed", "message": "the Jupyter server could not answer; its log says why."}
+    return 500, {"error": "Failed", "message": "the Jupyter server could not answer; see its log for the reason."}
 
 
 class ServiceList(_Handler):
