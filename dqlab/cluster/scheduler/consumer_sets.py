@@ -15,7 +15,7 @@ from typing import Any
 
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.placement import NoWorkers, Plan
-from dqlab.cluster.scheduler.state import ClusterState, Entry
+from dqlab.cluster.scheduler.state import REPLACED_IN, ClusterState, Entry
 from dqlab.cluster.transport.errands import WorkerLost
 from dqlab.errors import CallTimeout, QueueClosed
 
@@ -126,6 +126,8 @@ class ConsumerSets:
         for one in self._services.values():
             if self._drop(one, dead):
                 self._state.in_background(self._fit_later(one))
+                # Until then none is made beside a queue that had a worker of its own.
+                self._state.in_background(self._fit_later(one, REPLACED_IN + 1.0))
 
     async def leave(self, addresses: Collection[str]) -> None:
         """Retire the consumers of workers that are about to leave, and replace them where needed."""
@@ -156,8 +158,8 @@ class ConsumerSets:
         one.names = [name for name in one.names if name not in names]
         return len(one.names) < had
 
-    async def _fit_later(self, one: _Service) -> None:
-        await asyncio.sleep(REPLACEMENT_WAIT)
+    async def _fit_later(self, one: _Service, seconds: float = REPLACEMENT_WAIT) -> None:
+        await asyncio.sleep(seconds)
         await self._fit(one)
 
     async def _fit_beside_stopped(self, one: _Service) -> None:

@@ -338,6 +338,8 @@ class QueueActor:
             record = self.books[lease.run].record if lease.run in self.books else None
             process = record.process if record is not None else None
             answer["lease"] = {"id": lease.id, "timeout": lease.timeout, "firsts": firsts, "process": process}
+            if lease.suspect:
+                answer["lease"]["suspect"] = {"isolate": lease.isolate}
         return pack(answer, *cuts)
 
     def _undelivered(self, lease: Lease, orders: list[dict[str, Any]]) -> bytes:
@@ -410,6 +412,11 @@ class QueueActor:
             self._note_touched()
             await self._store.durable()
         return pack({"begun": begun})
+
+    async def isolate(self, body: bytes) -> bytes:
+        """Note that nothing runs beside a suspect in its consumer's process: {lease}."""
+        meta, _ = unpack(body)
+        return pack({"held": self.shard.isolate(meta["lease"])})
 
     async def release(self, body: bytes) -> bytes:
         """Return the messages of consumers whose worker died to the queue at once: {consumers, why?}."""
