@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -240,11 +241,12 @@ def test_suspect_whose_shard_does_not_note_that_it_is_alone_holds_nobody_up(
 
 
 @pytest.fixture
-def threads() -> Iterator[dq.Lab]:
+def threads(tmp_path: Path) -> Iterator[dq.Lab]:
     """Two consumers of three slots each, and a worker for queues."""
     with (
         LocalCluster(n_workers=3, threads_per_worker=3, dashboard_address=":0") as cluster,
-        dq.connect(cluster) as lab,
+        # On a machine so slow that workers are replaced late, a consumer beside the queue would end that too.
+        dq.connect(cluster, store=tmp_path) as lab,
     ):
         yield lab
 

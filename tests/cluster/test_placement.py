@@ -9,8 +9,10 @@ from typing import Any, cast
 import pytest
 from distributed.core import Status
 
+from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.placement import Host, Plan, plan
-from dqlab.cluster.scheduler.state import REPLACED_IN, ClusterState
+from dqlab.cluster.scheduler.run_notes import RunNotes
+from dqlab.cluster.scheduler.state import REPLACED_IN, ClusterState, Entry
 from dqlab.cluster.statistics.collector import Collector
 
 
@@ -47,7 +49,7 @@ def test_reserved_workers_host_queues_alone_whatever_is_missing() -> None:
     assert plan(hosts(2), ["00"], missing=5) == Plan(("tcp://00",), ("tcp://01",))
 
 
-def test_worker_that_died_is_expected_back_until_one_comes_or_ten_seconds_have_passed(
+def test_worker_that_died_is_expected_back_until_one_comes_or_its_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One worker is there, of three: beside its queue nothing runs while the others restart."""
@@ -70,3 +72,25 @@ def test_worker_that_died_is_expected_back_until_one_comes_or_ten_seconds_have_p
         return seen
 
     assert asyncio.run(scenario()) == [1, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("workers", "reserved", "beside"),
+    [("abc", [], ["consumer/q/0"]), ("ab", [], []), ("a", [], []), ("ab", ["a"], ["consumer/q/0"])],
+    ids=["three", "two share", "one", "reserved"],
+)
+def test_recreated_shard_knows_which_consumers_are_out_of_place_beside_it(
+    workers: str, reserved: list[str], beside: list[str]
+) -> None:
+    async def scenario() -> list[str]:
+        there = {
+            at: SimpleNamespace(address=at, name=at, nthreads=1, resources={}, status=Status.running) for at in workers
+        }
+        scheduler: Any = SimpleNamespace(workers=there)
+        state = ClusterState(scheduler, Collector(), reserved)
+        shard = Entry("queue/q/0", "q", "a", "k", 2, args=("q", 0, 1, {"store": {}}))
+        others = [Entry(f"consumer/q/{i}", "q", at, f"k{i}", 1) for i, at in enumerate("ab")]
+        state.entries |= {entry.name: entry for entry in [shard, *others]}
+        return Actors(state, RunNotes(state))._beside(shard)
+
+    assert asyncio.run(scenario()) == beside

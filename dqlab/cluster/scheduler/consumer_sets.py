@@ -47,6 +47,8 @@ class _Service:
     """Held while consumers are made or retired; it comes after a queue's turn, see `ClusterState.turn`."""
     stopped: bool = False
     """Whether it is going to be fitted once more because a worker did not answer: each cause would add a loop."""
+    expecting: bool = False
+    """Whether it is going to be fitted once more because workers that died may not come back."""
 
 
 class ConsumerSets:
@@ -83,7 +85,7 @@ class ConsumerSets:
         if queue not in self._state.queues:
             raise QueueClosed(queue=queue)
         shards = self._state.queues[queue].shards
-        if n is not None and not self._state.plan().consumers:
+        if n is not None and not self._state.plan().queues:  # else consumers come with the workers that are replaced
             raise NoWorkers(queue=queue)
         one = self._services.setdefault(service or queue, _Service(queue, cls, options, shards, n))
         await self._fit(one)
@@ -126,8 +128,6 @@ class ConsumerSets:
         for one in self._services.values():
             if self._drop(one, dead):
                 self._state.in_background(self._fit_later(one))
-                # Until then none is made beside a queue that had a worker of its own.
-                self._state.in_background(self._fit_later(one, REPLACED_IN + 1.0))
 
     async def leave(self, addresses: Collection[str]) -> None:
         """Retire the consumers of workers that are about to leave, and replace them where needed."""
@@ -158,13 +158,18 @@ class ConsumerSets:
         one.names = [name for name in one.names if name not in names]
         return len(one.names) < had
 
-    async def _fit_later(self, one: _Service, seconds: float = REPLACEMENT_WAIT) -> None:
-        await asyncio.sleep(seconds)
+    async def _fit_later(self, one: _Service) -> None:
+        await asyncio.sleep(REPLACEMENT_WAIT)
         await self._fit(one)
 
     async def _fit_beside_stopped(self, one: _Service) -> None:
         await asyncio.sleep(STOPPED_WAIT)
         one.stopped = False
+        await self._fit(one)
+
+    async def _fit_without_replacements(self, one: _Service) -> None:
+        await asyncio.sleep(REPLACED_IN)
+        one.expecting = False
         await self._fit(one)
 
     async def _fit(self, one: _Service) -> None:
@@ -187,6 +192,9 @@ class ConsumerSets:
                 self._state.in_background(self._actors.wind_down(leaving, UNHURRIED))
             made = await asyncio.gather(*(self._make(one, address) for address in where), return_exceptions=True)
             await self._actors.retire(surplus)
+        if self._state.missing() and not one.expecting:  # until then none is made beside a queue
+            one.expecting = True
+            self._state.in_background(self._fit_without_replacements(one))
         errors = [answer for answer in made if isinstance(answer, BaseException)]
         if any(isinstance(error, WorkerLost) for error in errors):
             self._state.in_background(self._fit_later(one))

@@ -28,8 +28,8 @@ __all__ = ["REPLACED_IN", "ClusterState", "Entry", "OpenQueue"]
 logger = logging.getLogger("dqlab.registry")
 
 MOST_LIMITS = 10_000
-REPLACED_IN = 10.0
-"""Seconds in which a nanny has replaced a worker that died."""
+REPLACED_IN = 4.0
+"""Seconds that a nanny has to replace a worker that died; less than a run waits without a consumer."""
 
 
 @dataclass
@@ -57,6 +57,8 @@ class Entry:
     """Epoch of the log when it failed."""
     failures: int = 0
     """How often it has failed in a row, less than a minute apart."""
+    deaths: int = 0
+    """How many of its workers have died in a row, each less than a minute after the shard was made there."""
     stood: float = 0.0
     """Since when it has been made, seconds of the event loop."""
     asked: bool = False
@@ -162,7 +164,7 @@ class ClusterState:
             Host(ws.address, str(ws.name), ws.nthreads, dict(ws.resources), ws.address in used)
             for ws in self._staying()
         ]
-        return plan(hosts, self.reserved, self._missing())
+        return plan(hosts, self.reserved, self.missing())
 
     def addresses_of(self, host: str) -> list[str]:
         """Return the addresses of the workers of that name, at most one, that are not about to leave."""
@@ -189,7 +191,8 @@ class ClusterState:
         """Note that a worker is gone; for `REPLACED_IN` seconds its replacement is expected."""
         self._lost.append(asyncio.get_running_loop().time())
 
-    def _missing(self) -> int:
+    def missing(self) -> int:
+        """Return how many workers died a moment ago that may still be replaced."""
         since = asyncio.get_running_loop().time() - REPLACED_IN
         while self._lost and self._lost[0] <= since:
             self._lost.popleft()
