@@ -96,6 +96,7 @@ def test_document_that_kills_the_only_worker_ends_in_an_error_that_says_so(
         run = lab.queue("q").map(work, range(10), name="ten")
         with pytest.raises(ActorGone, match=r"the last of 4 .*executor='process'"):
             _wait(run)
+        lab.client.wait_for_workers(1, timeout=30)
         again = lab.queue("q").map(work, range(10), name="ten", executor="process", on_existing="new")
         again.wait(timeout=60)
         assert [failure.ordinal for failure in again.failures()] == [3]
