@@ -204,7 +204,7 @@ def runs_table(
         )
         for row in rows
     )
-    notes = [f"and {numbers.count(hidden)} more"] if hidden > 0 else []
+    notes = [f"and {numbers.count(hidden)} more: %dq runs"] if hidden > 0 else []
     failed = [row for row in every if row.over and row.dead]
     if failed:
         dead = numbers.count(sum(row.dead for row in failed))

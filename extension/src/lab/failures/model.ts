@@ -8,7 +8,7 @@ import { retryCode, type Selection } from '../actions';
 import { Refusal, type Client, type Failure, type Scope } from '../client';
 import { UNKNOWN } from '../../shared/format';
 import { sentence } from '../model';
-import type { FailureClass, History, Run, Snapshot } from '../../shared/snapshot';
+import { allFailed, type FailureClass, type History, type Run, type Snapshot } from '../../shared/snapshot';
 
 const INTERVAL_MS = 2_000;
 const HISTORY_MS = 15_000;
@@ -99,7 +99,8 @@ export class FailuresModel implements IDisposable {
     const { queue = '', run = '' } = this.scope;
     const whole = !chosen.length || chosen.length === this.snapshot!.failures.classes_total;
     const dead = whole ? (this.snapshot?.failures.dead ?? 0) : chosen.reduce((sum, each) => sum + each.dead, 0);
-    return { queue, run, dead, fingerprints: whole ? [] : chosen.map((each) => each.fingerprint) };
+    const same = this.run !== null && allFailed(this.run);
+    return { queue, run, dead, ...(same ? { same } : {}), fingerprints: whole ? [] : chosen.map((each) => each.fingerprint) };
   }
 
   get python(): string {

@@ -78,8 +78,8 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
     columns: [
       { title: 'document', cell: 'dq-mono dq-ell dq-key', text: (row) => row.key, hint: (row) => (row.consumer ? `${row.key}, on ${row.consumer}` : row.key) },
       { title: 'deliveries', kind: 'dq-num', cell: 'dq-deliveries', text: (row) => count(row.deliveries) },
-      { title: 'code', cell: 'dq-quiet dq-version', text: (row) => model.versionOf(row.version) },
-      { title: 'when', kind: 'dq-num', cell: 'dq-quiet dq-at', text: (row) => age(row.when, Date.now() / 1000) },
+      { title: 'code version', cell: 'dq-quiet dq-version', text: (row) => model.versionOf(row.version) },
+      { title: 'failed', kind: 'dq-num', cell: 'dq-quiet dq-at', text: (row) => age(row.when, Date.now() / 1000) },
       { title: 'more', kind: 'dq-tools', make: (row) => [moreOf(row)] }
     ],
     keyOf: (row) => row.id,
@@ -114,7 +114,7 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
       amounts.set(word, (amounts.get(word) ?? 0) + 1);
     }
     const parts = [...amounts].map(([word, amount]) => `${word}: ${count(amount)}`);
-    say(versions, parts.length ? `Versions of the code among those listed: ${parts.join(', ')}` : '');
+    say(versions, parts.length ? `Code versions of the documents listed here: ${parts.join(', ')}` : '');
     say(caption, page ? range(page.first, page.rows.length, page.total, page.at) : model.pageError);
     documents.draw(page?.rows ?? []);
     const many50 = (page?.total ?? 0) > PAGE;

@@ -17,14 +17,14 @@ export function classesTable(model: FailuresModel): Drawn {
     columns: [
       { title: all, kind: 'dq-tick', make: ({ fingerprint }) => [box('', () => model.toggle(fingerprint))], fill: fillTick },
       {
-        title: 'class, message, where it was raised',
+        title: 'error, message, where it was raised',
         kind: 'dq-what',
         make: () => [make('div', { class: 'dq-ell' }, make('b'), ' ', make('span', { class: 'dq-mono' })), make('div', { class: 'dq-mono dq-quiet dq-ell dq-where' })],
         hint: (each) => `${each.error}: ${each.message}`,
         fill: fillWhat
       },
       {
-        title: 'per minute, 30 min',
+        title: 'failed deliveries, 30 min',
         kind: 'dq-wide',
         make: () => [drawn('svg', { width: WIDTH, height: HEIGHT, viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: 'dq-columns', 'aria-hidden': 'true' })],
         fill: (cell, each) => columnsOf(part<SVGElement>(cell, 'svg'), lastMinutes(model.history?.classes[each.fingerprint]))
@@ -36,15 +36,15 @@ export function classesTable(model: FailuresModel): Drawn {
         text: (each) => count(each.dead),
         fill: fillShare
       },
-      { title: 'retrying', kind: 'dq-num dq-mid', cell: 'dq-retrying-count', text: (each) => count(each.retrying) },
+      { title: 'to retry', kind: 'dq-num dq-mid', cell: 'dq-retrying-count', text: (each) => count(each.retrying) },
       {
-        title: 'code',
+        title: 'code version',
         kind: 'dq-mid dq-code',
         cell: 'dq-quiet dq-versions',
         text: (each) => [...(model.versions.get(each.fingerprint) ?? [])].sort().join(' ') || UNKNOWN,
-        hint: () => 'among the documents looked at'
+        hint: () => 'of the documents that were looked at'
       },
-      { title: 'last seen', kind: 'dq-num dq-mid', cell: 'dq-quiet dq-last', text: (each) => (each.last ? age(each.last, model.snapshot!.at) : UNKNOWN) }
+      { title: 'last failure', kind: 'dq-num dq-mid', cell: 'dq-quiet dq-last', text: (each) => (each.last ? age(each.last, model.snapshot!.at) : UNKNOWN) }
     ],
     keyOf: (each) => each.fingerprint,
     create(line, { fingerprint }) {
