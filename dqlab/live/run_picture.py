@@ -42,7 +42,7 @@ from dqlab.stats import ClassStats, CodeStats, Counts, Eta, History, RunState, R
 from dqlab.stats.attention import failures_of
 from dqlab.stats.eta import MIN_DOCUMENTS, MIN_SECONDS
 from dqlab.stats.queues import ConsumerStats
-from dqlab.texts import one_line
+from dqlab.texts import as_word, one_line
 
 __all__ = [
     "NEAR_END",
@@ -603,4 +603,5 @@ def _more(stats: RunStats) -> str:
     if not stats.classes_more:
         return ""
     noun = "class" if stats.classes_more == 1 else "classes"
-    return f"and {numbers.count(stats.classes_more)} more {noun}, {numbers.count(stats.dead_more)} dead"
+    way = f"%dq failed {as_word(stats.name)}"
+    return f"and {numbers.count(stats.classes_more)} more {noun}, {numbers.count(stats.dead_more)} dead: {way}"

@@ -259,7 +259,7 @@ def test_classes_left_out_are_counted(running: RunStats) -> None:
     """A list that is cut without a word is read as all there is."""
     view = run_view(replace(running, classes=running.classes[:2], classes_total=4))
 
-    assert view.more == "and 2 more classes, 23 dead"
+    assert view.more == "and 2 more classes, 23 dead: %dq failed parse-invoices"
 
 
 def test_names_with_line_breaks_and_surrogates_become_one_line(running: RunStats) -> None:

@@ -142,7 +142,7 @@ def _need_line(need: Attention) -> str:
 
 def _next(line: str) -> str:
     """Return the line to be typed next, as HTML: the page has no buttons that change a queue."""
-    return f' <span class="next">next: {code(line)}</span>' if line else ""
+    return f' <span class="next">· next: {code(line)}</span>' if line else ""
 
 
 def _ended(scene: Scene) -> list[str]:

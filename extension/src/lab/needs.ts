@@ -101,7 +101,8 @@ function stepsOf(line: Attention, snapshot: Snapshot): Step[] {
   switch (line.kind) {
     case 'failing': {
       const selected = { run: line.run, queue: line.queue, fingerprints: line.target ? [line.target] : [], dead: line.amount, same: run !== undefined && allFailed(run) };
-      return line.action === 'retry' ? [...retries(retryEntries(selected)), failures] : [failures];
+      if (line.action !== 'retry') return [failures];
+      return selected.same ? [failures, ...retries(retryEntries(selected))] : [...retries(retryEntries(selected)), failures];
     }
     case 'stopped':
       // To resume it would fail the rest of it too.

@@ -15,6 +15,8 @@ const HISTORY_MS = 15_000;
 const LONGEST_MS = 30_000;
 export const SPAN = 1_800;
 export const PAGE = 50;
+/** Looked at in place of one class: all dead documents, also those of classes that are not listed. */
+export const ALL = '';
 const SAMPLE = 5;
 
 export type Asking = Pick<Client, 'snapshot' | 'history' | 'failures'>;
@@ -35,7 +37,7 @@ export class FailuresModel implements IDisposable {
   failure: Refusal | null = null;
   /** Fingerprints that are selected; none: all that match. */
   readonly selected = new Set<string>();
-  /** The class whose documents are looked at. */
+  /** The class whose documents are looked at, or ALL. */
   looked: string | null = null;
   page: Page | null = null;
   pageError = '';
@@ -161,7 +163,7 @@ export class FailuresModel implements IDisposable {
   wake(): void {
     void this.numbers.refresh();
     void this.past.refresh();
-    if (this.looked) void this.look(this.looked);
+    if (this.looked !== null) void this.look(this.looked);
   }
 
   dispose(): void {

@@ -1,11 +1,11 @@
 // One row per class of failures: what, when, how many, in which code. The check marks make a filter, not a list.
 
-import { draw as drawn, make, mark, part, say, show, steady, style, type Drawn } from '../../shared/dom';
+import { button, draw as drawn, make, mark, part, say, show, steady, style, text, type Drawn } from '../../shared/dom';
 import { age, count, many, share, UNKNOWN } from '../../shared/format';
 import type { FailureClass } from '../../shared/snapshot';
 import { table } from '../../shared/table';
 import { lastMinutes } from './minutes';
-import type { FailuresModel } from './model';
+import { ALL, type FailuresModel } from './model';
 
 const WIDTH = 120;
 const HEIGHT = 24;
@@ -24,7 +24,7 @@ export function classesTable(model: FailuresModel): Drawn {
         fill: fillWhat
       },
       {
-        title: 'failed deliveries, 30 min',
+        title: 'per minute, 30 min',
         kind: 'dq-wide',
         make: () => [drawn('svg', { width: WIDTH, height: HEIGHT, viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: 'dq-columns', 'aria-hidden': 'true' })],
         fill: (cell, each) => columnsOf(part<SVGElement>(cell, 'svg'), lastMinutes(model.history?.classes[each.fingerprint]))
@@ -60,7 +60,9 @@ export function classesTable(model: FailuresModel): Drawn {
     }
   });
   mark(made.heads[3]!, 'aria-sort', 'descending');
-  const rest = make('div', { class: 'dq-rest' });
+  const others = button('', 'dq-link', () => void model.look(ALL));
+  const none = text('span', '', '');
+  const rest = make('div', { class: 'dq-rest' }, others, none);
   const element = make('div', { class: 'dq-classes' }, made.element, rest);
   const ordered = steady<FailureClass>(made.body, (each) => each.fingerprint);
 
@@ -86,9 +88,13 @@ export function classesTable(model: FailuresModel): Drawn {
     all.indeterminate = chosen > 0 && chosen < classes.length;
     const hidden = (failures?.classes_total ?? 0) - classes.length;
     const listed = classes.reduce((sum, each) => sum + each.dead, 0);
-    const words = hidden > 0 ? `${count(hidden)} more ${hidden === 1 ? 'class' : 'classes'} · ${many((failures?.dead ?? 0) - listed, 'dead document')}` : '';
-    show(rest, words !== '' || classes.length === 0);
-    say(rest, words || 'No document has failed.');
+    const dead = failures?.dead ?? 0;
+    const more = `${count(hidden)} more ${hidden === 1 ? 'class' : 'classes'}, ${many(dead - listed, 'dead document')}`;
+    say(others, hidden > 0 ? `${more}: show all ${count(dead)}` : '');
+    mark(others, 'aria-pressed', model.looked === ALL);
+    say(none, classes.length ? '' : 'No document has failed.');
+    show(others, hidden > 0);
+    show(rest, hidden > 0 || !classes.length);
   };
   return { element, draw };
 }

@@ -115,7 +115,7 @@ export class FailuresView extends Widget {
     const label = `${many(classes, 'class')}, ${many(selection.dead, 'document')}`;
     const hint = selection.fingerprints.length ? 'all that match, not just those shown' : 'all that are dead: select classes to narrow';
     say(this.chosen, label);
-    const mend = run && selection.same ? `Edit the cell and run it, then %dq retry ${word(run.name)}. ` : '';
+    const mend = run && selection.same ? `Edit the cell and run it, then %dq retry ${word(run.name)} · ` : '';
     say(this.hint, selection.dead ? `${mend}${hint}` : '');
     const entries: Entry[] = failures.scope.run ? retryEntries(selection) : [];
     const places: { key: string; label: string; act: () => void; first: boolean }[] = entries.map((entry, at) => ({
