@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer", "ConsumerPool"]
 
-STALLED_AFTER = 5.0
-"""Seconds without a consumer, or paused, after which `join` gives up."""
+STALLED_AFTER = 35.0
+"""Seconds without a consumer, or paused, after which `join` gives up; for `Run.wait` it is as much."""
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,8 @@ GATHER_S = 0.5
 """Seconds for which calls are gathered whose results can no longer be read."""
 FORGOTTEN_AT_ONCE = 1000
 """Ranges of ids in one order."""
+STALLED_AFTER = 35.0
+"""Seconds without any consumer after which waiting fails; for `Run.wait` it is as much."""
 CLOSE_TIMEOUT = 5.0
 WARNED_AT = 6
 """Frames between a warning and the user's line: every put comes here the same way, without comprehensions,
@@ -368,8 +370,8 @@ class PutResult:
                 # when this was put, nothing told that nobody serves it.
                 serve()
                 serve = None
-            if alone_since is not None and now - alone_since > PARK:
-                raise RunStalled(run=name, queue=self._handle.name, waiting=answer["left"], seconds=PARK)
+            if alone_since is not None and now - alone_since > STALLED_AFTER:
+                raise RunStalled(run=name, queue=self._handle.name, waiting=answer["left"], seconds=STALLED_AFTER)
 
     def _page(self, handle: Handle, lo: int, hi: int, parts: list[memoryview], *, instead: bool) -> list[Any]:
         found: dict[int, Any] = {}

@@ -90,8 +90,9 @@ LOOK_EVERY = 0.5
 """Seconds between two checks whether results still come, while none comes."""
 COMPARED = 2.0
 """Seconds that an order waits for documents that were mapped again to be compared."""
-STALLED_AFTER = 5.0
-"""Seconds without any consumer after which waiting fails."""
+STALLED_AFTER = 35.0
+"""Seconds without any consumer after which waiting fails; more than workers that died are waited for, see `MISSED_FOR`
+of `ConsumerSets`."""
 ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError, InputChanged, NotSentAgain)
 """Errors of an input that was sent in part; the results of that part belong to the run."""
 

@@ -9,9 +9,11 @@ from typing import Any, cast
 import pytest
 from distributed.core import Status
 
+from dqlab.cluster.scheduler.consumer_sets import MISSED_FOR
 from dqlab.cluster.scheduler.placement import Host, Plan, plan
 from dqlab.cluster.scheduler.state import REPLACED_IN, ClusterState
 from dqlab.cluster.statistics.collector import Collector
+from dqlab.runs import consumer_pool, puts, run
 
 
 def hosts(n: int) -> list[Host]:
@@ -47,26 +49,63 @@ def test_reserved_workers_host_queues_alone_whatever_is_missing() -> None:
     assert plan(hosts(2), ["00"], missing=5) == Plan(("tcp://00",), ("tcp://01",))
 
 
-def test_worker_that_died_is_expected_back_until_one_comes_or_ten_seconds_have_passed(
+def _worker(address: str, nanny: str = "tcp://nanny") -> Any:
+    return SimpleNamespace(address=address, name=address, nthreads=1, resources={}, status=Status.running, nanny=nanny)
+
+
+def _state(*addresses: str, nanny: str = "tcp://nanny") -> Any:
+    workers = {address: _worker(address, nanny) for address in addresses}
+    state = ClusterState(cast("Any", SimpleNamespace(workers=workers)), Collector())
+    for address in addresses:
+        state.note_came(address)
+    return state
+
+
+def test_worker_that_died_is_expected_back_until_one_comes_or_some_time_has_passed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One worker is there, of three: beside its queue nothing runs while the others restart."""
-    there = SimpleNamespace(address="tcp://a", name="a", nthreads=1, resources={}, status=Status.running)
 
     async def scenario() -> list[int]:
         now = 0.0
         monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
-        state: Any = ClusterState(cast("Any", SimpleNamespace(workers={"tcp://a": there})), Collector())
-        seen = [len(state.plan().consumers)]
-        state.note_left()
-        state.note_left()
+        state = _state("tcp://a", "tcp://b", "tcp://c")
+        seen = list[int]()
+        for worker in ("tcp://b", "tcp://c"):
+            del state.scheduler.workers[worker]
+            assert state.note_left(worker)
         seen.append(len(state.plan().consumers))
         now = REPLACED_IN - 1.0
-        state.note_came()
-        state.note_left()
+        state.scheduler.workers["tcp://d"] = _worker("tcp://d")
+        state.note_came("tcp://d")
+        seen.append(len(state.plan().consumers))
+        del state.scheduler.workers["tcp://d"]
+        assert state.note_left("tcp://d")
         seen.append(len(state.plan().consumers))
         now = REPLACED_IN
         seen.append(len(state.plan().consumers))
         return seen
 
-    assert asyncio.run(scenario()) == [1, 0, 0, 1]
+    assert asyncio.run(scenario()) == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("why", ["no nanny", "was to leave"])
+def test_worker_that_nothing_replaces_is_not_expected_back(why: str) -> None:
+    async def scenario() -> int:
+        state = _state("tcp://a", "tcp://b", "tcp://c", nanny="" if why == "no nanny" else "tcp://nanny")
+        for worker in ("tcp://b", "tcp://c"):
+            if why == "was to leave":
+                state.leaving.add(worker)
+            del state.scheduler.workers[worker]
+            assert not state.note_left(worker)
+        return len(state.plan().consumers)
+
+    assert asyncio.run(scenario()) == 1
+
+
+@pytest.mark.parametrize("limit", [run.STALLED_AFTER, consumer_pool.STALLED_AFTER, puts.STALLED_AFTER])
+def test_waiting_for_a_queue_without_consumers_outlasts_the_time_in_which_workers_that_died_are_expected(
+    limit: float,
+) -> None:
+    """`RunStalled` came while both consumer workers of three were being replaced, on a machine that was busy."""
+    assert limit >= MISSED_FOR + 3.0

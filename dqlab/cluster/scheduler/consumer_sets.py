@@ -26,6 +26,9 @@ logger = logging.getLogger("dqlab.registry")
 REPLACEMENT_WAIT = 1.0
 """Seconds that a nanny has to replace a worker before its consumers are made on other workers."""
 
+MISSED_FOR = REPLACED_IN + 1.0
+"""Seconds after a worker's death in which it counts as there, and none is made beside a queue that had its own."""
+
 STOPPED_WAIT = 10.0
 """Seconds between two tries to make consumers on a worker that does not answer; each try keeps the set busy."""
 
@@ -83,7 +86,7 @@ class ConsumerSets:
         if queue not in self._state.queues:
             raise QueueClosed(queue=queue)
         shards = self._state.queues[queue].shards
-        if n is not None and not self._state.plan().consumers:
+        if n is not None and not (self._state.plan().consumers or self._state.missing):
             raise NoWorkers(queue=queue)
         one = self._services.setdefault(service or queue, _Service(queue, cls, options, shards, n))
         await self._fit(one)
@@ -126,8 +129,14 @@ class ConsumerSets:
         for one in self._services.values():
             if self._drop(one, dead):
                 self._state.in_background(self._fit_later(one))
-                # Until then none is made beside a queue that had a worker of its own.
-                self._state.in_background(self._fit_later(one, REPLACED_IN + 1.0))
+
+    def worker_missed(self) -> None:
+        """Fit all sets to the cluster when a worker that died is expected back no longer."""
+        self._state.in_background(self._fit_all_later())
+
+    async def _fit_all_later(self) -> None:
+        await asyncio.sleep(MISSED_FOR)
+        self.worker_came()
 
     async def leave(self, addresses: Collection[str]) -> None:
         """Retire the consumers of workers that are about to leave, and replace them where needed."""
@@ -158,8 +167,8 @@ class ConsumerSets:
         one.names = [name for name in one.names if name not in names]
         return len(one.names) < had
 
-    async def _fit_later(self, one: _Service, seconds: float = REPLACEMENT_WAIT) -> None:
-        await asyncio.sleep(seconds)
+    async def _fit_later(self, one: _Service) -> None:
+        await asyncio.sleep(REPLACEMENT_WAIT)
         await self._fit(one)
 
     async def _fit_beside_stopped(self, one: _Service) -> None:

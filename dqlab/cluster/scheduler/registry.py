@@ -83,6 +83,7 @@ class Registry(SchedulerPlugin):
         self._wire(scheduler)
         for worker in scheduler.workers:
             self.state.note_limit(worker)
+            self.state.note_came(worker)
         self.departures.start()
         self.elasticity.start()
         self.state.in_background(self.queues.watch())
@@ -192,7 +193,7 @@ class Registry(SchedulerPlugin):
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Make consumers, and shards that wait for a worker, on a worker that joined."""
         self.state.note_limit(worker)
-        self.state.note_came()
+        self.state.note_came(worker)
         self.supervisor.changed()
         self.collector.known.workers = len(scheduler.workers)
         self.consumer_sets.worker_came()
@@ -202,8 +203,8 @@ class Registry(SchedulerPlugin):
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Mark the worker's actors as gone, and release the leases of its consumers at once."""
         self.collector.known.workers = len(scheduler.workers)
-        if worker not in self.state.leaving:  # else nothing is expected in its place
-            self.state.note_left()
+        if self.state.note_left(worker):
+            self.consumer_sets.worker_missed()
         self.departures.left(worker)
         self._lose_actors(worker)
 
