@@ -49,7 +49,7 @@ from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.results import check_errors, check_readable, open_settlements
 from dqlab.runs.submit.sender import CONFIRM_WAIT, Entry, PutSender, Ticket
 from dqlab.runs.users_names import ENDS_WITH_SCRIPT
-from dqlab.runs.waiting import Deadline, Standstill, name_pause
+from dqlab.runs.waiting import Deadline, Standstill, expects_workers, name_pause
 
 __all__ = ["PlainPuts", "PutResult"]
 
@@ -368,7 +368,7 @@ class PutResult:
                 # when this was put, nothing told that nobody serves it.
                 serve()
                 serve = None
-            if alone_since is not None and now - alone_since > PARK:
+            if alone_since is not None and now - alone_since > PARK and not await expects_workers(self._handle.link):
                 raise RunStalled(run=name, queue=self._handle.name, waiting=answer["left"], seconds=PARK)
 
     def _page(self, handle: Handle, lo: int, hi: int, parts: list[memoryview], *, instead: bool) -> list[Any]:

@@ -68,7 +68,7 @@ from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
 from dqlab.runs.submit.sender import Entry
 from dqlab.runs.users_names import ENDS_WITH_SCRIPT, ways_back
-from dqlab.runs.waiting import GRACE, Deadline, Standstill, name_pause
+from dqlab.runs.waiting import GRACE, Deadline, Standstill, expects_workers, name_pause
 from dqlab.runs.where import compile_where, why_none
 from dqlab.runs.widget import HasWidget
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
@@ -91,7 +91,7 @@ LOOK_EVERY = 0.5
 COMPARED = 2.0
 """Seconds that an order waits for documents that were mapped again to be compared."""
 STALLED_AFTER = 5.0
-"""Seconds without any consumer after which waiting fails."""
+"""Seconds without any consumer after which waiting fails, unless workers that died are expected back."""
 ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError, InputChanged, NotSentAgain)
 """Errors of an input that was sent in part; the results of that part belong to the run."""
 
@@ -676,8 +676,10 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
         if progress.consumers or progress.paused or not progress.counts.left:
             return None
         now = time.monotonic()
-        if alone_since is not None and now - alone_since > STALLED_AFTER:
-            raise RunStalled(run=self.name, queue=self.queue, waiting=progress.counts.left, seconds=STALLED_AFTER)
+        link = self.handle.link
+        if alone_since is not None and now - alone_since > STALLED_AFTER and not link.sync(expects_workers(link)):
+            seconds = round(now - alone_since)
+            raise RunStalled(run=self.name, queue=self.queue, waiting=progress.counts.left, seconds=seconds)
         return alone_since if alone_since is not None else now
 
     def _raise_submission(self, progress: Progress | None = None) -> None:
