@@ -32,10 +32,10 @@ from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared
 from dqlab.errors.rendering import interruptible
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import system_of
+from dqlab.keywords import checks_keywords
 from dqlab.lab import Lab
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
-from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.session import result_limit
 from dqlab.stats import Severity
 from dqlab.store.probe import Marker, Probe, probe

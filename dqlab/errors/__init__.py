@@ -25,7 +25,8 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
     │                                    StorageUnset
-    └── UsageError ── BadName · BadOption · UnknownOption · WrongArguments · NoAttribute · RunsInFlight
+    └── UsageError ── BadName · BadOption · UnknownOption · WrongArguments · NoAttribute · WrongUse
+                    PositionNotFound · RunsInFlight
                     QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
                     DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere · LabUnclear
@@ -101,6 +102,7 @@ __all__ = [
     "NotSentAgain",
     "PageFailed",
     "PasswordInURL",
+    "PositionNotFound",
     "ProcessDied",
     "PutError",
     "PutFailed",
@@ -142,6 +144,7 @@ __all__ = [
     "WorkersGone",
     "WrongArguments",
     "WrongKind",
+    "WrongUse",
     "in_words",
 ]
 
@@ -492,6 +495,18 @@ class NoAttribute(UsageError, AttributeError):
     """A name that an object, or the module, does not have; an AttributeError as well, as for any object."""
 
     text = "{what} has no {attribute!r}. {hint}"
+
+
+class WrongUse(UsageError, TypeError):
+    """An object was used as what it is not, as a run that is iterated; a TypeError as well, as for any object."""
+
+    text = "{what} {problem}. {hint}."
+
+
+class PositionNotFound(UsageError, IndexError):
+    """A position behind the end; an IndexError as well, as for any sequence."""
+
+    text = "{what} has {length}; there is none at position {position}."
 
 
 class RunsInFlight(UsageError):

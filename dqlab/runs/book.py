@@ -499,6 +499,9 @@ def _without_source(*, here: bool) -> str:
 
 
 def _iterable(documents: Any) -> Iterable[Any]:
+    if isinstance(documents, Run):
+        problem = "is a run. Pass its results, run.results(), or the documents that it was mapped over."
+        raise BadOption(option="documents", value=documents, problem=f"{problem} Nothing was submitted.")
     try:
         # Others are not iterated: some can be only once. An array without dimensions has the method, so it is tried.
         if not isinstance(documents, Iterable) or getattr(documents, "ndim", None) == 0:

@@ -19,13 +19,13 @@ from dqlab.documents import labelled, parsed_natively
 from dqlab.documents.sources import misread
 from dqlab.errors import BadOption, DqlabError, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
+from dqlab.keywords import SuggestsAttributes, call_of, checks_keywords
 from dqlab.numbers import many
 from dqlab.rules.checks import check_count
 from dqlab.rules.ids import END
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State
 from dqlab.runs.failures import Failures
-from dqlab.runs.keywords import SuggestsAttributes, call_of, checks_keywords
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.puts import PlainPuts, PutResult
 from dqlab.runs.run import Run
