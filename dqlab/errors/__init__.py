@@ -19,8 +19,8 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │               SubmissionIncomplete · InputResized · DocumentsNotPut · ResultsFull · AllFailed
     │               WaitTimeout ── NoAnswer
     │               JoinStalled · InputChanged · NotSentAgain
-    ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · ResultUnreadable
-    │                   MessageNotFound
+    ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
+    │                   ResultUnreadable · MessageNotFound
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
@@ -98,6 +98,7 @@ __all__ = [
     "NoPages",
     "NotACall",
     "NotADocument",
+    "NotAwaited",
     "NotPicklable",
     "NotSentAgain",
     "PageFailed",
@@ -393,6 +394,15 @@ class ResultNotPicklable(MessageError):
     """The function returned something that cannot leave its process."""
 
     text = "the result, of type {type}, cannot be pickled: {reason}. It was not kept. Return plain data instead."
+
+
+class NotAwaited(ResultNotPicklable):
+    """The function returned a coroutine that nothing awaited, alone or inside a list."""
+
+    text = (
+        "the function called {call}(), a coroutine function, and returned its coroutine{place} without awaiting it, so "
+        "there is no result. Define the function with `async def`, and write `return await {way}` in it."
+    )
 
 
 class ResultUnreadable(MessageError):

@@ -11,8 +11,9 @@ import threading
 import time
 import types
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -177,6 +178,45 @@ def test_waiting_for_a_run_without_failures_warns_of_nothing(queue: dq.QueuePool
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run.wait(timeout=20)
+
+
+async def fetched(x: Any) -> Any:
+    return x
+
+
+def fetches(x: Any) -> Any:
+    return fetched(x)
+
+
+async def fetches_later(x: Any) -> Any:
+    return fetched(x)
+
+
+def fetches_several(x: Any) -> Any:
+    return [fetched(x), fetched(x)]
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_coroutine_that_nothing_awaited_names_the_way_out(
+    queue: dq.QueuePool, executor: Literal["thread", "process"], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It was an error of pickle, with a RuntimeWarning in the cell whose line is one of ours."""
+    one = queue.map(fetches, [1], executor=executor).wait(timeout=60).failures()[0]
+
+    assert (one.error, one.deliveries) == ("NotAwaited", 1)
+    assert "called fetched()" in one.message
+    assert "`async def`, and write `return await fetched(...)`" in one.message
+    assert "never awaited" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("function", "said"), [(fetches_later, "await fetched(...)"), (fetches_several, "gather(")])
+def test_coroutines_in_a_list_or_of_a_coroutine_function_name_it_too(
+    queue: dq.QueuePool, function: Callable[[Any], Any], said: str
+) -> None:
+    letter = queue.map(function, [1]).wait(timeout=60).failures()[0]
+
+    assert letter.error == "NotAwaited"
+    assert said in letter.message
 
 
 def test_error_that_ends_in_a_period_reads_as_one_sentence(queue: dq.QueuePool) -> None:
