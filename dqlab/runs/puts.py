@@ -43,7 +43,7 @@ from dqlab.keywords import IsNoSequence, SuggestsAttributes, checks_keywords
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.ids import shard_of
-from dqlab.runs.code.sealing import function_bytes
+from dqlab.runs.code.sealing import function_bytes, tell_changes_of_call
 from dqlab.runs.code.signature import check_function, check_takes, own_signature
 from dqlab.runs.failures import Failures
 from dqlab.runs.results import check_errors, check_readable, open_settlements
@@ -476,6 +476,7 @@ class Forgetting:
 
 def _entry(fn: Callable[..., Any]) -> Entry:
     pickled = function_bytes(fn, remember=True)
+    tell_changes_of_call(fn)
     hash = blob_hash(pickled)
     return Entry(Kind.CALL, hash, pack_function(pickled, code=hash.hex()[:6]))
 

@@ -72,7 +72,7 @@ from dqlab.runs.code.source import (
 )
 from dqlab.texts import kept
 
-__all__ = ["CodeVersion", "Redefined", "code_version", "exact_version", "fingerprint", "values_of"]
+__all__ = ["CodeVersion", "Redefined", "code_version", "exact_version", "fingerprint", "version_and_values"]
 
 _MAIN = ("__main__", "__mp_main__")
 _MAX_NESTING = 100
@@ -173,13 +173,18 @@ def code_version(function: Callable[..., Any]) -> CodeVersion:
     without source, count by their bytecode: it is what is loaded, whatever the file holds by now, and differs
     between versions of Python.
     """
+    return version_and_values(function)[0]
+
+
+def version_and_values(function: Callable[..., Any]) -> tuple[CodeVersion, list[tuple[str, Any]]]:
+    """Return a function's version, and by name what it and all it reaches read: globals, captured values, defaults."""
     inner = innermost(function)
     walk = _Walk(inner)
     digest = walk.version(function)
     body = inner if attribute(inner, "__code__") else attribute(type(inner), "__call__")
     code = attribute(body, "__code__")
     definition = walk.sources.definition(code, attribute(body, "__globals__")) if isinstance(code, CodeType) else None
-    return CodeVersion(
+    version = CodeVersion(
         name=_name(inner),
         hash=digest.hex(),
         short=digest.hex()[:6],
@@ -189,13 +194,7 @@ def code_version(function: Callable[..., Any]) -> CodeVersion:
         sampled=tuple(sorted(walk.sampled)),
         parts=dict(sorted(walk.parts.items())[:_KEPT_PARTS]),
     )
-
-
-def values_of(function: Callable[..., Any]) -> list[tuple[str, Any]]:
-    """Return, by name, what a function and all it reaches read: globals, captured variables, defaults."""
-    walk = _Walk(innermost(function))
-    walk.version(function)
-    return walk.held
+    return version, walk.held
 
 
 def exact_version(function: Callable[..., Any]) -> str | None:
