@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import copy
+import logging
 import os
 import shlex
 import threading
@@ -28,7 +29,7 @@ from dqlab.errors import CallTimeout, DqlabError, DqlabWarning, LabClosed, Sched
 from dqlab.stats.counts import Counts
 from dqlab.waits import shown
 
-__all__ = ["LAST_REPORT", "Link"]
+__all__ = ["LAST_REPORT", "Link", "silence_own_lines"]
 
 T = TypeVar("T")
 
@@ -42,6 +43,17 @@ LATELY = 2.0
 each second."""
 GONE_AFTER = 8.0
 """Seconds without a connection to the scheduler after which it counts as gone."""
+
+_NOWHERE = logging.NullHandler()
+
+
+def silence_own_lines() -> None:
+    """Write the log lines of dqlab in this process only where logging was set up, and not into a cell.
+
+    Python prints warnings of loggers without a handler. They say "event=..." to people who look into a defect; what
+    concerns the person at the notebook is raised, warned of, or shown.
+    """
+    logging.getLogger("dqlab").addHandler(_NOWHERE)  # the same one twice counts once
 
 
 class Link:
@@ -68,6 +80,7 @@ class Link:
                 reason="dqlab needs a synchronous Dask client; this one is asynchronous. "
                 "Make it with Client(address), without asynchronous=True."
             )
+        silence_own_lines()
         self.client = client
         self.address = str(getattr(client.scheduler, "address", "?"))
         self.direct = True

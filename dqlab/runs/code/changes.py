@@ -165,8 +165,8 @@ class _Look:
             case ast.AugAssign(target=target):
                 yield from self._assigned(target, local, guards, None)
             case ast.Assign(targets=targets, value=value):
-                for target in targets:
-                    yield from self._assigned(target, local, guards, value)
+                for each in targets:
+                    yield from self._assigned(each, local, guards, value)
             case ast.Call(func=ast.Attribute(value=on, attr=method)):
                 yield from self._called(on, method, local, guards)
             case ast.Call(func=ast.Name(id=name)):
