@@ -357,7 +357,9 @@ def _make(
         return _checked(_lab_of(_client(target), name=name, own_client=True), store)
     if isinstance(target, Registration):
         client = _reach(target.scheduler, None, timeout, f"which `dqlab up` has in process {target.pid}")
-        return _lab_of(client, name=target.name, own_client=True, reserved=(target.reserved,))
+        lab = _lab_of(client, name=target.name, own_client=True, reserved=(target.reserved,))
+        lab.session.link.up = target.command, target.call
+        return lab
     if isinstance(target, str):
         _check_form(target)
     if scheduler_file is not None or isinstance(target, str):

@@ -192,6 +192,8 @@ class Lab(HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
         try:
             workers = self._workers()
         except DqlabError:
+            if command := self.session.link.up[0]:
+                return f"no answer; if its cluster is gone: `{command}` in a terminal, then {self.session.link.up[1]}"
             where = "" if self.embedded else repr(self.session.link.address)
             return f"no answer; dq.connect({where}) tries again"
         if workers == 0:

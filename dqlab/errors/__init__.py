@@ -201,10 +201,15 @@ class DaskTooOld(VersionMismatch, ImportError):
 class SchedulerGone(DqlabError):
     """The scheduler stopped answering; every transient queue is lost with it."""
 
-    text = (
-        "the scheduler at {address} is gone ({reason}). If its process has ended, transient queues went with it; "
-        "durable ones are in their store. Start again, dq.connect() or dq.connect(store=...), and map them again."
+    text = "the scheduler at {address} is gone ({reason}). {left}"
+    UNKNOWN = (
+        "If its process has ended, transient queues went with it; durable ones are in their store. Start again, "
+        "dq.connect() or dq.connect(store=...), and map them again."
     )
+    """What is left, where it is not known which cluster that was."""
+
+    def __init__(self, *, address: str, reason: str, left: str = UNKNOWN) -> None:
+        super().__init__(address=address, reason=reason, left=left)
 
 
 class LabClosed(DqlabError):
