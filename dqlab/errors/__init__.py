@@ -15,6 +15,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     ├── MessagesLost
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
     ├── RunError ── RunNotFound · RunExists · RunFailed ── CallsFailed · CodeGone
+    │               FunctionForgotten
     │               DocumentsLost · ResultsMissing · ResultsForgotten · RunCancelled · RunStalled
     │               SubmissionIncomplete · InputResized · DocumentsNotPut · ResultsFull · AllFailed
     │               WaitTimeout ── NoAnswer
@@ -71,6 +72,7 @@ __all__ = [
     "FolderNotFound",
     "FolderUnreadable",
     "FrameCorrupt",
+    "FunctionForgotten",
     "FunctionTooLarge",
     "InputChanged",
     "InputNotHere",
@@ -870,6 +872,16 @@ class CodeGone(RunError):
     text = (
         "the newest code of run {run!r}, {code!r} (version {version}), is no longer kept anywhere: it was lost with a "
         "worker or in a damaged file. Nothing was sent again. Pass the function: run.retry(fn=...)."
+    )
+
+
+class FunctionForgotten(RunError):
+    """The function of a run is asked for, and its queue keeps it no longer."""
+
+    text = (
+        "run {run!r} no longer has the function {code!r} (version {version}): a queue keeps one while a document of "
+        "the run has failed with it, or is still to run. Results are not touched by this. Its source is run.source; "
+        "define it in a cell."
     )
 
 

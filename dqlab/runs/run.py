@@ -19,6 +19,7 @@ from dqlab.cluster.transport.link import LAST_REPORT
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
+from dqlab.cluster.transport.sealed import open_here, opened_blob
 from dqlab.config import seconds_or_none
 from dqlab.errors import (
     AllFailed,
@@ -28,6 +29,7 @@ from dqlab.errors import (
     DocumentsNotPut,
     DqlabError,
     DqlabWarning,
+    FunctionForgotten,
     InputChanged,
     InputNotHere,
     InputUsedUp,
@@ -1052,6 +1054,39 @@ class Run(HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
         """Source of the newest code version, when it is known."""
         source: str | None = self._progress().record.codes[-1]["source"]
         return source
+
+    @checks_keywords
+    def function(self, version: str = "") -> Callable[..., Any]:
+        """Return the function that was sent, with the values and helpers of its notebook; for another kernel, too.
+
+        Parameters
+        ----------
+        version : str
+            A short code version, as a dead letter has it; "" for the newest.
+
+        Raises
+        ------
+        BadOption
+            The run has had no such version.
+        FunctionForgotten
+            No document of the run has failed with it, or is still to run.
+
+        Examples
+        --------
+        >>> letter = run.failures()[0]  # doctest: +SKIP
+        >>> run.function(letter.version)(letter.document)  # doctest: +SKIP
+        """
+        codes = self._progress().record.codes
+        code = next((code for code in reversed(codes) if version in ("", code["short"])), None)
+        if code is None:
+            known = ", ".join(repr(code["short"]) for code in codes)
+            raise BadOption(option="version", value=version, problem=f"run {self.name!r} has had {known}.")
+        for shard in range(self.handle.shards):
+            answer, parts = self.handle.link.sync(self.handle.ask(shard, "function", {"hash": code["blob"]}))
+            if answer["known"]:
+                function: Callable[..., Any] = open_here(opened_blob(bytes(parts[0])))
+                return function
+        raise FunctionForgotten(run=self.name, code=code["name"], version=code["short"])
 
     def newer(self, code: CodeStats) -> Callable[..., Any] | None:
         """Return the function that the notebook has under the name of this code now, if it is another one."""

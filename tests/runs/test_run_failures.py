@@ -21,11 +21,12 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport import run_orders
-from dqlab.errors import BadOption, DqlabWarning, RunFailed, UnknownOption
+from dqlab.errors import BadOption, DqlabWarning, FunctionForgotten, RunFailed, UnknownOption
 from dqlab.rules.ids import shard_of
 from dqlab.runs.book import _iterable
 from dqlab.testing import Tally
 from tests.cells import of_a_cell
+from tests.runs.test_code import cell
 
 
 @of_a_cell
@@ -178,6 +179,23 @@ def test_waiting_for_a_run_without_failures_warns_of_nothing(queue: dq.QueuePool
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run.wait(timeout=20)
+
+
+def test_function_that_was_sent_is_there_with_its_helpers(queue: dq.QueuePool) -> None:
+    """A new kernel has neither, and a failure is looked into there."""
+    names = cell("limit = 3\ndef helper(x):\n    return x + limit\ndef f(x):\n    return helper(x) // 0\n")
+    run = queue.map(names["f"], [1], retry=ONCE).wait(timeout=20)
+    letter = run.failures()[0]
+    names.clear()
+
+    with pytest.raises(ZeroDivisionError):
+        run.function(letter.version)(letter.document)
+    with pytest.raises(BadOption, match=letter.version):
+        run.function("none")
+    run.retry(fn=cell("def f(x):\n    return x\n")["f"])
+    run.wait(timeout=20)
+    with pytest.raises(FunctionForgotten, match=r"run\.source"):
+        run.function()
 
 
 async def fetched(x: Any) -> Any:

@@ -72,7 +72,15 @@ from dqlab.runs.code.source import (
 )
 from dqlab.texts import kept
 
-__all__ = ["CodeVersion", "Redefined", "code_version", "exact_version", "fingerprint", "version_and_values"]
+__all__ = [
+    "CodeVersion",
+    "Redefined",
+    "can_run_here",
+    "code_version",
+    "exact_version",
+    "fingerprint",
+    "version_and_values",
+]
 
 _MAIN = ("__main__", "__mp_main__")
 _MAX_NESTING = 100
@@ -213,6 +221,17 @@ def fingerprint(values: list[Any]) -> Reached:
     walk = _Walk(values, exact=True, files=False)  # those are compared by themselves, each time
     digest = walk.version_of(values)
     return Reached(digest if walk.whole else None, walk.imports, list(walk.homes.values()), walk.mutable)
+
+
+def can_run_here(name: str) -> bool:
+    """Return whether the notebook has a function of that name, and what it calls: a new kernel has neither at first."""
+    function = innermost(getattr(sys.modules.get("__main__"), name, None))
+    if type(function) is not FunctionType:
+        return callable(function)
+    known = function.__globals__
+    if known is not vars(sys.modules["__main__"]):
+        return True
+    return all(each in known or hasattr(builtins, each) for each in global_names(function.__code__))
 
 
 class Redefined:
