@@ -373,7 +373,7 @@ def _speak(name: str, words: list[str]) -> int:
 
 def _missing_extra(error: ModuleNotFoundError) -> int:
     print(
-        f"dqlab: {error.name} is not installed here. In the checkout: pip install '.[lab]'",
+        f"dqlab: {error.name} is not installed here. Install it: pip install 'dqlab[lab]'",
         file=sys.stderr,
     )
     return FAILED
