@@ -33,6 +33,7 @@ from dqlab.runs.code.versions import CodeVersion
 from dqlab.runs.lost import repeats
 from dqlab.runs.marks import mark, owner
 from dqlab.runs.run import Run
+from dqlab.runs.submit.classes import tell_class
 from dqlab.runs.submit.comparison import Comparison
 from dqlab.runs.submit.mapping import Submitter, as_mapped
 from dqlab.runs.submit.sender import Entry, RunSender
@@ -115,6 +116,7 @@ class RunBook:
         check_function(fn, "map({fn}, documents)")
         check_takes_one(fn)
         elements = as_mapped(_iterable(documents))
+        tell_class(elements)
         hash, blob, version = sealed_function(fn)
         code = code_record(version, hash) | {
             "cell": cell if cell is not None else version.cell,
