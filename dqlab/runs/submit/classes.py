@@ -39,10 +39,11 @@ def tell_class(elements: Iterable[Any]) -> None:
     except SealError:  # an error of the submission, which names it
         return
     _told.add(kind.__qualname__)
+    name = kind.__qualname__
     text = (
-        f"the {len(elements):,} elements are objects of {kind.__qualname__}, a class of this notebook, which travels "
-        f"with each of them ({each}); plain values are sent a hundred times faster. Put {kind.__qualname__} into a module that "
-        "the consumers can import, or pass plain values, such as vars(element) or dataclasses.asdict(element), and "
-        "make the object in the function."
+        f"the {len(elements):,} elements are objects of {name}, a class of this notebook, which travels with each of "
+        f"them ({each}); plain values are sent a hundred times faster. Put {name} into a module that the consumers "
+        "can import, or pass plain values, such as vars(element) or dataclasses.asdict(element), and make the object "
+        "in the function."
     )
     warnings.warn(text, ClassTravels, stacklevel=level_of_user())
