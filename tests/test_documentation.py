@@ -162,6 +162,7 @@ def test_every_recipe_runs(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.Monk
     assert list(names["words"]) == [2 * n for n in range(40)]
     assert names["long"]["length"].tolist() == [5 * n for n in range(3, 8)]
     assert names["joined"]["long"].tolist() == [5 * n > 20 for n in range(1, 8)]
+    assert names["total"] == {"the": 780, "word": 780}
     assert names["of_json"] == names["of_csv"] == list(range(12))
     assert list(names["counts"]) == list(range(40))
     assert names["answers"] == [2 * n for n in range(100)]

@@ -666,7 +666,8 @@ def _check_documents(fn: object, documents: Any) -> None:
     """Refuse inputs that iterate over something other than documents, and arguments in the wrong order."""
     if callable(documents) and not callable(fn) and not isinstance(documents, Iterable):
         name = getattr(documents, "__name__", "fn")
-        raise BadOption(option="fn", value=fn, problem=f"is not a function. It comes first: map({name}, documents).")
+        problem = f"is not a function. It comes first: map({name}, documents). Nothing was submitted."
+        raise BadOption(option="fn", value=fn, problem=problem)
     problem = ""
     if isinstance(documents, str | bytes):
         problem = "is one text, whose elements are its characters. Pass [text], or dq.Documents.from_glob(path)."
