@@ -21,7 +21,7 @@ from dqlab.checkup.examine import TIMEOUT, examine
 from dqlab.checkup.facts import Facts, Process, StoreFacts, WorkerFacts, known
 from dqlab.checkup.findings import Checkup
 from dqlab.checkup.store_checks import stores
-from dqlab.cluster.transport.internals import OwnClient, dask_version_through, scheduler_rpc
+from dqlab.cluster.transport.internals import OwnClient, dask_version_through, scheduler_rpc, with_event_loop
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import Undisturbed
@@ -301,7 +301,9 @@ def start_cluster(n: int, *, port: int | None = None, nursery: Nursery | None = 
     from dqlab.cluster.embedded.cluster import EmbeddedCluster
 
     with dask.config.set({"distributed.worker.profile.enabled": False}):
-        return EmbeddedCluster(n + 1, port=port, preload=["dqlab.preload"], modules=NEEDED, nursery=nursery)
+        return with_event_loop(
+            lambda: EmbeddedCluster(n + 1, port=port, preload=["dqlab.preload"], modules=NEEDED, nursery=nursery)
+        )
 
 
 def _resolved(target: Any, name: str | None, store: str | os.PathLike[str] | None) -> tuple[Any, Path | None]:
@@ -597,7 +599,7 @@ def embedded_lab(n: int, *, name: str | None, port: int | None = None) -> Lab:
 
 def _client(target: Any, **given: Any) -> Client:
     """Return a client of this process's own."""
-    return _undisturbed(lambda: OwnClient(target, **given), OwnClient.close)
+    return _undisturbed(lambda: with_event_loop(lambda: OwnClient(target, **given)), OwnClient.close)
 
 
 def _undisturbed(make: Callable[[], T], undo: Callable[[T], None], hurry: Callable[[], None] | None = None) -> T:

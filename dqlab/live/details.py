@@ -31,6 +31,7 @@ from dqlab.stats import AGE_EDGES, Attention, CodeStats, Eta, History, RunStats,
 from dqlab.texts import block, one_line
 
 __all__ = [
+    "FIX_AND_RETRY",
     "band",
     "code_pane",
     "consumers",
@@ -50,7 +51,8 @@ _TICKS = (1 / 12, 0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 
 """Minutes between two times of day below a chart."""
 _MOST_TICKS = 6
 _BLOCKS = " ▁▂▃▄▅▆▇█"
-_LABELS = {"retry": "Fix & retry…", "show": "Show", "resume": "Resume", "scale": "Scale…", "compact": "Compact"}
+FIX_AND_RETRY = "Fix & retry…"
+_LABELS = {"retry": FIX_AND_RETRY, "show": "Show", "resume": "Resume", "scale": "Scale…", "compact": "Compact"}
 
 
 def needs(

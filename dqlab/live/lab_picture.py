@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from dqlab import numbers
 from dqlab.live import details
+from dqlab.live.palette import Ink
 from dqlab.live.run_picture import Silence, failure_row, silence_notice
+from dqlab.live.run_table import RunRow, runs_in_order
 from dqlab.live.tables import NO_TABLE, Table, runs_table, status_table
 from dqlab.live.views import (
     NO_NOTICE,
@@ -35,6 +37,8 @@ __all__ = ["Site", "absent_queues", "lab_view", "moved_queues", "queue_view"]
 NEEDS = "needs you"
 RUNS = 20
 """Rows of runs in text and static HTML; `%dq runs` lists them all."""
+FIRST_RUNS = 8
+"""Rows of runs in the widget, below its queues."""
 MANY_QUEUES = 12
 """Above this number of rows they are grouped, and can be filtered."""
 _ICONS = {
@@ -132,6 +136,9 @@ def lab_view(
             needs=details.needs(snapshot.attention, (), several=True), needs_total=snapshot.attention_total
         ),
         table=status_table(snapshot),
+        runs=_run_lines(snapshot.runs, snapshot.attention)[:FIRST_RUNS],
+        runs_title=numbers.count(snapshot.runs_total) if snapshot.runs else "",
+        runs_more=_more_runs(snapshot.runs_total - min(FIRST_RUNS, len(snapshot.runs))),
         runs_table=_runs(snapshot.runs, snapshot.runs_total, snapshot.attention),
         log=_log(place.name, snapshot),
     )
@@ -173,7 +180,8 @@ def queue_view(
         figures=_queue_figures(snapshot, queue, row, stale=silence is not None),
         rows=(row,),
         sparks=(),
-        runs=tuple(_run_line(run) for run in runs),
+        runs=_run_lines(runs, lines),
+        runs_title=numbers.count(len(runs)) if runs else "",
         failures=tuple(failure_row(entry, at=snapshot.at) for entry in failures.classes),
         failures_title=many(failures.classes_total, "class") if failures.classes_total else "",
         failures_more=f"and {many(failures.other_classes, 'class')} more, {numbers.count(failures.other_dead)} dead"
@@ -325,7 +333,12 @@ def _lab_figures(snapshot: Snapshot, *, stale: bool) -> tuple[Figure, ...]:
         _out(totals, stale=stale),
         _dead(counts.dead, where),
         Figure(
-            "Busy", busy[0], "".join(busy[1:]), f"of {many(snapshot.consumers_total, 'consumer')}, last 60 s", live=True
+            "Busy",
+            busy[0],
+            "".join(busy[1:]),
+            f"of {many(snapshot.consumers_total, 'consumer')}, last 60 s",
+            f"{numbers.count(snapshot.slow_consumers)} slow" if snapshot.slow_consumers and not stale else "",
+            live=True,
         ),
         _on_disk(snapshot, totals),
     )
@@ -396,15 +409,28 @@ def _runs(runs: Sequence[RunStats], total: int, attention: Sequence[Attention]) 
     return runs_table(runs, total - len(runs), attention, most=RUNS) if runs else NO_TABLE
 
 
-def _run_line(run: RunStats) -> RunLine:
+def _more_runs(hidden: int) -> str:
+    return f"and {numbers.count(hidden)} more: %dq runs" if hidden > 0 else ""
+
+
+def _run_lines(runs: Sequence[RunStats], attention: Sequence[Attention]) -> tuple[RunLine, ...]:
+    """Return runs in the order of `%dq runs`: those that need the user, those that run, the others; newest first."""
+    by_name = {(run.queue, run.name): run for run in runs}
+    return tuple(_run_line(by_name[row.queue, row.name], row) for row in runs_in_order(runs, attention))
+
+
+def _run_line(run: RunStats, row: RunRow) -> RunLine:
     done = UNKNOWN
     if run.resting and run.ended is not None:
         done = numbers.minute(run.ended)
     elif run.eta is not None:
         done = numbers.due(run.eta.p50, now=run.at)
     return RunLine(
+        key=one_line(f"{run.queue} {run.name}", 200),
         name=one_line(run.name, 80),
-        state=run.state.value.capitalize() + (f" · {one_line(run.why, 60)}" if run.why else ""),
+        queue=one_line(run.queue, 60),
+        state=row.state.capitalize() + (f" · {one_line(row.why, 60)}" if row.why else ""),
+        tone={Ink.BAD: "bad", Ink.WARN: "warn"}.get(row.ink, ""),
         share=numbers.share(run.share),
         left=f"{numbers.count(run.progress.left)} {run.unit}",
         done=done,

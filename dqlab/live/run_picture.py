@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from dqlab import numbers
 from dqlab.live import details
+from dqlab.live.details import FIX_AND_RETRY
 from dqlab.live.offers import NO_NAMES, NotebookNames, first, offers
 from dqlab.live.palette import StateLook
 from dqlab.live.run_table import put_off_words
@@ -41,7 +42,7 @@ from dqlab.stats import ClassStats, CodeStats, Counts, Eta, History, RunState, R
 from dqlab.stats.attention import failures_of
 from dqlab.stats.eta import MIN_DOCUMENTS, MIN_SECONDS
 from dqlab.stats.queues import ConsumerStats
-from dqlab.texts import one_line
+from dqlab.texts import as_word, one_line
 
 __all__ = [
     "NEAR_END",
@@ -68,10 +69,11 @@ class Silence(NamedTuple):
 
 
 class Again(NamedTuple):
-    """The code that a retry takes, and what to know about it."""
+    """The code that a retry takes, what to know about it, and what to do before it is of any use."""
 
     code: str
     hint: str
+    mend: str = ""
 
 
 class Focus(NamedTuple):
@@ -288,6 +290,8 @@ def _again_of(entry: ClassStats, stats: RunStats, focus: Focus) -> Again | None:
 
 def _again(stats: RunStats, focus: Focus, versions: Sequence[str]) -> Again:
     code = stats.code
+    if not focus.newer and stats.all_failed:
+        return Again("the same code", "", _edit_first(stats))
     if not focus.newer:
         return Again(f"v{code.version}", _EDIT_FIRST)
     name = one_line(code.name, 40)
@@ -323,6 +327,7 @@ def failure_row(entry: ClassStats, *, at: float, again: Again | None = None) -> 
         retry=f"Retry {numbers.count(entry.dead)} with {again.code}" if entry.dead and again is not None else "",
         hint="" if again is None else again.hint,
         first=first(entry.dead) if again is not None else 0,
+        mend="" if again is None or not entry.dead else again.mend,
     )
 
 
@@ -543,10 +548,22 @@ def _buttons(face: Face, stats: RunStats, focus: Focus) -> tuple[Button, ...]:
         return _buttons_of_the_end(stats, focus) if focus.snapshot is not None else ()
     cancel = Button(Command.CANCEL, "Cancel run…")
     if stats.fails_throughout:
-        retries = _retries(stats, focus) if focus.newer else ()
-        return (*retries, Button(Command.RESUME, "Resume with the same code", hint=_same_code(stats)), cancel)
+        first_of_all = _retries(stats, focus) if focus.newer else (_fix(stats, focus),)
+        return (*first_of_all, Button(Command.RESUME, "Resume with the same code", hint=_same_code(stats)), cancel)
     first = Button(Command.RESUME, "Resume", primary=True) if face in _HALTED else Button(Command.PAUSE, "Pause")
     return (first, cancel)
+
+
+def _fix(stats: RunStats, focus: Focus) -> Button:
+    """Return the button that comes first while the code is the one with which everything failed."""
+    worst = next((one_line(each.fingerprint, 24) for each in _classes(stats, focus)), "")
+    return Button(Command.FIX, FIX_AND_RETRY, primary=True, hint=_edit_first(stats), target=worst)
+
+
+def _edit_first(stats: RunStats) -> str:
+    """Return what to do before a retry of a run in which everything failed."""
+    code = f"{one_line(stats.code.name, 40)} v{stats.code.version}"
+    return f"All have failed with {code}. Edit its cell and run it, then retry with the new code."
 
 
 def _same_code(stats: RunStats) -> str:
@@ -558,7 +575,10 @@ def _same_code(stats: RunStats) -> str:
 
 
 def _buttons_of_the_end(stats: RunStats, focus: Focus) -> tuple[Button, ...]:
-    return (*(_retries(stats, focus) if stats.counts.dead else ()), Button(Command.RESULTS, "Results"))
+    results = Button(Command.RESULTS, "Results")
+    if stats.all_failed and not focus.newer:
+        return (_fix(stats, focus),)
+    return (*(_retries(stats, focus) if stats.counts.dead else ()), results)
 
 
 def _retries(stats: RunStats, focus: Focus) -> tuple[Button, ...]:
@@ -583,4 +603,5 @@ def _more(stats: RunStats) -> str:
     if not stats.classes_more:
         return ""
     noun = "class" if stats.classes_more == 1 else "classes"
-    return f"and {numbers.count(stats.classes_more)} more {noun}, {numbers.count(stats.dead_more)} dead"
+    way = f"%dq failed {as_word(stats.name)}"
+    return f"and {numbers.count(stats.classes_more)} more {noun}, {numbers.count(stats.dead_more)} dead: {way}"

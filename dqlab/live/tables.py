@@ -204,7 +204,7 @@ def runs_table(
         )
         for row in rows
     )
-    notes = [f"and {numbers.count(hidden)} more"] if hidden > 0 else []
+    notes = [f"and {numbers.count(hidden)} more: %dq runs"] if hidden > 0 else []
     failed = [row for row in every if row.over and row.dead]
     if failed:
         dead = numbers.count(sum(row.dead for row in failed))
@@ -251,7 +251,7 @@ def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
         for entry in classes
     )
     rest = total - sum(entry.dead for entry in classes)
-    notes = [f"{numbers.count(rest)} more, of other classes"] if rest > 0 else []
+    notes = [f"{numbers.count(rest)} more, of other classes: run.failures() has all"] if rest > 0 else []
     notes.append(f"{many(total, 'dead document')} of {one_line(failures.name, 60)}. One of each class, then all again:")
     run = as_word(failures.name)
     lines = []

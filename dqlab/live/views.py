@@ -290,6 +290,8 @@ class Command(StrEnum):
     SCALE = "scale"
     COMPACT = "compact"
     PURGE = "purge"
+    FIX = "fix"
+    """Open the failures, where it is written what to do before a retry: the front end does that, and sends nothing."""
     RESULTS = "results"
     """Insert a cell with the results: the front end does that, and sends nothing."""
 
@@ -372,7 +374,7 @@ class Ask(NamedTuple):
 
 
 class FailureRow(NamedTuple):
-    """One failure class."""
+    """One failure class; with `mend`, what to do before its retry is of any use."""
 
     fingerprint: str
     error: str
@@ -386,6 +388,7 @@ class FailureRow(NamedTuple):
     retry: str = ""
     hint: str = ""
     first: int = 0
+    mend: str = ""
 
 
 class Offers(NamedTuple):
@@ -590,10 +593,16 @@ class Toggle(NamedTuple):
 
 
 class RunLine(NamedTuple):
-    """A summary of one run of a queue."""
+    """A summary of one run; `key` identifies it, as several queues may have runs of one name.
 
+    `tone` is how much its state matters: "", "warn" or "bad".
+    """
+
+    key: str
     name: str
+    queue: str
     state: str
+    tone: str
     share: str
     left: str
     done: str
@@ -620,6 +629,8 @@ class QueuesView:
         The numbers are old.
     sparks : tuple of (str, tuple)
         Messages that waited in each queue, over 30 minutes.
+    runs : tuple of RunLine
+        Of a lab the first few, of a queue all; `runs_more` has how many there are besides, and what lists them.
     table, runs_table : Table
         The same queues, and the newest runs, for text and static HTML.
     log : str
@@ -650,6 +661,8 @@ class QueuesView:
     details: Details = NO_DETAILS
     table: Table = NO_TABLE
     runs_table: Table = NO_TABLE
+    runs_title: str = ""
+    runs_more: str = ""
     log: str = ""
 
     @property
@@ -685,9 +698,9 @@ class QueuesView:
                 "more": self.more,
             },
             "sparks": {name: list(values) for name, values in self.sparks},
+            "runs": plain({"title": self.runs_title, "rows": self.runs, "more": self.runs_more}),
         }
         if self.single:
-            parts["runs"] = plain(self.runs)
             parts["failures"] = plain({"title": self.failures_title, "rows": self.failures, "more": self.failures_more})
             parts |= self.details.parts()
         return parts

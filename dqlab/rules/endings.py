@@ -1,7 +1,12 @@
 """How one delivery ends without an ack, and what becomes of its message.
 
-A delivery counts when it ends in an exception, or when the message was leased alone and that lease ended by death or
-expiry. Everything else returns the message uncounted; the function may request that itself, with a delay (`dq.Later`).
+A delivery counts when it ends in an exception, or when the message ran alone in its process and its lease ended by
+death or expiry. Everything else returns the message uncounted; the function may request that itself, with a delay
+(`dq.Later`).
+
+A consumer that dies leaves suspects: each is leased alone. One that is lost again is quarantined: what else ran in its
+process, of this queue or of another, is not known here, so its next consumer runs it with nothing beside it.
+
 The lane's retries bound exceptions; its `max_deliveries` bounds deliveries that count and ended otherwise.
 """
 
@@ -86,7 +91,9 @@ def end_lease(lane: Lane, lease: Lease, why: str = "", *, died: bool | None = No
     """
     for lo, hi in lease.remaining:
         for batch, a, b in lane.batches.covering(lo, hi):
-            if lease.early or lease.alone:
+            if lease.suspect:
+                lane.quarantine(batch.first + a, batch.first + b)
+            if lease.early or lease.isolated:
                 for index in range(a, b):
                     _lose(lane, batch, index, lease, why, died=died)
             else:

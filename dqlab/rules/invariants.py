@@ -57,6 +57,8 @@ def _check_indexes(lane: Lane, by_state: dict[State, Ranges]) -> None:
     ready = Ranges([*lane.ready, *lane.suspects])
     assert ready.size == lane.ready.size + lane.suspects.size, "a suspect is also in the ready line"
     assert ready == by_state[State.READY], "the ready line holds exactly what is ready"
+    suspects = Ranges([*lane.suspects, *by_state[State.LEASED]])
+    assert all(not suspects.gaps(lo, hi) for lo, hi in lane.quarantined), "only suspects are quarantined"
     assert lane.dead == by_state[State.DEAD], "the dead letters are exactly what is dead"
     delayed = {id: record.due for id, record in lane.trouble.items() if id in by_state[State.DELAYED]}
     assert len(delayed) == by_state[State.DELAYED].size == len(lane.delayed or ()), "one entry per delayed message"

@@ -72,6 +72,8 @@ class Lane:
         Messages among these with at least one counted delivery.
     ready, suspects, dead : Ranges
         Ids to be leased in batches, to be leased alone, in the dead letters.
+    quarantined : Ranges
+        Suspects that were lost as suspects: nothing runs beside them. In memory only: a restart makes them suspects.
     delayed : SortedList or None
         ``due << 53 | id`` with due in monotonic microseconds; made on first use.
     replaced : set of bytes or None
@@ -107,6 +109,7 @@ class Lane:
         self.batches = Batches()
         self.ready = Ranges()
         self.suspects = Ranges()
+        self.quarantined = Ranges()
         self.dead = Ranges()
         self.dead_index = DeadIndex()
         self.settled = Ranges()
@@ -344,6 +347,8 @@ class Lane:
         elif new.alive and not old.alive:
             self.nbytes += batch.nbytes(a, b)
             self.retrying += sum(self.trouble[id].deliveries > 0 for id in self.troubled(lo, hi))
+        if self.quarantined and not suspect and new is not State.LEASED:
+            self.quarantined.discard(lo, hi)
         if new is State.LOST and self.run != NO_ID:
             self.came.discard(batch.ordinal + a, batch.ordinal + b)
         if new.final:
@@ -395,6 +400,14 @@ class Lane:
             self.retrying += 1
         record.deliveries += 1
         return record
+
+    def quarantine(self, lo: int, hi: int) -> None:
+        """Have suspects run with nothing beside them in their process."""
+        self.quarantined.add(lo, hi)
+
+    def is_quarantined(self, id: int) -> bool:
+        """Return whether nothing may run beside a message in its process."""
+        return id in self.quarantined
 
     def wake(self, now: float) -> None:
         """Make the delayed messages ready whose time has come."""

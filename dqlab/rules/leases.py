@@ -61,10 +61,10 @@ class Lease:
         When it was delivered, monotonic seconds.
     deadline : float
         When it ends unless it is renewed, monotonic seconds; `timeout` after each renewal.
-    alone : bool
-        One message only, so its loss counts against that message.
     suspect : bool
-        That message was a suspect.
+        One message, which was a suspect.
+    isolate : bool
+        It was lost as a suspect before: its consumer runs nothing beside it in its process.
     price : float
         Estimated seconds per message, charged to the lane in advance.
     remaining : Ranges
@@ -73,6 +73,8 @@ class Lease:
         Acked early: none of these messages is ever delivered again.
     renewals : int
         How often it was renewed.
+    isolated : bool
+        Its consumer has reported that nothing else runs in its process, so its loss counts against its message.
     """
 
     id: int
@@ -82,12 +84,13 @@ class Lease:
     since: float
     deadline: float
     timeout: float
-    alone: bool
     suspect: bool
+    isolate: bool
     price: float
     remaining: Ranges
     early: bool = False
     renewals: int = 0
+    isolated: bool = False
 
     @property
     def receipt(self) -> tuple[int, int]:
@@ -129,15 +132,15 @@ class Leases(Mapping[int, Lease]):
         timeout: float,
         suspect: bool,
         price: float,
+        isolate: bool = False,
         id: int | None = None,
     ) -> Lease:
         """Open a lease over the pieces; pass `id` for one that an earlier epoch granted."""
         remaining = Ranges((piece.frame + piece.lo, piece.frame + piece.lo + piece.n) for piece in pieces)
-        alone = remaining.size == 1
         deadline = now + timeout
         if id is None:
             id, self._next_id = self._next_id, self._next_id + 1
-        lease = Lease(id, consumer, run, tuple(pieces), now, deadline, timeout, alone, suspect, price, remaining)
+        lease = Lease(id, consumer, run, tuple(pieces), now, deadline, timeout, suspect, isolate, price, remaining)
         self._by_id[lease.id] = lease
         self._by_consumer.setdefault(consumer, {})[lease.id] = lease
         self._deadlines.add((deadline, lease.id))

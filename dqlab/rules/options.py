@@ -20,8 +20,8 @@ class QueueOptions:
     visibility_timeout : float, default 60
         Seconds a lease lasts unless it is renewed.
     max_deliveries : int, default 5
-        Deliveries that count and end without an exception, after which a message becomes a dead letter: it was given
-        back by the function, or leased alone when its consumer died or its lease ended.
+        Deliveries that count and end without an exception, after which a message becomes a dead letter: it ran alone in
+        its process when its consumer died or its lease ended.
     retry : Retry
         What happens after exceptions, and how many there may be.
     maxsize : int or None, default 100,000

@@ -292,6 +292,7 @@ class Shard:
             now=self.clock.monotonic(),
             timeout=self.lanes[run].visibility_timeout,
             suspect=suspect,
+            isolate=suspect and self.lanes[run].is_quarantined(pieces[0].frame + pieces[0].lo),
             price=price,
             id=id,
         )
@@ -309,6 +310,20 @@ class Shard:
         if lease is not None:
             lease.early = True
         return lease is not None
+
+    def isolate(self, lease_id: int) -> bool:
+        """Note that nothing runs beside a suspect in its consumer's process: if that dies now, it died of the suspect.
+
+        Returns
+        -------
+        bool
+            False when the lease no longer exists; its message must not run then.
+        """
+        lease = self.leases.get(lease_id)
+        if lease is None or lease.deadline <= self.clock.monotonic():  # else an end before the run would count
+            return False
+        lease.isolated = lease.suspect
+        return True
 
     def extend(self, lease_ids: Iterable[int]) -> list[int]:
         """Renew leases for their full time; return the ids of those that no longer exist.

@@ -119,8 +119,8 @@ class QueuePool(HasWidget, StaysHere, SuggestsAttributes):
     visibility_timeout : float or str, default "60s"
         How long a delivered message is leased; renewed while its executor lives.
     max_deliveries : int, default 5
-        How often a message may be given back, or be the only one in hand when its consumer dies or its lease ends,
-        before it is dead. Exceptions are bounded by `retry` alone.
+        How often a message may be the only one that runs in its process when that dies or its lease ends, before it is
+        dead. Exceptions are bounded by `retry` alone.
     maxsize : int or None
         Most messages in one lane. Default None here (put everything, then start), and 100,000 for
         `lab.queue`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import overload
 
 from dqlab.stats.counts import Counts, RunState, StopReason
@@ -137,7 +137,7 @@ class RunStats:
 
     @property
     def mean_rate(self) -> float | None:
-        """Documents acked or dead per second over the whole run; None without any, so a cancelled run has no speed."""
+        """Documents acked or dead per second over the whole run; None without any."""
         return self.counts.worked / self.elapsed if self.counts.worked and self.elapsed > 0 else None
 
     @property
@@ -189,6 +189,11 @@ class RunStats:
     def fails_throughout(self) -> bool:
         """It paused itself because its first documents all failed; the other reason to do so is no room for results."""
         return self.stop is StopReason.ALL_FAILED
+
+    @property
+    def all_failed(self) -> bool:
+        """Everything that it settled failed, and it has paused itself for that, or rests: its code has to change."""
+        return self.fails_throughout or (self.resting and self.counts.dead > 0 and not self.counts.acked)
 
     @property
     def eta_in(self) -> float | None:
@@ -277,8 +282,11 @@ class RunFacts:
         eta: Eta | None = None,
         mean_seconds: float | None = None,
     ) -> RunStats:
-        """Return its statistics, with what takes several reports to know; `at` is seconds since 1970 UTC."""
-        return RunStats(
+        """Return its statistics, with what takes several reports to know; `at` is seconds since 1970 UTC.
+
+        A run that rests has no current speed: over the last minute it would still show the one it had before its end.
+        """
+        stats = RunStats(
             name=self.name,
             queue=self.queue,
             state=self.state,
@@ -302,6 +310,7 @@ class RunFacts:
             mean_seconds=mean_seconds,
             owner=self.owner,
         )
+        return replace(stats, rate=None, units_rate=None) if stats.resting else stats
 
 
 class RunList(Sequence[RunStats]):

@@ -25,10 +25,12 @@ test('a paused queue offers to go on, a running one to pause', () => {
   expect(runEntries(invoices!)[0]!.action).toEqual({ action: 'pause', queue: 'pages', run: 'parse-invoices' });
 });
 
-test('a run in which everything failed offers the retry first, and says with which code it would go on', () => {
+test('a run in which everything failed says with which code it would be retried or go on', () => {
   const stopped = { ...invoices!, state: 'stopped', stop: 'all-failed' };
-  expect(runEntries(stopped).map((each) => each.label)).toEqual(['Retry 212', 'Resume with the same code']);
+  expect(runEntries(stopped).map((each) => each.label)).toEqual(['Retry 212 with the same code', 'Resume with the same code']);
   expect(runEntries({ ...stopped, stop: 'results-full' }).map((each) => each.label)).toEqual(['Resume', 'Retry 212']);
+  const ended = { ...invoices!, state: 'done', ended: 1, counts: { ...invoices!.counts, acked: 0, dead: 60, ready: 0, delayed: 0, leased: 0 } };
+  expect(runEntries(ended).map((each) => each.label)).toEqual(['Retry 60 with the same code']);
 });
 
 test('a finished run can be neither paused nor cancelled', () => {

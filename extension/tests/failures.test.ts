@@ -3,8 +3,11 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { FailurePage } from '../src/lab/client';
 import { ceiling } from '../src/shared/plot';
 import { lastMinutes, minutesOf } from '../src/lab/failures/minutes';
-import { FailuresModel, PAGE, versionWord, type Asking } from '../src/lab/failures/model';
+import { ALL, FailuresModel, PAGE, versionWord, type Asking } from '../src/lab/failures/model';
+import { classPane } from '../src/lab/failures/pane';
+import { classesTable } from '../src/lab/failures/table';
 import { summary } from '../src/lab/failures/view';
+import { make } from '../src/shared/dom';
 import type { Snapshot } from '../src/shared/snapshot';
 import { goldenHistory, goldenSnapshot } from './golden';
 
@@ -75,6 +78,26 @@ test('documents of one class never stand under another', async () => {
   expect(model.page).toBeNull();
   await looking;
   expect(model.page!.rows[0]!.key).toBe('7b0f44a1/0');
+});
+
+test('documents of classes that are not listed are among all that are dead', async () => {
+  snapshot = { ...snapshot, failures: { ...snapshot.failures, classes_total: 9, dead: 240 } };
+  const shown = make('div');
+  open({ queue: 'pages', run: 'parse-invoices' });
+  const [rows, pane] = [classesTable(model), classPane(model, { insert: () => undefined, cells: () => [] })];
+  model.changed.connect(() => [rows, pane].forEach((each) => model.snapshot && each.draw()));
+  shown.append(rows.element, pane.element);
+  await vi.advanceTimersByTimeAsync(200);
+  const rest = shown.querySelector<HTMLElement>('.dq-rest button')!;
+  expect(rest.textContent).toBe('5 more classes, 28 dead documents: show all 240');
+  rest.click();
+  await vi.advanceTimersByTimeAsync(200);
+  expect([model.looked, queries.at(-1).fingerprint]).toEqual([ALL, '']);
+  expect(shown.querySelector('.dq-pane h2')!.textContent).toBe('All dead documents');
+  expect(shown.querySelector('.dq-documents tbody tr')!.textContent).toContain('KeyError');
+  model.wake();
+  await vi.advanceTimersByTimeAsync(200);
+  expect(model.page!.fingerprint).toBe(ALL);
 });
 
 test('a selection is a filter with its exact number', async () => {

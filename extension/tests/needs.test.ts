@@ -54,6 +54,15 @@ test('a run that paused itself is resumed', () => {
   expect(labels(line({ kind: 'stopped', action: 'resume', run: 'parse-invoices' }))).toEqual(['Resume']);
 });
 
+test('where everything failed the failures come before a retry with the same code', () => {
+  const run = { ...goldenSnapshot().runs[0]!, state: 'stopped', stop: 'all-failed' };
+  const labels = needsOf({ ...goldenSnapshot(), runs: [run] }).map((each) => each.steps.map((step) => step.label));
+  expect(labels[0]).toEqual(['Failures', 'Retry 61 with the same code']);
+  const ended = { ...run, state: 'done', stop: null, ended: 1, counts: { ...run.counts, acked: 0, dead: 60, ready: 0, delayed: 0, leased: 0 } };
+  const last = needsOf({ ...goldenSnapshot(), attention: [], runs: [ended] }).map((each) => each.steps.map((step) => step.label));
+  expect(last).toEqual([['Failures', 'Retry 60 with the same code']]);
+});
+
 test('runs that ended with dead documents are one line, a single one its own', () => {
   end(snapshot.runs[0]!, 10);
   expect(grouped(needsOf(snapshot)).at(-1)).toMatchObject({ key: 'ended pages parse-invoices', parts: [] });

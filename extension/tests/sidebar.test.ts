@@ -15,6 +15,7 @@ let acted: Action[];
 let inserted: string[][];
 let model: Model;
 let sidebar: Sidebar;
+let desk: Desk;
 
 // Elements have no size here: what the keys move among is all that is not hidden.
 Element.prototype.getClientRects = function (this: Element) {
@@ -32,7 +33,7 @@ beforeEach(async () => {
     services: () => Promise.resolve(services),
     snapshot: () => Promise.resolve(shown),
     history: () => Promise.resolve(goldenHistory()),
-    panels: () => Promise.resolve([{ path: 'dq', name: 'All six', ours: true }, { path: 'individual-cpu', name: 'Cpu', ours: false }]),
+    panels: () => Promise.resolve([{ path: 'dq', name: 'All six', ours: true }, { path: 'individual-dq-failures', name: 'Failures', ours: true }, { path: 'individual-cpu', name: 'Cpu', ours: false }]),
     forget: () => Promise.resolve(),
     act: (_: string, action: Action) => {
       acted.push(action);
@@ -40,7 +41,7 @@ beforeEach(async () => {
     }
   };
   model = new Model({ client, isHidden: () => false });
-  const desk: Desk = {
+  desk = {
     model,
     openPanel: vi.fn(),
     openFailures: vi.fn(),
@@ -130,6 +131,35 @@ test('P on a row pauses it, arrows move, and no key destroys', async () => {
   await vi.advanceTimersByTimeAsync(0);
   expect(acted).toHaveLength(1);
   expect(asked).toEqual([]);
+});
+
+test('P on a run in which everything failed shows why, and goes on with nothing', async () => {
+  shown = goldenSnapshot();
+  shown.seq += 1;
+  shown.runs[0] = { ...shown.runs[0]!, state: 'stopped', stop: 'all-failed', counts: { ...shown.runs[0]!.counts, acked: 0 } };
+  await tick();
+  const run = row('run pages parse-invoices');
+  run.focus();
+  run.dispatchEvent(new KeyboardEvent('keydown', { key: 'p', bubbles: true }));
+  await tick();
+  expect(acted).toEqual([]);
+  expect(desk.openFailures).toHaveBeenCalledWith('papers', { queue: 'pages', run: 'parse-invoices' });
+  expect(run.querySelector<HTMLElement>('.dq-toggle')!.hidden).toBe(true);
+});
+
+test('the button of failures opens all of them with their tracebacks, of the run that is meant', async () => {
+  const press = (): void => [...sidebar.node.querySelectorAll<HTMLElement>('.dq-pan button')].find((each) => each.textContent === 'Failures')!.click();
+  press();
+  await tick();
+  expect([...document.querySelectorAll('.lm-Menu-itemLabel')].map((each) => each.textContent)).toEqual(['parse-invoices: 212 dead', 'ocr-scans: 3 dead']);
+  expect(desk.openPanel).not.toHaveBeenCalled();
+  shown = goldenSnapshot();
+  shown.seq += 1;
+  shown.runs[1] = { ...shown.runs[1]!, counts: { ...shown.runs[1]!.counts, dead: 0 } };
+  shown.queues[1] = { ...shown.queues[1]!, counts: { ...shown.queues[1]!.counts, dead: 0 } };
+  await tick();
+  press();
+  expect(desk.openFailures).toHaveBeenCalledWith('papers', { queue: 'pages', run: 'parse-invoices' });
 });
 
 test('only one row is reached by Tab, and arrows stop at rows alone', () => {

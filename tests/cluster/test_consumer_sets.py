@@ -29,7 +29,10 @@ class Cluster:
         self.sets = ConsumerSets(self, self)  # type: ignore[arg-type]
 
     def plan(self) -> Plan:
-        return Plan(queues=WORKERS, consumers=WORKERS)
+        return Plan(queues=WORKERS, consumers=() if self.missing() else WORKERS)
+
+    def missing(self) -> int:
+        return 0
 
     def in_background(self, job: Coroutine[Any, Any, Any]) -> None:
         self.tasks.append(asyncio.ensure_future(job))
@@ -51,6 +54,23 @@ class Cluster:
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_sets, "REPLACEMENT_WAIT", 0.0)
     monkeypatch.setattr(consumer_sets, "STOPPED_WAIT", 0.0)
+
+
+@pytest.mark.parametrize("n", [None, 2])
+def test_set_that_is_made_while_all_other_workers_are_replaced_has_consumers_also_if_none_comes(
+    n: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None beside the queue until then; a number of consumers was refused, as if there were no worker."""
+    monkeypatch.setattr(consumer_sets, "REPLACED_IN", 0.0)
+
+    async def scenario() -> None:
+        here, looks = Cluster(), iter([2, 2, 2])
+        monkeypatch.setattr(here, "missing", lambda: next(looks, 0))
+        assert await here.sets.serve("pages", b"", {}, n) == []
+        await here.rest()
+        assert len(await here.sets.consumers("pages")) == 2
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("n", [None, 2])

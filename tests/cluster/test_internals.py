@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import distributed
@@ -20,6 +21,7 @@ from distributed.deploy.cluster import Cluster
 
 import dqlab as dq
 from dqlab.cluster.transport import internals
+from dqlab.cluster.transport.internals import LOOP_STARTS, OwnClient, with_event_loop
 from dqlab.cluster.transport.wire import pack
 
 
@@ -268,3 +270,56 @@ async def test_worker_keeps_its_connection_to_a_scheduler_of_its_machine_that_re
         assert connection.getsockopt(*option) > 0
         internals.outlast_pauses(worker)
         assert connection.getsockopt(*option) == 0
+
+
+class Hasty(threading.Event):
+    """Takes a moment for the ten seconds that a thread has to begin."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return super().wait(0.05 if timeout == 10 else timeout)
+
+
+@pytest.mark.parametrize("late", [1, LOOP_STARTS])
+def test_client_connects_though_the_thread_of_its_event_loop_began_late(
+    lab: dq.Lab, monkeypatch: pytest.MonkeyPatch, late: int
+) -> None:
+    """Dask gives it 10 s. On a machine that stood still as long, `dqlab doctor` ended with a bare `AssertionError`."""
+    go_on, begun = threading.Event(), list[threading.Thread]()
+
+    class Late(distributed.utils._CollectErrorThread):
+        def __init__(self, target: Callable[[], None], daemon: bool, name: str) -> None:
+            def run() -> None:
+                begun.append(threading.current_thread())
+                if len(begun) <= late:
+                    assert go_on.wait(30)
+                target()
+
+            super().__init__(run, daemon, name)
+
+    monkeypatch.setattr(distributed.utils, "_CollectErrorThread", Late)
+    monkeypatch.setattr(distributed.utils, "threading", SimpleNamespace(**{**vars(threading), "Event": Hasty}))
+    try:
+        if late < LOOP_STARTS:
+            client = with_event_loop(lambda: OwnClient(lab.session.link.address))
+            assert client.submit(abs, -1, pure=False).result(timeout=20) == 1
+            client.close()
+        else:
+            with pytest.raises(TimeoutError, match="did not begin"):
+                with_event_loop(lambda: OwnClient(lab.session.link.address))
+    finally:
+        go_on.set()
+    for thread in begun:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in begun)
+
+
+def test_other_assertions_of_a_client_are_raised_at_once() -> None:
+    tries = []
+
+    def make() -> None:
+        tries.append(1)
+        raise AssertionError("another")
+
+    with pytest.raises(AssertionError, match="another"):
+        with_event_loop(make)
+    assert tries == [1]

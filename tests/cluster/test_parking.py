@@ -316,3 +316,28 @@ def test_consumer_that_comes_too_late_hears_what_others_have() -> None:
         return list(meta["orders"])
 
     assert asyncio.run(scenario()) == [{"op": "cancel", "lease": 7, "ids": [[0, 3]]}]
+
+
+def test_recreated_shard_leases_nothing_to_consumers_of_its_own_process_while_others_replace_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What killed its last worker would be leased in the new one first, which is nearest, and so on for ever."""
+    monkeypatch.setattr("dqlab.cluster.shard.actor.BESIDE_S", 0.2)
+
+    async def scenario() -> tuple[bool, bool, int]:
+        actor = DeskActor("q", 0, 2, options(), beside=["consumer/q/0"])
+        await actor.start(pack({}))
+        near = asyncio.ensure_future(lease(actor, "consumer/q/0#0", want=1))
+        await settled()
+        await put(actor, 2)
+        await settled()
+        held = near.done()
+        far = asyncio.ensure_future(lease(actor, "consumer/q/1#0", want=1))
+        await settled()
+        served = far.done()
+        meta, _ = unpack(await asyncio.wait_for(near, 5))  # none has come in their place
+        await far
+        await actor.close(pack({}))
+        return held, served, len(meta["lease"]["firsts"])
+
+    assert asyncio.run(scenario()) == (False, True, 1)

@@ -309,3 +309,46 @@ def test_files_that_are_damaged_are_not_opened_again_and_again() -> None:
     assert made == 1
     assert gone is not None
     assert "fsck" in gone
+
+
+def test_shard_whose_workers_die_again_and_again_is_given_up_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document that kills the only worker, which the queue shares with it, would do so for ever."""
+    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.MOST_DEATHS", 3)
+
+    async def scenario() -> tuple[list[str | None], list[str]]:
+        registry, gone = Noting(fine), list[str | None]()
+        supervisor = registry.supervisor()
+        for worker in "bcde":
+            registry.scheduler.workers.clear()
+            supervisor.worker_left(registry.entry.address)
+            gone.append(registry.entry.gone)
+            registry.join(worker, name=worker)
+            supervisor.changed()
+            await asyncio.wait_for(registry.task, 5)
+        return gone, registry.made
+
+    gone, made = asyncio.run(scenario())
+    assert gone[:2] == [None, None]
+    assert gone[2] is not None
+    assert gone[2].startswith("its worker c died, the last of 3 ")
+    assert "executor='process'" in gone[2]
+    assert made == ["b", "c"]
+
+
+def test_deaths_far_apart_are_not_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that lives for months loses a worker now and then."""
+    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.MOST_DEATHS", 3)
+    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.STEADY", -1.0)
+
+    async def scenario() -> tuple[str | None, int]:
+        registry = Noting(fine)
+        supervisor = registry.supervisor()
+        for worker in "bcdefg":
+            registry.scheduler.workers.clear()
+            supervisor.worker_left(registry.entry.address)
+            registry.join(worker, name=worker)
+            supervisor.changed()
+            await asyncio.wait_for(registry.task, 5)
+        return registry.entry.gone, len(registry.made)
+
+    assert asyncio.run(scenario()) == (None, 6)

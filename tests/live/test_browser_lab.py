@@ -346,3 +346,29 @@ def test_marks_keep_the_colour_of_their_state_where_colours_are_forced(
         assert page.evaluate(painted) == colours
         seen.update(colours)
     assert len(seen) == 4
+
+
+def test_a_lab_lists_its_runs_below_its_queues(show: Show, snapshot: Snapshot, lab: QueuesView) -> None:
+    """It listed queues alone: which runs there are, and which of them failed, stood nowhere."""
+    page = show(lab, width=1200)
+    runs = page.get_by_role("region", name="Runs")
+    assert runs.get_by_role("heading").inner_text() == "Runs 5"
+    assert runs.locator("tbody tr").count() == 5
+    words = runs.locator("tbody tr").first.inner_text()
+    assert all(each in words for each in ("parse-invoices", "pages", "Running", "65.4 %", "14:34", "212"))
+
+    many = tuple(replace(snapshot.runs[0], name=f"r{n:02}", started=snapshot.at - n) for n in range(20))
+    crowded = lab_view(replace(snapshot, runs=many, runs_total=37, attention=()), place=PAPERS)
+    page.evaluate("view => update(view)", as_sent(crowded))
+    assert runs.locator("tbody tr").count() == 8
+    assert runs.locator(".dq-rest").inner_text() == "and 29 more: %dq runs"
+    for width in (1600, 1000, 620, 400):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert overflowing(page) == [], width
+
+
+def test_a_lab_without_runs_has_no_empty_list(show: Show, snapshot: Snapshot) -> None:
+    """A heading above nothing is a riddle."""
+    page = show(lab_view(replace(snapshot, runs=(), runs_total=0), place=PAPERS))
+
+    assert page.get_by_role("region", name="Runs").count() == 0

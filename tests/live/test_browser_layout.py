@@ -23,7 +23,7 @@ from dqlab.stats import (
 )
 from tests.chromium import needs_chromium
 from tests.live.conftest import CODE
-from tests.live.pages import Show
+from tests.live.pages import Show, as_sent
 from tests.live.scenes import lab_history
 
 pytestmark = [pytest.mark.browser, needs_chromium]
@@ -164,3 +164,29 @@ def test_without_keys_the_column_of_documents_leaves_and_no_other(
         )
         assert heads[-1] == last
         assert "retrying" in heads
+
+
+def test_times_below_a_chart_are_read_to_their_end(
+    show: Show, running: RunStats, snapshot: Snapshot, past: History
+) -> None:
+    """The last one was cut at the right edge: "00:36:3"."""
+    chart = run_view(running, Focus(snapshot, past)).details.chart
+    assert chart is not None
+    script = """() => {
+      const edge = document.querySelector(".dq-chart svg").getBoundingClientRect();
+      return [...document.querySelectorAll(".dq-chart text")].filter((each) => {
+        const box = each.getBoundingClientRect();
+        return box.right > edge.right + 0.5 || box.left < edge.left - 0.5;
+      }).map((each) => each.textContent);
+    }"""
+    page = show(run_view(running, Focus(snapshot, past)), width=1000)
+    for end in range(80, 126, 3):
+        ticks = tuple((float(at), f"00:3{at // 60}:{at % 60:02}") for at in range(0, end + 1, 25))
+        full = run_view(running, Focus(snapshot, past))
+        young = replace(chart, step=1.0, now=60.0, end=float(end), values=(9,) * 61, fan=(), marks=(), ticks=ticks)
+        page.evaluate("view => update(view)", as_sent(replace(full, details=replace(full.details, chart=young))))
+        for width in (1000, 420):
+            page.set_viewport_size({"width": width, "height": 800})
+            page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            assert page.evaluate(script) == [], (end, width)
+            assert width < 1000 or page.locator(".dq-chart text", has_text="00:30:25").count() == 1

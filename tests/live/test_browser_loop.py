@@ -13,7 +13,7 @@ from dqlab.live.details import examples
 from dqlab.live.offers import NotebookNames, run_here
 from dqlab.live.run_picture import Focus, run_view
 from dqlab.live.views import RunView
-from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
+from dqlab.stats import Counts, History, RunState, RunStats, Snapshot, StopReason
 from tests.chromium import needs_chromium
 from tests.live.conftest import CODE
 from tests.live.pages import Show, as_sent, overflowing
@@ -213,3 +213,44 @@ def test_a_page_that_keeps_widgets_says_so_and_gets_what_to_save(show: Show, run
     twin = {"text/plain": "done", "text/html": "<b>done</b>"}
     page.evaluate("parts => update(parts)", {**as_sent(ended), "twin": twin})
     assert page.evaluate("document.querySelector('.dqlab').dqTwin") == twin
+
+
+@pytest.fixture
+def hopeless(running: RunStats, focus: Focus) -> RunView:
+    """A run that paused itself because all of its first documents failed; its cell was not edited since."""
+    worst = replace(running.classes[0], dead=100, retrying=0)
+    stopped = replace(
+        running, state=RunState.STOPPED, stop=StopReason.ALL_FAILED, why="all of its first 100 documents failed",
+        counts=Counts(dead=100, ready=1_900), units=None, total=2_000, eta=None, classes=(worst,), classes_total=1,
+    )  # fmt: skip
+    return run_view(stopped, focus)
+
+
+def test_the_code_with_which_everything_failed_is_not_what_is_pressed_first(show: Show, hopeless: RunView) -> None:
+    """*Fix & retry…* led to one coloured button, which sent all documents through the same code again."""
+    page = show(hopeless)
+    tools = page.get_by_role("toolbar", name="Run controls")
+    fix = tools.get_by_role("button", name="Fix & retry…")
+    assert tools.get_by_role("button").first.inner_text() == "Fix & retry…"
+    assert "dq-pri" in (fix.get_attribute("class") or "")
+
+    fix.click()
+
+    detail = page.locator(".dq-detail")
+    assert detail.locator(".dq-mend").inner_text() == (
+        "All have failed with parse v4. Edit its cell and run it, then retry with the new code."
+    )
+    assert "dq-pri" not in (
+        detail.get_by_role("button", name="Retry 100 with the same code").get_attribute("class") or ""
+    )
+    assert page.evaluate("sent.map((each) => each.command)") == ["show"]
+
+
+def test_p_goes_on_with_nothing_that_failed_throughout(show: Show, hopeless: RunView) -> None:
+    """A key that pauses and resumes failed the other 1,900 documents."""
+    page = show(hopeless)
+    page.get_by_role("button", name="Fix & retry…").first.focus()
+    page.keyboard.press("p")
+
+    assert page.evaluate("sent.filter((each) => each.command === 'resume')") == []
+    assert page.get_by_role("treegrid", name="Failures by class").is_visible()

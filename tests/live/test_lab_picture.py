@@ -211,3 +211,41 @@ def test_lab_as_html_needs_nothing_and_escapes_all(snapshot: Snapshot) -> None:
         assert reader.attributes <= ALLOWED_ATTRIBUTES
     assert "60,191" in Reader(queues_html(view)).text
     assert "parse-invoices" in Reader(queues_html(view)).text
+
+
+def test_a_lab_lists_its_runs_and_names_the_way_to_the_rest(snapshot: Snapshot) -> None:
+    """After five runs it listed queues alone, and `%dq status` said that one was empty."""
+    view = lab_view(snapshot, place=PAPERS)
+
+    assert view.runs_title == "5"
+    assert [(run.name, run.queue, run.state, run.share) for run in view.runs][:2] == [
+        ("parse-invoices", "pages", "Running · 61 dead KeyError 'total'", "65.4 %"),
+        ("index-build", "index", "Submitting · follows parse-invoices", UNKNOWN),
+    ]
+    assert view.runs_more == ""
+
+    many = tuple(replace(snapshot.runs[0], name=f"r{n:02}", started=snapshot.at - n) for n in range(20))
+    crowded = lab_view(replace(snapshot, runs=many, runs_total=37, attention=()), place=PAPERS)
+    assert [run.name for run in crowded.runs] == [f"r{n:02}" for n in range(8)], "the newest first"
+    assert crowded.runs_more == "and 29 more: %dq runs"
+    assert "and 17 more: %dq runs" in queues_screen(crowded, TextStyle())
+    assert "and 17 more: %dq runs" in queues_html(crowded)
+
+
+def test_runs_of_one_name_in_two_queues_are_two_rows(snapshot: Snapshot) -> None:
+    """A widget that keeps rows by name shows one of them twice."""
+    twin = replace(snapshot.runs[0], queue="ocr")
+    view = lab_view(replace(snapshot, runs=(snapshot.runs[0], twin), runs_total=2), place=PAPERS)
+
+    assert len({run.key for run in view.runs}) == 2
+
+
+def test_slow_consumers_of_a_lab_are_counted(snapshot: Snapshot) -> None:
+    """The widget of a run and the dashboard named them, the one of the lab did not."""
+
+    def busy(now: Snapshot) -> str:
+        return next(each.extra for each in lab_view(now, place=PAPERS).figures if each.label == "Busy")
+
+    assert snapshot.slow_consumers == 1
+    assert busy(snapshot) == "1 slow"
+    assert busy(replace(snapshot, consumers=())) == ""

@@ -92,10 +92,12 @@ def all_failed(running: RunStats) -> RunStats:
     )
 
 
-def test_run_in_which_everything_failed_is_not_to_be_resumed_first(all_failed: RunStats) -> None:
-    """It was the first button, and the coloured one: a press failed the other 1,900 documents too."""
-    resume, cancel = run_view(all_failed).buttons
+def test_run_in_which_everything_failed_is_to_be_mended_first(all_failed: RunStats) -> None:
+    """The first button was the one whose press failed the other 1,900 documents too."""
+    fix, resume, cancel = run_view(all_failed).buttons
 
+    assert (fix.command, fix.label, fix.primary) == (Command.FIX, "Fix & retry…", True)
+    assert fix.hint == ("All have failed with parse v4. Edit its cell and run it, then retry with the new code.")
     assert (resume.command, resume.label) == (Command.RESUME, "Resume with the same code")
     assert not resume.primary
     assert resume.hint == (
@@ -107,6 +109,27 @@ def test_run_in_which_everything_failed_is_not_to_be_resumed_first(all_failed: R
         "Mend parse, then retry with it: what waits runs with it too."
     )
     assert run_view(all_failed).figures[1].second == "after a retry"
+
+
+def test_until_the_cell_is_edited_a_class_that_is_everything_is_not_offered_with_its_own_code(
+    all_failed: RunStats, running: RunStats, snapshot: Snapshot
+) -> None:
+    """*Fix & retry…* led to "Retry 100 with v4": the code with which all 100 had failed."""
+    stopped = replace(all_failed, classes=(replace(running.classes[0], dead=100, retrying=0),))
+    ended = replace(stopped, state=RunState.DONE, stop=None, counts=Counts(dead=100), total=100, ended=stopped.at)
+    for stats in (stopped, ended):
+        view = run_view(stats, Focus(snapshot=snapshot))
+        [row] = view.failures
+
+        assert row.mend == "All have failed with parse v4. Edit its cell and run it, then retry with the new code."
+        assert (row.retry, row.hint) == ("Retry 100 with the same code", "")
+        assert (view.buttons[0].label, view.buttons[0].primary) == ("Fix & retry…", True)
+        assert view.buttons[0].target == row.fingerprint
+        assert not any(each.label.startswith("Retry") for each in view.buttons)
+
+        mended = run_view(stats, Focus(snapshot=snapshot, newer=True))
+        assert (mended.failures[0].mend, mended.failures[0].retry) == ("", "Retry 100 with parse v5")
+        assert (mended.buttons[0].label, mended.buttons[0].primary) == ("Retry 100 with parse v5", True)
 
 
 def test_run_in_which_everything_failed_is_retried_with_the_mended_function_by_its_first_button(
@@ -236,7 +259,7 @@ def test_classes_left_out_are_counted(running: RunStats) -> None:
     """A list that is cut without a word is read as all there is."""
     view = run_view(replace(running, classes=running.classes[:2], classes_total=4))
 
-    assert view.more == "and 2 more classes, 23 dead"
+    assert view.more == "and 2 more classes, 23 dead: %dq failed parse-invoices"
 
 
 def test_names_with_line_breaks_and_surrogates_become_one_line(running: RunStats) -> None:

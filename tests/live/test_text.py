@@ -141,7 +141,7 @@ def test_runs_are_a_table_that_says_what_it_leaves_out(running: RunStats) -> Non
     assert lines[0].split() == ["run", "state", "done", "end", "dead", "pages/s", "code", "took"]
     assert lines[1].startswith(running.name)
     assert f"{running.code.name} v{running.code.version}" in lines[1]
-    assert lines[-1] == "and 3 more"
+    assert lines[-1] == "and 3 more: %dq runs"
     assert table_text(runs_table([])) == "no runs yet"
 
 

@@ -97,6 +97,15 @@ class Desk:
     def ack(self, lease: Lease) -> Settled:
         return self.settle(lease, *[Outcome.ACK] * len(self.ids(lease)))
 
+    def lease_isolated(self, consumer: str = "c") -> Lease:
+        """Lease a suspect, and note that its consumer runs nothing beside it; the first message becomes a suspect."""
+        lease = self.lease(1, consumer)
+        if not lease.suspect:
+            self.shard.end(lease)
+            lease = self.lease(1, consumer)
+        assert self.shard.isolate(lease.id)
+        return lease
+
     def fail_alone(self, outcome: Outcome = Outcome.FAIL, payload: bytes = b"") -> Settled:
         """Lease one message and settle it; whatever it was delayed for is over first."""
         self.clock.advance(10_000)

@@ -20,6 +20,7 @@ class Message:
     size: int
     state: str = "ready"
     suspect: bool = False
+    quarantined: bool = False
     deliveries: int = 0
     exceptions: int = 0
     due: float = 0.0
@@ -40,6 +41,7 @@ class Held:
     early: bool = False
     epoch: int = EPOCH
     """Of the shard that granted it."""
+    isolated: bool = False
 
 
 @dataclass
@@ -69,11 +71,12 @@ class Model:
         lost = self.unsettled(lease)
         for m in lost:
             m.state, m.suspect = "ready", True
-            if lease.early or len(lease.ids) == 1:
+            m.quarantined |= lease.suspect
+            if lease.early or lease.isolated:
                 m.deliveries += 1
                 m.receipt = (lease.epoch, lease.id)
                 if lease.early or m.deliveries - m.exceptions >= MAX_DELIVERIES:
-                    m.state, m.suspect = "dead", False
+                    m.state, m.suspect, m.quarantined = "dead", False, False
         del self.leases[lease.id]
         return len(lost)
 
@@ -108,7 +111,7 @@ class Model:
         early = lease is not None and lease.early
         m.deliveries += outcome is not Outcome.NACK or early
         m.exceptions += outcome is not Outcome.NACK
-        m.receipt, m.suspect = receipt, False
+        m.receipt, m.suspect, m.quarantined = receipt, False, False
         spent = outcome is not Outcome.NACK and m.exceptions > RETRIES
         if spent or outcome is Outcome.REJECT or early:
             m.state = "dead"
@@ -148,5 +151,7 @@ class Model:
                     held[m.run].ids.append(m.id)
                 elif lease.early:
                     m.state, m.suspect, m.deliveries = "dead", False, m.deliveries + 1
+        for m in self.messages.values():
+            m.quarantined = False
         self.leases = {lease.id: lease for lease in held.values()}
         self.epoch = epoch

@@ -60,9 +60,9 @@ def test_exceptions_do_not_count_towards_the_limit_for_deaths(make_desk: Callabl
     for _ in range(4):
         desk.fail_alone()
         desk.clock.advance(1000)
-    desk.shard.end(desk.lease())
+    desk.shard.end(desk.lease_isolated())
     assert list(desk.shard.dead_letters(RUN)) == []
-    desk.shard.end(desk.lease())
+    desk.shard.end(desk.lease_isolated())
 
     assert only_letter(desk).reason == "its consumer died or its lease ended 2 times"
 
@@ -128,7 +128,7 @@ def test_a_dead_consumers_messages_return_uncounted_as_suspects(desk: Any) -> No
 
     lane = desk.shard.lanes[RUN]
     assert (list(lane.suspects), lane.retrying, len(lane.trouble)) == ([(0, 3)], 0, 0)
-    assert [(lease.alone, desk.ids(lease)) for lease in [desk.lease(3)]] == [(True, [0])]
+    assert [(lease.suspect, desk.ids(lease)) for lease in [desk.lease(3)]] == [(True, [0])]
 
 
 def test_a_consumer_holds_one_suspect_per_slot(desk: Any) -> None:
@@ -185,6 +185,8 @@ def test_one_message_that_kills_every_consumer_becomes_one_dead_letter(desk: Any
         if lease is None:
             break
         if killer in desk.ids(lease):
+            if lease.isolate:
+                desk.shard.isolate(lease.id)
             desk.shard.release(f"consumer-{death}")
         else:
             desk.ack(lease)
@@ -195,15 +197,91 @@ def test_one_message_that_kills_every_consumer_becomes_one_dead_letter(desk: Any
     assert letter.reason == "its consumer died 5 times"
 
 
-def test_a_message_leased_alone_by_chance_counts_like_a_suspect(desk: Any) -> None:
-    """With n = 1 there is no doubt whose lease it was."""
+@pytest.mark.parametrize("end", ["expiry", "death"])
+def test_what_is_lost_counts_only_against_a_message_that_ran_alone_in_its_process(desk: Any, end: str) -> None:
+    """Other slots of its process, and consumers of other queues in it, run functions too."""
     desk.put()
-    desk.lease(1)
-    desk.clock.advance(60)
-    desk.shard.tick()
+    counted = []
+    for isolated in (False, False, True, False, True):
+        lease = desk.lease(1)
+        if isolated:
+            assert desk.shard.isolate(lease.id)
+        if end == "expiry":
+            desk.clock.advance(60)
+            desk.shard.tick()
+        else:
+            desk.shard.release("c")
+        desk.shard.invariants()
+        trouble = desk.shard.lanes[RUN].trouble.get(0)
+        counted.append(0 if trouble is None else trouble.deliveries)
 
-    assert desk.shard.lanes[RUN].trouble[0].deliveries == 1
+    assert counted == [0, 0, 1, 1, 2]
     assert desk.shard.lanes[RUN].retrying == 1
+
+
+def test_a_suspect_that_is_lost_again_is_to_run_alone_in_its_process(desk: Any) -> None:
+    """Not before: most of the suspects of a large process did nothing, and would wait for each other."""
+    desk.put(2)
+    asked = []
+    desk.lease(2)
+    desk.shard.release("c")
+    for _ in range(3):
+        lease = desk.lease(1)
+        asked.append((desk.ids(lease), lease.isolate))
+        desk.shard.release("c")
+    desk.ack(desk.lease(1))
+    lease = desk.lease(1)
+    asked.append((desk.ids(lease), lease.isolate))
+
+    assert asked == [([0], False), ([0], True), ([0], True), ([1], False)]
+
+
+@pytest.mark.parametrize("end", ["ack", "fail", "retry", "cancel"])
+def test_a_quarantine_ends_with_its_reason(desk: Any, end: str) -> None:
+    desk.put(1)
+    for _ in range(3):
+        lease = desk.lease_isolated() if end == "retry" else desk.lease(1)
+        desk.shard.release("c")
+    lane = desk.shard.lanes[RUN]
+    assert list(lane.quarantined) == [(0, 1)] or end == "retry"
+    lease = desk.lease(1) if end != "retry" else None
+    if end == "ack":
+        desk.ack(lease)
+    elif end == "fail":
+        desk.settle(lease, FAIL)
+    elif end == "cancel":
+        desk.shard.cancel(RUN)
+    else:
+        for _ in range(2):
+            desk.lease_isolated()
+            desk.shard.release("c")
+        assert only_letter(desk).reason == "its consumer died 5 times"
+        desk.shard.retry(RUN, [(0, 1)])
+        assert not desk.lease(1).isolate
+
+    assert not lane.quarantined
+
+
+def test_a_lease_that_has_ended_is_not_isolated_and_its_message_must_not_run(desk: Any) -> None:
+    """Its end would count although it never began."""
+    desk.put()
+    lease = desk.lease(1)
+    desk.clock.advance(60)
+
+    assert not desk.shard.isolate(lease.id)
+    desk.shard.tick()
+    assert not desk.shard.isolate(lease.id)
+    assert len(desk.shard.lanes[RUN].trouble) == 0
+
+
+def test_only_a_suspect_is_isolated(desk: Any) -> None:
+    """A lease of several is run in turn: whatever its consumer reports, any of them may be the reason."""
+    desk.put(2)
+    lease = desk.lease(2)
+    desk.shard.isolate(lease.id)
+    desk.shard.release("c")
+
+    assert len(desk.shard.lanes[RUN].trouble) == 0
 
 
 def test_a_lease_of_many_is_not_alone_when_one_message_is_left(desk: Any) -> None:
@@ -288,7 +366,7 @@ def test_dead_letter_of_a_consumer_says_what_that_died_of(desk: Any) -> None:
     why = "its worker was killed when it had taken 3.9 GB of 4.0 GB of memory"
     desk.put()
     for _ in range(5):
-        desk.lease(1)
+        desk.lease_isolated()
         desk.shard.release("c", why)
 
     [letter] = desk.shard.dead_letters(RUN)
@@ -310,12 +388,12 @@ def test_dead_letter_without_an_answer_says_which_way_it_had_none_where_that_is_
     desk = make_desk(max_deliveries=5)
     desk.put()
     for _ in range(5 - deaths - expiries):
-        desk.shard.end(desk.lease(1))  # as after a restart, which does not know
+        desk.shard.end(desk.lease_isolated())  # as after a restart, which does not know
     for _ in range(deaths):
-        desk.lease(1)
+        desk.lease_isolated()
         desk.shard.release("c")
     for _ in range(expiries):
-        desk.lease(1)
+        desk.lease_isolated()
         desk.clock.advance(1000)
         desk.shard.tick()
 
@@ -326,7 +404,7 @@ def test_causes_before_a_retry_by_hand_are_not_counted(make_desk: Callable[..., 
     desk = make_desk(max_deliveries=2)
     desk.put()
     for _ in range(2):
-        desk.lease(1)
+        desk.lease_isolated()
         desk.shard.release("c")
     desk.shard.lanes[RUN].trouble[0].start_anew()
     trouble = desk.shard.lanes[RUN].trouble[0]

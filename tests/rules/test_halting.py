@@ -239,7 +239,7 @@ def test_messages_that_die_without_an_exception_count() -> None:
     for _ in range(20):
         if lane.counts[State.DEAD]:
             break
-        desk.lease(1)
+        desk.lease_isolated()
         desk.ledger.release("c", "worker killed")
 
     assert desk.ledger.halt_failing() == [RUN]
@@ -297,8 +297,8 @@ def test_what_is_said_about_a_run_stays_short() -> None:
 def test_what_a_consumer_died_of_stays_short() -> None:
     """A million dead letters may have it."""
     halting = Halting(1)
-    for _ in range(halting.shard.options.max_deliveries + 1):
-        halting.shard.lease("c", 1)
+    for _ in range(halting.shard.options.max_deliveries):
+        halting.lease_isolated()
         halting.ledger.release("c", "x" * 1_000_000)
 
     (letter,) = halting.shard.dead_letters(RUN)

@@ -154,7 +154,8 @@ class ShardMachine(RuleBasedStateMachine):
         expected = line[:1] if line[0].suspect else self._fitting([m for m in line if not m.suspect], n, max_bytes)
         ids = [piece.frame + piece.lo + i for piece in lease.pieces for i in range(piece.n)]
         assert ids == [m.id for m in expected]
-        assert lease.alone == (len(ids) == 1)
+        assert lease.suspect == line[0].suspect
+        assert lease.isolate == (lease.suspect and line[0].quarantined)
         for piece in lease.pieces:
             for i in range(piece.n):
                 m = self.model.messages[piece.frame + piece.lo + i]
@@ -232,6 +233,16 @@ class ShardMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.granted)
     @rule(data=st.data())
+    def isolate(self, data: st.DataObject) -> None:
+        suspects = [held for held in self.model.leases.values() if held.suspect]
+        held = data.draw(st.sampled_from([*suspects, *self.granted[-2:]]))
+        lasts = held.id in self.model.leases and self.model.leases[held.id].deadline > self.now()
+        assert self.shard.isolate(held.id) == lasts
+        if lasts and self.model.leases[held.id].suspect:
+            self.model.leases[held.id].isolated = True
+
+    @precondition(lambda self: self.granted)
+    @rule(data=st.data())
     def extend(self, data: st.DataObject) -> None:
         wanted = data.draw(st.lists(st.sampled_from(self.granted), max_size=4))
         gone = self.shard.extend(held.id for held in wanted)
@@ -290,7 +301,7 @@ class ShardMachine(RuleBasedStateMachine):
             lease = self.model.leases[m.lease]
             m.state, m.suspect = "ready", lease.suspect
             if give_up:
-                m.state, m.suspect, m.deliveries = "dead", False, m.deliveries + 1
+                m.state, m.suspect, m.deliveries, m.quarantined = "dead", False, m.deliveries + 1, False
                 m.receipt = (lease.epoch, lease.id)
         self.model.drop_empty_leases()
         told = [effect for effect in self.shard.effects if isinstance(effect, Revoked)]

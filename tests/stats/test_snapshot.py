@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dqlab.stats import (
     ClassStats,
+    CodeStats,
     Counts,
     History,
     Meter,
@@ -25,6 +26,7 @@ from dqlab.stats import (
     total_queue,
 )
 from dqlab.stats.attention import QueueFacts, Thresholds, brief, find, find_leaving
+from dqlab.stats.runs import RunFacts
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "snapshot.json"
 SHARES = json.loads(GOLDEN.with_name("shares.json").read_text(encoding="utf-8"))
@@ -328,3 +330,30 @@ def test_what_needs_a_user_counts_the_documents_that_its_subject_names(dead: int
 
     assert need.amount == amount
     assert need.subject.startswith(str(amount))
+
+
+@pytest.mark.parametrize("state", [RunState.DONE, RunState.CANCELLED])
+def test_run_that_has_ended_has_no_speed_of_the_last_minute(state: RunState) -> None:
+    """For a quarter of a minute after its end views had it work on, at the speed it had before."""
+    units = Counts(acked=900)
+    facts = RunFacts(
+        name="r", queue="q", state=state, counts=Counts(acked=90, cancelled=10), units=units, retrying=0, sealed=True,
+        total=100, incomplete=None, noted="", paused_by="", halted="", full=False, trouble="", blocked="",
+        code=CodeStats("f"), started=0.0, ended=9.0, idle=0.0,
+    )  # fmt: skip
+    run = facts.stats(at=12.0, consumers=2, rate=10.0, units_rate=100.0)
+
+    assert (run.rate, run.units_rate) == (None, None)
+    assert (run.mean_rate, run.mean_units_rate) == (10.0, 100.0)
+
+
+def test_code_with_which_everything_failed_has_to_change_whether_the_run_paused_itself_or_ended() -> None:
+    """Of fewer than a hundred documents a run does not pause itself."""
+    stopped = RunStats("r", "q", RunState.STOPPED, Counts(ready=5, dead=100), stop=StopReason.ALL_FAILED)
+    ended = RunStats("r", "q", RunState.DONE, Counts(dead=60), total=60)
+
+    assert stopped.all_failed
+    assert ended.all_failed
+    assert not RunStats("r", "q", RunState.DONE, Counts(acked=1, dead=59), total=60).all_failed
+    assert not RunStats("r", "q", RunState.RUNNING, Counts(ready=1, dead=59), total=60).all_failed
+    assert not RunStats("r", "q", RunState.CANCELLED, Counts(cancelled=60), total=60).all_failed

@@ -36,6 +36,7 @@ from dqlab.cluster.consumer.running.execution import (
     run_chunk,
 )
 from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost
+from dqlab.cluster.consumer.running.occupancy import Occupancy, Stay, occupancy
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.orders import RunningMessage
 from dqlab.cluster.transport.protocol import LEASE_PARK
@@ -145,6 +146,13 @@ FREE_S = 1.0
 """Seconds that the thread of coroutines may take to continue without one; then the thread is abandoned."""
 MOST_ABANDONED = 3
 """Most abandoned threads of a slot that still run; with one more it leases nothing, and its worker is replaced."""
+ISOLATED_WITHIN = 60.0
+"""Seconds that a suspect waits until nothing runs beside it; then it runs beside what does, uncounted. What runs there
+may wait for a message behind it."""
+ISOLATED_FOR = 60.0
+"""Seconds that others wait for a suspect that runs alone; its function may wait for theirs."""
+ISOLATION_TOLD_IN = 5.0
+"""Seconds that a shard may take to note that a suspect runs alone. Until then this process does nothing else."""
 COROUTINES_AHEAD = 4
 """Coroutines leased for each that runs at a time: they wait together, so their mean cost means little."""
 
@@ -178,6 +186,9 @@ class Slot:
         self._abandoned: list[tuple[str, asyncio.Future[Any] | CoroutineThread]] = []
         """Names of cancelled messages that still run, and the threads that they hold."""
         self._flights: dict[Chunk, Flight] = {}
+        self._occupancy = Occupancy()
+        self._stays: dict[Chunk, Stay] = {}
+        """The places of chunks that run in this process, or wait for one."""
         self.replace_worker: Callable[[], bool] = lambda: False
         """Ends this process in good order, so that another starts; returns whether it will."""
         self.process = SlotProcess(options.origin)
@@ -197,6 +208,8 @@ class Slot:
     def start(self) -> None:
         """Park at every shard and begin to work."""
         loop = asyncio.get_running_loop()
+        self._occupancy = occupancy()
+        self._occupancy.slots += 1
         self._tasks = [
             loop.create_task(self._park(index, ref), name=f"dqlab-park-{self.name}-{index}")
             for index, ref in self._shards.items()
@@ -221,7 +234,10 @@ class Slot:
         await asyncio.wait([*parking, *self._settling], timeout=LAST_SETTLEMENT_S)
         for task in [*self._tasks, *self._settling, *self._renewing.values()]:
             task.cancel()
+        for chunk in list(self._stays):
+            self._leave(chunk)
         if not self.process.stopping:  # else this is the second time
+            self._occupancy.slots -= 1
             self.process.stopping = True
             ended = asyncio.wrap_future(self._thread.submit(self.process.close))
             self._thread.shutdown(wait=False)
@@ -306,9 +322,11 @@ class Slot:
         frames = zip(lease["firsts"], (Frame.decode(bytes(part)) for part in parts), strict=True)
         for _, group in groupby(frames, key=lambda pair: (pair[1].function, pair[1].kind)):
             firsts, cuts = zip(*group, strict=True)
-            process = lease.get("process")
+            process, suspect = lease.get("process"), lease.get("suspect")
             self.chunk = sum(frame.count for frame in cuts)
-            self._inbox.append(Chunk(shard, lease["id"], meta["epoch"], lease["timeout"], firsts, cuts, process))
+            receipt = shard, lease["id"], meta["epoch"], lease["timeout"]
+            doubt = {"suspect": True, **suspect} if suspect else {}
+            self._inbox.append(Chunk(*receipt, firsts, cuts, process, **doubt))
         if shard not in self._renewing:
             work = self._renew(shard)
             self._renewing[shard] = asyncio.get_running_loop().create_task(
@@ -365,6 +383,9 @@ class Slot:
 
     async def _run(self, chunk: Chunk) -> None:
         ref = self._shards[chunk.shard]
+        if not await self._enter(chunk):
+            self._end(chunk)
+            return
         if self.options.early:
             meta, _ = unpack(await self._insist(chunk, "begin", pack({"lease": chunk.lease})))
             if not meta["begun"]:
@@ -396,6 +417,35 @@ class Slot:
             if self.options.early:  # what has not begun may still be given back when this consumer dies
                 begun = asyncio.wrap_future(flight.begun)
                 await asyncio.wait((begun, following), return_when=asyncio.FIRST_COMPLETED)
+
+    async def _enter(self, chunk: Chunk) -> bool:
+        """Wait until a chunk may run in this process; return whether any of it is still to run.
+
+        A suspect that was lost more than once runs with nothing beside it, and in a process with one slot any suspect
+        does. Its shard notes that before it begins: should this process die then, it died of that message.
+        """
+        alone = chunk.suspect and not self.options.early and (chunk.isolate or self._occupancy.slots == 1)
+        stay = self._stays[chunk] = self._occupancy.enter(alone=alone)
+        until = time.monotonic() + ISOLATED_WITHIN
+        while not await stay.admitted(SETTLE_EVERY):
+            if chunk.finished or len(chunk.cancelled) == chunk.count:
+                return False
+            if stay.alone and time.monotonic() >= until:
+                stay.share()
+        if not stay.alone:
+            return True
+        asyncio.get_running_loop().call_later(ISOLATED_FOR, stay.share)
+        try:
+            async with asyncio.timeout(ISOLATION_TOLD_IN):
+                meta, _ = unpack(await self._insist(chunk, "isolate", pack({"lease": chunk.lease})))
+        except TimeoutError:
+            return True  # its death does not count
+        return bool(meta["held"])
+
+    def _leave(self, chunk: Chunk) -> None:
+        """Note that a chunk no longer runs in this process."""
+        if (stay := self._stays.pop(chunk, None)) is not None:
+            stay.leave()
 
     async def _attend(self, chunk: Chunk, end: asyncio.Future[Any]) -> bool:
         """Settle what is finished every 100 ms, until the end.
@@ -483,6 +533,7 @@ class Slot:
         except Exception as error:  # noqa: BLE001 - its messages are delivered again, and other chunks run on
             self._lost(chunk, error)
         finally:
+            self._leave(chunk)
             self._flying.remove(chunk)
             del self._flights[chunk]
             self._touched()
@@ -567,6 +618,7 @@ class Slot:
     def _end(self, chunk: Chunk) -> None:
         """Settle what is left of a chunk that has stopped running; not awaited."""
         chunk.over = True
+        self._leave(chunk)
         self._ending.append(chunk)
         self._in_background(self._settle_last(chunk))
 

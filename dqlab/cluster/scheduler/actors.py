@@ -179,11 +179,22 @@ class Actors:
             return entry.args
         name, index, epoch, options = entry.args
         clients = self._state.clients()
+        beside = self._beside(entry)
         if not entry.durable:
-            return name, index, entry.epoch, options, clients, self._run_notes.past(entry)
+            return name, index, entry.epoch, options, clients, self._run_notes.past(entry), [], beside
         store = options["store"] | {"takeover": entry.epoch > 1}  # its last owner may be alive but unreachable
         returning = self._consumers(entry.queue) if entry.epoch > 1 else []
-        return name, index, epoch, options | {"store": store}, clients, None, returning
+        return name, index, epoch, options | {"store": store}, clients, None, returning, beside
+
+    def _beside(self, shard: Entry) -> list[str]:
+        """Return the consumers on the worker that a shard goes to, where others are for consumers.
+
+        They are about to be retired, and what killed the shard's last worker should not be leased there first.
+        """
+        plan = self._state.plan()
+        if plan.shared or shard.address in plan.consumers:
+            return []
+        return [one.name for one in self._state.of(shard.queue) if not one.is_shard and one.address == shard.address]
 
     def _consumers(self, queue: str) -> list[str]:
         """Return the names of a queue's live consumers, with those that only finish what they have begun."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.placement import NoWorkers, Plan
-from dqlab.cluster.scheduler.state import ClusterState, Entry
+from dqlab.cluster.scheduler.state import REPLACED_IN, ClusterState, Entry
 from dqlab.cluster.transport.errands import WorkerLost
 from dqlab.errors import CallTimeout, QueueClosed
 
@@ -47,6 +47,8 @@ class _Service:
     """Held while consumers are made or retired; it comes after a queue's turn, see `ClusterState.turn`."""
     stopped: bool = False
     """Whether it is going to be fitted once more because a worker did not answer: each cause would add a loop."""
+    expecting: bool = False
+    """Whether it is going to be fitted once more because workers that died may not come back."""
 
 
 class ConsumerSets:
@@ -83,7 +85,7 @@ class ConsumerSets:
         if queue not in self._state.queues:
             raise QueueClosed(queue=queue)
         shards = self._state.queues[queue].shards
-        if n is not None and not self._state.plan().consumers:
+        if n is not None and not self._state.plan().queues:  # else consumers come with the workers that are replaced
             raise NoWorkers(queue=queue)
         one = self._services.setdefault(service or queue, _Service(queue, cls, options, shards, n))
         await self._fit(one)
@@ -165,6 +167,11 @@ class ConsumerSets:
         one.stopped = False
         await self._fit(one)
 
+    async def _fit_without_replacements(self, one: _Service) -> None:
+        await asyncio.sleep(REPLACED_IN)
+        one.expecting = False
+        await self._fit(one)
+
     async def _fit(self, one: _Service) -> None:
         """Make the consumers that a set is missing; retire surplus ones, newest first.
 
@@ -185,6 +192,9 @@ class ConsumerSets:
                 self._state.in_background(self._actors.wind_down(leaving, UNHURRIED))
             made = await asyncio.gather(*(self._make(one, address) for address in where), return_exceptions=True)
             await self._actors.retire(surplus)
+        if self._state.missing() and not one.expecting:  # until then none is made beside a queue
+            one.expecting = True
+            self._state.in_background(self._fit_without_replacements(one))
         errors = [answer for answer in made if isinstance(answer, BaseException)]
         if any(isinstance(error, WorkerLost) for error in errors):
             self._state.in_background(self._fit_later(one))

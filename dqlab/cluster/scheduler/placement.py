@@ -38,7 +38,7 @@ class Plan:
     shared: bool = False
 
 
-def plan(hosts: Sequence[Host], reserved: Collection[str] = ()) -> Plan:
+def plan(hosts: Sequence[Host], reserved: Collection[str] = (), missing: int = 0) -> Plan:
     """Split workers between queues and consumers.
 
     Parameters
@@ -47,6 +47,8 @@ def plan(hosts: Sequence[Host], reserved: Collection[str] = ()) -> Plan:
         All workers that run now.
     reserved : collection of str
         Names of workers kept for queues (an embedded cluster's); a nanny's replacement keeps the name.
+    missing : int
+        Workers that died a moment ago, and whose nannies may be replacing them.
 
     Returns
     -------
@@ -69,9 +71,11 @@ def plan(hosts: Sequence[Host], reserved: Collection[str] = ()) -> Plan:
     if named:
         return Plan(tuple(named), tuple(host.address for host in ranked if host.address not in named))
     everyone = tuple(host.address for host in ranked)
-    if len(ranked) <= 2:
+    # What killed the others would kill the queues next, were consumers made beside them until the others are back.
+    usual = len(ranked) + missing
+    if usual <= 2:
         return Plan(everyone[:1], everyone, shared=bool(ranked))
-    kept = -(-len(ranked) // WORKERS_PER_HOST)
+    kept = -(-usual // WORKERS_PER_HOST)
     return Plan(everyone[:kept], everyone[kept:])
 
 

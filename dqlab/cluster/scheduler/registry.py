@@ -192,6 +192,7 @@ class Registry(SchedulerPlugin):
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Make consumers, and shards that wait for a worker, on a worker that joined."""
         self.state.note_limit(worker)
+        self.state.note_came()
         self.supervisor.changed()
         self.collector.known.workers = len(scheduler.workers)
         self.consumer_sets.worker_came()
@@ -201,6 +202,8 @@ class Registry(SchedulerPlugin):
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Mark the worker's actors as gone, and release the leases of its consumers at once."""
         self.collector.known.workers = len(scheduler.workers)
+        if worker not in self.state.leaving:  # else nothing is expected in its place
+            self.state.note_left()
         self.departures.left(worker)
         self._lose_actors(worker)
 

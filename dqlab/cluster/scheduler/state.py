@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,11 +23,13 @@ from dqlab.cluster.scheduler.placement import Host, Plan, plan
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.transport.internals import is_leaving, memory_at_its_kill
 
-__all__ = ["ClusterState", "Entry", "OpenQueue"]
+__all__ = ["REPLACED_IN", "ClusterState", "Entry", "OpenQueue"]
 
 logger = logging.getLogger("dqlab.registry")
 
 MOST_LIMITS = 10_000
+REPLACED_IN = 4.0
+"""Seconds that a nanny has to replace a worker that died; less than a run waits without a consumer."""
 
 
 @dataclass
@@ -54,6 +57,8 @@ class Entry:
     """Epoch of the log when it failed."""
     failures: int = 0
     """How often it has failed in a row, less than a minute apart."""
+    deaths: int = 0
+    """How many of its workers have died in a row, each less than a minute after the shard was made there."""
     stood: float = 0.0
     """Since when it has been made, seconds of the event loop."""
     asked: bool = False
@@ -130,6 +135,8 @@ class ClusterState:
         self.queues: dict[str, OpenQueue] = {}
         self.leaving: set[str] = set()
         self.away: set[str] = set()
+        self._lost: deque[float] = deque()
+        """When workers left that have not been replaced, seconds of the event loop."""
         self._limits: dict[str, int] = {}
         """Memory limits of workers in bytes, including some that are gone."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -157,7 +164,7 @@ class ClusterState:
             Host(ws.address, str(ws.name), ws.nthreads, dict(ws.resources), ws.address in used)
             for ws in self._staying()
         ]
-        return plan(hosts, self.reserved)
+        return plan(hosts, self.reserved, self.missing())
 
     def addresses_of(self, host: str) -> list[str]:
         """Return the addresses of the workers of that name, at most one, that are not about to leave."""
@@ -174,6 +181,22 @@ class ClusterState:
             for address, state in self.scheduler.workers.items()
             if address not in self.leaving and not is_leaving(state)
         ]
+
+    def note_came(self) -> None:
+        """Note that a worker joined, perhaps in place of one that died."""
+        if self._lost:
+            self._lost.popleft()
+
+    def note_left(self) -> None:
+        """Note that a worker is gone; for `REPLACED_IN` seconds its replacement is expected."""
+        self._lost.append(asyncio.get_running_loop().time())
+
+    def missing(self) -> int:
+        """Return how many workers died a moment ago that may still be replaced."""
+        since = asyncio.get_running_loop().time() - REPLACED_IN
+        while self._lost and self._lost[0] <= since:
+            self._lost.popleft()
+        return len(self._lost)
 
     def note_limit(self, worker: str) -> None:
         """Record a worker's memory limit: Dask has forgotten it by the time the cause of its death is needed."""

@@ -36,7 +36,14 @@ LOOK_EVERY = 60.0
 LONGEST_PAUSE = 60.0
 """Longest pause in seconds between two tries to open a failing log; pauses double from `TRY_AGAIN` on."""
 STEADY = 60.0
-"""Seconds that a log must have been open for its next failure to count as a new one."""
+"""Seconds that a log must have been open for its next failure, or its worker's death, to count as a new one."""
+MOST_DEATHS = 20
+"""Deaths of its worker, each that soon after the one before, after which a shard is given up."""
+_DEADLY = (
+    "its worker {worker} died, the last of {n} that died within {seconds:.0f} s each. A document that kills its "
+    "process may run beside the queue: run it in a process of its own (executor='process'), or give queues a worker "
+    "of their own, by three workers or more"
+)
 
 
 class Supervisor:
@@ -78,9 +85,15 @@ class Supervisor:
         for entry in self._state.entries.values():
             if not entry.is_shard or entry.address != worker or entry.gone is not None or not entry.made.is_set():
                 continue
+            now = asyncio.get_running_loop().time()
+            entry.deaths = entry.deaths + 1 if now - entry.stood <= STEADY else 1
+            if entry.deaths >= MOST_DEATHS:
+                entry.gone = _DEADLY.format(worker=worker, n=entry.deaths, seconds=STEADY)
+                logger.error("event=shard_given_up name=%s worker=%s deaths=%d", entry.name, worker, entry.deaths)
+                continue
             entry.made.clear()
             entry.epoch += 1
-            entry.last, entry.left = worker, asyncio.get_running_loop().time()
+            entry.last, entry.left = worker, now
             self._state.in_background(self._replace(entry))
 
     async def _replace(self, entry: Entry) -> None:

@@ -58,6 +58,8 @@ SWITCH_S = 0.0005
 """Seconds another thread may hold the interpreter while messages wait; it packs checkpoints and compaction."""
 RETURN_S = 1.0
 """Seconds a recreated shard waits for its consumers; one may be in a function that holds the interpreter."""
+BESIDE_S = 10.0
+"""Seconds that a recreated shard leases nothing to consumers in its own process."""
 CHUNK_S = 0.075
 """Seconds of work in one lease: long enough to hide the network, short enough to share out fairly."""
 logger = logging.getLogger("dqlab.queue")
@@ -84,6 +86,8 @@ class QueueActor:
     consumers : collection of str
         Live consumers of the epoch before: nothing is leased until they have reported what they have in hand,
         for at most a second.
+    beside : collection of str
+        Consumers in this very process, which others are about to replace: nothing is leased to them meanwhile.
 
     Attributes
     ----------
@@ -100,11 +104,13 @@ class QueueActor:
         clients: Collection[str] = (),
         past: Past | None = None,
         consumers: Collection[str] = (),
+        beside: Collection[str] = (),
     ) -> None:
         self._identity = name, index, epoch
         self._past = past
         self._clients = clients
         self._returning = set(consumers)
+        self._beside = set(beside)
         self._options = options
         self._clock = SystemClock()
         self._lot = ParkingLot()
@@ -172,6 +178,8 @@ class QueueActor:
         self._confirmed = Confirmed(self._store, self.books.items())
         if self._returning:
             asyncio.get_running_loop().call_later(RETURN_S, self._wait_no_longer)
+        if self._beside:
+            asyncio.get_running_loop().call_later(BESIDE_S, self._serve_beside)
 
     # --- messages in ------------------------------------------------------------------------
 
@@ -338,6 +346,8 @@ class QueueActor:
             record = self.books[lease.run].record if lease.run in self.books else None
             process = record.process if record is not None else None
             answer["lease"] = {"id": lease.id, "timeout": lease.timeout, "firsts": firsts, "process": process}
+            if lease.suspect:
+                answer["lease"]["suspect"] = {"isolate": lease.isolate}
         return pack(answer, *cuts)
 
     def _undelivered(self, lease: Lease, orders: list[dict[str, Any]]) -> bytes:
@@ -410,6 +420,11 @@ class QueueActor:
             self._note_touched()
             await self._store.durable()
         return pack({"begun": begun})
+
+    async def isolate(self, body: bytes) -> bytes:
+        """Note that nothing runs beside a suspect in its consumer's process: {lease}."""
+        meta, _ = unpack(body)
+        return pack({"held": self.shard.isolate(meta["lease"])})
 
     async def release(self, body: bytes) -> bytes:
         """Return the messages of consumers whose worker died to the queue at once: {consumers, why?}."""
@@ -866,6 +881,10 @@ class QueueActor:
         there, safe = self._confirmed.results(run, self.ledger.book(run).results, lo, hi)
         return safe and there == hi - lo
 
+    def _serve_beside(self) -> None:
+        self._beside.clear()
+        self._dispatch()
+
     def _wait_no_longer(self) -> None:
         self._returning.clear()
         self._dispatch()
@@ -890,6 +909,8 @@ class QueueActor:
         self._halt_failing()
         self._apply_effects()
         for call in self._lot.hungry() if not self._returning and self._store.short is None else ():
+            if self._beside and call.consumer.split("#")[0] in self._beside:
+                continue
             _, want, at_least = call.credit
             lease = self.shard.lease(call.consumer, want, budget=CHUNK_S, at_least=at_least)
             if lease is not None:

@@ -201,10 +201,7 @@ class QueueScene:
     def _shown_again(self, track: RunTrack, shown: RunStats) -> RunStats:
         """Return what was shown of a run at rest, with what changes by itself as it was within the last second."""
         if not 0 <= self._wall - shown.at < SHOWN_FOR or shown.consumers != len(self._consumers):
-            rate, units_rate = self._rates(shown.units, track)
-            consumers = len(self._consumers)
-            shown = replace(shown, at=self._wall, rate=rate, units_rate=units_rate, consumers=consumers)
-            track.shown = shown
+            shown = track.shown = replace(shown, at=self._wall, consumers=len(self._consumers))
         return shown
 
     def _rates(self, units: Counts | None, track: RunTrack) -> tuple[float | None, float | None]:

@@ -15,7 +15,7 @@ import socket
 import traceback
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import distributed
 from distributed import Client, Nanny, Scheduler, SpecCluster, Worker, WorkerPlugin
@@ -26,11 +26,14 @@ from distributed.protocol.pickle import dumps
 from distributed.protocol.serialize import Serialized, deserialize, to_serialize
 from distributed.scheduler import WorkerState
 from distributed.threadpoolexecutor import ThreadPoolExecutor
+from distributed.utils import LoopRunner
 from tornado.ioloop import PeriodicCallback
 
 from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import ClosesUndisturbed
 from dqlab.texts import said_by, shown
+
+T = TypeVar("T")
 
 __all__ = [
     "CALL",
@@ -75,6 +78,7 @@ __all__ = [
     "take_over_retiring",
     "tend",
     "unpin",
+    "with_event_loop",
 ]
 
 check_dask("this process", distributed.__version__)  # type: ignore[attr-defined]
@@ -97,6 +101,8 @@ ABSENT_LOOKS = 2
 CONNECT_TIMEOUT = 3.0
 """Seconds to try to connect to a worker."""
 
+LOOP_STARTS = 3
+"""Times that the thread of an event loop is started; Dask waits 10 s for each."""
 HANDSHAKES = 3
 """Times that a client greets a scheduler that restarts its workers meanwhile."""
 
@@ -154,6 +160,35 @@ def _abort_comms(error: BaseException) -> None:
         comm = frame.f_locals.get("comm")
         if isinstance(comm, Comm):
             comm.abort()
+
+
+def with_event_loop(make: Callable[[], T]) -> T:
+    """Return the client or cluster that `make` returns, which starts the thread of its event loop.
+
+    Dask gives that thread 10 s to begin, and asserts then. On a machine that has just woken up, or is swapping, it may
+    take longer, and nothing else has been started yet.
+
+    Raises
+    ------
+    TimeoutError
+        It did not begin in three tries.
+    """
+    for _ in range(LOOP_STARTS):
+        try:
+            return make()
+        except AssertionError as error:
+            runner = _late_runner(error)
+            if runner is None:
+                raise
+            runner._stop_event.set()  # its thread, once it begins, ends
+    raise TimeoutError(f"the thread of its event loop did not begin, in {LOOP_STARTS} tries of 10 s")
+
+
+def _late_runner(error: BaseException) -> LoopRunner | None:
+    """Return the runner that gave its thread up, None if the error is another one."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    runner = frame.f_locals.get("self")
+    return runner if isinstance(runner, LoopRunner) and not runner.is_started() else None
 
 
 class OwnClient(ClosesUndisturbed, PatientClient):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 from bokeh.models import ColumnDataSource
 
+from dqlab.live.next_lines import NAMED, failed_line
 from dqlab.live.palette import Ink
 from dqlab.live.panels.axis import nice, times
 from dqlab.live.panels.changes import fill, html, show
-from dqlab.live.panels.markup import cells, columns, whole
+from dqlab.live.panels.markup import cells, code, columns, text, whole
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Column, Table
-from dqlab.numbers import UNKNOWN, between, count, many
+from dqlab.numbers import UNKNOWN, between, count, many, noun_of
 from dqlab.stats import ClassStats, FailingDocument
 
 __all__ = ["FailuresPanel"]
@@ -57,7 +58,7 @@ class FailuresPanel:
         right = [(Cell(count(each.dead), Ink.STRONG), Cell(count(each.retrying))) for each in classes]
         note = ""
         if failures.other_classes:
-            note = f"and {count(failures.other_classes)} more"
+            note = f"and {many(failures.other_classes, 'class').replace(' ', ' more ')}"
             right.append((Cell(count(failures.other_dead), Ink.STRONG), Cell("")))
         if not left and not note:
             note = "Why is not known yet" if scene.queue.counts.dead else "No message has failed in this window"
@@ -68,7 +69,7 @@ class FailuresPanel:
             Table(columns("dead", "retrying"), tuple(right)),
             over=over,
         )
-        show(self._documents, text=_documents(failures.documents))
+        show(self._documents, text=f"{_documents(failures.documents)}{_way_to_all(scene)}")
 
     def table(self, scene: Scene) -> Table:
         """Return the classes, with how often each has failed in the last minute, and in all minutes shown."""
@@ -104,6 +105,24 @@ class FailuresPanel:
 
 def _joined(pieces: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.float32)
+
+
+def _way_to_all(scene: Scene) -> str:
+    """Return how many are dead in all, and the lines that list them with their tracebacks, as HTML: here are a few."""
+    dead = scene.snapshot.failures.dead or scene.queue.counts.dead
+    if not dead:
+        return ""
+    asked = scene.snapshot.of_run
+    runs = [run for run in scene.runs if run.counts.dead and asked in ("", run.name)]
+    if runs:
+        lines = failed_line(runs)
+    else:
+        lines = f"lab.queue({scene.queue.name!r}).dead()" if scene.queue.state else ""
+    more = f" and of {many(len(runs) - NAMED, 'more run')}" if len(runs) > NAMED else ""
+    noun = noun_of(dead, "document" if runs else "message")
+    said = f"All {count(dead)} dead {noun}, with tracebacks:" if dead > 1 else f"The dead {noun}, with its traceback:"
+    either = f"{code(lines)}{text(more)} or " if lines else ""
+    return f'<div class="way">{text(said)} {either}the Failures tab of JupyterLab</div>'
 
 
 def _documents(documents: tuple[FailingDocument, ...]) -> str:

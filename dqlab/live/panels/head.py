@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 from bokeh.models import CustomJS, Div, InlineStyleSheet, RadioButtonGroup, Select, Toggle
 
+from dqlab.live.next_lines import failed_line, next_line
 from dqlab.live.panels.changes import html, show
 from dqlab.live.panels.look import read
-from dqlab.live.panels.markup import glyph, strong, text, unit
+from dqlab.live.panels.markup import code, glyph, strong, text, unit
 from dqlab.live.panels.scene import SPANS, WHOLE, Request, Scene
 from dqlab.numbers import UNKNOWN, between, count, duration, many, minute, noun_of, rate, share, size, span
 from dqlab.stats import Attention, RunStats, Severity
@@ -134,8 +135,14 @@ def _need_line(need: Attention) -> str:
     where = " · ".join(dict.fromkeys(each for each in (need.queue, need.run) if each and each != need.subject))
     return (
         f"<li>{glyph('dead' if bad else 'slow')}<span>{strong(need.subject)} {text(need.text)}"
-        f'{f" <i class=mut>{text(need.detail)}</i>" if need.detail else ""}</span><i class="mut">{text(where)}</i></li>'
+        f"{f' <i class=mut>{text(need.detail)}</i>' if need.detail else ''}{_next(next_line(need))}</span>"
+        f'<i class="mut">{text(where)}</i></li>'
     )
+
+
+def _next(line: str) -> str:
+    """Return the line to be typed next, as HTML: the page has no buttons that change a queue."""
+    return f' <span class="next">· next: {code(line)}</span>' if line else ""
 
 
 def _ended(scene: Scene) -> list[str]:
@@ -147,8 +154,8 @@ def _ended(scene: Scene) -> list[str]:
     where = f"run {ended[0].name}" if len(ended) == 1 else many(len(ended), "run")
     verb = "has" if len(ended) == 1 else "have"
     return [
-        f"<li>{glyph('dead')}<span>{strong(f'{count(dead)} dead')} in {text(where)} that {verb} ended "
-        f'<i class="mut">run.failures() lists the documents, run.retry() sends them again</i></span></li>'
+        f"<li>{glyph('dead')}<span>{strong(f'{count(dead)} dead')} in {text(where)} that {verb} ended"
+        f"{_next(failed_line(ended))}</span></li>"
     ]
 
 
@@ -241,6 +248,10 @@ def _no_eta(run: RunStats) -> str:
 
 def _speed(scene: Scene) -> Figure:
     run = scene.run
+    if run is not None and run.resting:
+        mean, pages = rate(run.mean_rate), run.mean_units_rate
+        whole = ("Speed, whole run", mean, "documents/s", "", "")
+        return whole if run.units is None else (whole[0], rate(pages), f"{run.unit}/s", f"{mean} documents/s", "")
     if run is None:
         return "Speed, 60 s", rate(scene.queue.out_rate), "messages/s", f"in {rate(scene.queue.in_rate)} messages/s", ""
     if run.units is None:

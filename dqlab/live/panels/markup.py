@@ -8,7 +8,7 @@ from html import escape
 from dqlab.live.palette import Ink
 from dqlab.live.tables import Cell, Column, Table
 
-__all__ = ["cells", "columns", "glyph", "heads", "listed", "strong", "text", "unit", "whole"]
+__all__ = ["cells", "code", "columns", "glyph", "heads", "listed", "strong", "text", "unit", "whole"]
 
 _INKS = {
     Ink.STRONG: "<b>{}</b>",
@@ -48,6 +48,11 @@ def whole(words: str) -> str:
 def strong(value: object) -> str:
     """Return text in bold."""
     return f"<b>{text(value)}</b>"
+
+
+def code(line: object) -> str:
+    """Return a line that can be typed."""
+    return f'<code class="mono">{text(line)}</code>'
 
 
 def glyph(shape: str) -> str:

@@ -3,7 +3,7 @@
 import type { Action } from './client';
 import { count, many, size } from '../shared/format';
 import { quoted } from './python';
-import { failsThroughout, finished, left, waiting, type Queue, type Run, type Snapshot } from '../shared/snapshot';
+import { allFailed, failsThroughout, finished, left, waiting, type Queue, type Run, type Snapshot } from '../shared/snapshot';
 
 /** What is asked before something is destroyed; `accept` repeats the count. */
 export interface Question {
@@ -133,13 +133,16 @@ export interface Selection {
   /** None: all classes. */
   fingerprints: string[];
   dead: number;
+  /** Everything failed with the newest code that the run has. */
+  same?: boolean;
 }
 
 /** Ways to retry what is selected; the first is the one to press: a canary where there are many. */
 export function retryEntries(of: Run | Selection): Entry[] {
   const chosen: Selection =
-    'counts' in of ? { run: of.name, queue: of.queue, fingerprints: [], dead: of.counts.dead } : of;
+    'counts' in of ? { run: of.name, queue: of.queue, fingerprints: [], dead: of.counts.dead, same: allFailed(of) } : of;
   const { dead, fingerprints, queue, run } = chosen;
+  const code = chosen.same ? ' with the same code' : '';
   if (!dead) return [];
   const action: Action = { action: 'retry', queue, run, ...(fingerprints.length ? { fingerprints } : {}) };
   const python = retryCode(chosen);
@@ -148,9 +151,9 @@ export function retryEntries(of: Run | Selection): Entry[] {
     body: 'They run again with the newest code of the run; their deliveries are counted from zero.',
     accept: `Retry ${count(dead)}`
   };
-  const whole: Entry = { label: `Retry ${count(dead)}…`, action, python, question };
-  if (dead <= MANY) return [{ label: `Retry ${count(dead)}`, action, python }];
-  const canary: Entry = { label: `Retry ${CANARY} first`, action: { ...action, limit: CANARY }, python };
+  const whole: Entry = { label: `Retry ${count(dead)}${code}…`, action, python, question };
+  if (dead <= MANY) return [{ label: `Retry ${count(dead)}${code}`, action, python }];
+  const canary: Entry = { label: `Retry ${CANARY} first${code}`, action: { ...action, limit: CANARY }, python };
   return [canary, whole];
 }
 

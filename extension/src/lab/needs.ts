@@ -4,7 +4,7 @@ import { heldEntries, pauseEntry, queueEntries, retryEntries, type Entry } from 
 import type { Scope } from './client';
 import { quoted } from './python';
 import { count, many, minute } from '../shared/format';
-import { finished, type Attention, type Run, type Snapshot } from '../shared/snapshot';
+import { allFailed, finished, type Attention, type Run, type Snapshot } from '../shared/snapshot';
 
 /** One thing to do about a line: an action of the service, or a place where more is shown or done. */
 export type Step = { id: string; label: string } & ({ entry: Entry } | { failures: Scope } | { panel: string } | { code: string });
@@ -84,7 +84,9 @@ function endedOf(run: Run): Need {
     text: `in ${run.name}, ${run.state}${when}`,
     detail: '',
     scope: scopeOf(run.queue, run.name),
-    steps: [...retries(retryEntries(run)), failuresOf(run.queue, run.name)],
+    steps: allFailed(run)
+      ? [failuresOf(run.queue, run.name), ...retries(retryEntries(run))]
+      : [...retries(retryEntries(run)), failuresOf(run.queue, run.name)],
     parts: []
   };
 }
@@ -98,8 +100,9 @@ function stepsOf(line: Attention, snapshot: Snapshot): Step[] {
   const failures = failuresOf(line.queue, line.run);
   switch (line.kind) {
     case 'failing': {
-      const selected = { run: line.run, queue: line.queue, fingerprints: line.target ? [line.target] : [], dead: line.amount };
-      return line.action === 'retry' ? [...retries(retryEntries(selected)), failures] : [failures];
+      const selected = { run: line.run, queue: line.queue, fingerprints: line.target ? [line.target] : [], dead: line.amount, same: run !== undefined && allFailed(run) };
+      if (line.action !== 'retry') return [failures];
+      return selected.same ? [failures, ...retries(retryEntries(selected))] : [...retries(retryEntries(selected)), failures];
     }
     case 'stopped':
       // To resume it would fail the rest of it too.

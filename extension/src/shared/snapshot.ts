@@ -247,6 +247,9 @@ export const putOff = (of: Run): number => Math.max(0, of.counts.delayed - of.re
 /** It paused itself because its first documents all failed. */
 export const failsThroughout = (of: Run): boolean => of.stop === 'all-failed';
 
+/** Its code has to change: everything that it settled failed. As `RunStats.all_failed` in dqlab/stats/runs.py. */
+export const allFailed = (of: Run): boolean => failsThroughout(of) || (finished(of) && of.counts.dead > 0 && !of.counts.acked);
+
 const AT_REST = new Set(['paused', 'draining', 'drained', 'empty']);
 /** `why` says what is wrong, rather than who stopped it on purpose. */
 export const troubled = (of: Queue): boolean => of.why !== '' && !AT_REST.has(of.state);

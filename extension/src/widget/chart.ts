@@ -10,6 +10,9 @@ import type { Chart } from './parts';
 const HEIGHT = 150;
 const EDGE = { left: 40, right: 10, top: 16, bottom: 20 };
 const BOTTOM = HEIGHT - EDGE.bottom;
+/** A figure of a time of day is no wider, and as much stays free between two. */
+const GLYPH = 6.6;
+const GAP = 8;
 
 type Scale = (value: number) => number;
 
@@ -48,10 +51,12 @@ function axes(chart: Chart, x: Scale, y: Scale, top: number, width: number): SVG
   let free = -Infinity;
   for (const [at, word] of chart.ticks) {
     const place = x(at);
-    if (place < free || place > width - 14) continue;
-    shapes.push(label(place, BOTTOM + 15, word, { 'text-anchor': place < EDGE.left + 14 ? 'start' : 'middle' }));
+    const half = (word.length * GLYPH) / 2;
+    const from = place < EDGE.left + half ? place : Math.min(place - half, width - 2 * half);
+    if (from < free || place > width - EDGE.right) continue;
+    shapes.push(label(from + half, BOTTOM + 15, word, { 'text-anchor': 'middle' }));
     shapes.push(draw('path', { d: `M${round(place)} ${BOTTOM}v4`, class: 'dq-grid' }));
-    free = place + 52;
+    free = from + 2 * half + GAP;
   }
   return shapes;
 }

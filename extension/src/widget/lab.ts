@@ -8,6 +8,7 @@ import { heatBox } from './heat';
 import { queueRows, type QueueRow, type QueuesParts, type Toggle } from './parts';
 import { askBox, drawFigures, keysBox, menuOf, noticeBox } from './pieces';
 import { openDashboard, queueMenu } from './queues';
+import { runsPane } from './panes';
 import { queueTable } from './rows';
 
 export function labWidget(context: Context<QueuesParts>): WidgetView {
@@ -67,8 +68,12 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
     clear();
     table.focusRow(wanted);
   });
+  const runs = runsPane(context, true);
+  const runsHead = text('h2', '', '');
+  const runsBox = make('section', { class: 'dq-of-lab', 'aria-label': 'Runs' }, runsHead, runs.element);
   const header = make('header', {}, glyph, name, sub, tools);
-  context.card.append(header, notice.element, figures, filter, heat.element, ask.element, table.element, more, keys.element, said, menu.element);
+  const queues = [filter, heat.element, ask.element, table.element, more];
+  context.card.append(header, notice.element, figures, ...queues, runsBox, keys.element, said, menu.element);
   find.addEventListener('input', () => {
     words = find.value.trim().toLowerCase();
     draw();
@@ -126,6 +131,10 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
     drawFigures(figures, numbers.figures);
     show(table.element, rows().length > 0);
     drawRows();
+    show(runsBox, runs.any());
+    if (!runs.any()) return;
+    say(runsHead, runs.title().words.filter(Boolean).join(' '));
+    runs.draw();
   }
 
   return {

@@ -133,8 +133,9 @@ export function failuresPane(context: Context): Pane {
   const detail = (row: FailureRow): HTMLElement => {
     const box = make('div', { class: 'dq-detail' }, text('div', 'dq-quiet', row.seen));
     const [fingerprint, letters] = context.part('examples') ?? ['', []];
+    if (row.mend) box.append(text('div', 'dq-mend', row.mend));
     if (row.retry) {
-      const retry = button(row.retry, 'dq-pri', () => context.send({ command: 'retry', target: row.fingerprint }));
+      const retry = button(row.retry, row.mend ? '' : 'dq-pri', () => context.send({ command: 'retry', target: row.fingerprint }));
       hold(retry, blocked(context));
       const few = button(`${row.first} first`, '', () => context.send({ command: 'retry', target: row.fingerprint, n: row.first }));
       hold(few, blocked(context));
@@ -250,26 +251,44 @@ export function codePane(context: Context): Pane {
   };
 }
 
-export function runsPane(context: Context<QueuesParts>): Pane {
+const stateOf = (row: RunLine): string => (row.tone ? `dq-${row.tone}` : 'dq-quiet');
+
+/** Runs of a queue, or of all queues of a lab: then each row names its queue. */
+export function runsPane(context: Context<QueuesParts>, several = false): Pane {
   const made = table<RunLine>({
-    label: 'Runs on this queue',
+    label: several ? 'Runs' : 'Runs on this queue',
     columns: [
-      { title: 'run', make: () => [make('b', { class: 'dq-text' })], text: (row) => row.name },
-      { title: 'state', kind: 'dq-mid', cell: 'dq-quiet', text: (row) => row.state },
+      { title: 'run', make: () => [make('b', { class: 'dq-text' })], text: (row) => row.name, hint: (row) => row.name },
+      ...(several ? [{ title: 'queue', kind: 'dq-wide dq-where', cell: 'dq-quiet', text: (row: RunLine) => row.queue, hint: (row: RunLine) => row.queue }] : []),
+      {
+        title: 'state',
+        kind: 'dq-mid dq-state',
+        make: () => [make('span', { class: 'dq-text' })],
+        text: (row) => row.state,
+        hint: (row) => row.state,
+        fill: (cell, row) => (part(cell, 'span').className = `dq-text ${stateOf(row)}`)
+      },
       { title: 'settled', kind: 'dq-num', text: (row) => row.share },
-      { title: 'left', kind: 'dq-num', text: (row) => row.left },
+      { title: 'left', kind: `dq-num dq-left${several ? ' dq-mid' : ''}`, text: (row) => row.left },
       { title: 'done at', kind: 'dq-num', text: (row) => row.done },
       { title: 'dead', kind: 'dq-num', text: (row) => row.dead, fill: (cell, row) => cell.classList.toggle('dq-bad', row.dead !== '0') }
     ],
-    keyOf: (row) => row.name
+    keyOf: (row) => row.key
   });
-  const now = () => context.part('runs') ?? [];
+  made.element.classList.add('dq-runs');
+  const more = text('div', 'dq-rest', '');
+  const now = () => context.part('runs');
   return {
     name: 'runs',
-    element: make('div', {}, made.element),
-    title: () => ({ words: ['Runs', String(now().length)] }),
-    any: () => now().length > 0,
-    draw: () => made.draw(now())
+    element: make('div', {}, made.element, more),
+    title: () => ({ words: ['Runs', now()?.title] }),
+    any: () => Boolean(now()?.rows.length),
+    draw() {
+      const { more: rest, rows } = now()!;
+      made.draw(rows);
+      say(more, rest);
+      show(more, rest !== '');
+    }
   };
 }
 

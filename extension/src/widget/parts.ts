@@ -91,6 +91,8 @@ export interface FailureRow {
   hint: string;
   /** How many are retried first; 0 where there are few. */
   first: number;
+  /** What to do before a retry is of any use; empty where that may be right as it is. */
+  mend: string;
 }
 export interface Failures {
   title: string;
@@ -191,12 +193,21 @@ export interface Chart {
   marks: { at: number; cell: string; text: string }[];
 }
 export interface RunLine {
+  key: string;
   name: string;
+  queue: string;
   state: string;
+  tone: string;
   share: string;
   left: string;
   done: string;
   dead: string;
+}
+export interface Runs {
+  /** How many there are. */
+  title: string;
+  rows: RunLine[];
+  more: string;
 }
 export type Toggle = [group: string, word: string, amount: string, icon: string, head: string];
 export interface Rows {
@@ -270,7 +281,7 @@ export interface QueuesParts extends Parts {
   numbers: Numbers;
   rows: Rows | null;
   sparks: Record<string, (number | null)[]> | null;
-  runs: RunLine[] | null;
+  runs: Runs | null;
 }
 export type AnyParts = RunParts | QueuesParts;
 

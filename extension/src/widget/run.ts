@@ -92,9 +92,10 @@ export function runWidget(context: Context<RunParts>): WidgetView {
   const keyOf = (each: Button): string => `${each.command} ${each.n}`;
   const toolOf = (each: Button): HTMLElement | null => tools.querySelector(`[data-key="${keyOf(each)}"]`);
 
-  function press({ command, n }: Button, from: HTMLElement): void {
+  function press({ command, n, target }: Button, from: HTMLElement): void {
     const offers = context.part('offers');
     if (command === 'cancel') askCancel(from);
+    else if (command === 'fix') details.show('failures', target);
     else if (command === 'results') context.insert(offers?.results ?? '');
     else context.send(n ? { command, n } : { command });
   }
@@ -154,9 +155,12 @@ export function runWidget(context: Context<RunParts>): WidgetView {
       Escape: () => menu.close() || ask.close(),
       '?': () => keys.toggle(),
       p: () => {
-        const press = context.part('head')?.buttons.find((each) => ['pause', 'resume'].includes(each.command));
-        if (press && !blocked(context)) context.send({ command: press.command });
-        return press !== undefined;
+        const toggle = context.part('head')?.buttons.find((each) => ['pause', 'resume'].includes(each.command));
+        if (!toggle) return false;
+        // What goes on with the code with which everything failed is pressed on purpose, and not by a key.
+        if (toggle.command === 'resume' && !toggle.primary) details.show('failures', '');
+        else if (!blocked(context)) context.send({ command: toggle.command });
+        return true;
       }
     },
     draw() {

@@ -12,7 +12,7 @@ pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
 from bokeh.models import Div
 
-from dqlab.stats import Counts, History, QueueStats, Unacked, total_queue
+from dqlab.stats import Counts, History, QueueStats, RunState, Unacked, total_queue
 
 Open = Callable[..., Any]
 
@@ -166,3 +166,49 @@ def test_totals_end_with_the_last_queue_that_has_an_end() -> None:
 
     assert total_queue([*queues, QueueStats("c", "empty", counts, empty_in=99.0)]).empty_in == 30.0
     assert total_queue(queues[1:]).empty_in is None
+
+
+def test_few_documents_that_failed_name_how_many_there_are_and_the_way_to_all(
+    open_page: Open, feed: Any, clock: Any
+) -> None:
+    """Four of 59 dead documents were listed, without a traceback, and without a word about the others."""
+    said = words(open_page("failures", queue="pages"))
+    assert "All 212 dead documents, with tracebacks: " in said
+    assert ">%dq failed parse-invoices</code>" in said
+    assert "the Failures tab of JupyterLab" in said
+
+    failures = replace(feed.now.failures, classes_total=11)
+    feed.change(failures=failures, runs=())
+    clock.now += 1
+    said = words(open_page("failures", queue="pages"))
+    assert "and 7 more classes" in said
+    assert "lab.queue(&#x27;pages&#x27;).dead()" in said
+
+
+def test_an_ended_run_has_its_speed_over_the_whole_run(open_page: Open, feed: Any) -> None:
+    """The speed of its last minute stood there as if it went on."""
+    run = feed.now.runs[0]
+    done = replace(
+        run, state=RunState.DONE, ended=run.started + 1000.0, counts=Counts(acked=500), units=Counts(acked=9000),
+        eta=None, rate=23.9, units_rate=451.0,
+    )  # fmt: skip
+    feed.change(runs=(done,))
+
+    said = summary(open_page(queue="pages", run=done.name))
+    assert "Speed, whole run" in said
+    assert "9.00<small>pages/s" in said
+    assert "0.50 documents/s" in said
+    assert "451" not in said
+
+
+def test_what_needs_the_user_names_what_to_type_next(open_page: Open, feed: Any, clock: Any) -> None:
+    """A page without buttons named what is wrong, and left to the reader what to do about it."""
+    said = open_page().doc.get_model_by_name("needs").text
+    assert "next: " in said
+    assert ">%dq failed parse-invoices</code>" in said
+    assert ">lab.queue(&#x27;pages&#x27;).unacked()</code>" in said
+
+    run = replace(feed.now.runs[0], name="two words", state=RunState.DONE, ended=feed.now.at, counts=Counts(dead=3))
+    feed.change(attention=(), attention_total=0, runs=(run,))
+    clock.now += 1
+    assert ">%dq failed &#x27;two words&#x27;</code>" in open_page().doc.get_model_by_name("needs").text

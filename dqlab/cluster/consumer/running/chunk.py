@@ -47,6 +47,8 @@ class Chunk:
         Cuts of the stored frames; ordinals as the queue wants them back.
     process : dict, optional
         The run's `Isolation`: its messages run in a process of their own.
+    suspect, isolate : bool
+        Its one message was lost with a consumer; more than once, so nothing may run beside it in the worker's process.
     """
 
     def __init__(
@@ -58,10 +60,14 @@ class Chunk:
         firsts: Sequence[int],
         frames: Sequence[Frame],
         process: dict[str, Any] | None = None,
+        *,
+        suspect: bool = False,
+        isolate: bool = False,
     ):
         self.shard, self.lease, self.epoch, self.timeout = shard, lease, epoch, timeout
         self.run = frames[0].run
         self.frames, self.process = frames, process
+        self.suspect, self.isolate = suspect, isolate
         self.pieces = [Piece(first, frame.ordinal, frame.count) for first, frame in zip(firsts, frames, strict=True)]
         self._starts = list(accumulate((piece.n for piece in self.pieces), initial=0))
         self.count = self._starts[-1]

@@ -69,7 +69,7 @@ const column = (x: number, y: number, width: number, bottom: number, kind: strin
 /** What is drawn, in its own colours, at the right end. */
 function legend(width: number): SVGElement {
   const element = draw('text', { x: width - EDGE.right, y: 12, 'text-anchor': 'end' });
-  const [dead, and, retry] = ['dead', ' and ', 'not dead'].map((words) => {
+  const [dead, and, retry] = ['dead', ' and ', 'retried'].map((words) => {
     const span = draw('tspan');
     span.textContent = words;
     return span;

@@ -8,13 +8,15 @@ import { retryCode, type Selection } from '../actions';
 import { Refusal, type Client, type Failure, type Scope } from '../client';
 import { UNKNOWN } from '../../shared/format';
 import { sentence } from '../model';
-import type { FailureClass, History, Run, Snapshot } from '../../shared/snapshot';
+import { allFailed, type FailureClass, type History, type Run, type Snapshot } from '../../shared/snapshot';
 
 const INTERVAL_MS = 2_000;
 const HISTORY_MS = 15_000;
 const LONGEST_MS = 30_000;
 export const SPAN = 1_800;
 export const PAGE = 50;
+/** Looked at in place of one class: all dead documents, also those of classes that are not listed. */
+export const ALL = '';
 const SAMPLE = 5;
 
 export type Asking = Pick<Client, 'snapshot' | 'history' | 'failures'>;
@@ -35,7 +37,7 @@ export class FailuresModel implements IDisposable {
   failure: Refusal | null = null;
   /** Fingerprints that are selected; none: all that match. */
   readonly selected = new Set<string>();
-  /** The class whose documents are looked at. */
+  /** The class whose documents are looked at, or ALL. */
   looked: string | null = null;
   page: Page | null = null;
   pageError = '';
@@ -99,7 +101,8 @@ export class FailuresModel implements IDisposable {
     const { queue = '', run = '' } = this.scope;
     const whole = !chosen.length || chosen.length === this.snapshot!.failures.classes_total;
     const dead = whole ? (this.snapshot?.failures.dead ?? 0) : chosen.reduce((sum, each) => sum + each.dead, 0);
-    return { queue, run, dead, fingerprints: whole ? [] : chosen.map((each) => each.fingerprint) };
+    const same = this.run !== null && allFailed(this.run);
+    return { queue, run, dead, ...(same ? { same } : {}), fingerprints: whole ? [] : chosen.map((each) => each.fingerprint) };
   }
 
   get python(): string {
@@ -160,7 +163,7 @@ export class FailuresModel implements IDisposable {
   wake(): void {
     void this.numbers.refresh();
     void this.past.refresh();
-    if (this.looked) void this.look(this.looked);
+    if (this.looked !== null) void this.look(this.looked);
   }
 
   dispose(): void {

@@ -8,7 +8,7 @@ import { age, clock, count, many } from '../../shared/format';
 import { table } from '../../shared/table';
 import { openMenu } from '../menu';
 import { showCell } from '../notebook';
-import { PAGE, type FailuresModel } from './model';
+import { ALL, PAGE, type FailuresModel } from './model';
 
 const FRAME = /^\s+(?:File ".*?"|cell \[[\d ]*\]|<cell>), line (\d+)(?:, in (.*))?$/;
 
@@ -77,9 +77,10 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
     label: 'Documents of this class',
     columns: [
       { title: 'document', cell: 'dq-mono dq-ell dq-key', text: (row) => row.key, hint: (row) => (row.consumer ? `${row.key}, on ${row.consumer}` : row.key) },
-      { title: 'deliveries', kind: 'dq-num', cell: 'dq-deliveries', text: (row) => count(row.deliveries) },
-      { title: 'code', cell: 'dq-quiet dq-version', text: (row) => model.versionOf(row.version) },
-      { title: 'when', kind: 'dq-num', cell: 'dq-quiet dq-at', text: (row) => age(row.when, Date.now() / 1000) },
+      { title: 'error', kind: 'dq-of-error', text: (row) => row.error, hint: (row) => `${row.error}: ${row.message}` },
+      { title: 'deliveries', kind: 'dq-num dq-deliveries', text: (row) => count(row.deliveries) },
+      { title: 'code version', kind: 'dq-version', cell: 'dq-quiet', text: (row) => model.versionOf(row.version) },
+      { title: 'failed', kind: 'dq-num dq-at', cell: 'dq-quiet', text: (row) => age(row.when, Date.now() / 1000) },
       { title: 'more', kind: 'dq-tools', make: (row) => [moreOf(row)] }
     ],
     keyOf: (row) => row.id,
@@ -91,18 +92,20 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
   element.append(make('div', { class: 'dq-title' }, title, when), trace, reason, tools, versions, caption, documents.element, pager);
 
   const draw = (): void => {
+    const all = model.looked === ALL;
     const chosen = model.classes.find((each) => each.fingerprint === model.looked);
-    show(element, chosen !== undefined);
-    if (!chosen) return;
+    show(element, all || chosen !== undefined);
+    if (!all && !chosen) return;
+    mark(documents.element, 'data-all', all);
     const page = model.page;
     const row = document();
-    const key = `${chosen.error} ${chosen.message}`;
+    const key = chosen ? `${chosen.error} ${chosen.message}` : 'All dead documents';
     if (title.dataset.key !== key) {
       title.dataset.key = key;
-      title.replaceChildren(`${chosen.error} `, text('span', 'dq-mono', chosen.message));
+      title.replaceChildren(...(chosen ? [`${chosen.error} `, text('span', 'dq-mono', chosen.message)] : [key]));
       mark(title, 'title', key);
     }
-    say(when, chosen.first ? `${clock(chosen.first)} to ${age(chosen.last, model.snapshot!.at)}` : '');
+    say(when, chosen?.first ? `${clock(chosen.first)} to ${age(chosen.last, model.snapshot!.at)}` : '');
     const raised = row && (row.traceback ? withCells(row.traceback, around.cells(), (name) => model.cellOf(row.version, name)) : `${row.error}: ${row.message}`);
     drawTrace(trace, raised ?? (model.pageError || 'Asking for the documents…'));
     say(reason, [row?.reason, row && consumerDied(row) ? WAY_OUT : ''].filter(Boolean).join('. '));
@@ -114,7 +117,7 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
       amounts.set(word, (amounts.get(word) ?? 0) + 1);
     }
     const parts = [...amounts].map(([word, amount]) => `${word}: ${count(amount)}`);
-    say(versions, parts.length ? `Versions of the code among those listed: ${parts.join(', ')}` : '');
+    say(versions, parts.length ? `Code versions of the documents listed here: ${parts.join(', ')}` : '');
     say(caption, page ? range(page.first, page.rows.length, page.total, page.at) : model.pageError);
     documents.draw(page?.rows ?? []);
     const many50 = (page?.total ?? 0) > PAGE;
@@ -127,7 +130,7 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
 }
 
 function range(first: number, amount: number, total: number, at: number): string {
-  if (!amount) return 'No document of this class is dead now.';
+  if (!amount) return 'None of these documents is dead now.';
   const which = amount === total ? many(total, 'document') : `${count(first)}–${count(first + amount - 1)} of ${many(total, 'document')}`;
   return `${which}, as of ${clock(at)}`;
 }

@@ -1,11 +1,11 @@
 // One row per class of failures: what, when, how many, in which code. The check marks make a filter, not a list.
 
-import { draw as drawn, make, mark, part, say, show, steady, style, type Drawn } from '../../shared/dom';
+import { button, draw as drawn, make, mark, part, say, show, steady, style, text, type Drawn } from '../../shared/dom';
 import { age, count, many, share, UNKNOWN } from '../../shared/format';
 import type { FailureClass } from '../../shared/snapshot';
 import { table } from '../../shared/table';
 import { lastMinutes } from './minutes';
-import type { FailuresModel } from './model';
+import { ALL, type FailuresModel } from './model';
 
 const WIDTH = 120;
 const HEIGHT = 24;
@@ -17,7 +17,7 @@ export function classesTable(model: FailuresModel): Drawn {
     columns: [
       { title: all, kind: 'dq-tick', make: ({ fingerprint }) => [box('', () => model.toggle(fingerprint))], fill: fillTick },
       {
-        title: 'class, message, where it was raised',
+        title: 'error, message, where it was raised',
         kind: 'dq-what',
         make: () => [make('div', { class: 'dq-ell' }, make('b'), ' ', make('span', { class: 'dq-mono' })), make('div', { class: 'dq-mono dq-quiet dq-ell dq-where' })],
         hint: (each) => `${each.error}: ${each.message}`,
@@ -36,15 +36,15 @@ export function classesTable(model: FailuresModel): Drawn {
         text: (each) => count(each.dead),
         fill: fillShare
       },
-      { title: 'retrying', kind: 'dq-num dq-mid', cell: 'dq-retrying-count', text: (each) => count(each.retrying) },
+      { title: 'to retry', kind: 'dq-num dq-mid', cell: 'dq-retrying-count', text: (each) => count(each.retrying) },
       {
-        title: 'code',
+        title: 'code version',
         kind: 'dq-mid dq-code',
         cell: 'dq-quiet dq-versions',
         text: (each) => [...(model.versions.get(each.fingerprint) ?? [])].sort().join(' ') || UNKNOWN,
-        hint: () => 'among the documents looked at'
+        hint: () => 'of the documents that were looked at'
       },
-      { title: 'last seen', kind: 'dq-num dq-mid', cell: 'dq-quiet dq-last', text: (each) => (each.last ? age(each.last, model.snapshot!.at) : UNKNOWN) }
+      { title: 'last failure', kind: 'dq-num dq-mid', cell: 'dq-quiet dq-last', text: (each) => (each.last ? age(each.last, model.snapshot!.at) : UNKNOWN) }
     ],
     keyOf: (each) => each.fingerprint,
     create(line, { fingerprint }) {
@@ -60,7 +60,9 @@ export function classesTable(model: FailuresModel): Drawn {
     }
   });
   mark(made.heads[3]!, 'aria-sort', 'descending');
-  const rest = make('div', { class: 'dq-rest' });
+  const others = button('', 'dq-link', () => void model.look(ALL));
+  const none = text('span', '', '');
+  const rest = make('div', { class: 'dq-rest' }, others, none);
   const element = make('div', { class: 'dq-classes' }, made.element, rest);
   const ordered = steady<FailureClass>(made.body, (each) => each.fingerprint);
 
@@ -86,9 +88,13 @@ export function classesTable(model: FailuresModel): Drawn {
     all.indeterminate = chosen > 0 && chosen < classes.length;
     const hidden = (failures?.classes_total ?? 0) - classes.length;
     const listed = classes.reduce((sum, each) => sum + each.dead, 0);
-    const words = hidden > 0 ? `${count(hidden)} more ${hidden === 1 ? 'class' : 'classes'} · ${many((failures?.dead ?? 0) - listed, 'dead document')}` : '';
-    show(rest, words !== '' || classes.length === 0);
-    say(rest, words || 'No document has failed.');
+    const dead = failures?.dead ?? 0;
+    const more = `${count(hidden)} more ${hidden === 1 ? 'class' : 'classes'}, ${many(dead - listed, 'dead document')}`;
+    say(others, hidden > 0 ? `${more}: show all ${count(dead)}` : '');
+    mark(others, 'aria-pressed', model.looked === ALL);
+    say(none, classes.length ? '' : 'No document has failed.');
+    show(others, hidden > 0);
+    show(rest, hidden > 0 || !classes.length);
   };
   return { element, draw };
 }

@@ -13,7 +13,8 @@ import { clock, count, many, share } from '../../shared/format';
 import { face } from '../../shared/glyphs';
 import { dqlabIcon } from '../icons';
 import { subjectKey, type Model } from '../model';
-import { settled, type Run } from '../../shared/snapshot';
+import { word } from '../python';
+import { failsThroughout, settled, type Run } from '../../shared/snapshot';
 import { minutesChart } from './chart';
 import { minutesOf } from './minutes';
 import { FailuresModel } from './model';
@@ -46,7 +47,7 @@ export class FailuresView extends Widget {
     this.failures = new FailuresModel(client, service, scope, () => !this.isVisible || document.hidden);
     this.table = classesTable(this.failures);
     this.pane = classPane(this.failures, options);
-    const header = make('header', { role: 'group' }, text('h1', '', 'Failures'), this.sentence, make('span', { class: 'dq-grow' }), text('span', 'dq-quiet dq-aside', 'grouped by traceback'));
+    const header = make('header', { role: 'group' }, text('h1', '', 'Failures'), this.sentence, make('span', { class: 'dq-grow' }), text('span', 'dq-quiet dq-aside', 'one row per class: same error, same place'));
     const code = make('div', { class: 'dq-python' }, this.python, button('Copy as Python', 'dq-link', () => copy(this.failures.python)));
     const left = make('div', { class: 'dq-left' }, header, this.notice, this.chart.element, this.table.element);
     left.append(make('span', { class: 'dq-fill' }), make('div', { class: 'dq-foot' }, this.said, this.actions, code));
@@ -103,24 +104,25 @@ export class FailuresView extends Widget {
     face(slot, refused ? 'cross' : silent ? 'offline' : 'warning');
     say(sentence, words);
     if (run) say(this.resume, pauseRun(run).label);
-    show(this.resume, !refused && !silent);
+    show(this.resume, !refused && !silent && !(run && failsThroughout(run)));
     show(this.again, Boolean(silent) && !refused);
   }
 
   private drawActions(): void {
     const { failures } = this;
-    const selection = failures.selection;
+    const { run, selection } = failures;
     const classes = selection.fingerprints.length || (failures.snapshot?.failures.classes_total ?? 0);
     const label = `${many(classes, 'class')}, ${many(selection.dead, 'document')}`;
     const hint = selection.fingerprints.length ? 'all that match, not just those shown' : 'all that are dead: select classes to narrow';
     say(this.chosen, label);
-    say(this.hint, selection.dead ? hint : '');
+    const mend = run && selection.same ? `Edit the cell and run it, then %dq retry ${word(run.name)} · ` : '';
+    say(this.hint, selection.dead ? `${mend}${hint}` : '');
     const entries: Entry[] = failures.scope.run ? retryEntries(selection) : [];
     const places: { key: string; label: string; act: () => void; first: boolean }[] = entries.map((entry, at) => ({
       key: `retry ${at}`,
       label: entry.label,
       act: () => void this.perform(at),
-      first: at === 0
+      first: at === 0 && !selection.same
     }));
     if (!failures.scope.run) {
       for (const run of failures.runs) {

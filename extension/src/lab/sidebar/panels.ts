@@ -1,12 +1,33 @@
 // Buttons that open a service's panels as tabs: ours, and behind one more button Dask's own.
 
-import type { Panel } from '../client';
+import type { Panel, Scope } from '../client';
 import type { Desk } from '../desk';
 import { button, make, show, sync, text, type Drawn } from '../../shared/dom';
+import { count } from '../../shared/format';
+import type { Snapshot } from '../../shared/snapshot';
 import { openMenu } from '../menu';
 import { sentence } from '../model';
 
 const AGAIN_MS = 10_000;
+const FAILURES = 'individual-dq-failures';
+
+interface Failing {
+  name: string;
+  dead: number;
+  scope: Scope;
+}
+
+/** Runs with dead documents, and queues with dead messages of no listed run. */
+export function failing({ queues, runs }: Snapshot): Failing[] {
+  const found: Failing[] = runs
+    .filter((run) => run.counts.dead > 0)
+    .map((run) => ({ name: run.name, dead: run.counts.dead, scope: { queue: run.queue, run: run.name } }));
+  for (const { counts, name } of queues) {
+    const listed = found.filter((each) => each.scope.queue === name).reduce((sum, each) => sum + each.dead, 0);
+    if (counts.dead > listed) found.push({ name: `queue ${name}`, dead: counts.dead, scope: { queue: name } });
+  }
+  return found;
+}
 
 export function panelsSection(desk: Desk): Drawn {
   const { model } = desk;
@@ -16,13 +37,22 @@ export function panelsSection(desk: Desk): Drawn {
   let asked = '';
   let again = Infinity;
 
-  const open = (panel: Panel): void => {
+  const open = (panel: Panel, from: HTMLElement): void => {
     const service = model.service();
-    if (service) desk.openPanel({ service: service.id, ...panel });
+    if (!service) return;
+    if (panel.path === FAILURES) openFailures(service.id, from);
+    else desk.openPanel({ service: service.id, ...panel });
+  };
+  /** All failures of a run are in a tab with their tracebacks; where several have some, one is asked for. */
+  const openFailures = (service: string, from: HTMLElement): void => {
+    const failed = model.snapshot ? failing(model.snapshot) : [];
+    const items = failed.map(({ dead, name, scope }) => ({ label: `${name}: ${count(dead)} dead`, act: () => desk.openFailures(service, scope) }));
+    if (items.length > 1) openMenu(items, from);
+    else desk.openFailures(service, failed[0]?.scope ?? {});
   };
   const dasks = (from: HTMLElement): void =>
     openMenu(
-      panels.filter((each) => !each.ours).map((each) => ({ label: each.name, act: () => open(each) })),
+      panels.filter((each) => !each.ours).map((each) => ({ label: each.name, act: () => open(each, from) })),
       from
     );
   const fetch = async (service: string, key: string): Promise<void> => {
@@ -51,7 +81,7 @@ export function panelsSection(desk: Desk): Drawn {
       buttons,
       (each) => each.panel?.path ?? ' dask',
       (each) => {
-        const made = button(each.name, '', () => (each.panel ? open(each.panel) : dasks(made)));
+        const made = button(each.name, '', () => (each.panel ? open(each.panel, made) : dasks(made)));
         if (!each.panel) made.setAttribute('aria-haspopup', 'menu');
         return made;
       },

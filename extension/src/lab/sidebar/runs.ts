@@ -93,11 +93,10 @@ export function runsSection(desk: Desk, filter: () => string): Drawn {
     const when = model.fresh ? '' : ` at ${minute(model.snapshot?.at ?? 0)}`;
     mark(element, 'aria-label', `Run ${run.name}, ${run.state}${when}, ${shown} settled, ${word}`);
     const toggle = part(element, '.dq-toggle');
-    show(toggle, !over && model.service()?.state !== 'gone');
+    show(toggle, !over && !failsThroughout(run) && model.service()?.state !== 'gone');
     face(toggle, stopped ? 'go' : 'halt');
-    const words = failsThroughout(run) ? `Resume ${run.name} with the same code: all have failed with it` : `${label} ${run.name}`;
-    mark(toggle, 'aria-label', words);
-    mark(toggle, 'title', failsThroughout(run) ? words : label);
+    mark(toggle, 'aria-label', `${label} ${run.name}`);
+    mark(toggle, 'title', label);
     mark(part(element, '.dq-more'), 'aria-label', `More for ${run.name}`);
     mark(element, 'aria-busy', model.busy.has(subjectKey({ queue: run.queue, run: run.name })));
     refuse(element, model.refusals.get(subjectKey({ queue: run.queue, run: run.name })));

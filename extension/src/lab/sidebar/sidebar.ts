@@ -9,6 +9,7 @@ import { perform, type Desk } from '../desk';
 import { button, make, mark, say, show, text } from '../../shared/dom';
 import { clock } from '../../shared/format';
 import { face } from '../../shared/glyphs';
+import { failsThroughout } from '../../shared/snapshot';
 import { dqlabIcon } from '../icons';
 import { openMenu } from '../menu';
 import { roving } from '../../shared/keys';
@@ -185,6 +186,11 @@ export class Sidebar extends Widget {
     const { model } = this.desk;
     const run = model.snapshot?.runs.find((each) => runKey(each) === row.dataset.row);
     const queue = model.snapshot?.queues.find((each) => `queue ${each.name}` === row.dataset.row);
+    if (run && failsThroughout(run) && model.chosen !== null) {
+      // To go on would fail the rest of it too: that is pressed on purpose, in its menu.
+      this.desk.openFailures(model.chosen, { queue: run.queue, run: run.name });
+      return;
+    }
     const of = run ? { queue: run.queue, run: run.name, state: run.state } : queue && { queue: queue.name, state: queue.state };
     if (of) void perform(model, model.chosen, pauseEntry(of));
   }

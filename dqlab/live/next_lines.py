@@ -1,0 +1,61 @@
+"""The line to be typed next about what needs the user, where a view has no buttons.
+
+Pure: takes what a Snapshot lists. The doctor words the same at length (`checkup.alerts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dqlab.stats import Attention, RunStats
+from dqlab.texts import as_word
+
+__all__ = ["NAMED", "failed_line", "next_line"]
+
+NAMED = 3
+"""Runs that are named where several have dead documents."""
+
+
+def next_line(need: Attention) -> str:
+    """Return the line that does or shows something about it; "" where its own words name that, or nothing helps."""
+    line = _LINES.get(need.kind)
+    return "" if line is None else line(need)
+
+
+def failed_line(runs: Sequence[RunStats]) -> str:
+    """Return the line that lists the dead documents of some runs; of several, for the first ones."""
+    return "    ".join(_failed(run.name) for run in runs[:NAMED])
+
+
+def _failed(run: str) -> str:
+    return f"%dq failed {as_word(run)}"
+
+
+def _stopped(need: Attention) -> str:
+    """Return how to go on: where everything failed, to go on with the same code would fail the rest too."""
+    return _failed(need.run) if need.action == "retry" else f"%dq resume {as_word(need.run)}"
+
+
+def _scale(need: Attention) -> str:
+    return f"%dq scale auto {as_word(need.queue)}"
+
+
+def _unacked(need: Attention) -> str:
+    return f"lab.queue({need.queue!r}).unacked()"
+
+
+_LINES: dict[str, Callable[[Attention], str]] = {
+    "stopped": _stopped,
+    "failing": lambda need: _failed(need.run),
+    "put-off": lambda need: f"%dq cancel {as_word(need.run)}",
+    "no-consumer": _scale,
+    "growing": _scale,
+    "lag": _scale,
+    "lease-ends": _unacked,
+    "held": _unacked,
+    "slow": _unacked,
+    "puts-wait": _unacked,
+    "store": lambda _: "%dq doctor",
+    "no-room": lambda need: f"%dq compact {as_word(need.queue)}",
+}
+"""By kind of what needs the user; "lost" and "missing" name theirs in their detail."""

@@ -1,0 +1,291 @@
+"""Who runs beside whom in a worker process, and who is to blame when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import LocalCluster
+
+import dqlab as dq
+from dqlab.cluster.consumer import slot as slots
+from dqlab.cluster.consumer.running.functions import FunctionCache
+from dqlab.cluster.consumer.running.occupancy import Occupancy
+from dqlab.cluster.consumer.slot import Slot
+from dqlab.cluster.transport.sealed import seal_value
+from dqlab.frame import Frame, Kind
+from dqlab.rules.states import State
+from tests.cluster.test_coroutines import Bench, bench, until
+
+
+def test_chunks_run_beside_each_other_and_one_that_is_to_be_alone_waits_for_them() -> None:
+    room = Occupancy()
+    first, second, alone = room.enter(), room.enter(), room.enter(alone=True)
+    assert (first.inside, second.inside, alone.inside) == (True, True, False)
+    first.leave()
+    assert not alone.inside
+
+    second.leave()
+
+    assert alone.inside
+
+
+def test_nothing_passes_one_that_waits_to_be_alone() -> None:
+    """It would wait as long as there is work."""
+    room = Occupancy()
+    first, alone, later = room.enter(), room.enter(alone=True), room.enter()
+    assert not later.inside
+    first.leave()
+    assert (alone.inside, later.inside) == (True, False)
+
+    alone.leave()
+
+    assert later.inside
+
+
+def test_several_that_are_to_be_alone_run_one_after_another() -> None:
+    room = Occupancy()
+    stays = [room.enter(alone=True) for _ in range(3)]
+    admitted = []
+    for stay in stays:
+        admitted.append(sum(each.inside for each in stays))
+        stay.leave()
+
+    assert admitted == [1, 2, 3]
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_one_that_shares_lets_others_in(inside: bool) -> None:
+    room = Occupancy()
+    before = None if inside else room.enter()
+    alone, later = room.enter(alone=True), room.enter()
+
+    alone.share()
+
+    assert alone.inside
+    assert later.inside
+    assert before is None or before.inside
+
+
+def test_one_that_leaves_while_it_waits_holds_nobody_up() -> None:
+    room = Occupancy()
+    first, alone, later = room.enter(), room.enter(alone=True), room.enter()
+
+    alone.leave()
+    first.leave()
+    alone.leave()
+
+    assert later.inside
+    assert room.enter().inside
+
+
+async def _put_suspect(here: Bench) -> None:
+    """Put a message that two consumers were lost with; the next one has to run it with nothing beside it."""
+    shard = here.actor.shard
+    shard.put(Frame.decode(Frame.encode([seal_value("suspect")], kind=Kind.VALUE)))
+    for _ in range(2):
+        assert shard.lease("lost", 1) is not None
+        shard.release("lost")
+    here.actor._dispatch()
+
+
+@asynccontextmanager
+async def two_slots(work: Callable[[Any], Any]) -> AsyncIterator[Bench]:
+    """Serve one queue by two slots of this process."""
+    async with bench(work, batch=1) as here:
+        refs: dict[int, Any] = {0: here.ref}
+        other = Slot("consumer/q/1#0", refs, here.slot.options, FunctionCache(), lambda: None)
+        other.start()
+        try:
+            yield here
+        finally:
+            await other.stop()
+
+
+def test_quarantined_suspect_runs_when_the_other_slots_of_its_process_have_ended() -> None:
+    """Its shard knows before it begins."""
+    gate, seen = threading.Event(), list[Any]()
+
+    def work(x: Any) -> None:
+        seen.append(f"{x} begins")
+        assert x == "suspect" or gate.wait(20)
+        seen.append(f"{x} ends")
+
+    async def scenario() -> int:
+        async with two_slots(work) as here:
+            await here.put(["other"])
+            await until(lambda: seen)
+            await _put_suspect(here)
+            await until(lambda: here.counts()[State.LEASED] == 2)
+            assert here.ref.count("isolate") == 0
+            gate.set()
+            await here.until(State.ACKED, 2)
+            return here.ref.count("isolate")
+
+    assert asyncio.run(scenario()) == 1
+    assert seen == ["other begins", "other ends", "suspect begins", "suspect ends"]
+
+
+def test_function_that_waits_for_a_message_of_its_own_process_goes_on_though_it_ran_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A suspect that maps over another queue, all of whose consumers are in its process, would wait for ever."""
+    monkeypatch.setattr(slots, "ISOLATED_FOR", 0.2)
+    other, seen = threading.Event(), list[Any]()
+
+    def work(x: Any) -> None:
+        seen.append(x)
+        assert x == "other" or other.wait(20)
+        other.set()
+
+    async def scenario() -> None:
+        async with two_slots(work) as here:
+            await _put_suspect(here)
+            await until(lambda: seen)
+            await here.put(["other"])
+            await here.until(State.ACKED, 2)
+
+    asyncio.run(scenario())
+    assert seen == ["suspect", "other"]
+
+
+def test_suspect_that_waits_too_long_to_be_alone_runs_beside_others_and_its_death_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What runs may wait for a message behind it, or never end."""
+    monkeypatch.setattr(slots, "ISOLATED_WITHIN", 0.2)
+    gate, seen = threading.Event(), list[Any]()
+
+    def work(x: Any) -> Any:
+        seen.append(x)
+        assert gate.wait(20)
+        return x
+
+    async def scenario() -> tuple[list[bool], int]:
+        async with two_slots(work) as here:
+            await here.put(["other"])
+            await until(lambda: "other" in seen)
+            await _put_suspect(here)
+            await until(lambda: "suspect" in seen)
+            isolated = [lease.isolated for lease in here.actor.shard.leases.values()]
+            gate.set()
+            await here.until(State.ACKED, 2)
+            return isolated, here.ref.count("isolate")
+
+    assert asyncio.run(scenario()) == ([False, False], 0)
+
+
+def test_suspect_that_is_cancelled_while_it_waits_lets_the_others_begin() -> None:
+    gate, seen = threading.Event(), list[Any]()
+
+    def work(x: Any) -> Any:
+        seen.append(x)
+        assert x != "first" or gate.wait(20)
+        return x
+
+    async def scenario() -> list[Any]:
+        async with two_slots(work) as here:
+            await here.put(["first"])
+            await until(lambda: "first" in seen)
+            await _put_suspect(here)
+            await until(lambda: here.counts()[State.LEASED] == 2)
+            [suspect] = [lease for lease in here.actor.shard.leases.values() if lease.suspect]
+            here.actor.ledger.let_go(suspect.run, list(suspect.remaining), "given up")
+            here.actor._dispatch()
+            await here.put(["later"])
+            await until(lambda: "later" in seen)
+            gate.set()
+            await here.until(State.ACKED, 2)
+            return seen
+
+    assert asyncio.run(scenario()) == ["first", "later"]
+
+
+@pytest.mark.parametrize("what", ["refused", "late"])
+def test_suspect_whose_shard_does_not_note_that_it_is_alone_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Late: it runs, and its death does not count. Refused: its lease has ended, and another may have it."""
+    monkeypatch.setattr(slots, "ISOLATION_TOLD_IN", 0.2)
+    seen: list[Any] = []
+
+    async def scenario() -> list[Any]:
+        async with bench(seen.append, batch=1) as here:
+            asked = here.actor.isolate
+
+            async def isolate(body: bytes) -> bytes:
+                if what == "late":
+                    await asyncio.sleep(3600)
+                monkeypatch.setattr(here.actor, "isolate", asked)
+                here.actor.shard.release("consumer/q/0#0")  # its lease ends
+                return await asked(body)
+
+            monkeypatch.setattr(here.actor, "isolate", isolate)
+            await _put_suspect(here)
+            await here.put(["other"])
+            here.actor._dispatch()
+            await here.until(State.ACKED, 2)
+            return seen
+
+    assert sorted(asyncio.run(scenario())) == ["other", "suspect"]
+
+
+# --- with real deaths -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def threads(tmp_path: Path) -> Iterator[dq.Lab]:
+    """Two consumers of three slots each, and a worker for queues."""
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=3, dashboard_address=":0") as cluster,
+        # On a machine so slow that workers are replaced late, a consumer beside the queue would end that too.
+        dq.connect(cluster, store=tmp_path) as lab,
+    ):
+        yield lab
+
+
+@pytest.mark.cluster
+def test_document_that_kills_its_process_is_the_only_one_dead_of_those_that_ran_in_its_other_threads(
+    threads: dq.Lab,
+) -> None:
+    """Slow documents are leased one by one: each of them counted each death of the process, and died of it."""
+
+    def work(x: int) -> int:
+        if x == 0:
+            os._exit(3)
+        time.sleep(0.8)
+        return x
+
+    run = threads.queue("deadly", max_deliveries=2).map(work, range(12)).wait(timeout=100)
+
+    assert [(letter.ordinal, letter.reason) for letter in run.failures()] == [(0, "its consumer died 2 times")]
+    assert list(run.results(errors="skip")) == list(range(1, 12))
+    assert run.failures()[0].deliveries == 2
+
+
+@pytest.mark.cluster
+def test_documents_of_another_queue_are_not_blamed_for_the_deaths_of_their_process() -> None:
+    """They were dead letters "its consumer died 5 times", although a function of another queue called `os._exit`."""
+
+    def deadly(x: int) -> int:
+        time.sleep(0.1)
+        os._exit(3)
+
+    def slow(x: int) -> int:
+        time.sleep(0.5)
+        return x
+
+    with dq.connect(n=1) as lab:
+        innocent = lab.queue("innocent", max_deliveries=2).map(slow, range(12))
+        guilty = lab.queue("guilty", max_deliveries=3).map(deadly, range(1))
+        guilty.wait(timeout=100)
+
+        assert list(innocent.results(timeout=100)) == list(range(12))
+        assert [letter.reason for letter in guilty.failures()] == ["its consumer died 3 times"]

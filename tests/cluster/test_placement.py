@@ -1,0 +1,96 @@
+"""Which workers host queues, and which consumers."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from distributed.core import Status
+
+from dqlab.cluster.scheduler.actors import Actors
+from dqlab.cluster.scheduler.placement import Host, Plan, plan
+from dqlab.cluster.scheduler.run_notes import RunNotes
+from dqlab.cluster.scheduler.state import REPLACED_IN, ClusterState, Entry
+from dqlab.cluster.statistics.collector import Collector
+
+
+def hosts(n: int) -> list[Host]:
+    return [Host(f"tcp://{i:02}", f"{i:02}", 1, hosting=i == 0) for i in range(n)]
+
+
+@pytest.mark.parametrize(
+    ("there", "missing", "queues", "consumers", "shared"),
+    [
+        (0, 0, 0, 0, False),
+        (1, 0, 1, 1, True),
+        (2, 0, 1, 2, True),
+        (3, 0, 1, 2, False),
+        (17, 0, 2, 15, False),
+        # Workers that died are expected back: no function runs beside the queues until then.
+        (2, 1, 1, 1, False),
+        (1, 2, 1, 0, False),
+        (1, 1, 1, 1, True),
+        (16, 1, 2, 14, False),
+        (0, 3, 0, 0, False),
+    ],
+)
+def test_queues_have_workers_of_their_own_where_there_are_or_were_a_moment_ago_enough(
+    there: int, missing: int, queues: int, consumers: int, shared: bool
+) -> None:
+    found = plan(hosts(there), missing=missing)
+
+    assert (len(found.queues), len(found.consumers), found.shared) == (queues, consumers, shared)
+    assert there == 0 or found.queues[0] == "tcp://00"
+
+
+def test_reserved_workers_host_queues_alone_whatever_is_missing() -> None:
+    assert plan(hosts(2), ["00"], missing=5) == Plan(("tcp://00",), ("tcp://01",))
+
+
+def test_worker_that_died_is_expected_back_until_one_comes_or_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One worker is there, of three: beside its queue nothing runs while the others restart."""
+    there = SimpleNamespace(address="tcp://a", name="a", nthreads=1, resources={}, status=Status.running)
+
+    async def scenario() -> list[int]:
+        now = 0.0
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+        state: Any = ClusterState(cast("Any", SimpleNamespace(workers={"tcp://a": there})), Collector())
+        seen = [len(state.plan().consumers)]
+        state.note_left()
+        state.note_left()
+        seen.append(len(state.plan().consumers))
+        now = REPLACED_IN - 1.0
+        state.note_came()
+        state.note_left()
+        seen.append(len(state.plan().consumers))
+        now = REPLACED_IN
+        seen.append(len(state.plan().consumers))
+        return seen
+
+    assert asyncio.run(scenario()) == [1, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("workers", "reserved", "beside"),
+    [("abc", [], ["consumer/q/0"]), ("ab", [], []), ("a", [], []), ("ab", ["a"], ["consumer/q/0"])],
+    ids=["three", "two share", "one", "reserved"],
+)
+def test_recreated_shard_knows_which_consumers_are_out_of_place_beside_it(
+    workers: str, reserved: list[str], beside: list[str]
+) -> None:
+    async def scenario() -> list[str]:
+        there = {
+            at: SimpleNamespace(address=at, name=at, nthreads=1, resources={}, status=Status.running) for at in workers
+        }
+        scheduler: Any = SimpleNamespace(workers=there)
+        state = ClusterState(scheduler, Collector(), reserved)
+        shard = Entry("queue/q/0", "q", "a", "k", 2, args=("q", 0, 1, {"store": {}}))
+        others = [Entry(f"consumer/q/{i}", "q", at, f"k{i}", 1) for i, at in enumerate("ab")]
+        state.entries |= {entry.name: entry for entry in [shard, *others]}
+        return Actors(state, RunNotes(state))._beside(shard)
+
+    assert asyncio.run(scenario()) == beside

@@ -1,0 +1,48 @@
+"""What is to be typed next about what needs the user."""
+
+from __future__ import annotations
+
+import pytest
+
+from dqlab.jupyter.grammar import COMMANDS
+from dqlab.live.next_lines import failed_line, next_line
+from dqlab.stats import Attention, Counts, RunState, RunStats, Severity
+from dqlab.stats.attention import brief
+
+KINDS = (
+    "stopped", "no-consumer", "store", "no-room", "lost", "missing", "lease-ends", "held", "slow", "failing", "put-off",
+    "puts-wait", "growing", "lag", "leaving",
+)  # fmt: skip
+
+
+def need(kind: str, action: str = "") -> Attention:
+    return Attention(Severity.WARNING, kind, "it", "is so", "", action, queue="a queue", run="it's", target="f1")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lines_are_commands_that_exist_and_name_what_they_are_about(kind: str) -> None:
+    """A line that is copied from a view has to run."""
+    assert brief(need(kind))
+    line = next_line(need(kind))
+    if line.startswith("%dq "):
+        assert line.split()[1] in COMMANDS
+    if " " in line and "doctor" not in line:
+        assert "it's" in line or "a queue" in line
+
+
+def test_run_whose_documents_all_failed_is_not_to_be_resumed() -> None:
+    """The rest would fail too."""
+    assert next_line(need("stopped", "retry")) == '%dq failed "it\'s"'
+    assert next_line(need("stopped", "resume")) == '%dq resume "it\'s"'
+
+
+def test_kinds_of_a_newer_scheduler_have_no_line() -> None:
+    """Which is better than an error in place of a page."""
+    assert next_line(need("of a newer version")) == ""
+
+
+def test_of_many_runs_with_failures_three_are_named() -> None:
+    """The line fits."""
+    runs = [RunStats(f"r{n}", "q", RunState.DONE, Counts(dead=1)) for n in range(5)]
+
+    assert failed_line(runs) == "%dq failed r0    %dq failed r1    %dq failed r2"
