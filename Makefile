@@ -45,7 +45,7 @@ SIDE_BY_SIDE = -n $(TESTERS) --dist loadfile --no-loadscope-reorder
 FAST := not slow and not bench and not long and not cluster and not browser and not slurm
 
 .DEFAULT_GOAL := help
-.PHONY: help venv extension lab demo notebooks slurm-notebook test test-fast test-slow check format test-lowest bench bench-quick constraints constraints-lowest screenshots clean
+.PHONY: help venv extension lab demo notebooks slurm-notebook test test-fast test-slow check format test-lowest bench bench-quick constraints constraints-lowest screenshots api clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -150,6 +150,9 @@ bench-%: $(STAMP) $(BUILT)
 
 screenshots: $(STAMP) $(BUILT) ## Take the pictures of README.md again, in a real browser.
 	$(BIN)/python docs/screenshots.py
+
+api: $(STAMP) ## Write docs/reference/api.md again, from signatures and docstrings.
+	$(BIN)/python docs/api.py
 
 define write-versions
 	@head -n 1 $@.txt > $@.new

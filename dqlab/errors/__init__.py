@@ -15,17 +15,19 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     ├── MessagesLost
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
     ├── RunError ── RunNotFound · RunExists · RunFailed ── CallsFailed · CodeGone
+    │               FunctionForgotten
     │               DocumentsLost · ResultsMissing · ResultsForgotten · RunCancelled · RunStalled
     │               SubmissionIncomplete · InputResized · DocumentsNotPut · ResultsFull · AllFailed
     │               WaitTimeout ── NoAnswer
     │               JoinStalled · InputChanged · NotSentAgain
-    ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · ResultUnreadable
-    │                   MessageNotFound
+    ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
+    │                   ResultUnreadable · MessageNotFound
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
     │                                    StorageUnset
-    └── UsageError ── BadName · BadOption · UnknownOption · WrongArguments · NoAttribute · RunsInFlight
+    └── UsageError ── BadName · BadOption · UnknownOption · WrongArguments · NoAttribute · WrongUse
+                    PositionNotFound · RunsInFlight
                     QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
                     DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere · LabUnclear
@@ -70,6 +72,7 @@ __all__ = [
     "FolderNotFound",
     "FolderUnreadable",
     "FrameCorrupt",
+    "FunctionForgotten",
     "FunctionTooLarge",
     "InputChanged",
     "InputNotHere",
@@ -97,10 +100,12 @@ __all__ = [
     "NoPages",
     "NotACall",
     "NotADocument",
+    "NotAwaited",
     "NotPicklable",
     "NotSentAgain",
     "PageFailed",
     "PasswordInURL",
+    "PositionNotFound",
     "ProcessDied",
     "PutError",
     "PutFailed",
@@ -142,6 +147,7 @@ __all__ = [
     "WorkersGone",
     "WrongArguments",
     "WrongKind",
+    "WrongUse",
     "in_words",
 ]
 
@@ -197,10 +203,15 @@ class DaskTooOld(VersionMismatch, ImportError):
 class SchedulerGone(DqlabError):
     """The scheduler stopped answering; every transient queue is lost with it."""
 
-    text = (
-        "the scheduler at {address} is gone ({reason}). If its process has ended, transient queues went with it; "
-        "durable ones are in their store. Start again, dq.connect() or dq.connect(store=...), and map them again."
+    text = "the scheduler at {address} is gone ({reason}). {left}"
+    UNKNOWN = (
+        "If its process has ended, transient queues went with it; durable ones are in their store. Start again, "
+        "dq.connect() or dq.connect(store=...), and map them again."
     )
+    """What is left, where it is not known which cluster that was."""
+
+    def __init__(self, *, address: str, reason: str, left: str = UNKNOWN) -> None:
+        super().__init__(address=address, reason=reason, left=left)
 
 
 class LabClosed(DqlabError):
@@ -392,6 +403,15 @@ class ResultNotPicklable(MessageError):
     text = "the result, of type {type}, cannot be pickled: {reason}. It was not kept. Return plain data instead."
 
 
+class NotAwaited(ResultNotPicklable):
+    """The function returned a coroutine that nothing awaited, alone or inside a list."""
+
+    text = (
+        "the function called {call}(), a coroutine function, and returned its coroutine{place} without awaiting it, so "
+        "there is no result. Define the function with `async def`, and write `return await {way}` in it."
+    )
+
+
 class ResultUnreadable(MessageError):
     """A result cannot be unpickled in the process that reads it; the others can be read.
 
@@ -492,6 +512,18 @@ class NoAttribute(UsageError, AttributeError):
     """A name that an object, or the module, does not have; an AttributeError as well, as for any object."""
 
     text = "{what} has no {attribute!r}. {hint}"
+
+
+class WrongUse(UsageError, TypeError):
+    """An object was used as what it is not, as a run that is iterated; a TypeError as well, as for any object."""
+
+    text = "{what} {problem}. {hint}."
+
+
+class PositionNotFound(UsageError, IndexError):
+    """A position behind the end; an IndexError as well, as for any sequence."""
+
+    text = "{what} has {length}; there is none at position {position}."
 
 
 class RunsInFlight(UsageError):
@@ -840,6 +872,16 @@ class CodeGone(RunError):
     text = (
         "the newest code of run {run!r}, {code!r} (version {version}), is no longer kept anywhere: it was lost with a "
         "worker or in a damaged file. Nothing was sent again. Pass the function: run.retry(fn=...)."
+    )
+
+
+class FunctionForgotten(RunError):
+    """The function of a run is asked for, and its queue keeps it no longer."""
+
+    text = (
+        "run {run!r} no longer has the function {code!r} (version {version}): a queue keeps one while a document of "
+        "the run has failed with it, or is still to run. Results are not touched by this. Its source is run.source; "
+        "define it in a cell."
     )
 
 

@@ -23,11 +23,11 @@ from dqlab.config import seconds
 from dqlab.errors import ActorGone, BadOption, CallTimeout, JoinStalled, QueueClosed, ResultsFull, UsageError
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import NO_ID
+from dqlab.keywords import checks_keywords
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.checks import check_count
 from dqlab.runs.consumers import ConsumerBaseClass, GeneralConsumer
-from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import check_errors, check_readable, open_settlements
 from dqlab.runs.session import consumer_options

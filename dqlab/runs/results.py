@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import warnings
 from array import array
 from bisect import bisect_left, bisect_right
@@ -17,9 +18,10 @@ from dqlab.cluster.shard.vault import PAGE_VALUES
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_here
 from dqlab.documents import label_of
-from dqlab.errors import BadOption, CallTimeout, DqlabWarning, MessageNotFound, ResultUnreadable
+from dqlab.errors import BadOption, CallTimeout, DqlabWarning, MessageNotFound, PositionNotFound, ResultUnreadable
 from dqlab.failures.failure import class_name, users_part
 from dqlab.frame import NO_ID, Settlement
+from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.rules.ranges import Ranges
 from dqlab.runs.dataframes import frame_of, index_of
@@ -282,10 +284,26 @@ class Labels:
             return index.at
         if not isinstance(index, SupportsIndex):
             raise TypeError(f"results are a sequence: a position, not {index!r}; dict(results.items()) looks keys up")
-        return self._positions[index]
+        try:
+            return self._positions[index]
+        except IndexError:
+            count = len(self._positions)
+            length = f"{many(count, 'value')}, at the positions 0 to {count - 1:,}" if count else "no values"
+            raise PositionNotFound(what="results", length=length, position=operator.index(index)) from None
 
 
-class Results(Sequence[Any], StaysHere):
+_ELSEWHERE = {
+    "get": "Results are a sequence: dict(results.items()) looks keys up.",
+    "values": "list(results) has its values, and results.items() yields (key, value).",
+    "to_pandas": "to_frame() gives a DataFrame of pandas.",
+    "to_list": "Write list(results).",
+    "tolist": "Write list(results).",
+    "to_dict": "Write dict(results.items()).",
+}
+"""What to write for names that dictionaries and tables have."""
+
+
+class Results(Sequence[Any], StaysHere, SuggestsAttributes):
     """A lazy sequence of a run's values, in document order.
 
     Holds one page of at most 1,000 values or 4 MiB; indexing and slicing fetch what they need,
@@ -320,6 +338,9 @@ class Results(Sequence[Any], StaysHere):
         self._labels = Labels(len(self))
         self._page: list[OpenedStretch] = []
         self._gone = gone
+
+    def _elsewhere(self, name: str) -> str:
+        return _ELSEWHERE.get(name, "")
 
     def __repr__(self) -> str:
         return f"<Results of {self.name!r}: {many(len(self), 'value')}>"
