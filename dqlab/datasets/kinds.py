@@ -48,7 +48,7 @@ def kind_of(value: Any) -> Kind | None:
     made = _BY_TYPE.get(type(value))
     if made is not None:
         return made if fits(value, made) else None
-    if type(value) is datetime.datetime or isinstance(value, datetime.datetime):
+    if type(value) is datetime.datetime:
         made = _NAIVE if value.tzinfo is None else _AWARE
         return made if fits(value, made) else None
     if isinstance(value, decimal.Decimal):
@@ -193,11 +193,11 @@ def _has_digits(value: Any, whole: int, scale: int) -> bool:
 
 
 def _is_naive(value: Any) -> bool:
-    return isinstance(value, datetime.datetime) and value.tzinfo is None
+    return type(value) is datetime.datetime and value.tzinfo is None
 
 
 def _is_aware(value: Any) -> bool:
-    if not isinstance(value, datetime.datetime) or value.tzinfo is None:
+    if type(value) is not datetime.datetime or value.tzinfo is None:
         return False
     try:
         value.astimezone(_UTC)
@@ -219,8 +219,8 @@ _CHECKS: dict[int, Callable[[Any], bool]] = {
     pa.bool_().id: lambda value: type(value) is bool,
     pa.string().id: lambda value: type(value) is str and _encodes(value),
     pa.binary().id: lambda value: type(value) is bytes,
-    pa.date32().id: lambda value: isinstance(value, datetime.date) and not isinstance(value, datetime.datetime),
-    pa.time64("us").id: lambda value: isinstance(value, datetime.time) and value.tzinfo is None,
+    pa.date32().id: lambda value: type(value) is datetime.date,
+    pa.time64("us").id: lambda value: type(value) is datetime.time and value.tzinfo is None,
     pa.duration("us").id: lambda value: (
         isinstance(value, datetime.timedelta) and abs(value // datetime.timedelta(microseconds=1)) < 2**63
     ),

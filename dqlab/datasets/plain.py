@@ -31,11 +31,21 @@ SCALARS = frozenset(
 )  # fmt: skip
 """Types that a column may have as they are."""
 _PLAIN = SCALARS | {dict, list}
+
+
+def _day(value: datetime.date) -> datetime.date:
+    return datetime.date(value.year, value.month, value.day)
+
+
 _EXACTLY: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (int, int.__index__),
     (float, float.__float__),
     (str, str.__str__),
     (bytes, bytes),
+    (datetime.datetime, lambda each: datetime.datetime.combine(_day(each), each.timetz())),
+    (datetime.date, _day),
+    (datetime.time, lambda each: each.replace()),
+    (datetime.timedelta, lambda each: datetime.timedelta(each.days, each.seconds, each.microseconds)),
 )
 """How an instance of a subclass becomes one of the class itself."""
 _UNKNOWN = 1_000

@@ -273,9 +273,8 @@ def _split(
             if row is None and value is not None and (reasons is None or reasons[at] is None):
                 others[at] = value
             dicts.append(row or {})
-    names = dict.fromkeys(chain.from_iterable(dicts)) if grow else set[Any]().union(*dicts)
-    wide = len(names) == 1 and len(dicts) == len(values) and all(dicts)
-    even = wide or {len(names)} == set(map(len, dicts))
+    names = dict.fromkeys(chain.from_iterable(dicts))
+    even = {len(names)} == set(map(len, dicts))
     columns: dict[Any, list[Any]] = {}
     extra: list[tuple[int, Any, Any]] = []
     room = MOST_COLUMNS - len(known)
