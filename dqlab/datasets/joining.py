@@ -63,7 +63,7 @@ def joined(frame: Any, results: Any, on: str, run: str) -> Any:
     else:
         keys = frame.index.get_level_values(on).to_series()
     if len(frame) and len(results) and not keys.isin(results.index).any():
-        theirs, ours = keys.iloc[0], results.index[0]
+        theirs, ours = keys.tolist()[0], results.index.tolist()[0]
         as_text = isinstance(ours, str) != isinstance(theirs, str) and str(theirs) == str(ours)
         hint = f" Here: frame[{on!r}].astype({'str' if isinstance(ours, str) else 'int'!r})." if as_text else ""
         raise NoKeyMatches(run=run, rows=len(frame), on=on, theirs=repr(theirs), ours=repr(ours), hint=hint)

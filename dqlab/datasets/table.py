@@ -66,7 +66,7 @@ class RunTable:
 
     Nothing is read until it is asked for. Each reading has the results that are there when it begins, in the order of
     the input, and holds one page of them as Python objects. Whatever reads Arrow reads it:
-    ``polars.from_arrow(table)``, ``duckdb.sql("from table")``, ``pyarrow.table(table)``.
+    ``polars.DataFrame(table)``, ``duckdb.sql("from table")``, ``pyarrow.table(table)``.
 
     Columns are those of the first 1,000 values, and of their types. What does not fit a column, and columns that come
     later, stand in ``_rest``, as JSON. `to_arrow`, `to_pandas` and `to_parquet` widen types for what comes later, as

@@ -84,7 +84,7 @@ class HasTables:
         Examples
         --------
         >>> run.table().head(3)  # doctest: +SKIP
-        >>> polars.from_arrow(run.table())  # doctest: +SKIP
+        >>> polars.DataFrame(run.table())  # doctest: +SKIP
         """
         needs_pyarrow()
         from dqlab.datasets.table import RunTable
