@@ -30,7 +30,7 @@ from dqlab.runs.lost import AbsentDocument
 from dqlab.runs.staying import StaysHere
 from dqlab.texts import one_line, said_by
 from dqlab.user_frames import level_of_user
-from dqlab.waits import shown
+from dqlab.waits import Wait, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -637,7 +637,6 @@ def frame_of_pages(
 ) -> pd.DataFrame:
     """Return a DataFrame of results; see `Results.to_frame`. `rows` says that all are dicts, perhaps all empty."""
     even, left = EvenRows(), iter(pages)
-    frame: pd.DataFrame | None
     read = 0
     with shown(f"reading {many(count, 'result')}") as wait:
         for page in left:
@@ -649,26 +648,38 @@ def frame_of_pages(
             read += len(values)
             wait.step(f"{read:,} read")
         else:
-            frame = even.frame()
+            frame: pd.DataFrame | None = even.frame()
             if frame is not None:
                 return frame
-    later = (pair for page in left for stretch in page for pair in stretch.items())
-    return frame_of_pairs(chain(even.pairs(), later), count, replaces, rows=rows)
+        later = (pair for page in left for stretch in page for pair in stretch.items())
+        keys, values = _gathered(chain(even.pairs(), later), wait)
+    return _frame_of(keys, values, replaces, rows=rows)
 
 
 def frame_of_pairs(
-    pairs: Iterable[tuple[Any, Any]], count: int, replaced: Callable[[Any], bool] | None, *, rows: bool = False
+    pairs: Iterable[tuple[Any, Any]], count: int, replaced: Callable[[Any], bool] | None
 ) -> pd.DataFrame:
     """Return a DataFrame of (key, value); `replaced` tells values that replace a result. See `Results.to_frame`."""
+    with shown(f"reading {many(count, 'result')}") as wait:
+        keys, values = _gathered(pairs, wait)
+    return _frame_of(keys, values, replaced, rows=False)
+
+
+def _gathered(pairs: Iterable[tuple[Any, Any]], wait: Wait) -> tuple[list[Any], list[Any]]:
+    keys, values = [], []
+    for key, value in pairs:
+        keys.append(key)
+        values.append(value)
+        if len(keys) % SAID_EVERY == 0:
+            wait.step(f"{len(keys):,} read")
+    return keys, values
+
+
+def _frame_of(
+    keys: list[Any], values: list[Any], replaced: Callable[[Any], bool] | None, *, rows: bool
+) -> pd.DataFrame:
     import pandas as pd
 
-    keys, values = [], []
-    with shown(f"reading {many(count, 'result')}") as wait:
-        for key, value in pairs:
-            keys.append(key)
-            values.append(value)
-            if len(keys) % SAID_EVERY == 0:
-                wait.step(f"{len(keys):,} read")
     index = index_of(keys)
     failed = [replaced is not None and replaced(value) for value in values]
     reasons = [str(value) if bad else None for value, bad in zip(values, failed, strict=True)]
