@@ -190,6 +190,7 @@ ASKS: dict[str, Call] = {
     "Results.items": lambda s: list(s.results.items()),
     "Results.keys": lambda s: list(s.results.keys()),
     "Results.replaced_keys": lambda s: list(s.results.replaced_keys()),
+    "Results.code": lambda s: s.results.code,
     "Results.rows": lambda s: list(s.results.rows(3)),
     "Results.table": lambda s: s.results.table().head(),
     "Results.to_arrow": lambda s: s.results.to_arrow(),

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 GROUP_ROWS = 100_000
-GROUP_BYTES = 32 << 20
+GROUP_BYTES = 16 << 20
 """Rows, and bytes in memory, above which a row group ends: a reader holds one of them."""
 PART_ROWS = 1_000_000
 """Rows after which another file of a folder begins."""

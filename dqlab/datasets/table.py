@@ -129,14 +129,16 @@ class RunTable:
         n : int, default 10
             How many at most.
         """
-        shape, left = self.shape().copied(), max(0, n)
-        batches: list[Any] = []
-        for rows in self._source.rows(left) if left else ():
-            batches += shape.batches(rows.cut(0, left), widen=True)
-            left -= min(left, len(rows))
-            if not left:
-                break
-        return pa.Table.from_batches([shape.recast(batch) for batch in batches], shape.schema)
+        n = max(0, n)
+        shape, batches = self._first(n) if self._learns else (self.shape().copied(), None)
+        if batches is None:
+            batches, left = list[Any](), n
+            for rows in self._source.rows(left) if left else ():
+                batches += shape.batches(rows.cut(0, left), widen=True)
+                left -= min(left, len(rows))
+                if not left:
+                    break
+        return pa.Table.from_batches([shape.recast(batch) for batch in batches], shape.schema).slice(0, n)
 
     def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """Yield its rows as `pyarrow.RecordBatch` of one schema, one page of results each.
@@ -214,17 +216,28 @@ class RunTable:
 
     def shape(self) -> Shape:
         """Return the columns and types that are known; they are looked up again until 1,000 values were seen."""
-        if self._known is None or self._known.seen < SAMPLE:
-            shape = Shape(coded=self._source.code() is not None, reasoned=self._source.reasoned)
-            left = SAMPLE
-            for rows in self._source.rows(SAMPLE):
-                for _ in shape.batches(rows.cut(0, left), widen=True):
-                    pass
-                left -= min(left, len(rows))
-                if not left:
-                    break
-            self._known = shape
+        if self._learns or self._known is None:
+            self._first(0)
+        assert self._known is not None
         return self._known
+
+    @property
+    def _learns(self) -> bool:
+        """Whether it has not seen as many values as its columns come from."""
+        return self._known is None or self._known.seen < SAMPLE
+
+    def _first(self, n: int) -> tuple[Shape, list[Any]]:
+        """Learn the columns from the first values; return the shape of as many rows or of `n`, and these as batches."""
+        source = self._source.now()  # one question which results there are
+        shape = Shape(coded=source.code() is not None, reasoned=source.reasoned)
+        left, batches = max(n, SAMPLE), list[Any]()
+        for rows in source.rows(left):
+            batches += shape.batches(rows.cut(0, left), widen=True)
+            left -= min(left, len(rows))
+            if not left:
+                break
+        self._known = shape.copied()
+        return shape, batches
 
     def _wanted(self, columns: Sequence[str] | None) -> list[str] | None:
         if columns is None:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
@@ -420,7 +421,7 @@ class Results(Sequence[Any], StaysHere):
             return frame_of_pages(pages, len(self), self._replaces)
         if isinstance(columns, str):
             columns = [columns]
-        code = self._code() if CODE in columns else None
+        code = self.code if CODE in columns else None
         return chosen_columns(self.name, pages, list(columns), self._replaces, len(self), code)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> Any:
@@ -450,6 +451,11 @@ class Results(Sequence[Any], StaysHere):
 
         return RunTable(ResultRows(self))
 
+    @cached_property
+    def code(self) -> str | None:
+        """Short code version that made all of them, asked for once: they are there already. None: there are several."""
+        return self._code()
+
     @property
     def _replaces(self) -> Callable[[Any], bool] | None:
         return None if self._instead is None else self._instead.is_one
@@ -458,7 +464,7 @@ class Results(Sequence[Any], StaysHere):
         """Yield pages of rows for a table, until at least `most` of them came."""
         from dqlab.datasets.rows import Rows
 
-        code, replaces = self._code(), self._replaces
+        code, replaces = self.code, self._replaces
         for page in self._pages(0, min(most, len(self))):
             for stretch in page:
                 self._checked(stretch)
@@ -574,7 +580,7 @@ class ResultRows:
 
     def code(self) -> str | None:
         """Return the code version that made all results, if it is known."""
-        return self._results._code()
+        return self._results.code
 
     def count(self) -> int:
         """Return how many rows there are."""
