@@ -169,10 +169,8 @@ ASKS: dict[str, Call] = {
     "Run.table": lambda s: s.run.table().count(),
     "RunTable.batches_of": lambda s: list(s.table.batches_of(Shape())),
     "RunTable.columns": lambda s: s.table.columns,
-    "RunTable.count": lambda s: s.table.count(),
     "RunTable.head": lambda s: s.table.head(),
     "RunTable.in_rest": lambda s: s.table.in_rest(),
-    "RunTable.now": lambda s: s.table.now(),
     "RunTable.query": lambda s: s.table.query("select * from results"),
     "RunTable.reading": lambda s: list(s.table.reading()),
     "RunTable.schema": lambda s: s.table.schema,
@@ -269,7 +267,7 @@ SAYS_NOTHING_TO_THE_CLUSTER = {
     "ConsumerPool": "__getitem__ __len__",
     "Failures": "__len__",
     "MergedResults": "__len__",
-    "RunTable": "name",
+    "RunTable": "count name now",
 }
 """What waits for nobody: other names of the above, and what this process knows by itself."""
 

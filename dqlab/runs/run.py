@@ -818,7 +818,7 @@ class Run(HasTables, HasWidget, StaysHere, SuggestsAttributes):
     def results_now(self) -> Results:
         """Return the values that there are now, in document order: a table reads them also while the run goes on."""
         self._raise_other_input()
-        progress = self._asked(Deadline(None), covered=True)
+        progress = self._progress(covered=True)
         covered = [span for shard in progress.shards for span in shard.covered]
         return Results(self.name, self.handle, self.id, covered, None, self._raise_gone, self._only_code)
 
