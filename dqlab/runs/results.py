@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
@@ -336,6 +335,7 @@ class Results(Sequence[Any], StaysHere):
         self._labels = Labels(len(self))
         self._page: list[OpenedStretch] = []
         self._gone, self._code = gone, code
+        self._made_by: list[str | None] = []
 
     def __repr__(self) -> str:
         return f"<Results of {self.name!r}: {many(len(self), 'value')}>"
@@ -451,10 +451,14 @@ class Results(Sequence[Any], StaysHere):
 
         return RunTable(ResultRows(self))
 
-    @cached_property
+    @property
     def code(self) -> str | None:
         """Short code version that made all of them, asked for once: they are there already. None: there are several."""
-        return self._code()
+        if (
+            not self._made_by
+        ):  # no cached_property: before Python 3.12 all threads wait for the first one to be answered
+            self._made_by.append(self._code())
+        return self._made_by[0]
 
     @property
     def _replaces(self) -> Callable[[Any], bool] | None:
