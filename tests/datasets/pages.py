@@ -84,7 +84,10 @@ def same(came: Any, went: Any) -> bool:
         names = came.keys() | went.keys() if isinstance(came, dict) else set()
         return isinstance(came, dict) and all(same(came.get(name), went.get(name)) for name in names)
     if isinstance(went, datetime.datetime) and isinstance(came, datetime.datetime):
-        return came == went and (came.tzinfo is None) == (went.tzinfo is None)
+        if went.tzinfo is None or came.tzinfo is None:
+            return came == went and came.tzinfo is went.tzinfo
+        # Times that clocks skip or show twice equal none of another zone in Python; the moment is what counts.
+        return came.astimezone(datetime.UTC) == went.astimezone(datetime.UTC)
     number = int | float
     if isinstance(went, number) and not isinstance(went, bool):
         return isinstance(came, number) and not isinstance(came, bool) and came == went
