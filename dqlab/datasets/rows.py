@@ -277,13 +277,16 @@ def _split(
     even = {len(names)} == set(map(len, dicts))
     columns: dict[Any, list[Any]] = {}
     extra: list[tuple[int, Any, Any]] = []
+    unknown = set[Any]()
     room = MOST_COLUMNS - len(known)
     for name in names:
         if name in known or (grow and room > 0):
             room -= name not in known
             columns[name] = list(map(itemgetter(name), dicts)) if even else [row.get(name) for row in dicts]
         else:
-            extra += [(at, name, row[name]) for at, row in enumerate(dicts) if name in row]
+            unknown.add(name)
+    if unknown:  # in the order of each row, so that what they are called depends on that row alone
+        extra = [(at, name, row[name]) for at, row in enumerate(dicts) for name in row if name in unknown]
     if others:
         if VALUE in known or grow:
             columns[VALUE] = [others.get(at) for at in range(len(values))]
