@@ -29,6 +29,7 @@ ON_LOWEST := $(addprefix tests/,test_connecting.py test_lab.py test_lab_closed.p
 	$(addprefix cluster/,test_abandoned.py test_calls.py test_claims.py test_control_route.py test_coroutines.py \
 		test_durable.py test_elasticity.py test_internals.py test_letting_go.py test_many_runs.py test_reading.py \
 		test_reporter.py test_resolving.py test_sealed.py test_supervisor.py test_takeover.py test_tending.py) \
+	$(addprefix datasets/,test_files.py test_rows.py test_runs.py test_table.py) \
 	hpc/test_jobs.py hpc/test_pbs.py hpc/test_recipes.py \
 	jupyter/test_magics.py \
 	$(addprefix live/,panels/test_pages.py panels/test_serving.py panels/test_updates.py test_composing.py \

@@ -252,6 +252,23 @@ def test_the_examples_of_rows_run(lab: dq.Lab, tmp_path: Path, monkeypatch: pyte
     assert (list(names["good"]), names["reasons"]) == (["x"], {"broken.jsonl:1": "RecordInvalid"})
 
 
+def test_results_come_out_as_the_page_says(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the page, in one notebook."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"lab": lab, "__name__": "__main__"}
+    for block in examples("results.md"):
+        block.run(names)
+
+    assert names["table"].head(3)["n"].to_pylist() == [2, 3, 1]
+    assert names["frame"]["n"].to_list() == names["whole"]["n"].to_pylist() == [2, 3, 1, 4]
+    assert names["total"] == 10
+    assert names["mean"].to_dict("list") == {"year": [2001, 2002], "n": [1.5, 3.5]}
+    assert names["joined"]["n"].tolist() == [2, 3, 1, 4]
+    assert pd.read_parquet("out").n.tolist() == pd.read_parquet("words.parquet").n.tolist() == [2, 3, 1, 4]
+    assert str(names["made"]).endswith("dataset: 4 rows, 0 failures")
+    assert [row["_rest"] for row in names["kept"]] == [None, '{"n":"even"}', None, '{"n":"even"}']
+
+
 def test_examples_of_documents_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()

@@ -32,7 +32,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
                     DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere · LabUnclear
                     ExtraMissing · NoBatchSystem · ClusterClosed · StorageRefused
-                    PasswordInURL
+                    PasswordInURL · ColumnUnknown
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ __all__ = [
     "CodeGone",
     "ColumnNotFound",
     "ColumnRepeated",
+    "ColumnUnknown",
     "ConnectFailed",
     "DaskTooOld",
     "DocumentChanged",
@@ -1033,6 +1034,12 @@ class ExtraMissing(UsageError, ImportError):
     def of(cls, error: ImportError, package: str, *, what: str, extra: str) -> ExtraMissing:
         """Return the error of an import that an extra of dqlab brings; `package` is named if the import names none."""
         return cls(what=what, missing=error.name or package, python=sys.executable, install=f"'dqlab[{extra}]'")
+
+
+class ColumnUnknown(UsageError, KeyError):
+    """A table of results has no column of that name; a KeyError as well."""
+
+    text = "results of run {run!r} have no column {column!r}.{why} Nothing was returned. Columns: {known}."
 
 
 class StorageRefused(UsageError):

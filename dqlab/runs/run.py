@@ -69,6 +69,7 @@ from dqlab.runs.staying import StaysHere
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
 from dqlab.runs.submit.sender import Entry
+from dqlab.runs.tables import HasTables
 from dqlab.runs.users_names import ENDS_WITH_SCRIPT, ways_back
 from dqlab.runs.waiting import GRACE, Deadline, Standstill, expects_workers, name_pause
 from dqlab.runs.where import compile_where, why_none
@@ -117,7 +118,7 @@ _ELSEWHERE = {
 
 
 @dataclass(eq=False, repr=False)
-class Run(HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
+class Run(HasTables, HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
     """One mapping of a function over documents. Made by `map`, found again by `attach`.
 
     Nothing here blocks except `wait`, `results` and iterating `as_completed`.
@@ -847,7 +848,22 @@ class Run(HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
         self._warn_empty(progress)
         covered = [span for shard in progress.shards for span in shard.covered]
         instead = self._in_place(progress, covered) if errors == "return" else None
-        return Results(self.name, self.handle, self.id, covered, instead, self._raise_gone)
+        return Results(self.name, self.handle, self.id, covered, instead, self._raise_gone, self._only_code)
+
+    def results_now(self) -> Results:
+        """Return the values that there are now, in document order: a table reads them also while the run goes on."""
+        self._raise_other_input()
+        progress = self._progress(covered=True)
+        covered = [span for shard in progress.shards for span in shard.covered]
+        return Results(self.name, self.handle, self.id, covered, None, self._raise_gone, self._only_code)
+
+    def _only_code(self) -> str | None:
+        """Return the code version that made all results, or None: there are several, and a result has no name of its.
+
+        Asked when the results are known: new code is recorded before the first message runs it.
+        """
+        codes = self._progress().record.codes
+        return str(codes[0]["short"]) if len(codes) == 1 else None
 
     def _in_place(self, progress: Progress, covered: Sequence[tuple[int, int]]) -> InPlace:
         lost, how = {}, progress.how_lost(self.queue)
