@@ -21,7 +21,13 @@ from dqlab.checkup.examine import TIMEOUT, examine
 from dqlab.checkup.facts import Facts, Process, StoreFacts, WorkerFacts, known
 from dqlab.checkup.findings import Checkup
 from dqlab.checkup.store_checks import stores
-from dqlab.cluster.transport.internals import OwnClient, dask_version_through, scheduler_rpc, with_event_loop
+from dqlab.cluster.transport.internals import (
+    OwnClient,
+    dask_version_through,
+    keep_replaced_workers,
+    scheduler_rpc,
+    with_event_loop,
+)
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import Undisturbed
@@ -347,12 +353,15 @@ def _make(
     limit: float | None,
     store: Path | None,
 ) -> Lab:
-    from distributed import Client
+    from distributed import Client, SpecCluster
     from distributed.deploy.cluster import Cluster
 
     timeout = CONNECT_TIMEOUT if limit is None else limit
     if isinstance(target, Recipe) or system_of(getattr(target, "cluster", target)) is not None:
         return _on_batch_system(target, name, JOBS_TIMEOUT if limit is None else limit, store)
+    made_here = target.cluster if isinstance(target, Client) else target
+    if isinstance(made_here, SpecCluster):
+        keep_replaced_workers(made_here)
     if isinstance(target, Client):
         return _checked(_lab_of(target, name=name), store)
     if isinstance(target, Cluster):

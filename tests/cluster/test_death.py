@@ -15,7 +15,7 @@ from typing import Any
 import dask
 import psutil
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab.cluster.transport import link
@@ -74,6 +74,21 @@ def test_worker_that_is_being_replaced_while_dask_looks_for_it_is_not_given_up(o
         own_lab.client.wait_for_workers(3, timeout=30)
 
     assert own_lab.queue("still-there").submit(same, 1).results(timeout=30) == [1]
+
+
+def test_workers_of_a_cluster_that_was_passed_are_not_given_up_while_they_are_replaced() -> None:
+    """A document that kills its process again and again left a `LocalCluster` without workers, and its run stood."""
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 ms"}),
+        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as cluster,
+        dq.connect(cluster) as lab,
+        dq.connect(cluster, name="again"),
+    ):
+        for worker, process in lab.client.run(os.getpid).items():
+            os.kill(process, signal.SIGKILL)
+            while worker in lab.client.scheduler_info(n_workers=-1)["workers"]:
+                lab.client.sync(asyncio.sleep, 0.01)
+        lab.client.wait_for_workers(3, timeout=30)
 
 
 def test_killed_consumer_costs_no_document(own_lab: dq.Lab, tmp_path: Path) -> None:

@@ -529,6 +529,8 @@ def keep_replaced_workers(cluster: SpecCluster) -> None:
     15 s after each death it looks whether a worker of that name is there, and ends its nanny for good when there is
     none: also when it is just being replaced again. One that dies every 15 s, by its documents, would be lost.
     """
+    if hasattr(cluster._update_worker_status, "keeps_replaced_workers"):
+        return
     give_up = cluster._update_worker_status
 
     def update(op: str, message: Any) -> None:
@@ -539,6 +541,7 @@ def keep_replaced_workers(cluster: SpecCluster) -> None:
         else:
             give_up(op, message)  # type: ignore[no-untyped-call]
 
+    update.keeps_replaced_workers = True  # type: ignore[attr-defined]
     cluster._update_worker_status = update  # type: ignore[method-assign]
 
 
