@@ -110,6 +110,7 @@ _NO_ESTIMATE = {
     Face.WAITING: "when it goes on",
     Face.NO_ANSWER: "no live numbers",
 }
+_NO_SPEED = {Face.PAUSED: "while it is paused", Face.STOPPED: "while it is paused", Face.WAITING: "without consumers"}
 _EDIT_FIRST = "edit the function and run its cell first, to retry with new code"
 NEAR_END = "Done in"
 """Label of an end that is told in seconds."""
@@ -493,6 +494,8 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
         done = _done_at(face, stats)
         rates = (None, None) if face is Face.NO_ANSWER else (stats.rate, stats.units_rate)
         speed = _speed("Speed, last 60 s", stats, *rates)._replace(live=True)
+        if face in _NO_SPEED:
+            speed = speed._replace(second=_NO_SPEED[face])
     dead = stats.counts.dead
     retry = "" if stats.resting and not stats.retrying else f"{numbers.count(stats.retrying)} waiting to retry"
     share = numbers.share(stats.dead_share, places=2)
