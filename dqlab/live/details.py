@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from dqlab import numbers
+from dqlab.live.next_lines import next_line
 from dqlab.live.offers import CANARY
 from dqlab.live.views import (
     NO_PULSE,
@@ -95,6 +96,7 @@ def _need(line: Attention, action: str, *, several: bool, mended: str) -> Need:
         label=f"{again}{'' if ready else '…'}" if again else _LABELS.get(action, ""),
         pane=pane,
         queue=line.queue,
+        line=next_line(line),
         run=line.run,
         target=one_line(line.target, 60),
         ready=ready,

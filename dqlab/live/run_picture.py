@@ -195,7 +195,7 @@ def run_view(
         unit=stats.unit,
         code=code,
         queue=one_line(stats.queue, 60),
-        consumers=many(stats.consumers, "consumer"),
+        consumers=_staff(stats, focus),
         elapsed=f"{numbers.span(stats.elapsed)}{'' if stats.resting else ' so far'}",
         moment=numbers.clock(stats.at),
         ended=numbers.clock(stats.ended) if stats.resting and stats.ended is not None else "",
@@ -223,6 +223,12 @@ def run_view(
         log=log_line(stats) if silence is None else f"{log_line(stats)} no-answer {int(silence.seconds)}s",
         offers=offers(stats, focus.source, focus.names, newer=focus.newer) if focus.snapshot is not None else NO_OFFERS,
     )
+
+
+def _staff(stats: RunStats, focus: Focus) -> str:
+    """Return how many consumers there are and, while they work, how many of them are slow."""
+    slow = focus.snapshot.slow_consumers if focus.snapshot is not None and not stats.resting else 0
+    return many(stats.consumers, "consumer") + (f", {numbers.count(slow)} slow" if slow else "")
 
 
 def _pulse(stats: RunStats, history: History) -> Pulse:

@@ -383,7 +383,7 @@ def test_a_run_that_is_paused_shows_no_speed(running: RunStats, state: RunState)
     """What paused itself in the night had "Speed, last 60 s: 451 pages/s" in the morning."""
     speed = run_view(replace(running, state=state, rate=None, units_rate=None)).figures[2]
 
-    assert (speed.label, speed.value, speed.second) == ("Speed, last 60 s", "–", "while it is paused")
+    assert (speed.label, speed.value, speed.second) == ("Speed, last 60 s", UNKNOWN, "while it is paused")
 
 
 def test_figures_and_log_lines_of_one_document_are_singular(running: RunStats) -> None:

@@ -54,7 +54,7 @@ def test_retries_after_exceptions_are_not_cut_by_the_limit_for_deaths(make_desk:
 
 
 def test_a_failure_of_what_is_never_retried_says_so(make_desk: Callable[..., Any]) -> None:
-    """"0 retries used up" sounded as if something had been tried."""
+    """ "0 retries used up" sounded as if something had been tried."""
     desk = make_desk(retry=Retry(0))
     desk.put()
 
