@@ -18,7 +18,8 @@ NO_ROOM = "no room for more results"
 class CodeStats:
     """The function a run uses now. `version` counts from 1 within the run; `short` starts its hash.
 
-    `rest` are the earlier versions that documents which have yet to run keep, after a retry with other code.
+    `rest` are the earlier versions that documents which have yet to run keep, after a retry with other code. `did` are
+    the documents that each version has acked, the first one first; empty where there is but one.
     """
 
     name: str
@@ -26,6 +27,7 @@ class CodeStats:
     version: int = 1
     cell: int | None = None
     rest: tuple[int, ...] = ()
+    did: tuple[int, ...] = ()
 
     @property
     def words(self) -> str:

@@ -66,7 +66,7 @@ const run = record({
   counts,
   units: optional(counts),
   why: text(),
-  code: record({ name: text('?'), short: text(), version: number(1), cell: maybe<number>() }),
+  code: record({ name: text('?'), short: text(), version: number(1), cell: maybe<number>(), did: list(number()) }),
   total: maybe<number>(),
   retrying: number(),
   started: number(),
