@@ -392,7 +392,11 @@ def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:
     counts = stats.counts
     if face is not Face.RUNNING or counts.waiting or not 0 < counts.leased <= NAMED or focus.snapshot is None:
         return NO_NOTICE
-    held = [each for each in focus.snapshot.consumers if each.queue == stats.queue and each.oldest_age is not None]
+    held = [
+        each
+        for each in focus.snapshot.consumers
+        if each.queue == stats.queue and each.oldest_age is not None and each.run in ("", stats.name)
+    ]
     if len(held) != counts.leased:  # some hold documents of other runs, and which is not known
         return NO_NOTICE
     held.sort(key=lambda each: -(each.oldest_age or 0.0))

@@ -96,7 +96,8 @@ const consumer = record({
   document: maybe<string>(),
   rss: maybe<number>(),
   slow: flag(),
-  chunk: maybe<number>()
+  chunk: maybe<number>(),
+  run: text()
 });
 const held = record({
   consumer: text(),
