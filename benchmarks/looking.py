@@ -119,5 +119,9 @@ def _share(page: Any, seconds: float) -> float:
 def _frames(page: Any) -> list[Any]:
     """Return a list to which each message that comes to the page is added."""
     frames: list[Any] = []
-    page.on("websocket", lambda socket: socket.on("framereceived", frames.append))
+
+    def came(frame: Any) -> None:  # not the list's own method, which Playwright cannot mark as its listener
+        frames.append(frame)
+
+    page.on("websocket", lambda socket: socket.on("framereceived", came))
     return frames
