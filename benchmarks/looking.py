@@ -39,7 +39,7 @@ def nap(number):
 run = lab.map(nap, range(1_000_000), name="looked-at", retry=dq.Retry(0))
 print(lab.dashboard)
 """
-PRINTED = "() => document.querySelector('.jp-OutputArea-output')?.textContent ?? ''"
+ADDRESS = "() => document.querySelector('.jp-OutputArea')?.textContent.match(/http:[^\\s]+(?=\\/)/)?.[0] ?? ''"
 TO_WIDGET = "() => document.querySelector('.dqlab').scrollIntoView({ block: 'center' })"
 AWAY = "() => document.querySelector('.jp-WindowedPanel-outer').scrollTo(0, 1e6)"
 
@@ -49,8 +49,8 @@ def looking(sizes: Sizes) -> list[Figure]:
     seconds = LOOK_S * sizes.idle_s
     shown, away, messages = [], [], []
     with _notebook() as page:
-        page.wait_for_function(f"() => ({PRINTED})().includes('http')", timeout=90_000)
-        address = page.evaluate(PRINTED).strip().rsplit("/", 1)[0]
+        page.wait_for_function(ADDRESS, timeout=90_000)
+        address = page.evaluate(ADDRESS)
         time.sleep(SETTLE_S)
         without = [_share(page, seconds) for _ in range(sizes.rounds)]
         page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1 }")

@@ -59,7 +59,15 @@ ANSWERS: dict[str, Answers] = {
     "run widget, ended": ("Left 0 ?pages", "Ended at 14:33:54", FAILS, WHY, OVER, OVER, "Retry 212|Fix & retry"),
     "lab widget": ("Waiting 60,191", "14:34", FAILS, WHY, "1 slow", STUCK, LINES),
     "queue widget": ("Waiting 16,057", "Empty in 12 ?min", FAILS, WHY, "1 slow", STUCK, "Fix & retry"),
-    "dashboard, all queues": ("Left 60,295", "Empty at 14:34 in 11 min without embed", FAILS, WHY, "c7 does 14.0/s", STUCK, LINES),
+    "dashboard, all queues": (
+        "Left 60,295",
+        "Empty at 14:34 in 11 min without embed",
+        FAILS,
+        WHY,
+        "c7 does 14.0/s",
+        STUCK,
+        LINES,
+    ),
     "dashboard, one queue": ("315,894 pages", "14:34", FAILS, WHY, "c5 does 14.0 pages/s", STUCK, LINES),
     "sidebar": ("65.4 %", "ends 14:34", FAILS, WHY, "1 slow", STUCK, "Retry 128"),
     "failures tab": (
