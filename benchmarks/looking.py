@@ -77,9 +77,9 @@ def looking(sizes: Sizes) -> list[Figure]:
     unit, lower = "% of a core", Better.LOWER
     return [
         Figure(
-            "browser's main thread, a run's widget on screen", unit, lower, Series.of(shown), Target(10, 5), (none,)
+            "browser's main thread, a run's widget on screen", unit, lower, Series.of(shown), Target(5, 3), (none,)
         ),
-        Figure("the same, the widget scrolled away", unit, lower, Series.of(away), Target(5, 2), (none,)),
+        Figure("the same, the widget scrolled away", unit, lower, Series.of(away), Target(2, 1), (none,)),
         Figure("websocket messages of an open dashboard", "1/s", lower, Series.of(messages), Target(5, 3)),
     ]
 
