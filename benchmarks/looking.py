@@ -76,9 +76,7 @@ def looking(sizes: Sizes) -> list[Figure]:
     none = Peer("the same notebook without the widget", Series.of(without))
     unit, lower = "% of a core", Better.LOWER
     return [
-        Figure(
-            "browser's main thread, a run's widget on screen", unit, lower, Series.of(shown), Target(5, 3), (none,)
-        ),
+        Figure("browser's main thread, a run's widget on screen", unit, lower, Series.of(shown), Target(5, 3), (none,)),
         Figure("the same, the widget scrolled away", unit, lower, Series.of(away), Target(2, 1), (none,)),
         Figure("websocket messages of an open dashboard", "1/s", lower, Series.of(messages), Target(5, 3)),
     ]
