@@ -29,6 +29,7 @@ ON_LOWEST := $(addprefix tests/,test_connecting.py test_lab.py test_lab_closed.p
 	$(addprefix cluster/,test_abandoned.py test_calls.py test_claims.py test_control_route.py test_coroutines.py \
 		test_durable.py test_elasticity.py test_internals.py test_letting_go.py test_many_runs.py test_reading.py \
 		test_reporter.py test_resolving.py test_sealed.py test_supervisor.py test_takeover.py test_tending.py) \
+	$(addprefix datasets/,test_files.py test_rows.py test_runs.py test_table.py) \
 	hpc/test_jobs.py hpc/test_pbs.py hpc/test_recipes.py \
 	jupyter/test_magics.py \
 	$(addprefix live/,panels/test_pages.py panels/test_serving.py panels/test_updates.py test_composing.py \
@@ -45,7 +46,7 @@ SIDE_BY_SIDE = -n $(TESTERS) --dist loadfile --no-loadscope-reorder
 FAST := not slow and not bench and not long and not cluster and not browser and not slurm
 
 .DEFAULT_GOAL := help
-.PHONY: help venv extension lab demo notebooks slurm-notebook test test-fast test-slow check format test-lowest bench bench-quick constraints constraints-lowest screenshots clean
+.PHONY: help venv extension lab demo notebooks slurm-notebook test test-fast test-slow check format test-lowest bench bench-quick constraints constraints-lowest screenshots api clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -150,6 +151,9 @@ bench-%: $(STAMP) $(BUILT)
 
 screenshots: $(STAMP) $(BUILT) ## Take the pictures of README.md again, in a real browser.
 	$(BIN)/python docs/screenshots.py
+
+api: $(STAMP) ## Write docs/reference/api.md again, from signatures and docstrings.
+	$(BIN)/python docs/api.py
 
 define write-versions
 	@head -n 1 $@.txt > $@.new

@@ -18,6 +18,7 @@ from benchmarks.many_runs import many_runs
 from benchmarks.memory import memory
 from benchmarks.messages import messages
 from benchmarks.recovery import recovery
+from benchmarks.results import results
 from benchmarks.rules import rules
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
@@ -41,8 +42,9 @@ ROOMS: dict[str, Room] = {
     "views": views,
     "jupyter": jupyter,
     "documents": documents,
+    "results": results,
     "hpc": hpc,
 }
 
-ALONE = frozenset({"documents", "hpc", "jupyter", "log", "many-runs", "recovery", "views"})
+ALONE = frozenset({"documents", "hpc", "jupyter", "log", "many-runs", "recovery", "results", "views"})
 """Rooms that are measured only when they are named."""

@@ -88,6 +88,12 @@ _HOMES = {
 _OF_A_LAB = ("all_runs", "attach", "close", "doctor", "gc", "history", "map", "panel", "queue", "stats")
 """Methods of a lab that are looked for here; a constant, since importing `Lab` imports Dask."""
 
+_OF_DOCUMENTS = (
+    *("from_archive", "from_csv", "from_dask", "from_frame", "from_glob", "from_hf", "from_jsonl", "from_parquet"),
+    "stdlib",
+)
+"""The same of `Documents`."""
+
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
@@ -110,6 +116,8 @@ def _meant(name: str) -> str:
     """Return what to write in place of a name that is not here."""
     if name in _OF_A_LAB:
         return f"Connect first: lab = dq.connect(); lab.{name}(...)"
+    if name in _OF_DOCUMENTS:
+        return f"A listing of documents is made so: dq.Documents.{name}(...)"
     from difflib import get_close_matches
 
     near = get_close_matches(name, __dir__(), n=1)

@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import socket
 import stat
 import sys
@@ -158,6 +159,17 @@ class Registration(_Written):
     def keeps(self) -> str:
         """Where it keeps its queues, as part of a sentence."""
         return f"store {self.store}" if self.store is not None else "without a store"
+
+    @property
+    def command(self) -> str:
+        """What starts such a cluster again, in a terminal."""
+        named = f" --name {self.name}" if self.name != LOCAL else ""
+        return f"dqlab up{named}" + (f" --store {shlex.quote(self.store)}" if self.store is not None else "")
+
+    @property
+    def call(self) -> str:
+        """What connects to it then."""
+        return "dq.connect('local')" if self.name == LOCAL else f"dq.connect('local', name={self.name!r})"
 
     def check_store(self, store: Path | None) -> None:
         """Raise `BadOption` when the caller asks for another store than this cluster's."""

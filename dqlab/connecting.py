@@ -32,10 +32,10 @@ from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared
 from dqlab.errors.rendering import interruptible
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.systems import system_of
+from dqlab.keywords import checks_keywords
 from dqlab.lab import Lab
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
-from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.session import result_limit
 from dqlab.stats import Severity
 from dqlab.store.probe import Marker, Probe, probe
@@ -359,7 +359,9 @@ def _make(
         return _checked(_lab_of(_client(target), name=name, own_client=True), store)
     if isinstance(target, Registration):
         client = _reach(target.scheduler, None, timeout, f"which `dqlab up` has in process {target.pid}")
-        return _lab_of(client, name=target.name, own_client=True, reserved=(target.reserved,))
+        lab = _lab_of(client, name=target.name, own_client=True, reserved=(target.reserved,))
+        lab.session.link.up = target.command, target.call
+        return lab
     if isinstance(target, str):
         _check_form(target)
     if scheduler_file is not None or isinstance(target, str):

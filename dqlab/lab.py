@@ -26,13 +26,13 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.link import LAST_REPORT
 from dqlab.cluster.transport.undisturbed import undisturbed
 from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw, without_way
-from dqlab.config import option, seconds
+from dqlab.config import check_name, option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
+from dqlab.keywords import IsNoSequence, SuggestsAttributes, call_of, checks_keywords, documented_as
 from dqlab.log import OwnerStillAlive
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import few_of, many
 from dqlab.rules.retry import Retry
-from dqlab.runs.keywords import SuggestsAttributes, call_of, checks_keywords, documented_as
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, stored_in
@@ -96,7 +96,7 @@ def _note_unlisted(opened: concurrent.futures.Future[None]) -> None:
         _log.info("event=store_unlisted reason=%s", error)
 
 
-class Lab(HasWidget, StaysHere, SuggestsAttributes):
+class Lab(HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
     """A connection to one cluster: its queues, its runs. Made by `connect`.
 
     Attributes
@@ -192,6 +192,8 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
         try:
             workers = self._workers()
         except DqlabError:
+            if command := self.session.link.up[0]:
+                return f"no answer; if its cluster is gone: `{command}` in a terminal, then {self.session.link.up[1]}"
             where = "" if self.embedded else repr(self.session.link.address)
             return f"no answer; dq.connect({where}) tries again"
         if workers == 0:
@@ -203,6 +205,13 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
         if call := call_of(QueuePool, name):
             return f"A queue has it: lab.queue().{call}"
         return f"A run has it: run = lab.map(fn, documents); run.{call}" if (call := call_of(Run, name)) else ""
+
+    def _instead(self, use: str) -> tuple[str, str, str]:
+        if use in ("len", "loop"):
+            hint = "Write lab.all_runs() for the runs, lab.queues for the queues that this lab has opened"
+        else:
+            hint = f"Write lab.attach({use}) for a run, lab.queue({use}) for a queue"
+        return f"lab {self.name!r}", "is not a list of its runs", hint
 
     def __enter__(self) -> Lab:
         return self
@@ -398,6 +407,7 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
             cell=cell,
         )
 
+    @checks_keywords
     def attach(self, name: str) -> Run:
         """Return the run of that name.
 
@@ -407,6 +417,9 @@ class Lab(HasWidget, StaysHere, SuggestsAttributes):
             There is no such run; lists those that exist.
         """
         self._check_open()
+        given: object = name
+        if not isinstance(given, str):
+            check_name(given, kind="run")
         return self.session.runs.attach(name)
 
     def queue_names(self) -> list[str]:

@@ -31,6 +31,7 @@ __all__ = [
     "boot_id",
     "die_first",
     "die_with",
+    "exchange",
     "forks",
     "is_locked",
     "kill_group",
@@ -147,6 +148,35 @@ def open_descriptors() -> int | None:
     """Return how many descriptors this process has open; None where the system does not list them."""
     listed = read_descriptors()
     return None if listed is None else len(listed)
+
+
+_AT_CWD = -100
+_SWAP = 2
+"""Flag of `renameat2` on Linux and of `renamex_np` on macOS."""
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange the names of two files or folders in one step; return whether the system and their file system can.
+
+    Raises
+    ------
+    OSError
+        They can, and it failed.
+    """
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        if sys.platform == "darwin":
+            failed = library.renamex_np(os.fsencode(one), os.fsencode(other), ctypes.c_uint(_SWAP))
+        else:
+            failed = library.renameat2(_AT_CWD, os.fsencode(one), _AT_CWD, os.fsencode(other), ctypes.c_uint(_SWAP))
+    except (AttributeError, OSError, TypeError):  # a C library without the call
+        return False
+    if not failed:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNKNOWN_CALL:
+        return False
+    raise OSError(number, os.strerror(number), str(other))
 
 
 # --- facts about the system ------------------------------------------------------------------

@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,6 +162,7 @@ def test_every_recipe_runs(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.Monk
     assert list(names["words"]) == [2 * n for n in range(40)]
     assert names["long"]["length"].tolist() == [5 * n for n in range(3, 8)]
     assert names["joined"]["long"].tolist() == [5 * n > 20 for n in range(1, 8)]
+    assert names["total"] == {"the": 780, "word": 780}
     assert names["of_json"] == names["of_csv"] == list(range(12))
     assert list(names["counts"]) == list(range(40))
     assert names["answers"] == [2 * n for n in range(100)]
@@ -250,6 +252,23 @@ def test_the_examples_of_rows_run(lab: dq.Lab, tmp_path: Path, monkeypatch: pyte
     assert (list(names["good"]), names["reasons"]) == (["x"], {"broken.jsonl:1": "RecordInvalid"})
 
 
+def test_results_come_out_as_the_page_says(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the page, in one notebook."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"lab": lab, "__name__": "__main__"}
+    for block in examples("results.md"):
+        block.run(names)
+
+    assert names["table"].head(3)["n"].to_pylist() == [2, 3, 1]
+    assert names["frame"]["n"].to_list() == names["whole"]["n"].to_pylist() == [2, 3, 1, 4]
+    assert names["total"] == 10
+    assert names["mean"].to_dict("list") == {"year": [2001, 2002], "n": [1.5, 3.5]}
+    assert names["joined"]["n"].tolist() == [2, 3, 1, 4]
+    assert pd.read_parquet("out").n.tolist() == pd.read_parquet("words.parquet").n.tolist() == [2, 3, 1, 4]
+    assert str(names["made"]).endswith("dataset: 4 rows, 0 failures")
+    assert [row["_rest"] for row in names["kept"]] == [None, '{"n":"even"}', None, '{"n":"even"}']
+
+
 def test_examples_of_documents_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
@@ -337,6 +356,18 @@ def test_the_script_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
 
     assert ended.returncode == 0, ended.stderr
     assert "'dead': 0" in ended.stdout.splitlines()[-1]
+
+
+def test_how_to_install_stands_in_one_place_and_names_the_extras_there_are() -> None:
+    """Pages had `'dqlab[lab]'`, which finds nothing before the first installation from a clone."""
+    said = {page.name: re.findall(r"pip install '?(?:\.|dqlab)\[", page.read_text()) for page in PAGES}
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {name for page in PAGES for name in re.findall(r"extras? `(\w+)`", page.read_text())}
+
+    assert [name for name, found in said.items() if found and name != "README.md"] == []
+    assert len(said["README.md"]) == 2
+    assert named - extras.keys() == set()
+    assert {*named, "gcs", "azure", "hpc", "s3"} <= {*re.findall(r"`(\w+)`", (ROOT / "README.md").read_text())}
 
 
 def test_a_word_that_no_command_has_is_noticed() -> None:

@@ -213,3 +213,44 @@ def test_lab_whose_cluster_was_just_killed_closes_in_silence() -> None:
     ended = subprocess.run(script, check=True, timeout=60, capture_output=True, text=True)
 
     assert (ended.stdout, ended.stderr) == ("", "")
+
+
+HELD = """
+import os, signal, subprocess, sys, time
+import dqlab as dq
+name, *options = sys.argv[1:]
+up = [sys.executable, "-m", "dqlab", "up", "-n", "1", "--name", name, *options]
+with subprocess.Popen(up, stdout=subprocess.PIPE, start_new_session=True) as cluster:
+    cluster.stdout.readline()
+    lab = dq.connect("local", name=name)
+    run = lab.map(time.sleep, [0.05] * 2000, name="all")
+    next(run.as_completed())
+    os.killpg(cluster.pid, signal.SIGKILL)
+    for use in (run.wait, run.results, lab.stats, lambda: lab.attach("all")):
+        try:
+            use()
+        except dq.DqlabError as error:
+            print(f"{type(error).__name__}: {error}")
+    print(repr(lab))
+lab.close()
+"""
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_killed_cluster_names_its_store_and_the_lines_that_lead_back(tmp_path: Path, store: bool) -> None:
+    """It named neither, and stood beside a line of Dask's about reconnecting."""
+    name, place = f"gone-{os.getpid()}", tmp_path / "runs"
+    options = ["--store", str(place)] if store else []
+    ended = subprocess.run(
+        [sys.executable, "-c", HELD, name, *options], check=True, timeout=120, capture_output=True, text=True
+    )
+    *errors, shown = ended.stdout.splitlines()
+
+    assert ended.stderr == ""
+    assert len(errors) == 4
+    for error in errors:
+        assert f"`dqlab up --name {name}{f' --store {place}' if store else ''}` in a terminal" in error
+        assert f"lab = dq.connect('local', name='{name}')" in error
+        assert (f"is in the store {place}" if store else "with it: it had no store") in error
+    assert ("lab.attach('all')" in errors[0]) is store
+    assert f"`dqlab up --name {name}" in shown

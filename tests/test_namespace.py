@@ -9,7 +9,7 @@ import pytest
 
 import dqlab
 import dqlab as dq
-from dqlab.runs.keywords import SuggestsAttributes
+from dqlab.keywords import SuggestsAttributes
 
 
 def test_completion_offers_what_users_use_and_nothing_else() -> None:
@@ -50,7 +50,8 @@ def test_name_that_is_not_there_is_answered_by_the_one_that_was_meant(
 
 def test_names_of_a_lab_that_are_looked_for_in_the_module_are_there() -> None:
     assert all(callable(getattr(dq.Lab, name)) for name in dqlab._OF_A_LAB)
-    assert not set(dqlab._OF_A_LAB) & set(dir(dq))
+    assert all(callable(getattr(dq.Documents, name)) for name in dqlab._OF_DOCUMENTS)
+    assert not {*dqlab._OF_A_LAB, *dqlab._OF_DOCUMENTS} & set(dir(dq))
 
 
 def test_private_name_that_is_not_there_is_a_plain_error(lab: dq.Lab) -> None:

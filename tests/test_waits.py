@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import dask.config
+import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 
@@ -36,6 +37,8 @@ import dqlab.runs
 from dqlab.checkup.gathering import Gathering
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.ref import Ref
+from dqlab.datasets.rows import Shape
+from dqlab.datasets.table import RunTable
 from dqlab.errors import (
     ActorGone,
     CallTimeout,
@@ -83,6 +86,11 @@ class Scene:
         return Failures("none", self.pool.handle, self.run.id, [1])
 
     @property
+    def table(self) -> RunTable:
+        """Reads results that are there."""
+        return self.results.table()
+
+    @property
     def merged(self) -> MergedResults:
         """Asks for keys when it is made, and for values later."""
         return MergedResults(self.results, len, "raise")
@@ -108,6 +116,10 @@ WAITS: dict[str, Call] = {
     "Run.until_over": lambda s: s.run.until_over(),
     "Run.results": lambda s: s.run.results(),
     "Run.as_completed": lambda s: next(iter(s.run.as_completed())),
+    "Run.query": lambda s: s.run.query("select * from results"),
+    "Run.join": lambda s: s.run.join(pd.DataFrame({"key": [0]})),
+    "Run.to_parquet": lambda s: s.run.to_parquet(f"/none/{s.pool.name}"),
+    "Run.publish": lambda s: s.run.publish(f"/none/{s.pool.name}"),
     "PutResult.results": lambda s: s.put.results(),
     "ConsumerPool.join": lambda s: s.consumers.join(),
     "Documents.probe": lambda s: dq.Documents([f"/none/{s.pool.name}.pdf"]).probe(s.pool),
@@ -153,6 +165,20 @@ ASKS: dict[str, Call] = {
     "Run.record": lambda s: s.run.record(),
     "Run.snapshot": lambda s: s.run.snapshot(),
     "Run.stats": lambda s: s.run.stats(),
+    "Run.results_now": lambda s: list(s.run.results_now()),
+    "Run.table": lambda s: s.run.table().count(),
+    "RunTable.batches_of": lambda s: list(s.table.batches_of(Shape())),
+    "RunTable.columns": lambda s: s.table.columns,
+    "RunTable.head": lambda s: s.table.head(),
+    "RunTable.in_rest": lambda s: s.table.in_rest(),
+    "RunTable.query": lambda s: s.table.query("select * from results"),
+    "RunTable.reading": lambda s: list(s.table.reading()),
+    "RunTable.schema": lambda s: s.table.schema,
+    "RunTable.shape": lambda s: s.table.shape(),
+    "RunTable.to_arrow": lambda s: s.table.to_arrow(),
+    "RunTable.to_batches": lambda s: list(s.table.to_batches()),
+    "RunTable.to_pandas": lambda s: s.table.to_pandas(),
+    "RunTable.to_reader": lambda s: s.table.to_reader().read_all(),
     "PutResult.ids": lambda s: s.put.ids,
     "PutResult.durability": lambda s: s.put.durability,
     "Results.__getitem__": lambda s: s.results[3],
@@ -162,6 +188,10 @@ ASKS: dict[str, Call] = {
     "Results.items": lambda s: list(s.results.items()),
     "Results.keys": lambda s: list(s.results.keys()),
     "Results.replaced_keys": lambda s: list(s.results.replaced_keys()),
+    "Results.code": lambda s: s.results.code,
+    "Results.rows": lambda s: list(s.results.rows(3)),
+    "Results.table": lambda s: s.results.table().head(),
+    "Results.to_arrow": lambda s: s.results.to_arrow(),
     "Results.to_frame": lambda s: s.results.to_frame(),
     "ConsumerPool.nb_consumed": lambda s: s.consumers.nb_consumed(),
     "ConsumerPool.results": lambda s: s.consumers.results(),
@@ -237,12 +267,13 @@ SAYS_NOTHING_TO_THE_CLUSTER = {
     "ConsumerPool": "__getitem__ __len__",
     "Failures": "__len__",
     "MergedResults": "__len__",
+    "RunTable": "count name now",
 }
 """What waits for nobody: other names of the above, and what this process knows by itself."""
 
 CLASSES = (
     *(dq.Lab, dq.QueuePool, dq.Run, PutResult, Results, dq.ConsumerPool),
-    *(ShardView, Consumer, Failures, MergedResults),
+    *(ShardView, Consumer, Failures, MergedResults, RunTable),
 )
 ASK_NOBODY = (
     "AbsentDocument CancelledDocument DeadLetter Durability Lost LostDocument Moment Timeline Unacked Captured "
@@ -252,7 +283,8 @@ ASK_NOBODY = (
 NOT_HELD = (
     "RunBook PoolLike Claim Content Definition Sources CodeVersion Redefined PlainPuts InPlace Keys "
     "Labels OpenedStretch Streams Session StaysHere Comparison Digest Submitter Resubmission Entry PutSender "
-    "RunSender Sender Ticket Undone UnsentFrame Deadline Standstill HasWidget SuggestsAttributes"
+    "RunSender Sender Ticket Undone UnsentFrame Deadline Standstill HasWidget SuggestsAttributes HasTables EvenRows "
+    "ResultRows"
 )
 """Classes that users do not hold."""
 FUNCTIONS = {

@@ -14,10 +14,9 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 from urllib.parse import quote
 
 from dqlab import __version__
@@ -71,6 +70,13 @@ def _carry_out(words: list[str]) -> int:
     if rest and options.command != "lab":
         grammar.error(f"{options.command} takes no {rest[0]!r}")
     return COMMANDS[options.command](options, rest)
+
+
+def say(text: str, out: TextIO | None = None) -> None:
+    """Print text as wide as the terminal is; loads what breaks lines on demand."""
+    from dqlab.jupyter import fitting
+
+    fitting.say(text, out)
 
 
 def quickstart(directory: Path | None = None) -> Path:
@@ -175,7 +181,7 @@ def _unknown(word: str) -> int:
     hint = f" Did you mean `dqlab {near[0]}`?" if near else ""
     if word == "gc":
         hint = " Did you mean `dqlab compact DIR`, for a store that nobody has open? In a notebook: %dq gc."
-    print(f"dqlab: no command {word!r}.{hint} Commands: {', '.join(known)}.", file=sys.stderr)
+    say(f"dqlab: no command {word!r}.{hint} Commands: {', '.join(known)}.", sys.stderr)
     return MISUSED
 
 
@@ -192,7 +198,7 @@ def _lab(_: argparse.Namespace, rest: list[str]) -> int:
     try:
         copy = _copied(quickstart(), root / NOTEBOOK)
     except OSError as error:
-        print(f"dqlab lab: {error}", file=sys.stderr)
+        say(f"dqlab lab: {error}", sys.stderr)
         return FAILED
     ours = [] if asked_for is not None else [f"--ServerApp.root_dir={root}"]
     # The address is printed for users who have no browser here; Jupyter's own opens the launcher.
@@ -215,10 +221,10 @@ def _copied(notebook: Path, copy: Path) -> Path:
     """Copy a notebook; an existing copy is replaced only when the user agrees."""
     if not copy.exists():
         shutil.copyfile(notebook, copy)
-        print(f"dqlab lab: copied the quickstart to {copy}")
+        say(f"dqlab lab: copied the quickstart to {copy}")
     elif _sources(copy) != _sources(notebook):
         if not sys.stdin.isatty():
-            print(f"dqlab lab: kept {copy}, which differs from the quickstart of dqlab {__version__}")
+            say(f"dqlab lab: kept {copy}, which differs from the quickstart of dqlab {__version__}")
         elif _agreed(f"{copy} differs from the quickstart of dqlab {__version__}. Overwrite it? [y/N] "):
             shutil.copyfile(notebook, copy)
     return copy
@@ -256,7 +262,7 @@ def _demo(options: argparse.Namespace, _: list[str]) -> int:
         with TemporaryDirectory(prefix="dqlab-demo-") as scratch:  # the quickstart keeps its queues beside itself
             return demo.play(quickstart(Path.cwd()), Path(scratch))
     except FileNotFoundError as error:
-        print(f"dqlab demo: {error}", file=sys.stderr)
+        say(f"dqlab demo: {error}", sys.stderr)
         return FAILED
 
 
@@ -270,9 +276,9 @@ def _compact(options: argparse.Namespace, _: list[str]) -> int:
 
     try:
         for name, gave in compact_offline(options.directory, progress):
-            print(f"{name}: {gave}")
+            say(f"{name}: {gave}")
     except DqlabError as error:
-        print(f"dqlab compact: {error}", file=sys.stderr)
+        say(f"dqlab compact: {error}", sys.stderr)
         return FAILED
     return 0
 
@@ -281,11 +287,10 @@ def _up(options: argparse.Namespace, _: list[str]) -> int:
     from dqlab.cli.up import up
     from dqlab.errors import DqlabError
 
-    say = partial(print, flush=True)
     try:
         up(options.n, store=options.store, name=options.name, port=options.port, say=say)
     except (DqlabError, OSError) as error:
-        print(f"dqlab up: {error}", file=sys.stderr)
+        say(f"dqlab up: {error}", sys.stderr)
         return FAILED
     return 0
 
@@ -298,9 +303,12 @@ def _inspect(options: argparse.Namespace, _: list[str]) -> int:
     try:
         found = inspect(options.directory)
     except DqlabError as error:
-        print(f"dqlab inspect: {error}", file=sys.stderr)
+        say(f"dqlab inspect: {error}", sys.stderr)
         return UNREADABLE
-    print(json.dumps(found.to_dict(), indent=1) if options.json else inspect_text(found))
+    if options.json:
+        print(json.dumps(found.to_dict(), indent=1))
+    else:
+        say(inspect_text(found))
     return 0 if found.readable else UNREADABLE
 
 
@@ -317,14 +325,14 @@ def _fsck(options: argparse.Namespace, _: list[str]) -> int:
             _export(options.directory, options.export)
         saved = [] if options.repair is None else repair(options.directory, options.repair)
     except (DqlabError, OSError) as error:
-        print(f"dqlab fsck: {error}", file=sys.stderr)
+        say(f"dqlab fsck: {error}", sys.stderr)
         return UNREADABLE
     status = int(found.level) if options.repair is None else status_after(found, saved)
     if options.json:
         told = found.to_dict() | {"status": status, "repaired": [shard.to_dict() for shard in saved]}
         print(json.dumps(told, indent=1), file=out)
     else:
-        print("\n".join([fsck_text(found), *map(str, saved)]), file=out)
+        say("\n".join([fsck_text(found), *map(str, saved)]), out)
     return status
 
 
@@ -336,7 +344,7 @@ def _doctor(options: argparse.Namespace, _: list[str]) -> int:
     try:
         found = _examined(options)
     except DqlabError as error:
-        print(f"dqlab doctor: {error}", file=sys.stderr)
+        say(f"dqlab doctor: {error}", sys.stderr)
         return MISUSED
     style = TextStyle.detect(sys.stdout, os.environ)
     print(json.dumps(found.to_dict(), indent=1) if options.json else checkup_text(found, style, shell=True))
@@ -372,10 +380,7 @@ def _speak(name: str, words: list[str]) -> int:
 
 
 def _missing_extra(error: ModuleNotFoundError) -> int:
-    print(
-        f"dqlab: {error.name} is not installed here. In the checkout: pip install '.[lab]'",
-        file=sys.stderr,
-    )
+    say(f"dqlab: {error.name} is not installed here. Install it: pip install 'dqlab[lab]'", sys.stderr)
     return FAILED
 
 

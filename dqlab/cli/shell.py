@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dqlab.errors import DqlabError, UsageError
 from dqlab.jupyter.commands import ACTIONS
 from dqlab.jupyter.desk import Desk
+from dqlab.jupyter.fitting import say
 from dqlab.jupyter.grammar import COMMANDS, SHELL, Command
 from dqlab.jupyter.letters import letter_bundle
 from dqlab.jupyter.line import Line
@@ -96,21 +97,21 @@ def carry_out(name: str, words: Sequence[str]) -> int:
     command = COMMANDS[name].for_shell()
     if any(word in ("-h", "--help") for word in words):
         print(command.help())
-        print(f"\n{SHELL} {name} --at ADDRESS: of that scheduler; default: the cluster of `dqlab up` on this machine")
+        say(f"\n{SHELL} {name} --at ADDRESS: of that scheduler; default: the cluster of `dqlab up` on this machine")
         return DONE
     try:
         (address, cluster), rest = _where(words)
         _refuse_names_of_notebooks(name, rest, command)
         options = command.parse(rest)
     except UsageError as error:
-        print(error, file=sys.stderr)
+        say(str(error), sys.stderr)
         return MISUSED
     from dqlab.connecting import connect
 
     try:
         lab = connect(address, name=cluster)
     except DqlabError as error:
-        print(f"{SHELL} {name}: {error}", file=sys.stderr)
+        say(f"{SHELL} {name}: {error}", sys.stderr)
         return FAILED
     try:
         value = ACTIONS[name](_Line(None, _Desk(lab), {}, "default", _Settings()), options)
@@ -120,7 +121,7 @@ def carry_out(name: str, words: Sequence[str]) -> int:
         if name == "wait" and value.counts["dead"]:
             return FAILED
     except DqlabError as error:
-        print(f"{SHELL} {name}: {_spoken(str(error))}", file=sys.stderr)
+        say(f"{SHELL} {name}: {_spoken(str(error))}", sys.stderr)
         return MISUSED if isinstance(error, UsageError) else FAILED
     except KeyboardInterrupt:
         return FAILED

@@ -38,6 +38,7 @@ from dqlab.documents.storage import (
     stored,
 )
 from dqlab.errors import BadOption, RowTooLarge, WrongKind
+from dqlab.keywords import SuggestsAttributes, checks_keywords, checks_making
 
 __all__ = ["LINES_PER_PAGE", "Document", "largest_row", "made", "sealed_key"]
 
@@ -52,8 +53,22 @@ DETECTED_WITHIN = 64 << 20
 """Bytes of a text that are held to find out its encoding; a larger one is read as UTF-8 unless an encoding is given."""
 
 
+_ELSEWHERE = {
+    "path": "where is the path or URL that it is opened at, key its name in results.",
+    "name": "key is its name in results, where the path or URL that it is opened at.",
+    "url": "where is the path or URL that it is opened at.",
+    "read": "text() reads it as text, bytes() as bytes, open() gives a file.",
+    "read_text": "text() reads it as text.",
+    "read_bytes": "bytes() reads it as bytes.",
+    "content": "text() reads it as text, bytes() as bytes.",
+    "contents": "text() reads it as text, bytes() as bytes.",
+    "get": "A row has its values by column, document['title'], and all of them as document.row().",
+}
+"""What to use for names that paths, files and documents of other libraries have."""
+
+
 @dataclass(frozen=True, slots=True)
-class Document:
+class Document(SuggestsAttributes):
     """A reference to one input; a few hundred bytes, whatever the input's size.
 
     It can be opened in any process that reaches `where`. Reading raises what Python raises:
@@ -100,6 +115,9 @@ class Document:
     n_pages: int | None = None
     part: Part | None = field(default=None, repr=False)
     encoding: str | None = field(default=None, init=False, repr=False, compare=False)
+
+    def _elsewhere(self, name: str) -> str:
+        return _ELSEWHERE.get(name, "")
 
     def __post_init__(self) -> None:
         # Checked here, where the traceback has the caller's line: further on they are columns of numbers without names.
@@ -195,6 +213,7 @@ class Document:
             stream.close()
             raise
 
+    @checks_keywords
     def text(self, encoding: str | None = None, errors: str = "strict") -> str:
         """Return the contents as text; parameters and errors as for `open`.
 
@@ -220,6 +239,7 @@ class Document:
         self._note(found)
         return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
+    @checks_keywords
     def html(self, encoding: str | None = None) -> str:
         """Return what a page of HTML shows: its text without tags, scripts, styles and comments.
 
@@ -253,6 +273,7 @@ class Document:
         self._note(encoding)
         return text_of_html(source)
 
+    @checks_keywords
     def pages(
         self, lines: int = LINES_PER_PAGE, *, encoding: str | None = None, errors: str = "strict"
     ) -> Iterator[Any]:
@@ -290,6 +311,7 @@ class Document:
             raise BadOption(option="lines", value=lines, problem="a page has at least one line.")
         return pdf.pages(self) if is_pdf(self) else self._cut(lines, encoding, errors)
 
+    @checks_keywords
     def bytes(self, *, decompress: bool = False) -> builtins.bytes:
         """Return the contents.
 
@@ -461,6 +483,13 @@ class Document:
         cut = len(key) if self.where.endswith(key) else key
         state = self.where, cut, self.version, self.size, self.n_pages
         return _revive, state if part is None else (*state, part)
+
+
+def _how_made(path: object) -> str:
+    return f"dq.Documents([{path!r}])[0]" if isinstance(path, str) and path else "dq.Documents([path])[0]"
+
+
+checks_making(Document, _how_made)
 
 
 # --- bytes ---

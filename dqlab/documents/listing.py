@@ -22,15 +22,25 @@ from dqlab.documents.probing import Probed, ProbingLab, counted, lacks_pages, th
 from dqlab.documents.row_files import ParquetRows, Records, csv_form
 from dqlab.documents.sources import Given, Glob, Source, Unpacked, Window, stdlib
 from dqlab.documents.storage import check_options
-from dqlab.errors import BadOption, DqlabError, LengthUnknown, in_words
+from dqlab.errors import BadOption, DqlabError, LengthUnknown, WrongUse, in_words
+from dqlab.keywords import SuggestsAttributes, checks_keywords
 
 __all__ = ["Documents", "parsed_natively"]
 
 
+_ELSEWHERE = {
+    "filter": "where(condition) does it: docs.where('size < 50e3').",
+    "query": "where(condition) does it: docs.where('size < 50e3').",
+    "map": "A lab has it: lab.map(fn, docs).",
+    "head": "A slice does it: docs[:5].",
+    "keys": "Write [document.key for document in docs].",
+    "to_frame": "Write pd.DataFrame((document.key, document.size) for document in docs).",
+}
+"""What to write for names that listings of other libraries have."""
 _NOT_A_PATTERN = "is not a path or URL. Files that are known one by one: Documents(paths)."
 
 
-class Documents:
+class Documents(SuggestsAttributes):
     """A lazy listing of documents, recreated each time it is iterated.
 
     Parameters
@@ -69,6 +79,7 @@ class Documents:
     __slots__ = ("_source",)
     _source: Source
 
+    @checks_keywords
     def __init__(
         self,
         iterable: Iterable[Any] | Callable[[], Iterable[Any]],
@@ -98,6 +109,7 @@ class Documents:
         return cls._of(stdlib())
 
     @classmethod
+    @checks_keywords
     def from_glob(
         cls, pattern: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | str | None = None
     ) -> Documents:
@@ -142,6 +154,7 @@ class Documents:
             return cls._of(Glob(folder, below, f"Documents.from_glob({text!r})"))
 
     @classmethod
+    @checks_keywords
     def from_archive(
         cls,
         archive: str | os.PathLike[str],
@@ -199,6 +212,7 @@ class Documents:
 
     # --- Other listings made of this one; each is lazy, and lists this one again when it is listed.
 
+    @checks_keywords
     def where(self, condition: str | Callable[[Document], object]) -> Documents:
         """Return a listing of the documents that meet a condition.
 
@@ -222,6 +236,7 @@ class Documents:
         """
         return self._of(Where(self._source, condition))
 
+    @checks_keywords
     def sample(self, n: int, by: Literal["pages", "size"] | None = None, seed: int = 0) -> Documents:
         """Return a listing of some documents, drawn at random but the same each time.
 
@@ -268,6 +283,7 @@ class Documents:
         """
         return self._of(LongestFirst(self._source))
 
+    @checks_keywords
     def split(self, pages: int) -> Documents:
         """Return a listing in which long PDFs come in parts, each a document and a message of its own.
 
@@ -299,6 +315,7 @@ class Documents:
         """
         return self._of(Split(self._source, pages))
 
+    @checks_keywords
     def probe(self, lab: ProbingLab | None = None) -> Documents:
         """Count the pages of PDFs on the consumers, and return a listing that knows them.
 
@@ -339,6 +356,7 @@ class Documents:
         return self._of(Probed(self._source, pages))
 
     @classmethod
+    @checks_keywords
     def from_parquet(
         cls,
         files: Any,
@@ -400,6 +418,7 @@ class Documents:
         return cls._of(ParquetRows(files, key, columns, check_options(storage_options)))
 
     @classmethod
+    @checks_keywords
     def from_frame(cls, frame: Any, key: Any = None, columns: Iterable[Any] | None = None) -> Documents:
         """List the rows of a frame in memory, each a document that travels with its values.
 
@@ -443,6 +462,7 @@ class Documents:
         return cls._of(rows_of_frame(frame, key, columns))
 
     @classmethod
+    @checks_keywords
     def from_dask(cls, collection: Any, key: Any = None, columns: Iterable[Any] | None = None) -> Documents:
         """List the rows of a Dask DataFrame, or of a bag of dicts, computing one partition at a time.
 
@@ -473,6 +493,7 @@ class Documents:
         return cls._of(rows_of_dask(collection, key, columns))
 
     @classmethod
+    @checks_keywords
     def from_hf(cls, dataset: Any, key: str | None = None, columns: Iterable[str] | None = None) -> Documents:
         """List the rows of a dataset of Hugging Face, reading it a thousand rows at a time.
 
@@ -500,6 +521,7 @@ class Documents:
         return cls._of(rows_of_hf(dataset, key, columns))
 
     @classmethod
+    @checks_keywords
     def from_jsonl(
         cls, files: Any, key: str | None = None, *, storage_options: Mapping[str, Any] | str | None = None
     ) -> Documents:
@@ -546,6 +568,7 @@ class Documents:
         return cls._of(Records(files, key, "", "from_jsonl", check_options(storage_options)))
 
     @classmethod
+    @checks_keywords
     def from_csv(
         cls,
         files: Any,
@@ -672,10 +695,17 @@ class Documents:
             if step == 0:
                 raise BadOption(option="step", value=0, problem="a slice steps forward.")
             return self._of(Window(self._source, start, stop, step))
+        given: object = index
+        if isinstance(given, str):
+            hint = f"Write docs.where({f'key == {given!r}'!r}) for a listing of it"
+            raise WrongUse(what=repr(self), problem=f"has positions, and {given!r} is none", hint=hint)
         position = _position(index, 0)
         for document in islice(self[position:], 1):
             return document
         raise IndexError(f"{self!r} has no document {position}")
+
+    def _elsewhere(self, name: str) -> str:
+        return _ELSEWHERE.get(name, "")
 
     def __repr__(self) -> str:
         """Show where the documents come from, without listing them; for a glob, whether there are any."""

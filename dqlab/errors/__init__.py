@@ -15,22 +15,24 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     ├── MessagesLost
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
     ├── RunError ── RunNotFound · RunExists · RunFailed ── CallsFailed · CodeGone
+    │               FunctionForgotten
     │               DocumentsLost · ResultsMissing · ResultsForgotten · RunCancelled · RunStalled
     │               SubmissionIncomplete · InputResized · DocumentsNotPut · ResultsFull · AllFailed
     │               WaitTimeout ── NoAnswer
     │               JoinStalled · InputChanged · NotSentAgain
-    ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · ResultUnreadable
-    │                   MessageNotFound
+    ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
+    │                   ResultUnreadable · MessageNotFound
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
     │                                    StorageUnset
-    └── UsageError ── BadName · BadOption · UnknownOption · WrongArguments · NoAttribute · RunsInFlight
+    └── UsageError ── BadName · BadOption · UnknownOption · WrongArguments · NoAttribute · WrongUse
+                    PositionNotFound · RunsInFlight
                     QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
                     DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere · LabUnclear
                     ExtraMissing · NoBatchSystem · ClusterClosed · StorageRefused
-                    PasswordInURL
+                    PasswordInURL · ColumnUnknown
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ __all__ = [
     "CodeGone",
     "ColumnNotFound",
     "ColumnRepeated",
+    "ColumnUnknown",
     "ConnectFailed",
     "DaskTooOld",
     "DocumentChanged",
@@ -70,6 +73,7 @@ __all__ = [
     "FolderNotFound",
     "FolderUnreadable",
     "FrameCorrupt",
+    "FunctionForgotten",
     "FunctionTooLarge",
     "InputChanged",
     "InputNotHere",
@@ -97,10 +101,12 @@ __all__ = [
     "NoPages",
     "NotACall",
     "NotADocument",
+    "NotAwaited",
     "NotPicklable",
     "NotSentAgain",
     "PageFailed",
     "PasswordInURL",
+    "PositionNotFound",
     "ProcessDied",
     "PutError",
     "PutFailed",
@@ -142,6 +148,7 @@ __all__ = [
     "WorkersGone",
     "WrongArguments",
     "WrongKind",
+    "WrongUse",
     "in_words",
 ]
 
@@ -197,10 +204,15 @@ class DaskTooOld(VersionMismatch, ImportError):
 class SchedulerGone(DqlabError):
     """The scheduler stopped answering; every transient queue is lost with it."""
 
-    text = (
-        "the scheduler at {address} is gone ({reason}). If its process has ended, transient queues went with it; "
-        "durable ones are in their store. Start again, dq.connect() or dq.connect(store=...), and map them again."
+    text = "the scheduler at {address} is gone ({reason}). {left}"
+    UNKNOWN = (
+        "If its process has ended, transient queues went with it; durable ones are in their store. Start again, "
+        "dq.connect() or dq.connect(store=...), and map them again."
     )
+    """What is left, where it is not known which cluster that was."""
+
+    def __init__(self, *, address: str, reason: str, left: str = UNKNOWN) -> None:
+        super().__init__(address=address, reason=reason, left=left)
 
 
 class LabClosed(DqlabError):
@@ -392,6 +404,15 @@ class ResultNotPicklable(MessageError):
     text = "the result, of type {type}, cannot be pickled: {reason}. It was not kept. Return plain data instead."
 
 
+class NotAwaited(ResultNotPicklable):
+    """The function returned a coroutine that nothing awaited, alone or inside a list."""
+
+    text = (
+        "the function called {call}(), a coroutine function, and returned its coroutine{place} without awaiting it, so "
+        "there is no result. Define the function with `async def`, and write `return await {way}` in it."
+    )
+
+
 class ResultUnreadable(MessageError):
     """A result cannot be unpickled in the process that reads it; the others can be read.
 
@@ -492,6 +513,18 @@ class NoAttribute(UsageError, AttributeError):
     """A name that an object, or the module, does not have; an AttributeError as well, as for any object."""
 
     text = "{what} has no {attribute!r}. {hint}"
+
+
+class WrongUse(UsageError, TypeError):
+    """An object was used as what it is not, as a run that is iterated; a TypeError as well, as for any object."""
+
+    text = "{what} {problem}. {hint}."
+
+
+class PositionNotFound(UsageError, IndexError):
+    """A position behind the end; an IndexError as well, as for any sequence."""
+
+    text = "{what} has {length}; there is none at position {position}."
 
 
 class RunsInFlight(UsageError):
@@ -843,6 +876,16 @@ class CodeGone(RunError):
     )
 
 
+class FunctionForgotten(RunError):
+    """The function of a run is asked for, and its queue keeps it no longer."""
+
+    text = (
+        "run {run!r} no longer has the function {code!r} (version {version}): a queue keeps one while a document of "
+        "the run has failed with it, or is still to run. Results are not touched by this. Its source is run.source; "
+        "define it in a cell."
+    )
+
+
 class RunStalled(RunError):
     """Work is waiting and no consumer has existed for a while."""
 
@@ -991,6 +1034,12 @@ class ExtraMissing(UsageError, ImportError):
     def of(cls, error: ImportError, package: str, *, what: str, extra: str) -> ExtraMissing:
         """Return the error of an import that an extra of dqlab brings; `package` is named if the import names none."""
         return cls(what=what, missing=error.name or package, python=sys.executable, install=f"'dqlab[{extra}]'")
+
+
+class ColumnUnknown(UsageError, KeyError):
+    """A table of results has no column of that name; a KeyError as well."""
+
+    text = "results of run {run!r} have no column {column!r}.{why} Nothing was returned. Columns: {known}."
 
 
 class StorageRefused(UsageError):

@@ -9,25 +9,32 @@ import re
 import shutil
 import sys
 import textwrap
+from typing import TextIO
 
 from dqlab.live.style import WIDTH
 
-__all__ = ["broken", "fitted", "width_here"]
+__all__ = ["broken", "fitted", "say", "width_here"]
 
 _INDENT = re.compile(r"\s*")
 _TO_COPY = re.compile(r"\s+%{1,2}dq |\s+--?\w|\s+\w+\(")
 """How indented lines begin that are meant to be copied."""
-_COMMAND = re.compile(r"%dq( [\w.-]+){1,2}")
-"""A command in a sentence, with its first word."""
+_COMMAND = re.compile(r"%dq( [\w.-]+){1,2}|`dqlab [^`\n]{1,60}`")
+"""A command in a sentence: a line with its first word, one of a shell whole."""
 _GLUE = "\N{NO-BREAK SPACE}"
 _NARROWEST = 20
 
 
-def width_here() -> int | None:
+def width_here(out: TextIO | None = None) -> int | None:
     """Return the columns of the terminal that this process writes to, at most 80; None where it is none."""
-    if not sys.stdout.isatty():
+    if not (sys.stdout if out is None else out).isatty():
         return None
     return max(_NARROWEST, min(WIDTH, shutil.get_terminal_size().columns))
+
+
+def say(text: str, out: TextIO | None = None) -> None:
+    """Print text, to standard output by default, as wide as its terminal is."""
+    width = width_here(out)
+    print(text if width is None else fitted(text, width), file=out, flush=True)
 
 
 def fitted(text: str, width: int = WIDTH) -> str:

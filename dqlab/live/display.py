@@ -31,6 +31,7 @@ from dqlab.live.html import needs_html, table_html, wrap
 from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
 from dqlab.live.listings import listing_table
 from dqlab.live.offers import names_here
+from dqlab.live.rows import rows_table
 from dqlab.live.run_picture import NO_FOCUS, Focus, absent_view, run_view
 from dqlab.live.run_table import SortBy, SortedSnapshot
 from dqlab.live.style import PLAIN, TextStyle, paint
@@ -380,6 +381,10 @@ def _results_bundle(results: Any, **_: object) -> dict[str, str]:
     return _table_bundle(results_table(results))
 
 
+def _rows_bundle(table: Any, **_: object) -> dict[str, str]:
+    return _table_bundle(rows_table(table))
+
+
 def _failures_bundle(failures: Any, **_: object) -> dict[str, str]:
     return _table_bundle(failures_table(failures))
 
@@ -426,6 +431,7 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
     ("dqlab.lab", "Lab"): _queues_bundle,
     ("dqlab.runs.pool", "QueuePool"): _queues_bundle,
     ("dqlab.runs.results", "Results"): _results_bundle,
+    ("dqlab.datasets.table", "RunTable"): _rows_bundle,
     ("dqlab.runs.failures", "Failures"): _failures_bundle,
     ("dqlab.stats.snapshot", "Snapshot"): _snapshot_bundle,
     ("dqlab.live.run_table", "SortedSnapshot"): _snapshot_bundle,

@@ -10,6 +10,7 @@ from dqlab import numbers
 from dqlab.live.feeds import cluster_of, is_lab
 from dqlab.live.views import Offers
 from dqlab.notebook import shell
+from dqlab.runs.code.versions import can_run_here
 from dqlab.stats import RunStats
 from dqlab.texts import as_word, one_line
 
@@ -105,7 +106,8 @@ def _missing(stats: RunStats) -> str:
 def run_here(letter: Any, stats: RunStats, names: NotebookNames) -> str:
     """Return the cell that opens a dead document and calls the function with it; "" for a function without a name.
 
-    It names the document by its key, which it has in any later run too: the id of its message is that of one run.
+    It names the document by its key, which it has in any later run too: the id of its message is that of one run. In
+    a kernel that has not run the function's cell yet, or that of a helper, it takes the function that was sent.
     """
     if not stats.code.name.isidentifier():
         return ""
@@ -117,7 +119,9 @@ def run_here(letter: Any, stats: RunStats, names: NotebookNames) -> str:
     else:
         test = f"each.key == {key!r}" if names_it else f"each.id == {letter.id}"
         opens = f"letter = next(each for each in {_handle(stats.name, names)}.failures() if {test}){about}"
-    return f"{opens}\n{stats.code.name}(letter.document)"
+    name = stats.code.name
+    called = name if can_run_here(name) else f"{_handle(stats.name, names)}.function(letter.version)"
+    return f"{opens}\n{called}(letter.document)"
 
 
 def _handle(name: str, names: NotebookNames) -> str:

@@ -5,7 +5,8 @@ death or expiry. Everything else returns the message uncounted; the function may
 (`dq.Later`).
 
 A consumer that dies leaves suspects: each is leased alone. One that is lost again is quarantined: what else ran in its
-process, of this queue or of another, is not known here, so its next consumer runs it with nothing beside it.
+process, of this queue or of another, is not known here, so its next consumer runs it with nothing beside it. Where
+others have to run beside it all the same, its loss is in vain: it gets longer to be alone the next time.
 
 The lane's retries bound exceptions; its `max_deliveries` bounds deliveries that count and ended otherwise.
 """
@@ -24,7 +25,10 @@ from dqlab.rules.states import State
 from dqlab.rules.trouble import Receipt, Trouble
 from dqlab.texts import brief
 
-__all__ = ["end_lease", "fail", "give_up"]
+__all__ = ["MOST_IN_VAIN", "end_lease", "fail", "give_up"]
+
+MOST_IN_VAIN = 6
+"""Losses of a suspect beside others after which each one counts: it has waited an hour, and may never be alone."""
 
 _REASON = 300
 """Most characters of the reason why a consumer died."""
@@ -92,8 +96,8 @@ def end_lease(lane: Lane, lease: Lease, why: str = "", *, died: bool | None = No
     for lo, hi in lease.remaining:
         for batch, a, b in lane.batches.covering(lo, hi):
             if lease.suspect:
-                lane.quarantine(batch.first + a, batch.first + b)
-            if lease.early or lease.isolated:
+                lane.quarantine(batch.first + a, in_vain=lease.beside)
+            if lease.early or lease.isolated or (lease.beside and lease.in_vain >= MOST_IN_VAIN):
                 for index in range(a, b):
                     _lose(lane, batch, index, lease, why, died=died)
             else:

@@ -59,6 +59,7 @@ def _check_indexes(lane: Lane, by_state: dict[State, Ranges]) -> None:
     assert ready == by_state[State.READY], "the ready line holds exactly what is ready"
     suspects = Ranges([*lane.suspects, *by_state[State.LEASED]])
     assert all(not suspects.gaps(lo, hi) for lo, hi in lane.quarantined), "only suspects are quarantined"
+    assert all(id in lane.quarantined for id in lane.in_vain), "what is not quarantined has not been lost in vain"
     assert lane.dead == by_state[State.DEAD], "the dead letters are exactly what is dead"
     delayed = {id: record.due for id, record in lane.trouble.items() if id in by_state[State.DELAYED]}
     assert len(delayed) == by_state[State.DELAYED].size == len(lane.delayed or ()), "one entry per delayed message"

@@ -74,6 +74,8 @@ class Lane:
         Ids to be leased in batches, to be leased alone, in the dead letters.
     quarantined : Ranges
         Suspects that were lost as suspects: nothing runs beside them. In memory only: a restart makes them suspects.
+    in_vain : dict of int to int
+        How often those were lost beside others all the same, by id.
     delayed : SortedList or None
         ``due << 53 | id`` with due in monotonic microseconds; made on first use.
     replaced : set of bytes or None
@@ -112,6 +114,7 @@ class Lane:
         self.ready = Ranges()
         self.suspects = Ranges()
         self.quarantined = Ranges()
+        self.in_vain: dict[int, int] = {}
         self.dead = Ranges()
         self.dead_index = DeadIndex()
         self.settled = Ranges()
@@ -352,6 +355,8 @@ class Lane:
             self.retrying += sum(self.trouble[id].deliveries > 0 for id in self.troubled(lo, hi))
         if self.quarantined and not suspect and new is not State.LEASED:
             self.quarantined.discard(lo, hi)
+            for id in [id for id in self.in_vain if lo <= id < hi]:
+                del self.in_vain[id]
         if new is State.ACKED and self.run != NO_ID:
             self._credit(lo, hi)
         if new is State.LOST and self.run != NO_ID:
@@ -406,9 +411,11 @@ class Lane:
         record.deliveries += 1
         return record
 
-    def quarantine(self, lo: int, hi: int) -> None:
-        """Have suspects run with nothing beside them in their process."""
-        self.quarantined.add(lo, hi)
+    def quarantine(self, id: int, *, in_vain: bool) -> None:
+        """Have a suspect run with nothing beside it in its process; `in_vain` when it was to, and did not."""
+        self.quarantined.add(id, id + 1)
+        if in_vain:
+            self.in_vain[id] = self.in_vain.get(id, 0) + 1
 
     def is_quarantined(self, id: int) -> bool:
         """Return whether nothing may run beside a message in its process."""

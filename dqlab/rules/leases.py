@@ -65,6 +65,8 @@ class Lease:
         One message, which was a suspect.
     isolate : bool
         It was lost as a suspect before: its consumer runs nothing beside it in its process.
+    in_vain : int
+        How often it was lost beside others, though it was to run alone.
     price : float
         Estimated seconds per message, charged to the lane in advance.
     remaining : Ranges
@@ -75,6 +77,8 @@ class Lease:
         How often it was renewed.
     isolated : bool
         Its consumer has reported that nothing else runs in its process, so its loss counts against its message.
+    beside : bool
+        Its consumer has reported that it could not wait any longer: others run beside it.
     """
 
     id: int
@@ -88,9 +92,11 @@ class Lease:
     isolate: bool
     price: float
     remaining: Ranges
+    in_vain: int = 0
     early: bool = False
     renewals: int = 0
     isolated: bool = False
+    beside: bool = False
 
     @property
     def receipt(self) -> tuple[int, int]:
@@ -133,6 +139,7 @@ class Leases(Mapping[int, Lease]):
         suspect: bool,
         price: float,
         isolate: bool = False,
+        in_vain: int = 0,
         id: int | None = None,
     ) -> Lease:
         """Open a lease over the pieces; pass `id` for one that an earlier epoch granted."""
@@ -140,7 +147,8 @@ class Leases(Mapping[int, Lease]):
         deadline = now + timeout
         if id is None:
             id, self._next_id = self._next_id, self._next_id + 1
-        lease = Lease(id, consumer, run, tuple(pieces), now, deadline, timeout, suspect, isolate, price, remaining)
+        receipt = id, consumer, run, tuple(pieces), now, deadline, timeout
+        lease = Lease(*receipt, suspect, isolate, price, remaining, in_vain)
         self._by_id[lease.id] = lease
         self._by_consumer.setdefault(consumer, {})[lease.id] = lease
         self._deadlines.add((deadline, lease.id))

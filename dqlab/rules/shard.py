@@ -285,14 +285,16 @@ class Shard:
         count = sum(piece.n for piece in pieces)
         price = self.fairness.price(run, count)
         self.fairness.charge(run, price * count)
+        lane, first = self.lanes[run], pieces[0].frame + pieces[0].lo
         return self.leases.grant(
             consumer,
             run,
             pieces,
             now=self.clock.monotonic(),
-            timeout=self.lanes[run].visibility_timeout,
+            timeout=lane.visibility_timeout,
             suspect=suspect,
-            isolate=suspect and self.lanes[run].is_quarantined(pieces[0].frame + pieces[0].lo),
+            isolate=suspect and lane.is_quarantined(first),
+            in_vain=lane.in_vain.get(first, 0) if suspect else 0,
             price=price,
             id=id,
         )
@@ -311,8 +313,13 @@ class Shard:
             lease.early = True
         return lease is not None
 
-    def isolate(self, lease_id: int) -> bool:
+    def isolate(self, lease_id: int, *, alone: bool = True) -> bool:
         """Note that nothing runs beside a suspect in its consumer's process: if that dies now, it died of the suspect.
+
+        Parameters
+        ----------
+        alone : bool, default True
+            False: others run beside it from now on.
 
         Returns
         -------
@@ -320,10 +327,12 @@ class Shard:
             False when the lease no longer exists; its message must not run then.
         """
         lease = self.leases.get(lease_id)
-        if lease is None or lease.deadline <= self.clock.monotonic():  # else an end before the run would count
+        if lease is None:
             return False
-        lease.isolated = lease.suspect
-        return True
+        lasts = lease.deadline > self.clock.monotonic()
+        if lasts or not alone:  # else an end before the run would count
+            lease.isolated, lease.beside = lease.suspect and alone, lease.suspect and not alone
+        return lasts
 
     def extend(self, lease_ids: Iterable[int]) -> list[int]:
         """Renew leases for their full time; return the ids of those that no longer exist.

@@ -33,6 +33,7 @@ from dqlab.runs.code.versions import CodeVersion
 from dqlab.runs.lost import repeats
 from dqlab.runs.marks import mark, owner
 from dqlab.runs.run import Run
+from dqlab.runs.submit.classes import tell_class
 from dqlab.runs.submit.comparison import Comparison
 from dqlab.runs.submit.mapping import Submitter, as_mapped
 from dqlab.runs.submit.sender import Entry, RunSender
@@ -115,6 +116,7 @@ class RunBook:
         check_function(fn, "map({fn}, documents)")
         check_takes_one(fn)
         elements = as_mapped(_iterable(documents))
+        tell_class(elements)
         hash, blob, version = sealed_function(fn)
         code = code_record(version, hash) | {
             "cell": cell if cell is not None else version.cell,
@@ -499,6 +501,9 @@ def _without_source(*, here: bool) -> str:
 
 
 def _iterable(documents: Any) -> Iterable[Any]:
+    if isinstance(documents, Run):
+        problem = "is a run. Pass its results, run.results(), or the documents that it was mapped over."
+        raise BadOption(option="documents", value=documents, problem=f"{problem} Nothing was submitted.")
     try:
         # Others are not iterated: some can be only once. An array without dimensions has the method, so it is tried.
         if not isinstance(documents, Iterable) or getattr(documents, "ndim", None) == 0:

@@ -23,16 +23,16 @@ from dqlab.config import seconds
 from dqlab.errors import ActorGone, BadOption, CallTimeout, JoinStalled, QueueClosed, ResultsFull, UsageError
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import NO_ID
+from dqlab.keywords import checks_keywords
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.checks import check_count
 from dqlab.runs.consumers import ConsumerBaseClass, GeneralConsumer
-from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import check_errors, check_readable, open_settlements
 from dqlab.runs.session import consumer_options
 from dqlab.runs.users_names import ENDS_WITH_SCRIPT
-from dqlab.runs.waiting import Standstill
+from dqlab.runs.waiting import Standstill, expects_workers
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -269,7 +269,7 @@ class ConsumerPool:
             now, before = time.monotonic(), stuck
             stuck = busy[0]["stuck"] if all(shard["stuck"] for shard in busy) else ""
             since = since if before and stuck else now
-            if stuck and now - since >= STALLED_AFTER:
+            if stuck and now - since >= STALLED_AFTER and not self._link.sync(expects_workers(self._link)):
                 raise JoinStalled(waiting=left, queue=self.queue_pool.name, reason=stuck, seconds=STALLED_AFTER)
             if progress:
                 sys.stderr.write(f"{many(left, 'message')} left in queue {self.queue_pool.name!r}\n")

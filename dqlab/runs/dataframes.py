@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
-__all__ = ["frame_of", "index_of"]
+__all__ = ["EvenRows", "frame_of", "index_of", "series_of"]
 
 
 def index_of(keys: Sequence[Any]) -> Any:
@@ -36,3 +37,130 @@ def frame_of(rows: Sequence[Mapping[Any, Any]], index: Any, columns: list[str] |
         except UnicodeEncodeError:
             continue
     return frame
+
+
+def series_of(values: Any, index: Any) -> Any:
+    """Return values as a column of objects, if one of them is not valid Unicode, or of a fitting type."""
+    import pandas as pd
+
+    try:
+        return pd.Series(values, index)
+    except UnicodeEncodeError:
+        return pd.Series(values, index, dtype=object)
+
+
+class EvenRows:
+    """Rows that all have the same columns, each of one plain type, as columns: a number takes eight bytes.
+
+    As objects of Python a small row takes 400 bytes, and most results are such rows.
+    """
+
+    def __init__(self) -> None:
+        self._columns: dict[Any, list[Any]] = {}
+        self._types: dict[Any, type] = {}
+        self._keys: list[Any] = []
+        """Arrays of positions, and lists of keys."""
+
+    def add(self, rows: Sequence[Any]) -> bool:
+        """Add rows, or none of them when they are not even with those before; return which."""
+        if set(map(type, rows)) != {dict} or not rows[0]:
+            return False
+        names, width = list(rows[0]), len(rows[0])
+        if set(map(len, rows)) != {width} or (self._columns and names != list(self._columns)):
+            return False
+        made, types = [], {}
+        for name in names:
+            try:
+                column = list(map(itemgetter(name), rows))
+            except KeyError:
+                return False
+            kinds = set(map(type, column))
+            if len(kinds) != 1 or self._types.get(name, column[0].__class__) not in kinds:
+                return False
+            types[name] = kinds.pop()
+            array = _array_of(column, types[name])
+            if array is None:
+                return False
+            made.append(array)
+        self._types = types
+        for name, array in zip(names, made, strict=True):
+            self._columns.setdefault(name, []).append(array)
+        return True
+
+    def add_keys(self, keys: list[Any] | None, ordinals: Sequence[int]) -> None:
+        """Add the keys of the rows that were added last; None: these are their positions."""
+        import numpy as np
+
+        self._keys.append(np.array(ordinals, np.int64) if keys is None else keys)
+
+    def frame(self) -> Any:
+        """Return a DataFrame of all rows by key; None when there are none, or a name is no text of valid Unicode."""
+        import numpy as np
+        import pandas as pd
+
+        if not self._columns:
+            return None
+        if all(isinstance(each, np.ndarray) for each in self._keys):
+            index = pd.Index(np.concatenate(self._keys), name="key")
+        else:
+            index = index_of(list(chain.from_iterable(_listed(each) for each in self._keys)))
+        joined = {}
+        for name, parts in self._columns.items():
+            if isinstance(parts[0], np.ndarray):
+                joined[name] = np.concatenate(parts)
+            else:
+                joined[name] = pd.concat(parts, ignore_index=True).array
+        # Names that are tuples would make columns of several levels.
+        names = pd.Index(list(joined), tupleize_cols=False) if not _odd(joined) else None
+        if names is None:
+            return None
+        frame = pd.DataFrame(dict(enumerate(joined.values())), index=index, copy=False)
+        frame.columns = names
+        return frame
+
+    def pairs(self) -> Iterator[tuple[Any, Any]]:
+        """Yield (key, row) as they came."""
+        names = list(self._columns)
+        for at, keys in enumerate(self._keys):
+            columns = (_listed(parts[at]) for parts in self._columns.values())
+            rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+            yield from zip(_listed(keys), rows, strict=True)
+
+
+def _odd(names: Mapping[Any, Any]) -> bool:
+    """Return whether names of columns are not all texts of valid Unicode."""
+    try:
+        for name in names:
+            if type(name) is not str:
+                return True
+            name.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _listed(values: Any) -> list[Any]:
+    return values if isinstance(values, list) else values.tolist()
+
+
+def _array_of(column: list[Any], kind: type) -> Any:
+    """Return values of one plain type as an array, or None; text as a column of pandas, which is compact there."""
+    import numpy as np
+    import pandas as pd
+
+    if kind is int:
+        try:
+            return np.array(column, np.int64)
+        except OverflowError:
+            return None
+    if kind is float or kind is bool:
+        return np.array(column, kind)
+    if kind is not str:
+        return None
+    try:
+        if len(set(column)) * 2 < len(column):  # where texts are objects, equal ones are one object
+            one = dict(zip(column, column, strict=True))
+            column = list(map(one.get, column))
+        return pd.Series(column)
+    except UnicodeEncodeError:
+        return None

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import index as as_index
 from typing import TYPE_CHECKING, Any, overload
 
 from dqlab.cluster.transport.dead_pages import described
@@ -13,7 +14,9 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_here
 from dqlab.documents import sealed_label
 from dqlab.documents.document import sealed_key
+from dqlab.errors import PositionNotFound, WrongUse
 from dqlab.frame import Kind
+from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.rules.ids import shard_of
 from dqlab.runs.dataframes import frame_of, index_of
@@ -84,7 +87,7 @@ class DeadLetter:
         return said if self.reason == self.message else f"{said} ({one_line(self.reason)})"
 
 
-class Failures(Sequence[DeadLetter], StaysHere):
+class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
     """Dead letters of one run, by id, fetched a page at a time.
 
     Shows itself as a table; `to_frame()` gives a pandas DataFrame.
@@ -134,7 +137,15 @@ class Failures(Sequence[DeadLetter], StaysHere):
             stop = max(wanted, default=-1) + 1
             head = [letter for letter, _ in zip(self, range(stop), strict=False)]
             return [head[i] for i in wanted if i < len(head)]
-        at = range(len(self))[index]
+        given: Any = index
+        if isinstance(given, str):
+            hint = f"Write [letter for letter in run.failures() if letter.key == {given!r}], or %dq show {given}"
+            raise WrongUse(what=f"failures of {self.name!r}", problem="have positions, and no keys", hint=hint)
+        try:
+            at = range(len(self))[index]
+        except IndexError:
+            dead = many(len(self), "dead document") if len(self) else "no dead documents"
+            raise PositionNotFound(what=f"run {self.name!r}", length=dead, position=as_index(index)) from None
         for i, letter in enumerate(self):
             if i == at:
                 return letter

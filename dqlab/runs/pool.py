@@ -19,13 +19,13 @@ from dqlab.documents import labelled, parsed_natively
 from dqlab.documents.sources import misread
 from dqlab.errors import BadOption, DqlabError, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
+from dqlab.keywords import SuggestsAttributes, call_of, checks_keywords
 from dqlab.numbers import many
 from dqlab.rules.checks import check_count
 from dqlab.rules.ids import END
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State
 from dqlab.runs.failures import Failures
-from dqlab.runs.keywords import SuggestsAttributes, call_of, checks_keywords
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.puts import PlainPuts, PutResult
 from dqlab.runs.run import Run
@@ -666,7 +666,8 @@ def _check_documents(fn: object, documents: Any) -> None:
     """Refuse inputs that iterate over something other than documents, and arguments in the wrong order."""
     if callable(documents) and not callable(fn) and not isinstance(documents, Iterable):
         name = getattr(documents, "__name__", "fn")
-        raise BadOption(option="fn", value=fn, problem=f"is not a function. It comes first: map({name}, documents).")
+        problem = f"is not a function. It comes first: map({name}, documents). Nothing was submitted."
+        raise BadOption(option="fn", value=fn, problem=problem)
     problem = ""
     if isinstance(documents, str | bytes):
         problem = "is one text, whose elements are its characters. Pass [text], or dq.Documents.from_glob(path)."

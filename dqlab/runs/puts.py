@@ -39,17 +39,17 @@ from dqlab.errors import (
 )
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import NO_ID, Kind
+from dqlab.keywords import IsNoSequence, SuggestsAttributes, checks_keywords
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.ids import shard_of
-from dqlab.runs.code.sealing import function_bytes
+from dqlab.runs.code.sealing import function_bytes, tell_changes_of_call
 from dqlab.runs.code.signature import check_function, check_takes, own_signature
 from dqlab.runs.failures import Failures
-from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.results import check_errors, check_readable, open_settlements
 from dqlab.runs.submit.sender import CONFIRM_WAIT, Entry, PutSender, Ticket
 from dqlab.runs.users_names import ENDS_WITH_SCRIPT
-from dqlab.runs.waiting import Deadline, Standstill, name_pause
+from dqlab.runs.waiting import Deadline, Standstill, expects_workers, name_pause
 
 __all__ = ["PlainPuts", "PutResult"]
 
@@ -203,7 +203,7 @@ class PlainPuts:
         return payload
 
 
-class PutResult:
+class PutResult(IsNoSequence, SuggestsAttributes):
     """The messages of one put. Returned without waiting; `ids` and `durability` wait for the confirmation.
 
     Parameters
@@ -219,6 +219,13 @@ class PutResult:
         done = self._ticket.done
         state = "sending" if not done.done() else "refused" if done.exception() else "confirmed"
         return f"<PutResult of {many(self._ticket.count, 'message')} on {self._handle.name!r}: {state}>"
+
+    def _instead(self, use: str) -> tuple[str, str, str]:
+        write = "for value in put.results()" if use == "loop" else f"put.results()[{use}]"
+        return repr(self), "is not the list of its results", f"Write {write}; it waits until they are there"
+
+    def __bool__(self) -> bool:
+        return self._ticket.count > 0
 
     def __len__(self) -> int:
         return self._ticket.count
@@ -368,7 +375,7 @@ class PutResult:
                 # when this was put, nothing told that nobody serves it.
                 serve()
                 serve = None
-            if alone_since is not None and now - alone_since > PARK:
+            if alone_since is not None and now - alone_since > PARK and not await expects_workers(self._handle.link):
                 raise RunStalled(run=name, queue=self._handle.name, waiting=answer["left"], seconds=PARK)
 
     def _page(self, handle: Handle, lo: int, hi: int, parts: list[memoryview], *, instead: bool) -> list[Any]:
@@ -469,6 +476,7 @@ class Forgetting:
 
 def _entry(fn: Callable[..., Any]) -> Entry:
     pickled = function_bytes(fn, remember=True)
+    tell_changes_of_call(fn)
     hash = blob_hash(pickled)
     return Entry(Kind.CALL, hash, pack_function(pickled, code=hash.hex()[:6]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import warnings
 from array import array
 from bisect import bisect_left, bisect_right
@@ -15,29 +16,36 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from dqlab.cluster.shard.vault import PAGE_VALUES
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.sealed import open_here
+from dqlab.cluster.transport.sealed import open_all_here, open_here
+from dqlab.datasets import needs_pyarrow
+from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, check_columns
 from dqlab.documents import label_of
-from dqlab.errors import BadOption, CallTimeout, DqlabWarning, MessageNotFound, ResultUnreadable
+from dqlab.errors import BadOption, CallTimeout, DqlabWarning, MessageNotFound, PositionNotFound, ResultUnreadable
 from dqlab.failures.failure import class_name, users_part
 from dqlab.frame import NO_ID, Settlement
+from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.rules.ranges import Ranges
-from dqlab.runs.dataframes import frame_of, index_of
+from dqlab.runs.dataframes import EvenRows, frame_of, index_of, series_of
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import AbsentDocument
 from dqlab.runs.staying import StaysHere
 from dqlab.texts import one_line, said_by
 from dqlab.user_frames import level_of_user
-from dqlab.waits import shown
+from dqlab.waits import Wait, shown
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from dqlab.datasets.rows import Rows
+    from dqlab.datasets.table import RunTable
 
 __all__ = [
     "InPlace",
     "Keys",
     "Labels",
     "OpenedStretch",
+    "ResultRows",
     "Results",
     "Streams",
     "check_errors",
@@ -52,7 +60,7 @@ SAID_EVERY = 10_000
 """Values between two reports of how many were read."""
 READ_AHEAD = 2
 """Calls under way while values are read: an answer takes longer to come than to open."""
-READ_VALUES = 4 * PAGE_VALUES
+READ_VALUES = 16 * PAGE_VALUES
 """Values per call when reading all in turn: a call costs a millisecond of CPU, whatever it carries."""
 IN_TURN = 0.05
 """Seconds to wait for one shard while others may have more."""
@@ -110,7 +118,7 @@ def open_settlements(parts: Sequence[bytes | memoryview]) -> list[OpenedStretch]
     found: list[OpenedStretch] = []
     for part in parts:
         settlement = Settlement.decode(part)
-        values, errors = _opened(settlement.entries())
+        values, errors = _opened(settlement.entries(), settlement.payload)
         keys = None
         if settlement.key_lengths is not None:
             texts = [settlement.key(at) for at in range(settlement.count)]
@@ -129,8 +137,14 @@ def open_settlements(parts: Sequence[bytes | memoryview]) -> list[OpenedStretch]
     return found
 
 
-def _opened(entries: list[bytes]) -> tuple[list[Any], dict[int, BaseException]]:
+def _opened(entries: list[bytes], payload: memoryview) -> tuple[list[Any], dict[int, BaseException]]:
     """Unpickle entries; return the values, or the bytes of those that cannot be unpickled, and errors by position."""
+    try:
+        return open_all_here(entries, payload), {}
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001, S110 - as below, where it is found which one it was
+        pass
     values: list[Any] = []
     errors: dict[int, BaseException] = {}
     for at, entry in enumerate(entries):
@@ -282,10 +296,26 @@ class Labels:
             return index.at
         if not isinstance(index, SupportsIndex):
             raise TypeError(f"results are a sequence: a position, not {index!r}; dict(results.items()) looks keys up")
-        return self._positions[index]
+        try:
+            return self._positions[index]
+        except IndexError:
+            count = len(self._positions)
+            length = f"{many(count, 'value')}, at the positions 0 to {count - 1:,}" if count else "no values"
+            raise PositionNotFound(what="results", length=length, position=operator.index(index)) from None
 
 
-class Results(Sequence[Any], StaysHere):
+_ELSEWHERE = {
+    "get": "Results are a sequence: dict(results.items()) looks keys up.",
+    "values": "list(results) has its values, and results.items() yields (key, value).",
+    "to_pandas": "to_frame() gives a DataFrame of pandas.",
+    "to_list": "Write list(results).",
+    "tolist": "Write list(results).",
+    "to_dict": "Write dict(results.items()).",
+}
+"""What to write for names that dictionaries and tables have."""
+
+
+class Results(Sequence[Any], StaysHere, SuggestsAttributes):
     """A lazy sequence of a run's values, in document order.
 
     Holds one page of at most 1,000 values or 4 MiB; indexing and slicing fetch what they need,
@@ -299,6 +329,8 @@ class Results(Sequence[Any], StaysHere):
         What to put at ordinals without a result (``errors="return"``).
     gone : callable, optional
         Raises why results that existed are missing.
+    code : callable, optional
+        Returns the code version that made all of them, or None.
     """
 
     _way_out = "take along list(results)"
@@ -311,6 +343,7 @@ class Results(Sequence[Any], StaysHere):
         covered: Sequence[tuple[int, int]],
         instead: InPlace | None = None,
         gone: Callable[[], None] | None = None,
+        code: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.name = name
         self._handle, self._run, self._instead = handle, run, instead
@@ -319,7 +352,11 @@ class Results(Sequence[Any], StaysHere):
         self._starts = list(accumulate((hi - lo for lo, hi in self._ranges), initial=0))
         self._labels = Labels(len(self))
         self._page: list[OpenedStretch] = []
-        self._gone = gone
+        self._gone, self._code = gone, code
+        self._made_by: list[str | None] = []
+
+    def _elsewhere(self, name: str) -> str:
+        return _ELSEWHERE.get(name, "")
 
     def __repr__(self) -> str:
         return f"<Results of {self.name!r}: {many(len(self), 'value')}>"
@@ -379,18 +416,88 @@ class Results(Sequence[Any], StaysHere):
         """Raise why a value cannot be read, unless errors replace values."""
         return check_readable(stretch) if self._instead is None else stretch
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self, columns: Sequence[Any] | None = None) -> pd.DataFrame:
         """Return a pandas DataFrame indexed by key; values that are dicts become its columns.
 
         Rows of None values are then empty, as are rows of documents without a result, which
-        `errors="return"` lists: a column ``error`` has the reason.
+        `errors="return"` lists: a column ``error`` has the reason. Rows that all have the same columns, each of whole
+        numbers, of numbers with a point, of truth values or of texts, are not held as Python objects meanwhile.
+
+        Parameters
+        ----------
+        columns : sequence, optional
+            These alone, in this order; the others are not kept while it reads. Besides those of the values, ``value``
+            for values that are no dicts: ``_key``, ``_ordinal``, ``_code`` (the code version, of a run that had one),
+            and ``_error`` with `errors="return"`.
 
         Raises
         ------
         ImportError
             pandas is not installed (it is in the extra ``lab``).
+        ColumnUnknown
+            No row has such a column, or it is not recorded.
         """
-        return frame_of_pairs(self._pairs(), len(self), None if self._instead is None else self._instead.is_one)
+        pages = ([self._checked(stretch) for stretch in page] for page in self._pages(0, len(self)))
+        if columns is None:
+            return frame_of_pages(pages, len(self), self._replaces)
+        if isinstance(columns, str):
+            columns = [columns]
+        code = self.code if CODE in columns else None
+        return chosen_columns(self.name, pages, list(columns), self._replaces, len(self), code)
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> Any:
+        """Return a `pyarrow.Table`: columns of the values, ``_key``, ``_ordinal``, ``_code``, and ``_rest``.
+
+        See `RunTable` for types and for what ``_rest`` has. With `errors="return"` a column ``_error`` has the reasons
+        of documents without a result.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            These alone, in this order; the others are not kept while it reads.
+
+        Raises
+        ------
+        ExtraMissing
+            pyarrow is not installed (it is in the extra ``tables``).
+        ColumnUnknown
+            There is no such column.
+        """
+        return self.table().to_arrow(columns)
+
+    def table(self) -> RunTable:
+        """Return these results as a lazy table; see `Run.table`."""
+        needs_pyarrow()
+        from dqlab.datasets.table import RunTable
+
+        return RunTable(ResultRows(self))
+
+    @property
+    def code(self) -> str | None:
+        """Short code version that made all of them, asked for once: they are there already. None: there are several."""
+        if (
+            not self._made_by
+        ):  # no cached_property: before Python 3.12 all threads wait for the first one to be answered
+            self._made_by.append(self._code())
+        return self._made_by[0]
+
+    @property
+    def _replaces(self) -> Callable[[Any], bool] | None:
+        return None if self._instead is None else self._instead.is_one
+
+    def rows(self, most: int) -> Iterator[Rows]:
+        """Yield pages of rows for a table, until at least `most` of them came."""
+        from dqlab.datasets.rows import Rows
+
+        code, replaces = self.code, self._replaces
+        for page in self._pages(0, min(most, len(self))):
+            for stretch in page:
+                self._checked(stretch)
+            values = [value for stretch in page for value in stretch.values]
+            reasons = None
+            if replaces is not None:
+                reasons = [said_by(value) if replaces(value) else None for value in values]
+            yield Rows(_ordinals_of(page), _keys_of(page), values, code, reasons)
 
     def replaced_keys(self) -> Iterator[tuple[Any, Any]]:
         """Yield the key of each value, and what replaces the value, or None."""
@@ -405,6 +512,9 @@ class Results(Sequence[Any], StaysHere):
         return self._ranges[span][0] + at - self._starts[span]
 
     def _read(self, low: int, high: int) -> Iterator[OpenedStretch]:
+        return chain.from_iterable(self._pages(low, high))
+
+    def _pages(self, low: int, high: int) -> Iterator[list[OpenedStretch]]:
         """Yield the results at positions [low, high), requesting the next pages while one is read."""
         link = self._handle.link
         wanted = ((at, min(high, at + READ_VALUES)) for at in range(low, high, READ_VALUES))
@@ -414,10 +524,10 @@ class Results(Sequence[Any], StaysHere):
                 at, stop, future = asked.popleft()
                 page = self._opened(link.result(future), at, stop)
                 asked.extend((at, stop, link.start(self._ask(at, stop))) for at, stop in islice(wanted, 1))
-                yield from page
+                yield page
                 while (at := at + sum(len(stretch.values) for stretch in page)) < stop:  # the page was cut at 4 MiB
                     page = self._fetch(at, stop)
-                    yield from page
+                    yield page
         finally:
             for _, _, future in asked:  # the reader needs no more, or was interrupted
                 future.cancel()
@@ -463,24 +573,149 @@ class Results(Sequence[Any], StaysHere):
         return [part for _, parts in answers for part in parts]
 
 
+def _ordinals_of(page: Sequence[OpenedStretch]) -> Sequence[int]:
+    first, last = page[0], page[-1]
+    if last.end - first.ordinal == sum(len(stretch.values) for stretch in page):
+        return range(first.ordinal, last.end)
+    return [at for stretch in page for at in range(stretch.ordinal, stretch.end)]
+
+
+def _keys_of(page: Sequence[OpenedStretch]) -> list[Any] | None:
+    """Return the keys of a page; None when all of them are the ordinals."""
+    if all(stretch.keys is None for stretch in page):
+        return None
+    return [key for stretch in page for key in (stretch.keys or range(stretch.ordinal, stretch.end))]
+
+
+class ResultRows:
+    """Results as the source of a table; see `dqlab.datasets.table.Source`."""
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+
+    @property
+    def name(self) -> str:
+        """Name of the run."""
+        return self._results.name
+
+    @property
+    def reasoned(self) -> bool:
+        """Whether documents without a result are among the rows."""
+        return self._results._replaces is not None
+
+    def code(self) -> str | None:
+        """Return the code version that made all results, if it is known."""
+        return self._results.code
+
+    def count(self) -> int:
+        """Return how many rows there are."""
+        return len(self._results)
+
+    def now(self) -> ResultRows:
+        """Return itself: results do not become more."""
+        return self
+
+    def rows(self, most: int | None = None) -> Iterator[Rows]:
+        """Yield pages of rows."""
+        return self._results.rows(len(self._results) if most is None else most)
+
+
+def chosen_columns(
+    run: str,
+    pages: Iterable[list[OpenedStretch]],
+    columns: list[Any],
+    replaces: Callable[[Any], bool] | None,
+    count: int,
+    code: str | None,
+) -> pd.DataFrame:
+    """Return a DataFrame with some columns of the results, or of their lineage."""
+    lineage = [KEY, ORDINAL, *([CODE] if code is not None else []), *([ERROR] if replaces is not None else [])]
+    own = [column for column in columns if column not in lineage]
+    check_columns([column for column in own if column in LINEAGE], lineage, run)
+    import numpy as np
+
+    ordinals, reasons = array("q"), list[str | None]()
+    found = dict[Any, None]()
+    wanted = set(own)
+
+    def chosen(value: Any) -> dict[Any, Any]:
+        bad = replaces is not None and replaces(value)
+        if replaces is not None:
+            reasons.append(said_by(value) if bad else None)
+        row = {} if bad or value is None else value if isinstance(value, dict) else {"value": value}
+        if row.keys() <= wanted:
+            return row
+        found.update(dict.fromkeys(row.keys() - wanted))
+        return {name: row[name] for name in own if name in row}
+
+    def kept() -> Iterator[list[OpenedStretch]]:
+        for page in pages:
+            ordinals.extend(_ordinals_of(page))
+            yield [OpenedStretch(each.ordinal, [chosen(value) for value in each.values], each.keys) for each in page]
+
+    frame = frame_of_pages(kept(), count, None, rows=True)
+    if count:
+        missing = [column for column in own if column not in frame.columns]
+        check_columns(missing, [*frame.columns, *found, *lineage], run)
+    made = {KEY: frame.index, ORDINAL: np.array(ordinals), CODE: code, ERROR: series_of(reasons or None, frame.index)}
+    for name in dict.fromkeys(column for column in columns if column in lineage):
+        frame[name] = made[name]
+    return frame[columns] if count else frame.reindex(columns=columns)
+
+
+def frame_of_pages(
+    pages: Iterable[list[OpenedStretch]], count: int, replaces: Callable[[Any], bool] | None, *, rows: bool = False
+) -> pd.DataFrame:
+    """Return a DataFrame of results; see `Results.to_frame`. `rows` says that all are dicts, perhaps all empty."""
+    even, left = EvenRows(), iter(pages)
+    read = 0
+    with shown(f"reading {many(count, 'result')}") as wait:
+        for page in left:
+            values = [value for stretch in page for value in stretch.values]
+            if (replaces is not None and any(map(replaces, values))) or not even.add(values):
+                left = chain([page], left)
+                break
+            even.add_keys(_keys_of(page), _ordinals_of(page))
+            read += len(values)
+            wait.step(f"{read:,} read")
+        else:
+            frame: pd.DataFrame | None = even.frame()
+            if frame is not None:
+                return frame
+        later = (pair for page in left for stretch in page for pair in stretch.items())
+        keys, values = _gathered(chain(even.pairs(), later), wait)
+    return _frame_of(keys, values, replaces, rows=rows)
+
+
 def frame_of_pairs(
     pairs: Iterable[tuple[Any, Any]], count: int, replaced: Callable[[Any], bool] | None
 ) -> pd.DataFrame:
     """Return a DataFrame of (key, value); `replaced` tells values that replace a result. See `Results.to_frame`."""
+    with shown(f"reading {many(count, 'result')}") as wait:
+        keys, values = _gathered(pairs, wait)
+    return _frame_of(keys, values, replaced, rows=False)
+
+
+def _gathered(pairs: Iterable[tuple[Any, Any]], wait: Wait) -> tuple[list[Any], list[Any]]:
+    keys, values = [], []
+    for key, value in pairs:
+        keys.append(key)
+        values.append(value)
+        if len(keys) % SAID_EVERY == 0:
+            wait.step(f"{len(keys):,} read")
+    return keys, values
+
+
+def _frame_of(
+    keys: list[Any], values: list[Any], replaced: Callable[[Any], bool] | None, *, rows: bool
+) -> pd.DataFrame:
     import pandas as pd
 
-    keys, values = [], []
-    with shown(f"reading {many(count, 'result')}") as wait:
-        for key, value in pairs:
-            keys.append(key)
-            values.append(value)
-            if len(keys) % SAID_EVERY == 0:
-                wait.step(f"{len(keys):,} read")
     index = index_of(keys)
     failed = [replaced is not None and replaced(value) for value in values]
     reasons = [str(value) if bad else None for value, bad in zip(values, failed, strict=True)]
     told = [{} if bad or value is None else value for value, bad in zip(values, failed, strict=True)]
-    if all(isinstance(value, dict) for value in told) and any(isinstance(value, dict) for value in values):
+    if all(isinstance(value, dict) for value in told) and (rows or any(isinstance(value, dict) for value in values)):
         frame: pd.DataFrame = frame_of(told, index)
         if any(failed):
             name = "error"

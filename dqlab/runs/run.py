@@ -19,6 +19,7 @@ from dqlab.cluster.transport.link import LAST_REPORT
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
+from dqlab.cluster.transport.sealed import open_here, opened_blob
 from dqlab.config import seconds_or_none
 from dqlab.errors import (
     AllFailed,
@@ -28,6 +29,7 @@ from dqlab.errors import (
     DocumentsNotPut,
     DqlabError,
     DqlabWarning,
+    FunctionForgotten,
     InputChanged,
     InputNotHere,
     InputUsedUp,
@@ -47,6 +49,7 @@ from dqlab.errors import (
 )
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import Kind
+from dqlab.keywords import IsNoSequence, SuggestsAttributes, checks_keywords
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED
@@ -58,7 +61,6 @@ from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import Redefined, code_version
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.keywords import SuggestsAttributes, checks_keywords
 from dqlab.runs.lost import CancelledDocument, Lost, LostDocument, repeats, why_empty
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.merged import MergedResults, check_merge
@@ -67,8 +69,9 @@ from dqlab.runs.staying import StaysHere
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
 from dqlab.runs.submit.sender import Entry
+from dqlab.runs.tables import HasTables
 from dqlab.runs.users_names import ENDS_WITH_SCRIPT, ways_back
-from dqlab.runs.waiting import GRACE, Deadline, Standstill, name_pause
+from dqlab.runs.waiting import GRACE, Deadline, Standstill, expects_workers, name_pause
 from dqlab.runs.where import compile_where, why_none
 from dqlab.runs.widget import HasWidget
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
@@ -91,13 +94,31 @@ LOOK_EVERY = 0.5
 COMPARED = 2.0
 """Seconds that an order waits for documents that were mapped again to be compared."""
 STALLED_AFTER = 5.0
-"""Seconds without any consumer after which waiting fails."""
+"""Seconds without any consumer after which waiting fails, unless workers that died are expected back."""
 ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError, InputChanged, NotSentAgain)
 """Errors of an input that was sent in part; the results of that part belong to the run."""
 
+_ELSEWHERE = {
+    "status": "run.counts has how many documents are in which state, run.state what it does; print(run) says both.",
+    "progress": "run.counts has how many documents are in which state; the run shows itself in a cell.",
+    "errors": "run.failures() lists what failed.",
+    "exception": "run.failures() lists what failed.",
+    "exceptions": "run.failures() lists what failed.",
+    "get": "run.results() waits and returns the results.",
+    "gather": "run.results() waits and returns the results.",
+    "compute": "run.results() waits and returns the results.",
+    "join": "run.wait() returns when it is done.",
+    "stop": "run.pause() stops it until run.resume(); run.cancel() gives up what is not done.",
+    "kill": "run.cancel() gives up what is not done.",
+    "delete": "run.drop() deletes it with its results.",
+    "to_frame": "run.results().to_frame() has its results, run.failures().to_frame() what failed.",
+    "map": "A lab has it: lab.map(fn, documents).",
+}
+"""What to write for names that futures, tasks and tables have."""
+
 
 @dataclass(eq=False, repr=False)
-class Run(HasWidget, StaysHere, SuggestsAttributes):
+class Run(HasTables, HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
     """One mapping of a function over documents. Made by `map`, found again by `attach`.
 
     Nothing here blocks except `wait`, `results` and iterating `as_completed`.
@@ -128,6 +149,19 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
     def __post_init__(self) -> None:
         self.handle = self.handle.of_run(self.name)
         self._resubmitting = threading.Lock()
+
+    def _elsewhere(self, name: str) -> str:
+        return _ELSEWHERE.get(name, "")
+
+    def _instead(self, use: str) -> tuple[str, str, str]:
+        what = f"run {self.name!r}"
+        if use == "len":
+            return what, "has no length", "Write len(run.results()) for its results, run.counts for how far it is"
+        if use == "loop":
+            write = "for value in run.results(), or, as they come, for key, value in run.as_completed()"
+            return what, "is not the list of its results", f"Write {write}"
+        write = f"dict(run.results().items())[{use}]" if use[0] in "'\"" else f"run.results()[{use}]"
+        return what, "is not the list of its results", f"Write {write}"
 
     def __repr__(self) -> str:
         return f"<Run {self.name!r} on queue {self.handle.name!r}>"
@@ -676,8 +710,10 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
         if progress.consumers or progress.paused or not progress.counts.left:
             return None
         now = time.monotonic()
-        if alone_since is not None and now - alone_since > STALLED_AFTER:
-            raise RunStalled(run=self.name, queue=self.queue, waiting=progress.counts.left, seconds=STALLED_AFTER)
+        link = self.handle.link
+        if alone_since is not None and now - alone_since > STALLED_AFTER and not link.sync(expects_workers(link)):
+            seconds = round(now - alone_since)
+            raise RunStalled(run=self.name, queue=self.queue, waiting=progress.counts.left, seconds=seconds)
         return alone_since if alone_since is not None else now
 
     def _raise_submission(self, progress: Progress | None = None) -> None:
@@ -812,7 +848,22 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
         self._warn_empty(progress)
         covered = [span for shard in progress.shards for span in shard.covered]
         instead = self._in_place(progress, covered) if errors == "return" else None
-        return Results(self.name, self.handle, self.id, covered, instead, self._raise_gone)
+        return Results(self.name, self.handle, self.id, covered, instead, self._raise_gone, self._only_code)
+
+    def results_now(self) -> Results:
+        """Return the values that there are now, in document order: a table reads them also while the run goes on."""
+        self._raise_other_input()
+        progress = self._progress(covered=True)
+        covered = [span for shard in progress.shards for span in shard.covered]
+        return Results(self.name, self.handle, self.id, covered, None, self._raise_gone, self._only_code)
+
+    def _only_code(self) -> str | None:
+        """Return the code version that made all results, or None: there are several, and a result has no name of its.
+
+        Asked when the results are known: new code is recorded before the first message runs it.
+        """
+        codes = self._progress().record.codes
+        return str(codes[0]["short"]) if len(codes) == 1 else None
 
     def _in_place(self, progress: Progress, covered: Sequence[tuple[int, int]]) -> InPlace:
         lost, how = {}, progress.how_lost(self.queue)
@@ -1021,6 +1072,39 @@ class Run(HasWidget, StaysHere, SuggestsAttributes):
         """Source of the newest code version, when it is known."""
         source: str | None = self._progress().record.codes[-1]["source"]
         return source
+
+    @checks_keywords
+    def function(self, version: str = "") -> Callable[..., Any]:
+        """Return the function that was sent, with the values and helpers of its notebook; for another kernel, too.
+
+        Parameters
+        ----------
+        version : str
+            A short code version, as a dead letter has it; "" for the newest.
+
+        Raises
+        ------
+        BadOption
+            The run has had no such version.
+        FunctionForgotten
+            No document of the run has failed with it, or is still to run.
+
+        Examples
+        --------
+        >>> letter = run.failures()[0]  # doctest: +SKIP
+        >>> run.function(letter.version)(letter.document)  # doctest: +SKIP
+        """
+        codes = self._progress().record.codes
+        code = next((code for code in reversed(codes) if version in ("", code["short"])), None)
+        if code is None:
+            known = ", ".join(repr(code["short"]) for code in codes)
+            raise BadOption(option="version", value=version, problem=f"run {self.name!r} has had {known}.")
+        for shard in range(self.handle.shards):
+            answer, parts = self.handle.link.sync(self.handle.ask(shard, "function", {"hash": code["blob"]}))
+            if answer["known"]:
+                function: Callable[..., Any] = open_here(opened_blob(bytes(parts[0])))
+                return function
+        raise FunctionForgotten(run=self.name, code=code["name"], version=code["short"])
 
     def newer(self, code: CodeStats) -> Callable[..., Any] | None:
         """Return the function that the notebook has under the name of this code now, if it is another one."""

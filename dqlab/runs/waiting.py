@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 import warnings
+from typing import TYPE_CHECKING
 
-from dqlab.errors import DqlabWarning
+from dqlab.errors import CallTimeout, DqlabWarning
 from dqlab.user_frames import level_of_user
 
-__all__ = ["GRACE", "Deadline", "Standstill", "name_pause"]
+if TYPE_CHECKING:
+    from dqlab.cluster.transport.link import Link
+
+__all__ = ["GRACE", "Deadline", "Standstill", "expects_workers", "name_pause"]
 
 
 GRACE = 0.5
@@ -48,6 +52,18 @@ class Deadline:
         """Return `seconds`, or the seconds left if those are fewer."""
         left = self.left
         return seconds if left is None else min(seconds, left)
+
+
+ASKED = 2.0
+"""Seconds that the scheduler may take to answer whether workers are expected back."""
+
+
+async def expects_workers(link: Link) -> bool:
+    """Return whether workers that died a moment ago may still be replaced; then a queue without consumers is served."""
+    try:
+        return bool(await link.scheduler("dq_missing", timeout=ASKED))
+    except CallTimeout:
+        return False
 
 
 LATE = 5.0

@@ -144,7 +144,9 @@ def test_what_the_registry_does_not_want_any_more_is_not_kept() -> None:
 
     async def scenario() -> tuple[bool, bool]:
         kept: list[str] = []
-        actors, state = actors_of(SimpleNamespace(client_desires_keys=lambda keys, client: kept.extend(keys)))
+        actors, state = actors_of(
+            SimpleNamespace(workers={}, client_desires_keys=lambda keys, client: kept.extend(keys))
+        )
         state.entries["queue/q/0"] = Entry("queue/q/0", "q", "tcp://a", "wanted", 1)
         answers = await actors.pin("wanted"), await actors.pin("given up")
         assert kept == ["wanted"]
@@ -168,7 +170,7 @@ def test_a_log_has_longer_to_be_read_than_a_queue_in_memory_to_begin(
     options = {"store": {}} if durable else {}
 
     async def scenario() -> None:
-        actors, _ = actors_of(SimpleNamespace(clients={}))
+        actors, _ = actors_of(SimpleNamespace(workers={}, clients={}))
         entry = Entry("queue/q/0", "q", "tcp://a", "key", 1, args=("q", 0, 1, options))
         await actors._ask_to_spawn(entry)
 

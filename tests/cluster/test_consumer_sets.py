@@ -11,7 +11,7 @@ import pytest
 
 from dqlab.cluster.scheduler import consumer_sets
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
-from dqlab.cluster.scheduler.placement import Plan
+from dqlab.cluster.scheduler.placement import NoWorkers, Plan
 from dqlab.cluster.scheduler.state import OpenQueue
 from dqlab.errors import CallTimeout
 
@@ -26,13 +26,11 @@ class Cluster:
         self.entries: dict[str, Any] = {}
         self.queues = {"pages": OpenQueue(1)}
         self.tasks: list[asyncio.Task[Any]] = []
+        self.missing = 0
         self.sets = ConsumerSets(self, self)  # type: ignore[arg-type]
 
     def plan(self) -> Plan:
-        return Plan(queues=WORKERS, consumers=() if self.missing() else WORKERS)
-
-    def missing(self) -> int:
-        return 0
+        return Plan(queues=WORKERS, consumers=() if self.missing else WORKERS)
 
     def in_background(self, job: Coroutine[Any, Any, Any]) -> None:
         self.tasks.append(asyncio.ensure_future(job))
@@ -54,23 +52,7 @@ class Cluster:
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_sets, "REPLACEMENT_WAIT", 0.0)
     monkeypatch.setattr(consumer_sets, "STOPPED_WAIT", 0.0)
-
-
-@pytest.mark.parametrize("n", [None, 2])
-def test_set_that_is_made_while_all_other_workers_are_replaced_has_consumers_also_if_none_comes(
-    n: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """None beside the queue until then; a number of consumers was refused, as if there were no worker."""
-    monkeypatch.setattr(consumer_sets, "REPLACED_IN", 0.0)
-
-    async def scenario() -> None:
-        here, looks = Cluster(), iter([2, 2, 2])
-        monkeypatch.setattr(here, "missing", lambda: next(looks, 0))
-        assert await here.sets.serve("pages", b"", {}, n) == []
-        await here.rest()
-        assert len(await here.sets.consumers("pages")) == 2
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(consumer_sets, "MISSED_FOR", 0.0)
 
 
 @pytest.mark.parametrize("n", [None, 2])
@@ -125,5 +107,32 @@ def test_set_scaled_many_times_beside_a_stopped_worker_waits_once_to_try_again(m
             await here.sets.scale("pages", None)
         (waiting,) = here.tasks
         waiting.cancel()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("n", [None, 2])
+def test_set_that_is_made_while_workers_are_being_replaced_gets_its_consumers_when_none_has_come(n: int | None) -> None:
+    """No worker comes where there is no nanny: it had none for good, and one of a fixed number was refused."""
+
+    async def scenario() -> None:
+        here = Cluster()
+        here.missing = 2
+        here.sets.worker_missed()
+        assert await here.sets.serve("pages", b"", {}, n) == []
+        assert await here.sets.scale("pages", n) == []
+        here.missing = 0
+        await here.rest()
+        assert len(await here.sets.consumers("pages")) == 2
+
+    asyncio.run(scenario())
+
+
+def test_set_of_a_fixed_number_is_refused_without_workers_that_are_or_will_be() -> None:
+    async def scenario() -> None:
+        here = Cluster()
+        here.plan = lambda: Plan(queues=(), consumers=())  # type: ignore[method-assign]
+        with pytest.raises(NoWorkers):
+            await here.sets.serve("pages", b"", {}, 2)
 
     asyncio.run(scenario())

@@ -68,7 +68,7 @@ class World:
         self._born += 1
         address = f"tcp://w{self._born}"
         state = SimpleNamespace(address=address, name=address, nthreads=1, resources={}, status=Status.running)
-        state.memory_limit = 0
+        state.memory_limit, state.nanny = 0, "tcp://nanny"
         self.scheduler.workers[address] = state
         self.registry.add_worker(self.scheduler, address)
 

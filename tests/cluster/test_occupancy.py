@@ -86,12 +86,20 @@ def test_one_that_leaves_while_it_waits_holds_nobody_up() -> None:
     assert room.enter().inside
 
 
-async def _put_suspect(here: Bench) -> None:
-    """Put a message that two consumers were lost with; the next one has to run it with nothing beside it."""
+async def _put_suspect(here: Bench, in_vain: int = 0) -> None:
+    """Put a message that two consumers were lost with, and `in_vain` more that ran others beside it.
+
+    The next one has to run it with nothing beside it.
+    """
     shard = here.actor.shard
     shard.put(Frame.decode(Frame.encode([seal_value("suspect")], kind=Kind.VALUE)))
     for _ in range(2):
         assert shard.lease("lost", 1) is not None
+        shard.release("lost")
+    for _ in range(in_vain):
+        lease = shard.lease("lost", 1)
+        assert lease is not None
+        shard.isolate(lease.id, alone=False)
         shard.release("lost")
     here.actor._dispatch()
 
@@ -168,18 +176,18 @@ def test_suspect_that_waits_too_long_to_be_alone_runs_beside_others_and_its_deat
         assert gate.wait(20)
         return x
 
-    async def scenario() -> tuple[list[bool], int]:
+    async def scenario() -> list[tuple[bool, bool]]:
         async with two_slots(work) as here:
             await here.put(["other"])
             await until(lambda: "other" in seen)
             await _put_suspect(here)
             await until(lambda: "suspect" in seen)
-            isolated = [lease.isolated for lease in here.actor.shard.leases.values()]
+            noted = [(lease.isolated, lease.beside) for lease in here.actor.shard.leases.values()]
             gate.set()
             await here.until(State.ACKED, 2)
-            return isolated, here.ref.count("isolate")
+            return noted
 
-    assert asyncio.run(scenario()) == ([False, False], 0)
+    assert asyncio.run(scenario()) == [(False, False), (False, True)]
 
 
 def test_suspect_that_is_cancelled_while_it_waits_lets_the_others_begin() -> None:
@@ -235,6 +243,89 @@ def test_suspect_whose_shard_does_not_note_that_it_is_alone_holds_nobody_up(
             return seen
 
     assert sorted(asyncio.run(scenario())) == ["other", "suspect"]
+
+
+def test_what_runs_beside_a_suspect_that_has_run_alone_for_long_does_not_make_its_death_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Five minutes of work beside one that kills at once: the slow one was dead after five deaths of the other."""
+    monkeypatch.setattr(slots, "ISOLATED_FOR", 0.2)
+    gate, seen = threading.Event(), list[Any]()
+
+    def work(x: Any) -> None:
+        seen.append(x)
+        assert gate.wait(20)
+
+    async def scenario() -> tuple[list[bool], list[bool]]:
+        async with two_slots(work) as here:
+            leases = here.actor.shard.leases
+            await _put_suspect(here)
+            await until(lambda: seen)
+            await asyncio.sleep(0.3)  # longer than ISOLATED_FOR: as long as nothing waits, it is alone
+            before = [lease.isolated for lease in leases.values()]
+            await here.put(["other"])
+            await until(lambda: len(seen) == 2)
+            after = [lease.isolated for lease in leases.values()]
+            gate.set()
+            await here.until(State.ACKED, 2)
+            return before, after
+
+    assert asyncio.run(scenario()) == ([True], [False, False])
+
+
+def test_next_message_begins_when_the_outcome_of_one_that_ran_alone_has_arrived() -> None:
+    """Did the next one kill the process before, its death would count against the one that had ended."""
+    seen, asked, gate = list[Any](), asyncio.Event(), asyncio.Event()
+
+    async def scenario() -> tuple[list[Any], list[Any]]:
+        async with bench(seen.append, batch=1) as here:
+            settle = here.actor.settle
+
+            async def late(body: bytes) -> bytes:
+                asked.set()
+                await gate.wait()
+                return await settle(body)
+
+            here.actor.settle = late  # type: ignore[method-assign]
+            await _put_suspect(here)
+            await here.put(["other"])
+            await asyncio.wait_for(asked.wait(), 20)
+            await asyncio.sleep(0.3)  # it would begin within a millisecond
+            before = seen[:]
+            gate.set()
+            await here.until(State.ACKED, 2)
+            return before, seen
+
+    assert asyncio.run(scenario()) == (["suspect"], ["suspect", "other"])
+
+
+@pytest.mark.parametrize("what", ["waits", "runs"])
+def test_suspect_that_was_lost_beside_others_gets_twice_as_long_to_run_alone(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Else one that kills its process at once would do so beside what takes longer than that, again and again."""
+    monkeypatch.setattr(slots, "ISOLATED_WITHIN", 0.25)
+    monkeypatch.setattr(slots, "ISOLATED_FOR", 0.25)
+    gate, began = threading.Event(), dict[Any, float]()
+
+    def work(x: Any) -> None:
+        began[x] = time.monotonic()
+        assert gate.wait(20)
+
+    async def scenario() -> float:
+        async with two_slots(work) as here:
+            first, second = ("other", "suspect") if what == "waits" else ("suspect", "other")
+            puts = {"other": lambda: here.put(["other"]), "suspect": lambda: _put_suspect(here, in_vain=2)}
+            await puts[first]()
+            await until(lambda: first in began)
+            start = time.monotonic()
+            await puts[second]()
+            await until(lambda: second in began)
+            gate.set()
+            await here.until(State.ACKED, 2)
+            return began[second] - start
+
+    assert 0.9 < asyncio.run(scenario()) < 10
 
 
 # --- with real deaths -----------------------------------------------------------------------

@@ -49,29 +49,58 @@ def test_reserved_workers_host_queues_alone_whatever_is_missing() -> None:
     assert plan(hosts(2), ["00"], missing=5) == Plan(("tcp://00",), ("tcp://01",))
 
 
-def test_worker_that_died_is_expected_back_until_one_comes_or_its_time_is_over(
+def _worker(address: str, nanny: str = "tcp://nanny") -> Any:
+    return SimpleNamespace(address=address, name=address, nthreads=1, resources={}, status=Status.running, nanny=nanny)
+
+
+def _state(*addresses: str, nanny: str = "tcp://nanny") -> Any:
+    workers = {address: _worker(address, nanny) for address in addresses}
+    state = ClusterState(cast("Any", SimpleNamespace(workers=workers)), Collector())
+    for address in addresses:
+        state.note_came(address)
+    return state
+
+
+def test_worker_that_died_is_expected_back_until_one_comes_or_some_time_has_passed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One worker is there, of three: beside its queue nothing runs while the others restart."""
-    there = SimpleNamespace(address="tcp://a", name="a", nthreads=1, resources={}, status=Status.running)
 
     async def scenario() -> list[int]:
         now = 0.0
         monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
-        state: Any = ClusterState(cast("Any", SimpleNamespace(workers={"tcp://a": there})), Collector())
-        seen = [len(state.plan().consumers)]
-        state.note_left()
-        state.note_left()
+        state = _state("tcp://a", "tcp://b", "tcp://c")
+        seen = list[int]()
+        for worker in ("tcp://b", "tcp://c"):
+            del state.scheduler.workers[worker]
+            assert state.note_left(worker)
         seen.append(len(state.plan().consumers))
         now = REPLACED_IN - 1.0
-        state.note_came()
-        state.note_left()
+        state.scheduler.workers["tcp://d"] = _worker("tcp://d")
+        state.note_came("tcp://d")
+        seen.append(len(state.plan().consumers))
+        del state.scheduler.workers["tcp://d"]
+        assert state.note_left("tcp://d")
         seen.append(len(state.plan().consumers))
         now = REPLACED_IN
         seen.append(len(state.plan().consumers))
         return seen
 
-    assert asyncio.run(scenario()) == [1, 0, 0, 1]
+    assert asyncio.run(scenario()) == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("why", ["no nanny", "was to leave"])
+def test_worker_that_nothing_replaces_is_not_expected_back(why: str) -> None:
+    async def scenario() -> int:
+        state = _state("tcp://a", "tcp://b", "tcp://c", nanny="" if why == "no nanny" else "tcp://nanny")
+        for worker in ("tcp://b", "tcp://c"):
+            if why == "was to leave":
+                state.leaving.add(worker)
+            del state.scheduler.workers[worker]
+            assert not state.note_left(worker)
+        return len(state.plan().consumers)
+
+    assert asyncio.run(scenario()) == 1
 
 
 @pytest.mark.parametrize(
@@ -83,11 +112,9 @@ def test_recreated_shard_knows_which_consumers_are_out_of_place_beside_it(
     workers: str, reserved: list[str], beside: list[str]
 ) -> None:
     async def scenario() -> list[str]:
-        there = {
-            at: SimpleNamespace(address=at, name=at, nthreads=1, resources={}, status=Status.running) for at in workers
-        }
-        scheduler: Any = SimpleNamespace(workers=there)
-        state = ClusterState(scheduler, Collector(), reserved)
+        state = ClusterState(
+            cast("Any", SimpleNamespace(workers={at: _worker(at) for at in workers})), Collector(), reserved
+        )
         shard = Entry("queue/q/0", "q", "a", "k", 2, args=("q", 0, 1, {"store": {}}))
         others = [Entry(f"consumer/q/{i}", "q", at, f"k{i}", 1) for i, at in enumerate("ab")]
         state.entries |= {entry.name: entry for entry in [shard, *others]}

@@ -61,8 +61,9 @@ def test_the_function_of_a_run_is_a_cell_where_its_source_is_known(done: RunStat
     assert offers(unnamed, "lambda x: x", NotebookNames()).label == ""
 
 
-def test_a_dead_document_is_opened_and_given_to_the_function(done: RunStats) -> None:
+def test_a_dead_document_is_opened_and_given_to_the_function(done: RunStats, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its key, which any later run over it has too: an id was another message's when the run was started over."""
+    monkeypatch.setattr(sys.modules["__main__"], "parse", len, raising=False)
     opened, called = run_here(LETTER, done, NotebookNames(magic=True)).split("\n")
     assert opened == "%dq show 'lux/contract 7.pdf' parse-invoices -o letter"
     assert called == "parse(letter.document)"
@@ -75,6 +76,26 @@ def test_a_dead_document_is_opened_and_given_to_the_function(done: RunStats) -> 
     assert opened == "%dq show 3 parse-invoices -o letter"
     opened, _ = run_here(ordinal, done, NotebookNames(run="run")).split("\n")
     assert opened == "letter = next(each for each in run.failures() if each.key == 3)"
+
+
+def test_a_kernel_without_the_function_or_its_helper_takes_the_one_that_was_sent(
+    done: RunStats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart the cell was a NameError: of the function, or of a helper whose cell was not run again."""
+    main = sys.modules["__main__"]
+    stored = "run.function(letter.version)(letter.document)"
+
+    assert run_here(LETTER, done, NotebookNames(run="run")).split("\n")[1] == stored
+    assert run_here(LETTER, done, NotebookNames(magic=True, lab="mine")).split("\n")[1] == (
+        "mine.attach('parse-invoices').function(letter.version)(letter.document)"
+    )
+    exec("def parse(document):\n    return missing_helper(document)", vars(main))
+    monkeypatch.setattr(main, "parse", main.parse)  # taken away at the end
+    assert run_here(LETTER, done, NotebookNames(run="run")).split("\n")[1] == stored
+    monkeypatch.setattr(main, "missing_helper", len, raising=False)
+    assert run_here(LETTER, done, NotebookNames(run="run")).split("\n")[1] == "parse(letter.document)"
+    monkeypatch.undo()
+    del main.parse
 
 
 def test_a_key_that_no_line_can_hold_is_named_by_its_message(done: RunStats) -> None:

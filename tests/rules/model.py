@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dqlab.frame import Outcome
+from dqlab.rules.endings import MOST_IN_VAIN
 
 TIMEOUT, RETRIES, BACKOFF, MAX_DELIVERIES, MAXSIZE, EPOCH = 10, 3, 4, 3, 12, 3
 ALIVE = {"ready", "delayed", "leased"}
@@ -21,6 +22,7 @@ class Message:
     state: str = "ready"
     suspect: bool = False
     quarantined: bool = False
+    in_vain: int = 0
     deliveries: int = 0
     exceptions: int = 0
     due: float = 0.0
@@ -42,6 +44,8 @@ class Held:
     epoch: int = EPOCH
     """Of the shard that granted it."""
     isolated: bool = False
+    beside: bool = False
+    in_vain: int = 0
 
 
 @dataclass
@@ -72,11 +76,12 @@ class Model:
         for m in lost:
             m.state, m.suspect = "ready", True
             m.quarantined |= lease.suspect
-            if lease.early or lease.isolated:
+            m.in_vain += lease.beside
+            if lease.early or lease.isolated or (lease.beside and lease.in_vain >= MOST_IN_VAIN):
                 m.deliveries += 1
                 m.receipt = (lease.epoch, lease.id)
                 if lease.early or m.deliveries - m.exceptions >= MAX_DELIVERIES:
-                    m.state, m.suspect, m.quarantined = "dead", False, False
+                    m.state, m.suspect, m.quarantined, m.in_vain = "dead", False, False, 0
         del self.leases[lease.id]
         return len(lost)
 
@@ -111,7 +116,7 @@ class Model:
         early = lease is not None and lease.early
         m.deliveries += outcome is not Outcome.NACK or early
         m.exceptions += outcome is not Outcome.NACK
-        m.receipt, m.suspect, m.quarantined = receipt, False, False
+        m.receipt, m.suspect, m.quarantined, m.in_vain = receipt, False, False, 0
         spent = outcome is not Outcome.NACK and m.exceptions > RETRIES
         if spent or outcome is Outcome.REJECT or early:
             m.state = "dead"
@@ -131,8 +136,17 @@ class Model:
             suspect, ids = taken[0].suspect, [m.id for m in taken]
             for m in taken:
                 m.state, m.lease, m.suspect = "leased", former.id, False
+            in_vain = taken[0].in_vain if suspect else 0
             self.leases[former.id] = Held(
-                former.id, consumer, former.run, ids, now + TIMEOUT, suspect, former.early, former.epoch
+                former.id,
+                consumer,
+                former.run,
+                ids,
+                now + TIMEOUT,
+                suspect,
+                former.early,
+                former.epoch,
+                in_vain=in_vain,
             )
             self.drop_empty_leases()
         return others
@@ -152,6 +166,6 @@ class Model:
                 elif lease.early:
                     m.state, m.suspect, m.deliveries = "dead", False, m.deliveries + 1
         for m in self.messages.values():
-            m.quarantined = False
+            m.quarantined, m.in_vain = False, 0
         self.leases = {lease.id: lease for lease in held.values()}
         self.epoch = epoch

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dqlab.frame import Outcome
+from dqlab.rules.endings import MOST_IN_VAIN
 from dqlab.rules.retry import Retry
 from dqlab.rules.settling import Settled
 from dqlab.rules.states import State
@@ -281,6 +282,46 @@ def test_a_lease_that_has_ended_is_not_isolated_and_its_message_must_not_run(des
     desk.shard.tick()
     assert not desk.shard.isolate(lease.id)
     assert len(desk.shard.lanes[RUN].trouble) == 0
+
+
+def test_a_suspect_is_not_to_blame_for_what_began_beside_it(desk: Any) -> None:
+    desk.put()
+    for _ in range(3):
+        lease = desk.lease_isolated()
+        desk.shard.isolate(lease.id, alone=False)
+        desk.shard.release("c")
+        desk.shard.invariants()
+
+    assert len(desk.shard.lanes[RUN].trouble) == 0
+    assert desk.lease(1).in_vain == 3
+
+
+def test_losses_beside_others_count_when_there_were_so_many_that_it_never_will_run_alone(
+    make_desk: Callable[..., Any],
+) -> None:
+    """What it waits for may wait for it: such a run has to end too."""
+    desk = make_desk(max_deliveries=2)
+    desk.put()
+    desk.shard.end(desk.lease(1))
+    lost = 0
+    while not list(desk.shard.dead_letters(RUN)):
+        desk.shard.isolate(desk.lease(1).id, alone=False)
+        desk.shard.release("c")
+        desk.shard.invariants()
+        lost += 1
+
+    assert lost == MOST_IN_VAIN + 2
+    assert only_letter(desk).reason == "its consumer died 2 times"
+    assert not desk.shard.lanes[RUN].in_vain
+
+
+def test_losses_in_vain_are_forgotten_with_the_quarantine(desk: Any) -> None:
+    desk.put()
+    desk.shard.isolate(desk.lease_isolated().id, alone=False)
+    desk.shard.release("c")
+    desk.settle(desk.lease(1), FAIL)
+
+    assert not desk.shard.lanes[RUN].in_vain
 
 
 def test_only_a_suspect_is_isolated(desk: Any) -> None:

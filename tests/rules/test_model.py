@@ -156,11 +156,13 @@ class ShardMachine(RuleBasedStateMachine):
         assert ids == [m.id for m in expected]
         assert lease.suspect == line[0].suspect
         assert lease.isolate == (lease.suspect and line[0].quarantined)
+        assert lease.in_vain == (line[0].in_vain if lease.suspect else 0)
         for piece in lease.pieces:
             for i in range(piece.n):
                 m = self.model.messages[piece.frame + piece.lo + i]
                 assert (m.frame, m.ordinal, m.function) == (piece.frame, piece.ordinal + i, piece.function)
         held = Held(lease.id, consumer, lease.run, ids, self.now() + TIMEOUT, line[0].suspect, epoch=self.model.epoch)
+        held.in_vain = lease.in_vain
         for m in expected:
             m.state, m.lease, m.suspect = "leased", lease.id, False
         self.model.leases[lease.id] = held
@@ -232,14 +234,15 @@ class ShardMachine(RuleBasedStateMachine):
             held.early = True
 
     @precondition(lambda self: self.granted)
-    @rule(data=st.data())
-    def isolate(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), alone=st.booleans())
+    def isolate(self, data: st.DataObject, *, alone: bool) -> None:
         suspects = [held for held in self.model.leases.values() if held.suspect]
         held = data.draw(st.sampled_from([*suspects, *self.granted[-2:]]))
         lasts = held.id in self.model.leases and self.model.leases[held.id].deadline > self.now()
-        assert self.shard.isolate(held.id) == lasts
-        if lasts and self.model.leases[held.id].suspect:
-            self.model.leases[held.id].isolated = True
+        assert self.shard.isolate(held.id, alone=alone) == lasts
+        known = self.model.leases.get(held.id)
+        if known is not None and known.suspect and (lasts or not alone):
+            known.isolated, known.beside = alone, not alone
 
     @precondition(lambda self: self.granted)
     @rule(data=st.data())
@@ -302,6 +305,7 @@ class ShardMachine(RuleBasedStateMachine):
             m.state, m.suspect = "ready", lease.suspect
             if give_up:
                 m.state, m.suspect, m.deliveries, m.quarantined = "dead", False, m.deliveries + 1, False
+                m.in_vain = 0
                 m.receipt = (lease.epoch, lease.id)
         self.model.drop_empty_leases()
         told = [effect for effect in self.shard.effects if isinstance(effect, Revoked)]

@@ -11,8 +11,9 @@ import threading
 import time
 import types
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -20,11 +21,12 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport import run_orders
-from dqlab.errors import BadOption, DqlabWarning, RunFailed, UnknownOption
+from dqlab.errors import BadOption, DqlabWarning, FunctionForgotten, RunFailed, UnknownOption
 from dqlab.rules.ids import shard_of
 from dqlab.runs.book import _iterable
 from dqlab.testing import Tally
 from tests.cells import of_a_cell
+from tests.runs.test_code import cell
 
 
 @of_a_cell
@@ -177,6 +179,62 @@ def test_waiting_for_a_run_without_failures_warns_of_nothing(queue: dq.QueuePool
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run.wait(timeout=20)
+
+
+def test_function_that_was_sent_is_there_with_its_helpers(queue: dq.QueuePool) -> None:
+    """A new kernel has neither, and a failure is looked into there."""
+    names = cell("limit = 3\ndef helper(x):\n    return x + limit\ndef f(x):\n    return helper(x) // 0\n")
+    run = queue.map(names["f"], [1], retry=ONCE).wait(timeout=20)
+    letter = run.failures()[0]
+    names.clear()
+
+    with pytest.raises(ZeroDivisionError):
+        run.function(letter.version)(letter.document)
+    with pytest.raises(BadOption, match=letter.version):
+        run.function("none")
+    run.retry(fn=cell("def f(x):\n    return x\n")["f"])
+    run.wait(timeout=20)
+    with pytest.raises(FunctionForgotten, match=r"run\.source"):
+        run.function()
+
+
+async def fetched(x: Any) -> Any:
+    return x
+
+
+def fetches(x: Any) -> Any:
+    return fetched(x)
+
+
+async def fetches_later(x: Any) -> Any:
+    return fetched(x)
+
+
+def fetches_several(x: Any) -> Any:
+    return [fetched(x), fetched(x)]
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_coroutine_that_nothing_awaited_names_the_way_out(
+    queue: dq.QueuePool, executor: Literal["thread", "process"], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It was an error of pickle, with a RuntimeWarning in the cell whose line is one of ours."""
+    one = queue.map(fetches, [1], executor=executor).wait(timeout=60).failures()[0]
+
+    assert (one.error, one.deliveries) == ("NotAwaited", 1)
+    assert "called fetched()" in one.message
+    assert "`async def`, and write `return await fetched(...)`" in one.message
+    assert "never awaited" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("function", "said"), [(fetches_later, "await fetched(...)"), (fetches_several, "gather(")])
+def test_coroutines_in_a_list_or_of_a_coroutine_function_name_it_too(
+    queue: dq.QueuePool, function: Callable[[Any], Any], said: str
+) -> None:
+    letter = queue.map(function, [1]).wait(timeout=60).failures()[0]
+
+    assert letter.error == "NotAwaited"
+    assert said in letter.message
 
 
 def test_error_that_ends_in_a_period_reads_as_one_sentence(queue: dq.QueuePool) -> None:

@@ -151,6 +151,8 @@ ISOLATED_WITHIN = 60.0
 may wait for a message behind it."""
 ISOLATED_FOR = 60.0
 """Seconds that others wait for a suspect that runs alone; its function may wait for theirs."""
+MOST_DOUBLINGS = 6
+"""Both double with each loss of the suspect beside others, at most so often: until it outlasts what ran there."""
 ISOLATION_TOLD_IN = 5.0
 """Seconds that a shard may take to note that a suspect runs alone. Until then this process does nothing else."""
 COROUTINES_AHEAD = 4
@@ -189,6 +191,8 @@ class Slot:
         self._occupancy = Occupancy()
         self._stays: dict[Chunk, Stay] = {}
         """The places of chunks that run in this process, or wait for one."""
+        self._sharing: dict[Chunk, asyncio.Task[None]] = {}
+        """By chunk that runs alone, what lets others in when it has for long."""
         self.replace_worker: Callable[[], bool] = lambda: False
         """Ends this process in good order, so that another starts; returns whether it will."""
         self.process = SlotProcess(options.origin)
@@ -424,28 +428,50 @@ class Slot:
         A suspect that was lost more than once runs with nothing beside it, and in a process with one slot any suspect
         does. Its shard notes that before it begins: should this process die then, it died of that message.
         """
+        patience = 2 ** min(chunk.in_vain, MOST_DOUBLINGS)
         alone = chunk.suspect and not self.options.early and (chunk.isolate or self._occupancy.slots == 1)
         stay = self._stays[chunk] = self._occupancy.enter(alone=alone)
-        until = time.monotonic() + ISOLATED_WITHIN
+        until = time.monotonic() + ISOLATED_WITHIN * patience
         while not await stay.admitted(SETTLE_EVERY):
             if chunk.finished or len(chunk.cancelled) == chunk.count:
                 return False
             if stay.alone and time.monotonic() >= until:
                 stay.share()
-        if not stay.alone:
-            return True
-        asyncio.get_running_loop().call_later(ISOLATED_FOR, stay.share)
+        if stay.alone:
+            self._sharing[chunk] = asyncio.get_running_loop().create_task(
+                self._share(chunk, stay, ISOLATED_FOR * patience), name=f"dqlab-share-{self.name}"
+            )
+        return await self._note_alone(chunk, alone=stay.alone) if alone else True
+
+    async def _note_alone(self, chunk: Chunk, *, alone: bool) -> bool:
+        """Let a suspect's shard know whether it runs alone; return whether it still has to run."""
         try:
             async with asyncio.timeout(ISOLATION_TOLD_IN):
-                meta, _ = unpack(await self._insist(chunk, "isolate", pack({"lease": chunk.lease})))
+                call = pack({"lease": chunk.lease, "alone": alone})
+                meta, _ = unpack(await self._insist(chunk, "isolate", call))
         except TimeoutError:
-            return True  # its death does not count
+            return True  # its death does not count, unless it had been alone before
         return bool(meta["held"])
+
+    async def _share(self, chunk: Chunk, stay: Stay, seconds: float) -> None:
+        """Let others run beside a suspect that has run alone for some time; not before its shard knows."""
+        await asyncio.sleep(seconds)
+        # As long as nothing waits it stays alone, so that a function that kills its process late is found too.
+        while not self._occupancy.wanted:  # noqa: ASYNC110 - seldom, and ten times a second is little
+            await asyncio.sleep(SETTLE_EVERY)
+        try:
+            await self._note_alone(chunk, alone=False)
+        except DqlabError as error:
+            logger.warning("event=share_unnoted slot=%s lease=%s %s", self.name, chunk.lease, error)
+        finally:
+            stay.share()
 
     def _leave(self, chunk: Chunk) -> None:
         """Note that a chunk no longer runs in this process."""
         if (stay := self._stays.pop(chunk, None)) is not None:
             stay.leave()
+        if (sharing := self._sharing.pop(chunk, None)) is not None:
+            sharing.cancel()
 
     async def _attend(self, chunk: Chunk, end: asyncio.Future[Any]) -> bool:
         """Settle what is finished every 100 ms, until the end.
@@ -618,12 +644,17 @@ class Slot:
     def _end(self, chunk: Chunk) -> None:
         """Settle what is left of a chunk that has stopped running; not awaited."""
         chunk.over = True
-        self._leave(chunk)
+        stay = self._stays.get(chunk)
+        if stay is None or not (stay.inside and stay.alone):  # else its outcome first: see `_settle_last`
+            self._leave(chunk)
         self._ending.append(chunk)
         self._in_background(self._settle_last(chunk))
 
     async def _settle_last(self, chunk: Chunk) -> None:
-        """Settle what is left of a chunk that has ended; let its shard know if more is wanted."""
+        """Settle what is left of a chunk that has ended; let its shard know if more is wanted.
+
+        The next one begins beside one that ran alone when the shard has its outcome: it may kill this process at once.
+        """
         try:
             await self._settle_done(chunk)
             if not self._stopping and self._told[chunk.shard][1] != self._want(chunk.shard):
@@ -631,6 +662,7 @@ class Slot:
         except Exception as error:  # noqa: BLE001 - the lease ends by itself, and the messages are delivered again
             self._lost(chunk, error)
         finally:
+            self._leave(chunk)
             self._ending.remove(chunk)
 
     async def _settle_done(self, chunk: Chunk, *, tell: bool = False) -> None:

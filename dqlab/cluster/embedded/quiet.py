@@ -10,6 +10,7 @@ import logging
 
 from dqlab.cluster.transport.errands import WorkerLost
 from dqlab.cluster.transport.internals import NoSuchActor
+from dqlab.cluster.transport.link import silence_own_lines
 
 __all__ = ["quieted"]
 
@@ -46,6 +47,7 @@ _FILTERS = {
 
 def quieted(*, quiet: bool = True) -> None:
     """Leave these lines out in this process from now on; with `quiet=False` no longer."""
+    silence_own_lines()
     for name, chosen in _FILTERS.items():
         change = logging.getLogger(name).addFilter if quiet else logging.getLogger(name).removeFilter
         change(chosen)

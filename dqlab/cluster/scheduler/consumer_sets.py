@@ -26,6 +26,9 @@ logger = logging.getLogger("dqlab.registry")
 REPLACEMENT_WAIT = 1.0
 """Seconds that a nanny has to replace a worker before its consumers are made on other workers."""
 
+MISSED_FOR = REPLACED_IN + 1.0
+"""Seconds after a worker's death in which it counts as there, and none is made beside a queue that had its own."""
+
 STOPPED_WAIT = 10.0
 """Seconds between two tries to make consumers on a worker that does not answer; each try keeps the set busy."""
 
@@ -47,8 +50,6 @@ class _Service:
     """Held while consumers are made or retired; it comes after a queue's turn, see `ClusterState.turn`."""
     stopped: bool = False
     """Whether it is going to be fitted once more because a worker did not answer: each cause would add a loop."""
-    expecting: bool = False
-    """Whether it is going to be fitted once more because workers that died may not come back."""
 
 
 class ConsumerSets:
@@ -85,7 +86,7 @@ class ConsumerSets:
         if queue not in self._state.queues:
             raise QueueClosed(queue=queue)
         shards = self._state.queues[queue].shards
-        if n is not None and not self._state.plan().queues:  # else consumers come with the workers that are replaced
+        if n is not None and not (self._state.plan().consumers or self._state.missing):
             raise NoWorkers(queue=queue)
         one = self._services.setdefault(service or queue, _Service(queue, cls, options, shards, n))
         await self._fit(one)
@@ -129,6 +130,14 @@ class ConsumerSets:
             if self._drop(one, dead):
                 self._state.in_background(self._fit_later(one))
 
+    def worker_missed(self) -> None:
+        """Fit all sets to the cluster when a worker that died is expected back no longer."""
+        self._state.in_background(self._fit_all_later())
+
+    async def _fit_all_later(self) -> None:
+        await asyncio.sleep(MISSED_FOR)
+        self.worker_came()
+
     async def leave(self, addresses: Collection[str]) -> None:
         """Retire the consumers of workers that are about to leave, and replace them where needed."""
         entries = self._state.entries
@@ -167,11 +176,6 @@ class ConsumerSets:
         one.stopped = False
         await self._fit(one)
 
-    async def _fit_without_replacements(self, one: _Service) -> None:
-        await asyncio.sleep(REPLACED_IN)
-        one.expecting = False
-        await self._fit(one)
-
     async def _fit(self, one: _Service) -> None:
         """Make the consumers that a set is missing; retire surplus ones, newest first.
 
@@ -192,9 +196,6 @@ class ConsumerSets:
                 self._state.in_background(self._actors.wind_down(leaving, UNHURRIED))
             made = await asyncio.gather(*(self._make(one, address) for address in where), return_exceptions=True)
             await self._actors.retire(surplus)
-        if self._state.missing() and not one.expecting:  # until then none is made beside a queue
-            one.expecting = True
-            self._state.in_background(self._fit_without_replacements(one))
         errors = [answer for answer in made if isinstance(answer, BaseException)]
         if any(isinstance(error, WorkerLost) for error in errors):
             self._state.in_background(self._fit_later(one))

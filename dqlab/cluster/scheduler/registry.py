@@ -83,6 +83,7 @@ class Registry(SchedulerPlugin):
         self._wire(scheduler)
         for worker in scheduler.workers:
             self.state.note_limit(worker)
+            self.state.note_came(worker)
         self.departures.start()
         self.elasticity.start()
         self.state.in_background(self.queues.watch())
@@ -102,6 +103,7 @@ class Registry(SchedulerPlugin):
             dq_scale=answering(self.consumer_sets.scale),
             dq_let_go=answering(self.actions.let_go),
             dq_consumers=self.consumer_sets.consumers,
+            dq_missing=self.missing,
             dq_retire=self.consumer_sets.retire,
             dq_close=answering(self.queues.leave),
             dq_queues=self.queues.list_open,
@@ -142,6 +144,10 @@ class Registry(SchedulerPlugin):
         workers = await answers(scheduler, "dq_greet", HELLO_TIMEOUT)
         http, shared = served_at(scheduler), self.state.plan().shared
         return {**greeting(), "token": self.token, "workers": workers, "shared": shared, "http": http}
+
+    async def missing(self) -> int:
+        """Return how many workers died a moment ago and are expected back."""
+        return self.state.missing
 
     async def resolve(self, name: str) -> dict[str, Any]:
         """See `Actors.find`."""
@@ -192,7 +198,7 @@ class Registry(SchedulerPlugin):
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Make consumers, and shards that wait for a worker, on a worker that joined."""
         self.state.note_limit(worker)
-        self.state.note_came()
+        self.state.note_came(worker)
         self.supervisor.changed()
         self.collector.known.workers = len(scheduler.workers)
         self.consumer_sets.worker_came()
@@ -202,8 +208,8 @@ class Registry(SchedulerPlugin):
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Mark the worker's actors as gone, and release the leases of its consumers at once."""
         self.collector.known.workers = len(scheduler.workers)
-        if worker not in self.state.leaving:  # else nothing is expected in its place
-            self.state.note_left()
+        if self.state.note_left(worker):
+            self.consumer_sets.worker_missed()
         self.departures.left(worker)
         self._lose_actors(worker)
 

@@ -28,8 +28,8 @@ __all__ = ["REPLACED_IN", "ClusterState", "Entry", "OpenQueue"]
 logger = logging.getLogger("dqlab.registry")
 
 MOST_LIMITS = 10_000
-REPLACED_IN = 4.0
-"""Seconds that a nanny has to replace a worker that died; less than a run waits without a consumer."""
+REPLACED_IN = 30.0
+"""Seconds in which a nanny has replaced a worker that died, also on a machine that is busy or loads over a network."""
 
 
 @dataclass
@@ -135,6 +135,8 @@ class ClusterState:
         self.queues: dict[str, OpenQueue] = {}
         self.leaving: set[str] = set()
         self.away: set[str] = set()
+        self._with_nanny: set[str] = set()
+        """Addresses of workers that are replaced when they die."""
         self._lost: deque[float] = deque()
         """When workers left that have not been replaced, seconds of the event loop."""
         self._limits: dict[str, int] = {}
@@ -164,7 +166,7 @@ class ClusterState:
             Host(ws.address, str(ws.name), ws.nthreads, dict(ws.resources), ws.address in used)
             for ws in self._staying()
         ]
-        return plan(hosts, self.reserved, self.missing())
+        return plan(hosts, self.reserved, self.missing)
 
     def addresses_of(self, host: str) -> list[str]:
         """Return the addresses of the workers of that name, at most one, that are not about to leave."""
@@ -182,17 +184,29 @@ class ClusterState:
             if address not in self.leaving and not is_leaving(state)
         ]
 
-    def note_came(self) -> None:
+    def note_came(self, worker: str) -> None:
         """Note that a worker joined, perhaps in place of one that died."""
+        if self.scheduler.workers[worker].nanny:
+            self._with_nanny.add(worker)
         if self._lost:
             self._lost.popleft()
 
-    def note_left(self) -> None:
-        """Note that a worker is gone; for `REPLACED_IN` seconds its replacement is expected."""
-        self._lost.append(asyncio.get_running_loop().time())
+    def note_left(self, worker: str) -> bool:
+        """Note that a worker is gone; return whether its replacement is expected, for `REPLACED_IN` seconds.
 
+        It is if the worker has a nanny and was not to leave.
+        """
+        if worker not in self._with_nanny:
+            return False
+        self._with_nanny.discard(worker)
+        if worker in self.leaving:
+            return False
+        self._lost.append(asyncio.get_running_loop().time())
+        return True
+
+    @property
     def missing(self) -> int:
-        """Return how many workers died a moment ago that may still be replaced."""
+        """How many workers died a moment ago and have not been replaced."""
         since = asyncio.get_running_loop().time() - REPLACED_IN
         while self._lost and self._lost[0] <= since:
             self._lost.popleft()

@@ -347,7 +347,7 @@ class QueueActor:
             process = record.process if record is not None else None
             answer["lease"] = {"id": lease.id, "timeout": lease.timeout, "firsts": firsts, "process": process}
             if lease.suspect:
-                answer["lease"]["suspect"] = {"isolate": lease.isolate}
+                answer["lease"]["suspect"] = {"isolate": lease.isolate, "in_vain": lease.in_vain}
         return pack(answer, *cuts)
 
     def _undelivered(self, lease: Lease, orders: list[dict[str, Any]]) -> bytes:
@@ -422,9 +422,9 @@ class QueueActor:
         return pack({"begun": begun})
 
     async def isolate(self, body: bytes) -> bytes:
-        """Note that nothing runs beside a suspect in its consumer's process: {lease}."""
+        """Note whether nothing runs beside a suspect in its consumer's process: {lease, alone}."""
         meta, _ = unpack(body)
-        return pack({"held": self.shard.isolate(meta["lease"])})
+        return pack({"held": self.shard.isolate(meta["lease"], alone=meta["alone"])})
 
     async def release(self, body: bytes) -> bytes:
         """Return the messages of consumers whose worker died to the queue at once: {consumers, why?}."""

@@ -10,14 +10,17 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import copy
+import logging
 import os
+import re
 import shlex
 import threading
 import time
 import warnings
 from collections.abc import Coroutine
 from contextlib import ExitStack
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
+from weakref import WeakSet
 
 from distributed import Client
 
@@ -28,7 +31,7 @@ from dqlab.errors import CallTimeout, DqlabError, DqlabWarning, LabClosed, Sched
 from dqlab.stats.counts import Counts
 from dqlab.waits import shown
 
-__all__ = ["LAST_REPORT", "Link"]
+__all__ = ["LAST_REPORT", "Link", "silence_own_lines"]
 
 T = TypeVar("T")
 
@@ -42,6 +45,37 @@ LATELY = 2.0
 each second."""
 GONE_AFTER = 8.0
 """Seconds without a connection to the scheduler after which it counts as gone."""
+
+_OF_A_COMM = re.compile(r"^in <.*>: ")
+"""How Dask names the connection that an error is about."""
+_NOWHERE = logging.NullHandler()
+
+
+class _Reported(logging.Filter):
+    """Drops Dask's line about a scheduler that is gone, where the next use of the lab is an error that says more."""
+
+    clients: ClassVar[WeakSet[Client]] = WeakSet()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not str(record.msg).startswith("Failed to reconnect"):
+            return True
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            return True
+        return all(event_loop(client) is not here for client in list(self.clients))
+
+
+_REPORTED = _Reported()
+
+
+def silence_own_lines() -> None:
+    """Write the log lines of dqlab in this process only where logging was set up, and not into a cell.
+
+    Python prints warnings of loggers without a handler. They say "event=..." to people who look into a defect; what
+    concerns the person at the notebook is raised, warned of, or shown.
+    """
+    logging.getLogger("dqlab").addHandler(_NOWHERE)  # the same one twice counts once
 
 
 class Link:
@@ -60,6 +94,8 @@ class Link:
         The cluster ends with the lab.
     store : str
         Directory that keeps what is reached over it, "" for what is in memory.
+    up : (str, str)
+        Of a cluster of `dqlab up`: the command that starts it again in a terminal, and the call that connects to it.
     """
 
     def __init__(self, client: Client) -> None:
@@ -68,11 +104,15 @@ class Link:
                 reason="dqlab needs a synchronous Dask client; this one is asynchronous. "
                 "Make it with Client(address), without asynchronous=True."
             )
+        silence_own_lines()
+        _Reported.clients.add(client)
+        logging.getLogger("distributed.client").addFilter(_REPORTED)  # the same one twice counts once
         self.client = client
         self.address = str(getattr(client.scheduler, "address", "?"))
         self.direct = True
         self.lab, self.embedded = self.address, False
         self.store = ""
+        self.up = ("", "")
         self._ended: dict[tuple[str, str], tuple[float, Counts]] = {}
         self._what, self._found_by = "this lab", ""
         self._lost_since: float | None = None
@@ -151,7 +191,10 @@ class Link:
                         late = None
                     if deadline is not None and time.monotonic() >= deadline:
                         raise CallTimeout(name=self.address, call="wait", seconds=timeout) from None
-        except (SchedulerGone, RuntimeError, concurrent.futures.CancelledError):
+        except SchedulerGone as error:
+            self.check_open()
+            raise self._gone(error.reason) from error
+        except (RuntimeError, concurrent.futures.CancelledError):
             self.check_open()
             raise
         finally:
@@ -179,7 +222,7 @@ class Link:
         now = time.monotonic()
         self._lost_since = self._lost_since or now
         if now - self._lost_since > GONE_AFTER:
-            raise SchedulerGone(address=self.address, reason=f"no connection for {GONE_AFTER:g} s")
+            raise self._gone(f"no connection for {GONE_AFTER:g} s")
 
     @property
     def connected(self) -> bool:
@@ -240,6 +283,8 @@ class Link:
                 "Its cluster ended with it, and what was in its transient queues is gone. Start again with "
                 "dq.connect() (in a notebook: %dq connect -o lab), then map the documents again."
             )
+        elif not self._left.is_set() and (way := self.way_on()):
+            left = f"It was not closed here. {way}"
         elif not self._left.is_set():
             left = (
                 f"It was not closed here: its connection to the scheduler at {self.address} has ended, and the cluster "
@@ -253,6 +298,28 @@ class Link:
                 "lab.attach(RUN) finds a run in it."
             )
         return LabClosed(lab=self.lab, what=self._what, left=left)
+
+    def _gone(self, reason: str) -> SchedulerGone:
+        """Return what to raise where the scheduler does not answer any more."""
+        reason = _OF_A_COMM.sub("", reason)
+        return SchedulerGone(address=self.address, reason=reason, left=self.way_on() or SchedulerGone.UNKNOWN)
+
+    def way_on(self) -> str:
+        """Return what is left of a cluster that has ended by itself, and how to go on; "" where that is not known."""
+        command, connecting = self.up
+        what = self._what if self._found_by else "its queues"
+        found = self._found_by or "lab.attach(RUN)"
+        if not command:
+            if self.embedded or not self.store:
+                return ""
+            return (
+                f"Its cluster is gone. What was confirmed of {what} is in the store {self.store}. To go on: "
+                f"lab = dq.connect(store={self.store!r}), or a new cluster on that store, then {found}."
+            )
+        start = f"To go on: `{command}` in a terminal, then lab = {connecting}"
+        if self.store:
+            return f"Its cluster is gone. What was confirmed of {what} is in the store {self.store}. {start}, {found}."
+        return f"Its cluster is gone, and {what} with it: it had no store. {start}, and map the documents again."
 
     # --- coroutines -------------------------------------------------------------------------
 
@@ -272,4 +339,4 @@ class Link:
         except TimeoutError:
             raise CallTimeout(name=self.address, call=op, seconds=timeout) from None
         except OSError as error:
-            raise SchedulerGone(address=self.address, reason=str(error)) from error
+            raise self._gone(str(error)) from error

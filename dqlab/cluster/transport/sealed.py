@@ -54,6 +54,7 @@ __all__ = [
     "captured",
     "global_names",
     "make_sealer",
+    "open_all_here",
     "open_here",
     "open_value",
     "opened_blob",
@@ -519,6 +520,16 @@ def open_here(sealed: bytes | memoryview) -> Any:
     that. In the notebook it would take back what was set since, and make each class again for each value.
     """
     return _Keeping(BytesIO(sealed)).load() if _OF_CLASSES.search(sealed) else pickle.loads(sealed)
+
+
+def open_all_here(sealed: list[bytes], whole: bytes | memoryview) -> list[Any]:
+    """Return what `open_here` returns for each of them; `whole` contains them all, and is looked through once.
+
+    Raises whatever opening the first one raises that cannot be opened.
+    """
+    if _OF_CLASSES.search(whole):
+        return list(map(open_here, sealed))
+    return list(map(pickle.loads, sealed))
 
 
 class _Keeping(pickle.Unpickler):

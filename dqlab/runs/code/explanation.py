@@ -12,9 +12,10 @@ from dqlab.cluster.transport.local_modules import is_local
 from dqlab.cluster.transport.sealed import SealError, seal_value
 from dqlab.errors import BadOption, NotPicklable
 from dqlab.numbers import size as size_text
+from dqlab.runs.code.changes import RETURN_IT, Changed, changes
 from dqlab.runs.code.sealing import function_bytes
 from dqlab.runs.code.source import attribute, type_text
-from dqlab.runs.code.versions import CodeVersion, code_version, values_of
+from dqlab.runs.code.versions import CodeVersion, version_and_values
 
 __all__ = ["Captured", "Explanation", "explain"]
 
@@ -60,12 +61,15 @@ class Explanation:
         Bytes of the whole function as it is sent; None if it cannot be sent.
     problem : str
         Why it cannot be sent; "" otherwise.
+    changed : tuple of Changed
+        What it changes of this process's, which it does to a copy.
     """
 
     version: CodeVersion
     values: tuple[Captured, ...]
     size: int | None
     problem: str = ""
+    changed: tuple[Changed, ...] = ()
 
     def __repr__(self) -> str:
         sent = f"sent as {size_text(self.size)}" if self.size is not None else f"cannot be sent: {self.problem}"
@@ -80,6 +84,9 @@ class Explanation:
                     f"! {value.name} is {size_text(value.size)} and is pickled along with the function. Load it "
                     "inside: a function with @functools.cache loads it once in each process."
                 )
+        lines += [
+            f"! {each.function} changes {each}: a copy in each consumer's process. {RETURN_IT}" for each in self.changed
+        ]
         return "\n".join(lines)
 
 
@@ -111,15 +118,17 @@ def explain(fn: Callable[..., Any]) -> Explanation:
     """
     if not callable(fn):
         raise BadOption(option="fn", value=fn, problem="is not a function.")
-    version, size, problem = code_version(fn), None, ""
+    version, values = version_and_values(fn)
+    size, problem = None, ""
     try:
         size = len(function_bytes(fn))
     except NotPicklable as error:
         problem = str(error)
-    found = {name: value for name, value in values_of(fn) if not issubclass(type(value), FunctionType | type)}
+    found = {name: value for name, value in values if not issubclass(type(value), FunctionType | type)}
     rows = [_captured(name, value, version) for name, value in found.items()]
     rows.sort(key=lambda row: (-(row.size or 0), row.name))
-    return Explanation(version, tuple(rows), size, problem)
+    changed = tuple(changes(fn, (value for _, value in values)))
+    return Explanation(version, tuple(rows), size, problem, changed)
 
 
 def _captured(name: str, value: Any, version: CodeVersion) -> Captured:

@@ -5,14 +5,26 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
+from weakref import WeakSet
 
 from dqlab.cluster.transport.sealed import blob_hash, pack_function, seal_function
 from dqlab.errors import DqlabWarning
-from dqlab.runs.code.versions import CodeVersion, code_version, exact_version, fingerprint
+from dqlab.runs.code.changes import RETURN_IT, Changed, changes
+from dqlab.runs.code.source import attribute, innermost
+from dqlab.runs.code.versions import CodeVersion, exact_version, fingerprint, version_and_values
 from dqlab.user_frames import level_of_user
 
-__all__ = ["Uncomparable", "code_record", "function_bytes", "sealed_function", "tell_uncertain"]
+__all__ = [
+    "ChangesACopy",
+    "Uncomparable",
+    "code_record",
+    "function_bytes",
+    "sealed_function",
+    "tell_changes_of_call",
+    "tell_uncertain",
+]
 
 
 def sealed_function(fn: Callable[..., Any]) -> tuple[bytes, bytes, CodeVersion]:
@@ -24,7 +36,8 @@ def sealed_function(fn: Callable[..., Any]) -> tuple[bytes, bytes, CodeVersion]:
         The function, or something it captured, cannot be pickled.
     """
     sealed = function_bytes(fn)  # first: what cannot be pickled, such as a client, can take long to describe
-    version = code_version(fn)
+    version, values = version_and_values(fn)
+    tell_changes(version, changes(fn, (value for _, value in values)))
     blob = pack_function(sealed, code=version.short)
     return blob_hash(blob), blob, version
 
@@ -51,6 +64,46 @@ def code_record(version: CodeVersion, blob: bytes) -> dict[str, Any]:
         "blob": blob,
         "parts": version.parts,
     }
+
+
+class ChangesACopy(DqlabWarning):
+    """The function changes a value of the notebook, of which each process of consumers has a copy."""
+
+
+_told: set[tuple[str, str | None]] = set()
+"""Functions about which `tell_changes` has warned."""
+
+
+def tell_changes(version: CodeVersion, changed: list[Changed]) -> None:
+    """Warn once about each function, until it is edited, that changes values which only look shared."""
+    if not changed or (version.name, version.source) in _told:
+        return
+    _told.add((version.name, version.source))
+    _tell(changed)
+
+
+def _tell(changed: list[Changed]) -> None:
+    several: dict[str, list[str]] = {}
+    for each in changed:
+        several.setdefault(each.function, []).append(str(each))
+    said = "; ".join(f"{function} changes {', '.join(names)}" for function, names in several.items())
+    text = f"{said}: each consumer's process changes a copy of its own, and what is here stays as it is. {RETURN_IT}"
+    warnings.warn(text, ChangesACopy, stacklevel=level_of_user())
+
+
+_looked: WeakSet[CodeType] = WeakSet()
+"""Code of single calls that `tell_changes_of_call` has looked at: a call costs less than a look."""
+
+
+def tell_changes_of_call(fn: Callable[..., Any]) -> None:
+    """Warn as `tell_changes` does about a function that is called singly; what it calls is not looked at."""
+    inner = innermost(fn)
+    code = attribute(inner, "__code__")
+    if type(code) is not CodeType or code in _looked:
+        return
+    _looked.add(code)
+    if found := changes(fn, ()):
+        _tell(found)
 
 
 class Uncomparable(DqlabWarning):

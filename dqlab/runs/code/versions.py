@@ -72,7 +72,15 @@ from dqlab.runs.code.source import (
 )
 from dqlab.texts import kept
 
-__all__ = ["CodeVersion", "Redefined", "code_version", "exact_version", "fingerprint", "values_of"]
+__all__ = [
+    "CodeVersion",
+    "Redefined",
+    "can_run_here",
+    "code_version",
+    "exact_version",
+    "fingerprint",
+    "version_and_values",
+]
 
 _MAIN = ("__main__", "__mp_main__")
 _MAX_NESTING = 100
@@ -173,13 +181,18 @@ def code_version(function: Callable[..., Any]) -> CodeVersion:
     without source, count by their bytecode: it is what is loaded, whatever the file holds by now, and differs
     between versions of Python.
     """
+    return version_and_values(function)[0]
+
+
+def version_and_values(function: Callable[..., Any]) -> tuple[CodeVersion, list[tuple[str, Any]]]:
+    """Return a function's version, and by name what it and all it reaches read: globals, captured values, defaults."""
     inner = innermost(function)
     walk = _Walk(inner)
     digest = walk.version(function)
     body = inner if attribute(inner, "__code__") else attribute(type(inner), "__call__")
     code = attribute(body, "__code__")
     definition = walk.sources.definition(code, attribute(body, "__globals__")) if isinstance(code, CodeType) else None
-    return CodeVersion(
+    version = CodeVersion(
         name=_name(inner),
         hash=digest.hex(),
         short=digest.hex()[:6],
@@ -189,13 +202,7 @@ def code_version(function: Callable[..., Any]) -> CodeVersion:
         sampled=tuple(sorted(walk.sampled)),
         parts=dict(sorted(walk.parts.items())[:_KEPT_PARTS]),
     )
-
-
-def values_of(function: Callable[..., Any]) -> list[tuple[str, Any]]:
-    """Return, by name, what a function and all it reaches read: globals, captured variables, defaults."""
-    walk = _Walk(innermost(function))
-    walk.version(function)
-    return walk.held
+    return version, walk.held
 
 
 def exact_version(function: Callable[..., Any]) -> str | None:
@@ -214,6 +221,17 @@ def fingerprint(values: list[Any]) -> Reached:
     walk = _Walk(values, exact=True, files=False)  # those are compared by themselves, each time
     digest = walk.version_of(values)
     return Reached(digest if walk.whole else None, walk.imports, list(walk.homes.values()), walk.mutable)
+
+
+def can_run_here(name: str) -> bool:
+    """Return whether the notebook has a function of that name, and what it calls: a new kernel has neither at first."""
+    function = innermost(getattr(sys.modules.get("__main__"), name, None))
+    if type(function) is not FunctionType:
+        return callable(function)
+    known = function.__globals__
+    if known is not vars(sys.modules["__main__"]):
+        return True
+    return all(each in known or hasattr(builtins, each) for each in global_names(function.__code__))
 
 
 class Redefined:

@@ -49,6 +49,8 @@ class Chunk:
         The run's `Isolation`: its messages run in a process of their own.
     suspect, isolate : bool
         Its one message was lost with a consumer; more than once, so nothing may run beside it in the worker's process.
+    in_vain : int
+        How often it was lost beside others, since one of the two could not wait any longer.
     """
 
     def __init__(
@@ -63,11 +65,12 @@ class Chunk:
         *,
         suspect: bool = False,
         isolate: bool = False,
+        in_vain: int = 0,
     ):
         self.shard, self.lease, self.epoch, self.timeout = shard, lease, epoch, timeout
         self.run = frames[0].run
         self.frames, self.process = frames, process
-        self.suspect, self.isolate = suspect, isolate
+        self.suspect, self.isolate, self.in_vain = suspect, isolate, in_vain
         self.pieces = [Piece(first, frame.ordinal, frame.count) for first, frame in zip(firsts, frames, strict=True)]
         self._starts = list(accumulate((piece.n for piece in self.pieces), initial=0))
         self.count = self._starts[-1]

@@ -17,13 +17,14 @@ from collections.abc import Callable, Container
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_value
 from dqlab.documents import Document, Labelled, key_text, label_of
 from dqlab.documents.document import sealed_key
-from dqlab.errors import NotACall, ResultNotPicklable, ResultTooLarge
+from dqlab.errors import NotACall, NotAwaited, ResultNotPicklable, ResultTooLarge
 from dqlab.failures.failure import Failure, retryable
 from dqlab.frame import Kind, Outcome
 from dqlab.rules.retry import Later
@@ -271,7 +272,7 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:
             if len(payload) > limit:
                 raise ResultTooLarge(size=len(payload), limit=limit)
         except SealError as error:
-            refused = ResultNotPicklable(type=type(result).__name__, reason=error.reason)
+            refused = _refusal(result, error.reason)
             finish(_failed(index, refused, origin, work.code, key, clock() - started))
         except BaseException as error:  # noqa: BLE001 - sys.exit in a function fails its message, not the worker
             finish(_failed(index, error, origin, work.code, key, clock() - started))
@@ -436,10 +437,29 @@ def _seal(result: Any, limit: int) -> bytes:
     try:
         payload = seal_value(result)
     except SealError as error:
-        raise ResultNotPicklable(type=type(result).__name__, reason=error.reason) from error
+        raise _refusal(result, error.reason) from error
     if len(payload) > limit:
         raise ResultTooLarge(size=len(payload), limit=limit)
     return payload
+
+
+def _refusal(result: Any, reason: str) -> ResultNotPicklable:
+    """Return the error of a result that cannot be pickled; close coroutines, about which Python would warn."""
+    kind = type(result)
+    parts = [result] if kind is CoroutineType else []
+    if kind in (list, tuple, set):
+        parts = [part for part in result if type(part) is CoroutineType]
+    elif kind is dict:
+        parts = [part for part in result.values() if type(part) is CoroutineType]
+    for part in parts:
+        part.close()
+    if not parts:
+        return ResultNotPicklable(type=kind.__name__, reason=reason)
+    call, alone = parts[0].__name__, kind is CoroutineType
+    way = f"{call}(...)" if alone else "asyncio.gather(*coroutines)"
+    return NotAwaited(
+        type=kind.__name__, reason=reason, call=call, place="" if alone else f" in a {kind.__name__}", way=way
+    )
 
 
 def _failed(index: int, error: BaseException, origin: Origin, code: str, key: str | None, held: float) -> Done:

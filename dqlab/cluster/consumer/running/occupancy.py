@@ -74,6 +74,11 @@ class Occupancy:
         self.look()
         return stay
 
+    @property
+    def wanted(self) -> bool:
+        """Whether any wait to run."""
+        return bool(self._waiting)
+
     def look(self) -> None:
         """Admit those that may run now."""
         # In order: were later ones admitted past one that is to be alone, it would wait as long as there is work.

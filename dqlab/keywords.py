@@ -9,12 +9,13 @@ from functools import wraps
 from reprlib import repr as brief
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from dqlab.errors import NoAttribute, UnknownOption, WrongArguments
+from dqlab.errors import NoAttribute, UnknownOption, WrongArguments, WrongUse
 
-__all__ = ["SuggestsAttributes", "call_of", "checks_keywords", "documented_as"]
+__all__ = ["IsNoSequence", "SuggestsAttributes", "call_of", "checks_keywords", "checks_making", "documented_as"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 _OF_A_QUEUE = frozenset(
     {
@@ -30,6 +31,13 @@ _OF_A_QUEUE = frozenset(
     }
 )
 """Options of `Lab.queue` that are looked for in `map`, which is called with the queue made."""
+
+_OWNERS = frozenset({"self", "cls"})
+"""Parameters that the caller does not write."""
+_OF_TEXTS = frozenset({"encoding", "errors"})
+"""Options of reading a document that are looked for where documents are listed."""
+_OF_DOCUMENTS = frozenset({"key", "size", "pages", "version", "where"})
+"""What a condition on documents can name."""
 
 
 _FILTERED = (
@@ -55,7 +63,7 @@ def checks_keywords(function: Callable[P, R]) -> Callable[P, R]:
     Python's own TypeError makes no guess before 3.13, and is shown with our frame.
     """
     signature = inspect.signature(function)
-    known = [name for name in signature.parameters if name != "self"]
+    known = [name for name in signature.parameters if name not in _OWNERS]
     called = function.__qualname__.removesuffix(".__init__")
 
     @wraps(function)
@@ -72,6 +80,47 @@ def checks_keywords(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
+def checks_making(kind: type[T], usage: Callable[[Any], str]) -> type[T]:
+    """Raise `UnknownOption` and `WrongArguments` when an object of a class is made with arguments it does not have.
+
+    It costs a call alone when they are right: arguments are looked at when Python has refused them.
+
+    Parameters
+    ----------
+    usage : callable
+        From the first argument, None for none, to how such an object is made.
+    """
+    make = kind.__init__
+    signature = inspect.signature(make)
+    known = [name for name in signature.parameters if name not in _OWNERS]
+
+    @wraps(make)
+    def checked(*args: Any, **kwargs: Any) -> None:
+        try:
+            make(*args, **kwargs)
+        except TypeError as error:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError:
+                pass
+            else:
+                raise  # it is about a value
+            first = next(iter([*args[1:], *kwargs.values()]), None)
+            for name in kwargs:
+                if name not in known:
+                    hint = f"There are: {', '.join(known)}. It is made so: {usage(first)}."
+                    raise UnknownOption(function=kind.__name__, option=name, hint=hint) from None
+            raise WrongArguments(function=kind.__name__, reason=_bare(error), usage=usage(first)) from None
+
+    kind.__init__ = checked  # type: ignore[method-assign]
+    return kind
+
+
+def _bare(error: TypeError) -> str:
+    """Return what Python found wrong, without the function's name."""
+    return str(error).partition("() ")[2] or str(error)
+
+
 def call_of(kind: type, name: str) -> str:
     """Return an attribute of a class as it is written behind its object: ``submit(...)``; "" if it has none."""
     found = getattr(kind, name, None)
@@ -80,6 +129,8 @@ def call_of(kind: type, name: str) -> str:
 
 class SuggestsAttributes:
     """Answers a public name that is not there with the one that was meant; IPython does not show Python's guess."""
+
+    __slots__ = ()
 
     if not TYPE_CHECKING:  # else every name would pass the type checker
 
@@ -98,6 +149,37 @@ class SuggestsAttributes:
         return ""
 
 
+class IsNoSequence:
+    """Answers `len`, an index and a loop with what to write instead; counts as true, as any object does."""
+
+    __slots__ = ()
+
+    def _instead(self, use: str) -> tuple[str, str, str]:
+        """Return what this is, what is wrong with such a use, and what to write; `use` is "len", "loop" or an index."""
+        raise NotImplementedError
+
+    if not TYPE_CHECKING:  # else the type checker would take it for a sequence
+
+        def __bool__(self) -> bool:
+            return True
+
+        def __len__(self) -> int:
+            raise self._wrong("len")
+
+        def __getitem__(self, index: Any) -> Any:
+            raise self._wrong(brief(index))
+
+        def __iter__(self) -> Any:
+            raise self._wrong("loop")
+
+        def __contains__(self, value: Any) -> bool:
+            raise self._wrong("loop")
+
+        def _wrong(self, use: str) -> WrongUse:
+            what, problem, hint = self._instead(use)
+            return WrongUse(what=what, problem=problem, hint=hint)
+
+
 def _hint(called: str, name: str, value: Any, known: list[str]) -> str:
     if name in _OF_A_QUEUE and called.endswith(".map"):
         made = f"lab.queue(NAME, {name}={brief(value)}).map(fn, documents)"
@@ -106,6 +188,12 @@ def _hint(called: str, name: str, value: Any, known: list[str]) -> str:
         return f"Did you mean retry=dq.Retry({value})?"
     if called == "Run.failures" and name == "where":
         return _FILTERED.format(value=value)
+    if called == "Documents.where" and name in _OF_DOCUMENTS:
+        return f"Write the condition as a text: docs.where({f'{name} == {brief(value)}'!r})."
+    if called.startswith("Documents") and name in _OF_TEXTS and name not in known:
+        return f"The function says how a text is read: doc.text({name}={brief(value)})."
+    if called == "Documents.from_glob" and name == "recursive":
+        return "Two stars match any number of folders: from_glob('folder/**/*.txt')."
     if not known:
         return "It takes no arguments."
     near = get_close_matches(name, known, n=1)
@@ -117,7 +205,7 @@ def _usage(called: str, signature: inspect.Signature) -> str:
     needed = [
         parameter.name
         for parameter in signature.parameters.values()
-        if parameter.name != "self" and parameter.kind is not parameter.KEYWORD_ONLY
+        if parameter.name not in _OWNERS and parameter.kind is not parameter.KEYWORD_ONLY
     ]
-    more = ["..."] if len(needed) < len(signature.parameters.keys() - {"self"}) else []
+    more = ["..."] if len(needed) < len(signature.parameters.keys() - _OWNERS) else []
     return f"{called}({', '.join([*needed, *more])})"

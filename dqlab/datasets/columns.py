@@ -1,0 +1,142 @@
+"""Values of one column as an array of Arrow, and the positions of those that do not fit its type."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, chain
+from typing import Any
+
+import pyarrow as pa
+
+from dqlab.datasets.kinds import Kind, check_of, join, kind_of, kind_of_array
+from dqlab.datasets.plain import plain
+
+__all__ = ["build", "widened"]
+
+_NONE = type(None)
+_AS_THEY_ARE: dict[int, set[type]] = {
+    pa.bool_().id: {bool, _NONE},
+    pa.int64().id: {int, _NONE},
+    pa.float64().id: {float, int, _NONE},
+    pa.string().id: {str, _NONE},
+    pa.binary().id: {bytes, _NONE},
+    pa.date32().id: {datetime.date, _NONE},
+}
+"""Types of Python that Arrow takes into a column without changing them, or refuses."""
+_REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeEncodeError)
+
+
+def widened(values: Sequence[Any], kind: Kind, at: Sequence[int]) -> Kind:
+    """Return a type that has, besides those of `kind`, as many of the values at some positions as can be joined."""
+    seen: Kind | None = None
+    for position in at:
+        made = _kind_of(values[position])
+        if made is None or made is seen or (seen is not None and made.equals(seen)):
+            continue
+        seen = made
+        kind = join(kind, made) or kind
+    return kind
+
+
+def _kind_of(value: Any) -> Kind | None:
+    made = kind_of_array(value) if _is_array(value) else None
+    return kind_of(value) if made is None else made
+
+
+def _is_array(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def build(values: Sequence[Any], kind: Kind) -> tuple[Any, list[int]]:
+    """Return an array of a type, and the positions of values that are null in it because they do not fit."""
+    if pa.types.is_null(kind):
+        misfits = [at for at, value in enumerate(values) if value is not None and plain(value) is not None]
+        return pa.nulls(len(values)), misfits
+    if pa.types.is_list(kind):
+        return _lists(values, kind)
+    if pa.types.is_struct(kind):
+        return _structs(values, kind)
+    if set(map(type, values)) <= _AS_THEY_ARE.get(kind.id, set()):
+        try:
+            return pa.array(values, kind), []
+        except _REFUSALS:
+            pass  # one by one
+    check = check_of(kind)
+    kept: list[Any] = []
+    misfits = []
+    for at, value in enumerate(values):
+        made = plain(value)
+        if made is not None and (check is None or not check(made)):
+            misfits.append(at)
+            made = None
+        kept.append(made)
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        kept = [None if value is None else value.astimezone(datetime.UTC) for value in kept]
+    return pa.array(kept, kind), misfits
+
+
+def _lists(values: Sequence[Any], kind: Kind) -> tuple[Any, list[int]]:
+    arrays = _of_arrays(values, kind)
+    if arrays is not None:
+        return arrays, []
+    lists: list[Any] = []
+    misfits = []
+    for at, value in enumerate(values):
+        made = plain(value)
+        if made is not None and not isinstance(made, list):
+            misfits.append(at)
+            made = None
+        lists.append(made)
+    while True:
+        ends = list(accumulate(0 if each is None else len(each) for each in lists))
+        inner, wrong = build(list(chain.from_iterable(each for each in lists if each is not None)), kind.value_type)
+        if not wrong:
+            break
+        for at in {bisect_right(ends, position) for position in wrong}:
+            lists[at] = None
+            misfits.append(at)
+    offsets = [None if each is None else end - len(each) for each, end in zip(lists, ends, strict=True)]
+    column = pa.ListArray.from_arrays(pa.array([*offsets, ends[-1] if ends else 0], pa.int32()), inner)
+    return column.cast(kind), sorted(misfits)
+
+
+def _of_arrays(values: Sequence[Any], kind: Kind) -> Any:
+    """Return arrays of numpy that all have the type's numbers as they are, without an object for each number."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or set(map(type, values)) != {numpy.ndarray}:
+        return None
+    dtype = values[0].dtype
+    if any(value.ndim != 1 or value.dtype != dtype for value in values):
+        return None
+    made = kind_of_array(values[0])
+    if made is None or not made.equals(kind):
+        return None
+    offsets = pa.array([0, *accumulate(len(value) for value in values)], pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.array(numpy.concatenate(values)))
+
+
+def _structs(values: Sequence[Any], kind: Kind) -> tuple[Any, list[int]]:
+    fields = list(kind)
+    names = {field.name for field in fields}
+    rows: list[dict[Any, Any] | None] = []
+    misfits = []
+    for at, value in enumerate(values):
+        made = plain(value)
+        if made is not None and (type(made) is not dict or not made.keys() <= names):
+            misfits.append(at)
+            made = None
+        rows.append(made)
+    while True:
+        built = [build([None if row is None else row.get(field.name) for row in rows], field.type) for field in fields]
+        wrong = {at for _, positions in built for at in positions}
+        if not wrong:
+            break
+        for at in wrong:
+            rows[at] = None
+        misfits += wrong
+    mask = pa.array([row is None for row in rows], pa.bool_())
+    return pa.StructArray.from_arrays([column for column, _ in built], fields=fields, mask=mask), sorted(misfits)

@@ -1,0 +1,309 @@
+"""Rows of a run as Parquet files: whole under their final name, or not there at all.
+
+Files are written under a name of their own beside the target, synced, and put in its place by one call of the system.
+What a killed process left behind is removed by the next one that writes to the same target.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dqlab.datasets.rows import Shape
+from dqlab.datasets.table import RunTable
+from dqlab.errors import BadOption, DqlabError, UsageError, in_words
+from dqlab.platforms import exchange
+
+__all__ = [
+    "Identity",
+    "TargetTaken",
+    "TargetUnwritable",
+    "local_target",
+    "put_in_place",
+    "run_of",
+    "staging",
+    "write_parquet",
+]
+
+GROUP_ROWS = 100_000
+GROUP_BYTES = 16 << 20
+"""Rows, and bytes in memory, above which a row group ends: a reader holds one of them."""
+PART_ROWS = 1_000_000
+"""Rows after which another file of a folder begins."""
+METADATA = b"dqlab"
+"""Under which the schema of a file names its run."""
+_WRITING = ".writing-"
+
+
+class TargetTaken(UsageError):
+    """The place where rows are to be written has something else, which is left as it is."""
+
+    text = "{path!r} has {what}, and rows of run {run!r} would take its place. Nothing was written. {steps}"
+
+
+class TargetUnwritable(DqlabError):
+    """Rows could not be written; nothing of them stands under the final name."""
+
+    text = (
+        "rows of run {run!r} could not be written to {path!r}: {reason}. What was written beside it was deleted, "
+        "{before}, and the results are where they were. Make room or choose another path, then write again."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which run rows belong to: its name, and its id in hex digits."""
+
+    name: str
+    id: str
+
+    def metadata(self) -> dict[bytes, bytes]:
+        """Return what the schema of a file says of its run."""
+        return {METADATA: json.dumps({"run": self.name, "id": self.id}).encode()}
+
+
+def write_parquet(table: RunTable, path: str | os.PathLike[str], run: Identity) -> Path:
+    """Write rows as Parquet, a page at a time; return where they are.
+
+    Parameters
+    ----------
+    table : RunTable
+    path : str or path
+        A folder for ``part-00000.parquet`` and so on, or a file, if its name ends in ``.parquet``.
+    run : Identity
+
+    Raises
+    ------
+    TargetTaken
+        It has something else than rows of this run.
+    TargetUnwritable
+        It cannot be written.
+    """
+    target = local_target(path)
+    single = target.suffix == ".parquet"
+    _check_free(target, run, single=single)
+    with staging(target, run) as folder:
+        Writer(folder, run, rows_per_file=None if single else PART_ROWS).write(table)
+        made = sorted(folder.glob("part-*.parquet"))
+        put_in_place(made[0] if single else folder, target, run, lambda: _check_free(target, run, single=single))
+    return target
+
+
+def local_target(path: str | os.PathLike[str]) -> Path:
+    """Return a path as an absolute one; refuse addresses."""
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text or "://" in text:
+        problem = (
+            "is not a path on this machine. For a bucket: pyarrow.parquet.write_table(run.table().to_arrow(), ...)."
+        )
+        raise BadOption(option="path", value=path, problem=problem)
+    return Path(text).expanduser().absolute()
+
+
+class Writer:
+    """Writes a table into a folder: ``part-00000.parquet`` and so on, all of the schema that the last row led to."""
+
+    def __init__(self, folder: Path, run: Identity, *, rows_per_file: int | None) -> None:
+        self._folder, self._run, self._rows_per_file = folder, run, rows_per_file
+        self._files: list[_File] = []
+
+    def write(self, table: RunTable) -> Shape:
+        """Write all rows; return the shape that they have in the end."""
+        reading = table.reading()
+        for batch in reading:
+            if not self._files or not self._files[-1].takes(batch, self._rows_per_file):
+                self._next(batch.schema)
+            self._files[-1].write(batch)
+        shape = reading.shape
+        if not self._files:
+            self._next(shape.schema)
+        self._files[-1].close()
+        self._unify(shape)
+        return shape
+
+    def _next(self, schema: Any) -> None:
+        if self._files:
+            self._files[-1].close()
+        name = f"part-{len(self._files):05d}.parquet"
+        self._files.append(_File(self._folder / name, schema, self._run))
+
+    def _unify(self, shape: Shape) -> None:
+        """Write the files again that were written before types became wider; into one, if there is to be one."""
+        if self._rows_per_file is None and len(self._files) > 1:
+            whole = _File(self._folder / "whole", shape.schema, self._run)
+            for file in self._files:
+                _copy(file.path, whole, shape)
+                file.path.unlink()
+            whole.close()
+            whole.path.rename(self._files[0].path)
+            return
+        for file in self._files:
+            if not file.schema.equals(shape.schema):
+                again = _File(file.path.with_suffix(".again"), shape.schema, self._run)
+                _copy(file.path, again, shape)
+                again.close()
+                again.path.replace(file.path)
+
+
+def _copy(path: Path, file: _File, shape: Shape) -> None:
+    with pq.ParquetFile(path) as source:
+        for batch in source.iter_batches(GROUP_ROWS):
+            file.write(shape.recast(batch))
+
+
+class _File:
+    """One Parquet file; rows gather until they are a row group."""
+
+    def __init__(self, path: Path, schema: Any, run: Identity) -> None:
+        self.path, self.schema, self.rows = path, schema, 0
+        self._writer = pq.ParquetWriter(path, schema.with_metadata(run.metadata()), compression="zstd")
+        self._batches: list[Any] = []
+        self._held = self._bytes = 0
+
+    def takes(self, batch: Any, most: int | None) -> bool:
+        """Return whether a batch has its schema, and there is room."""
+        return bool(self.schema.equals(batch.schema)) and (most is None or self.rows < most)
+
+    def write(self, batch: Any) -> None:
+        """Add rows."""
+        self._batches.append(batch)
+        self.rows += batch.num_rows
+        self._held, self._bytes = self._held + batch.num_rows, self._bytes + batch.nbytes
+        if self._held >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._batches:
+            rows = pa.Table.from_batches(self._batches, self.schema)
+            self._writer.write_table(rows, row_group_size=GROUP_ROWS)
+        self._batches, self._held, self._bytes = [], 0, 0
+
+    def close(self) -> None:
+        """Write what is left, and have it on the disk."""
+        self._flush()
+        self._writer.close()
+        sync(self.path)
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def staging(target: Path, run: Identity) -> Iterator[Path]:
+    """Give a folder beside the target, which is gone behind this; failures of the disk become `TargetUnwritable`."""
+    before = "what stood there is as it was" if target.exists() else "nothing stands under that name"
+    folder = target.parent / f".{target.name}{_WRITING}{_host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(target)
+        folder.mkdir(mode=0o777)
+        yield folder
+    except OSError as error:
+        reason = error.strerror or in_words(error)
+        raise TargetUnwritable(run=run.name, path=str(target), reason=reason, before=before) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def put_in_place(made: Path, target: Path, run: Identity, check: Callable[[], None]) -> None:
+    """Have what was made under the target's name from one moment to the next, in place of what is there.
+
+    Parameters
+    ----------
+    made, target : Path
+        Both files, or both folders.
+    run : Identity
+    check : callable
+        Refuses what may not be replaced; called once more, since writing takes long.
+    """
+    check()
+    if made.is_file():
+        made.replace(target)
+    elif target.is_dir() and any(target.iterdir()):
+        sync(made)
+        if not exchange(made, target):
+            what = "rows of this run, and this file system cannot put others in their place at once"
+            raise TargetTaken(
+                run=run.name, path=str(target), what=what, steps="Delete it first, or choose another path."
+            )
+    else:
+        sync(made)
+        made.rename(target)  # an empty folder gives way
+    sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        if not path.is_dir():  # not every file system syncs folders
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def run_of(path: Path) -> Identity | None:
+    """Return the run that a Parquet file belongs to; None for a file that dqlab did not write."""
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+        said = json.loads(metadata[METADATA])
+        return Identity(said["run"], said["id"])
+    except (KeyError, TypeError, ValueError, OSError, pa.ArrowException):
+        return None
+
+
+def _check_free(target: Path, run: Identity, *, single: bool) -> None:
+    if not target.exists():
+        return
+    if target.is_dir() == single:
+        what = "a folder" if single else "a file"
+        steps = "Choose another path; one that ends in .parquet is a file, others are folders."
+        raise TargetTaken(run=run.name, path=str(target), what=what, steps=steps)
+    files = [target] if single else sorted(target.iterdir())
+    steps = "Choose another path, or delete it first."
+    for file in files:
+        found = run_of(file) if file.suffix == ".parquet" else None
+        if found is None:
+            what = f"{'a file' if single else repr(file.name)} that dqlab did not write"
+            raise TargetTaken(run=run.name, path=str(target), what=what, steps=steps)
+        if found.id != run.id:
+            what = f"rows of run {found.name!r}" if found.name != run.name else "rows of another run of that name"
+            raise TargetTaken(run=run.name, path=str(target), what=what, steps=steps)
+
+
+def _host() -> str:
+    return "".join(each if each.isalnum() else "_" for each in socket.gethostname())[:40]
+
+
+def _sweep(target: Path) -> None:
+    """Remove what processes of this machine that are gone have left beside a target."""
+    prefix = f".{target.name}{_WRITING}{_host()}-"
+    for left in target.parent.iterdir():
+        if not left.name.startswith(prefix):
+            continue
+        pid = left.name.removeprefix(prefix).partition("-")[0]
+        if pid.isdecimal() and not _lives(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

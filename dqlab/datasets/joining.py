@@ -1,0 +1,77 @@
+"""Results beside the rows of a table that a user has."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from dqlab.errors import BadOption, DqlabWarning, UsageError
+from dqlab.texts import one_line
+from dqlab.user_frames import level_of_user
+
+__all__ = ["NoKeyMatches", "joined"]
+
+SUFFIX = "_result"
+
+
+class NoKeyMatches(UsageError):
+    """No row of a table has the key of a result: they would be joined with nothing."""
+
+    text = (
+        "none of the {rows:row} has a key of run {run!r} in {on!r}: there it reads {theirs}, and results have {ours}. "
+        "Nothing was joined. Name the column with the documents' keys in on=, and give it their type.{hint}"
+    )
+
+
+def joined(frame: Any, results: Any, on: str, run: str) -> Any:
+    """Return a table of pandas with the columns of results beside its own; rows without a result have nothing there.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+    results : pandas.DataFrame
+        Indexed by key.
+    on : str
+        The column with keys, or the name of the index.
+    run : str
+        Name of the run.
+
+    Raises
+    ------
+    BadOption
+        It is no DataFrame, or has neither such a column nor such an index.
+    NoKeyMatches
+        None of its rows has a result.
+
+    Warns
+    -----
+    DqlabWarning
+        A key belongs to several results: rows with it come as often.
+    """
+    import pandas as pd
+
+    if not isinstance(frame, pd.DataFrame):
+        raise BadOption(option="df", value=frame, problem="is not a pandas DataFrame; others have to_pandas().")
+    in_index = on not in frame.columns
+    if in_index and on not in frame.index.names and not (on == "key" and frame.index.nlevels == 1):
+        columns = ", ".join(one_line(each, 40) for each in frame.columns[:20])
+        raise BadOption(option="on", value=on, problem=f"is neither a column nor the index. Columns: {columns}.")
+    if not in_index:
+        keys = frame[on]
+    elif frame.index.nlevels == 1:
+        keys = frame.index.to_series()
+    else:
+        keys = frame.index.get_level_values(on).to_series()
+    if len(frame) and len(results) and not keys.isin(results.index).any():
+        theirs, ours = keys.tolist()[0], results.index.tolist()[0]
+        as_text = isinstance(ours, str) != isinstance(theirs, str) and str(theirs) == str(ours)
+        hint = f" Here: frame[{on!r}].astype({'str' if isinstance(ours, str) else 'int'!r})." if as_text else ""
+        raise NoKeyMatches(run=run, rows=len(frame), on=on, theirs=repr(theirs), ours=repr(ours), hint=hint)
+    if not results.index.is_unique:
+        again = results.index[results.index.duplicated()][0]
+        said = f"run {run!r}: key {again!r} belongs to more than one document; the rows that have it come as often."
+        warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
+    results = results.rename(columns={name: f"{name}{SUFFIX}" for name in results.columns if name in frame.columns})
+    if in_index and frame.index.nlevels == 1:
+        return frame.join(results)
+    return frame.join(results, on=on)

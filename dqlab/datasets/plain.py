@@ -1,0 +1,173 @@
+"""Values of users as plain Python: scalars of numpy and pandas, enums, dataclasses and subclasses lose their class.
+
+Owns what equals what. Knows nothing of Arrow; numpy and pandas are used where a value is theirs, hence loaded already.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime
+import decimal
+import enum
+import json
+import math
+import sys
+import uuid
+from array import array
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import Any
+
+from dqlab.texts import brief, said_by, shown
+
+__all__ = ["SCALARS", "json_of", "name_of", "plain", "row_of"]
+
+SCALARS = frozenset(
+    {
+        type(None), bool, int, float, str, bytes,
+        datetime.datetime, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal,
+    }
+)  # fmt: skip
+"""Types that a column may have as they are."""
+_PLAIN = SCALARS | {dict, list}
+
+
+def _day(value: datetime.date) -> datetime.date:
+    return datetime.date(value.year, value.month, value.day)
+
+
+_EXACTLY: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (int, int.__index__),
+    (float, float.__float__),
+    (str, str.__str__),
+    (bytes, bytes),
+    (datetime.datetime, lambda each: datetime.datetime.combine(_day(each), each.timetz())),
+    (datetime.date, _day),
+    (datetime.time, lambda each: each.replace()),
+    (datetime.timedelta, lambda each: datetime.timedelta(each.days, each.seconds, each.microseconds)),
+)
+"""How an instance of a subclass becomes one of the class itself."""
+_UNKNOWN = 1_000
+"""Characters kept of what an object of any other class says of itself."""
+
+
+def row_of(value: Any) -> dict[Any, Any] | None:
+    """Return the columns of a value that is a row: a mapping, an instance of a dataclass, a named tuple; else None."""
+    if type(value) is dict:
+        return value
+    if isinstance(value, Mapping | tuple) or dataclasses.is_dataclass(value):
+        made = plain(value)
+        return made if type(made) is dict else None
+    return None
+
+
+def plain(value: Any) -> Any:  # noqa: C901 - one line for each kind of value
+    """Return a value as one of `SCALARS`, a list or a dict, or as it is: then no column can have it.
+
+    Elements of lists and values of dicts are left as they are. A value that plain Python cannot hold exactly stays as
+    it is: nanoseconds, and numbers of more than 64 bits.
+    """
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, enum.Enum):
+        return plain(value.value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        names = getattr(value, "_fields", None)
+        return list(value) if names is None else dict(zip(names, value, strict=True))
+    if isinstance(value, list | array):
+        return list(value)
+    numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
+    if pandas is not None:
+        if value is pandas.NaT or value is pandas.NA:
+            return None
+        if isinstance(value, pandas.Timestamp):
+            return value if value.nanosecond else value.to_pydatetime()
+        if isinstance(value, pandas.Timedelta):
+            return value if value.nanoseconds else value.to_pytimedelta()
+        if isinstance(value, pandas.Series | pandas.Index):
+            return value.tolist()
+    if numpy is not None:
+        if isinstance(value, numpy.ndarray):
+            return _of_array(value)
+        if isinstance(value, numpy.generic):
+            return _of_scalar(value, numpy)
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    for kind, exactly in _EXACTLY:
+        if isinstance(value, kind):
+            return exactly(value)
+    return value
+
+
+def _of_array(value: Any) -> Any:
+    """Return an array of numpy as lists; elements that are exact in plain Python alone as such."""
+    if value.dtype.kind in "biufSUO":
+        return value.tolist()
+    return plain(value[()]) if value.ndim == 0 else list(value)
+
+
+def _of_scalar(value: Any, numpy: Any) -> Any:
+    """Return a scalar of numpy as plain Python, or as it is where that would change it."""
+    if value.dtype.kind not in "mM":
+        made = value.item()
+        return value if isinstance(made, numpy.generic) else made
+    if numpy.isnat(value):
+        return None
+    if value.dtype == "m8":  # a number without a unit
+        return value
+    exact = value.astype(f"{value.dtype.kind}8[us]")
+    made = exact.item() if exact == value else None
+    return made if isinstance(made, datetime.datetime | datetime.timedelta) else value
+
+
+def name_of(key: Any) -> str:
+    """Return what a column is called: the text of its key, as valid Unicode."""
+    return shown(key if type(key) is str else said_by(key))
+
+
+def json_of(values: Mapping[str, Any]) -> str:
+    """Return values by name as JSON: what JSON has no form for is text.
+
+    Times are ISO 8601, `Decimal` its digits, NaN and the infinities "NaN", "Infinity" and "-Infinity", bytes
+    ``{"base64": ...}``, objects of other classes what ``repr`` returns.
+    """
+    return json.dumps({name: _jsonable(value) for name, value in values.items()}, separators=(",", ":"))
+
+
+def _jsonable(value: Any) -> Any:
+    value = plain(value)
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, list):
+        return [_jsonable(each) for each in value]
+    if isinstance(value, dict):
+        named = {key if type(key) is str else said_by(key): _jsonable(each) for key, each in value.items()}
+        return named if len(named) == len(value) else [[_jsonable(key), _jsonable(each)] for key, each in value.items()]
+    return _text(value)
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, set | frozenset):
+        return [_jsonable(each) for each in value]
+    if isinstance(value, decimal.Decimal | datetime.timedelta | uuid.UUID | PurePath):
+        return str(value)
+    module = type(value).__module__
+    if module == "numpy":
+        return str(value)
+    try:
+        return brief(repr(value), _UNKNOWN)
+    except Exception as error:  # noqa: BLE001 - a class of users may do anything
+        return f"<repr() of it raised {type(error).__name__}>"

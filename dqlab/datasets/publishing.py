@@ -1,0 +1,207 @@
+"""A run as a folder that others use without dqlab: rows, failures, and a manifest that says where they come from."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dqlab.datasets.files import Identity, TargetTaken, Writer, local_target, put_in_place, staging, sync
+from dqlab.datasets.lineage import KEY, ORDINAL
+from dqlab.datasets.rows import Shape
+from dqlab.datasets.table import RunTable
+from dqlab.errors import RunError
+from dqlab.numbers import many
+from dqlab.texts import shown, valid
+
+__all__ = ["Published", "RunChanged", "publish"]
+
+SCHEMA = 1
+"""Version of the manifest's layout."""
+RESULTS, FAILURES, MANIFEST = "results.parquet", "failures.parquet", "manifest.json"
+LIBRARIES = ("dqlab", "dask", "distributed", "cloudpickle", "numpy", "pandas", "pyarrow")
+FAILURES_AT_ONCE = 1_000
+_FAILURES = pa.schema(
+    [
+        (KEY, pa.string()),
+        (ORDINAL, pa.int64()),
+        ("error", pa.string()),
+        ("message", pa.string()),
+        ("reason", pa.string()),
+        ("at", pa.string()),
+        ("traceback", pa.string()),
+        ("fingerprint", pa.string()),
+        ("deliveries", pa.int64()),
+        ("exceptions", pa.int64()),
+        ("_code", pa.string()),
+        ("_consumer", pa.string()),
+        ("_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+class RunChanged(RunError):
+    """A run changed while it was published, so that rows, failures and counts would not belong together."""
+
+    text = (
+        "run {run!r} changed while it was published: {rows:row} and {dead:failure} were read, and it now has {acked:,} "
+        "and {failed:,}. Nothing stands under the final name. Wait until nobody retries it, then publish it again."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What was published, and where.
+
+    Attributes
+    ----------
+    path : Path
+        The folder, with ``results.parquet``, ``failures.parquet`` and ``manifest.json``.
+    rows, failures : int
+    in_rest : int
+        Rows with something in ``_rest``.
+    nbytes : int
+        Size of the files, bytes.
+    """
+
+    path: Path
+    rows: int
+    failures: int
+    in_rest: int
+    nbytes: int
+
+    def __str__(self) -> str:
+        rest = f", {self.in_rest:,} of them with values in _rest" if self.in_rest else ""
+        return f"{self.path}: {many(self.rows, 'row')}{rest}, {many(self.failures, 'failure')}"
+
+
+def publish(
+    table: RunTable,
+    failures: Iterable[Any],
+    path: str | os.PathLike[str],
+    run: Identity,
+    facts: Callable[[], Mapping[str, Any]],
+) -> Published:
+    """Write a run's rows, its failures and a manifest into a folder; return what stands there.
+
+    Parameters
+    ----------
+    table : RunTable
+    failures : iterable of DeadLetter
+    path : str or path
+    run : Identity
+    facts : callable
+        Returns what the manifest says of the run besides; asked when all rows are written. ``counts`` has ``acked`` and
+        ``dead``.
+
+    Raises
+    ------
+    TargetTaken
+        The folder has something else than this run as it was published before.
+    TargetUnwritable
+        It cannot be written.
+    RunChanged
+        The run has other counts than what was read.
+    """
+    target = local_target(path)
+    _check_free(target, run)
+    with staging(target, run) as folder:
+        shape = Writer(folder, run, rows_per_file=None).write(table)
+        (part,) = folder.glob("part-*.parquet")
+        part.rename(folder / RESULTS)
+        dead = _write_failures(failures, folder / FAILURES, run)
+        rows, about = pq.read_metadata(folder / RESULTS).num_rows, dict(facts())
+        counts = about["counts"]
+        if (counts["acked"], counts["dead"]) != (rows, dead):
+            raise RunChanged(run=run.name, rows=rows, dead=dead, acked=counts["acked"], failed=counts["dead"])
+        _write_manifest(folder, run, shape, rows, dead, about)
+        nbytes = sum(file.stat().st_size for file in folder.iterdir())
+        put_in_place(folder, target, run, lambda: _check_free(target, run))
+    return Published(target, rows, dead, shape.in_rest, nbytes)
+
+
+def _write_failures(failures: Iterable[Any], path: Path, run: Identity) -> int:
+    count = 0
+    with pq.ParquetWriter(path, _FAILURES.with_metadata(run.metadata()), compression="zstd") as writer:
+        page: list[dict[str, Any]] = []
+        for letter in failures:
+            page.append(_failure(letter))
+            count += 1
+            if len(page) == FAILURES_AT_ONCE:
+                writer.write_table(pa.Table.from_pylist(page, _FAILURES))
+                page.clear()
+        writer.write_table(pa.Table.from_pylist(page, _FAILURES))
+    sync(path)
+    return count
+
+
+def _failure(letter: Any) -> dict[str, Any]:
+    named = {KEY: str(letter.key), ORDINAL: letter.ordinal, "_code": letter.version, "_consumer": letter.consumer}
+    for name in ("error", "message", "reason", "at", "traceback", "fingerprint"):
+        named[name] = getattr(letter, name)
+    texts = {name: shown(text) if isinstance(text, str) else text for name, text in named.items()}
+    when = None if letter.when is None else round(letter.when * 1e6)
+    return texts | {"deliveries": letter.deliveries, "exceptions": letter.exceptions, "_at": when}
+
+
+def _write_manifest(folder: Path, run: Identity, shape: Shape, rows: int, failures: int, about: dict[str, Any]) -> None:
+    sizes = {name: (folder / name).stat().st_size for name in (RESULTS, FAILURES)}
+    said = {
+        "schema": SCHEMA,
+        "run": {"name": run.name, "id": run.id, **about.pop("run", {})},
+        **about,
+        "results": {
+            "file": RESULTS,
+            "rows": rows,
+            "bytes": sizes[RESULTS],
+            "rows_with_rest": shape.in_rest,
+            "columns": {field.name: str(field.type) for field in shape.schema},
+        },
+        "failures": {"file": FAILURES, "rows": failures, "bytes": sizes[FAILURES]},
+        "versions": {"python": platform.python_version()} | _versions(),
+    }
+    path = folder / MANIFEST
+    path.write_text(json.dumps(valid(said), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    sync(path)
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _check_free(target: Path, run: Identity) -> None:
+    """Refuse a target that has anything but what was published of this run."""
+    if not target.exists():
+        return
+    steps = "Choose another path, or delete it first."
+    if not target.is_dir():
+        raise TargetTaken(run=run.name, path=str(target), what="a file", steps=steps)
+    names = {file.name for file in target.iterdir()}
+    if not names:
+        return
+    other = sorted(names - {RESULTS, FAILURES, MANIFEST})
+    if other or MANIFEST not in names:
+        what = f"{(other or sorted(names))[0]!r}, which was not published by dqlab"
+        raise TargetTaken(run=run.name, path=str(target), what=what, steps=steps)
+    try:
+        found = json.loads((target / MANIFEST).read_text(encoding="utf-8"))["run"]
+        name, id = found["name"], found["id"]
+    except (OSError, ValueError, KeyError, TypeError):
+        what = f"a {MANIFEST} that cannot be read"
+        raise TargetTaken(run=run.name, path=str(target), what=what, steps=steps) from None
+    if id != run.id:
+        what = f"run {name!r}" if name != run.name else "another run of that name"
+        raise TargetTaken(run=run.name, path=str(target), what=what, steps=steps)

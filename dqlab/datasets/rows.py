@@ -1,0 +1,342 @@
+"""Results as rows: which columns there are, of which types, and what goes into the rest.
+
+A `Shape` turns pages of results into record batches. It owns the schema: columns come from the first 1,000 values,
+types are widened as long as they may be, and what fits no column of its row stands in ``_rest``, as JSON; nothing is
+left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+
+from dqlab.datasets.columns import build, widened
+from dqlab.datasets.kinds import NULL, Kind
+from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, REST
+from dqlab.datasets.plain import json_of, name_of, row_of
+from dqlab.texts import shown
+
+__all__ = ["MOST_COLUMNS", "SAMPLE", "Rows", "Shape"]
+
+SAMPLE = 1_000
+"""Values whose columns the schema has."""
+MOST_COLUMNS = 1_000
+"""Columns of users; the words of a text, counted in a dict, are no columns."""
+_INT64 = pa.int64()
+
+
+class _Value:
+    """Stands for the column of values that are no rows."""
+
+    def __repr__(self) -> str:
+        return "value"
+
+
+VALUE = _Value()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some results, in the order of the input.
+
+    Attributes
+    ----------
+    ordinals : sequence of int
+        Their positions in the input.
+    keys : sequence or None
+        Their keys, texts or whole numbers; None: the positions are the keys.
+    values : list
+    code : str or None
+        Code version that made all of them; None: not known.
+    reasons : list or None
+        Why a document has no result, in words, or None for one that has; None: all have one.
+    """
+
+    ordinals: Sequence[int]
+    keys: Sequence[Any] | None
+    values: list[Any]
+    code: str | None = None
+    reasons: list[str | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def cut(self, start: int, stop: int) -> Rows:
+        """Return those from one position to before another."""
+        at = slice(start, stop)
+        keys = None if self.keys is None else self.keys[at]
+        reasons = None if self.reasons is None else self.reasons[at]
+        return Rows(self.ordinals[at], keys, self.values[at], self.code, reasons)
+
+
+@dataclass(slots=True)
+class Shape:
+    """Columns and types of a run's results, as far as they were seen.
+
+    Attributes
+    ----------
+    seen : int
+        Values that it has seen, up to `SAMPLE`; until then columns are added.
+    in_rest : int
+        Rows with something in ``_rest``, of all that it made into batches.
+    coded, reasoned : bool
+        Whether rows have their code version; whether documents without a result are among them.
+    """
+
+    coded: bool = False
+    reasoned: bool = False
+    seen: int = 0
+    in_rest: int = 0
+    _names: dict[Any, str] = field(default_factory=dict)
+    _kinds: dict[Any, Kind] = field(default_factory=dict)
+    _key: Kind = NULL
+
+    def copied(self) -> Shape:
+        """Return an equal one that changes by itself, and has made no rows."""
+        other = copy(self)
+        other._names, other._kinds, other.in_rest = dict(self._names), dict(self._kinds), 0
+        return other
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that come from values."""
+        return list(self._names.values()) or ["value"]
+
+    @property
+    def schema(self) -> Any:
+        """The schema of batches, a `pyarrow.Schema`."""
+        return pa.schema([pa.field(name, kind) for name, kind in self._fields()])
+
+    def schema_of(self, columns: Sequence[str] | None) -> Any:
+        """Return the schema with some columns alone, in their order; None: with all."""
+        schema = self.schema
+        return schema if columns is None else pa.schema([schema.field(name) for name in columns])
+
+    def _fields(self) -> Iterator[tuple[str, Kind]]:
+        yield KEY, self._key
+        yield ORDINAL, _INT64
+        for raw, name in self._names.items():
+            yield name, self._kinds[raw]
+        if not self._names:
+            yield "value", NULL
+        if self.coded:
+            yield CODE, pa.string()
+        if self.reasoned:
+            yield ERROR, pa.string()
+        yield REST, pa.string()
+
+    def batches(self, rows: Rows, *, widen: bool) -> Iterator[Any]:
+        """Yield the rows as record batches.
+
+        Parameters
+        ----------
+        rows : Rows
+        widen : bool
+            Whether types may become wider, so that the schema of later batches differs. Otherwise what does not fit
+            goes into the rest.
+        """
+        start = 0
+        while start < len(rows):
+            open_for = max(0, SAMPLE - self.seen) if widen else 0
+            stop = min(len(rows), start + open_for) if open_for else len(rows)
+            part = rows if (start, stop) == (0, len(rows)) else rows.cut(start, stop)
+            yield self._batch(part, widen=widen, grow=bool(open_for))
+            self.seen = min(SAMPLE, self.seen + len(part)) if widen else self.seen
+            start = stop
+
+    def _batch(self, rows: Rows, *, widen: bool, grow: bool) -> Any:
+        rest: dict[int, dict[str, Any]] = {}
+        made: dict[str, Any] = {}
+        columns, extra = _split(rows, self._names, grow=grow)
+        for raw in columns:
+            if raw not in self._names:
+                self._add(raw)
+        for raw, name in self._names.items():
+            values = columns.get(raw)
+            if values is None:
+                made[name] = pa.nulls(len(rows), self._kinds[raw])
+                continue
+            made[name], self._kinds[raw], misfits = _fitted(values, self._kinds[raw], widen=widen)
+            for at in misfits:
+                rest.setdefault(at, {})[name] = values[at]
+        for at, raw, value in extra:
+            rest.setdefault(at, {})[self._spare_name(raw, rest[at])] = value
+        made[KEY] = self._keys(rows, rest, widen=widen)
+        made[ORDINAL] = _ordinals(rows.ordinals)
+        made[CODE] = pa.array([rows.code] * len(rows), pa.string()) if rows.code else pa.nulls(len(rows), pa.string())
+        made[ERROR] = pa.array(
+            [reason and shown(reason) for reason in rows.reasons or ()] or [None] * len(rows), pa.string()
+        )
+        made[REST] = _rest_column(len(rows), rest)
+        self.in_rest += len(rest)
+        schema = self.schema
+        return pa.RecordBatch.from_arrays(
+            [made[name] if name in made else pa.nulls(len(rows)) for name in schema.names], schema=schema
+        )
+
+    def _add(self, raw: Any) -> None:
+        name = self._free("value" if raw is VALUE else name_of(raw), self._names.values())
+        self._names[raw], self._kinds[raw] = name, NULL
+
+    def _spare_name(self, raw: Any, taken: Mapping[str, Any]) -> str:
+        return self._names.get(raw) or self._free(
+            "value" if raw is VALUE else name_of(raw), [*self._names.values(), *taken]
+        )
+
+    @staticmethod
+    def _free(name: str, taken: Any) -> str:
+        while name in LINEAGE or name in taken:
+            name += "_"
+        return name
+
+    def _keys(self, rows: Rows, rest: dict[int, dict[str, Any]], *, widen: bool) -> Any:
+        if rows.keys is None:
+            keys: Sequence[Any] = rows.ordinals
+            if pa.types.is_null(self._key) or self._key == _INT64:
+                self._key = _INT64
+                return _ordinals(rows.ordinals)
+        else:
+            keys = rows.keys
+        if pa.types.is_null(self._key):
+            self._key = pa.string()
+            if set(map(type, keys)) == {int} and not build(keys, _INT64)[1]:
+                self._key = _INT64
+        made, misfits = build(keys, self._key)
+        if misfits and widen and self._key == _INT64:
+            self._key = pa.string()
+            made, misfits = build(keys, self._key)
+        if not misfits:
+            return made
+        for at in misfits:
+            if type(keys[at]) is not int or self._key == _INT64:  # the text of a number says all of it
+                rest.setdefault(at, {})[KEY] = keys[at]
+        if self._key == _INT64:
+            return made
+        return pa.array([key if type(key) is str and key.isascii() else name_of(key) for key in keys], pa.string())
+
+    # --- batches of an earlier schema ---------------------------------------------------------------
+
+    def recast(self, batch: Any, columns: Sequence[str] | None = None) -> Any:
+        """Return a batch that an earlier state of this shape made, with the schema that it has now.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+            With all columns, or with some.
+        columns : sequence of str, optional
+            Those that it is to have.
+        """
+        schema = self.schema_of(columns)
+        if batch.schema.equals(schema):
+            return batch
+        count, before = batch.num_rows, {name: at for at, name in enumerate(batch.schema.names)}
+        made, lost = {}, dict[int, dict[str, Any]]()
+        for wanted in schema:
+            if wanted.name not in before:
+                made[wanted.name] = pa.nulls(count, wanted.type)
+                continue
+            column = batch.column(before[wanted.name])
+            made[wanted.name], misfits = _recast(column, wanted.type)
+            for at in misfits:
+                lost.setdefault(at, {})[wanted.name] = column[at].as_py()
+        if lost and REST in made:
+            self.in_rest += sum(1 for at in lost if not made[REST][at].is_valid)
+            made[REST] = _joined_rest(made[REST], lost)
+        return pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
+
+
+def _split(
+    rows: Rows, known: Mapping[Any, str], *, grow: bool
+) -> tuple[dict[Any, list[Any]], list[tuple[int, Any, Any]]]:
+    """Return the values by column, and what is in no column: (position, column, value).
+
+    Parameters
+    ----------
+    known : mapping
+        The columns that there are.
+    grow : bool
+        Whether there may be more.
+    """
+    values, reasons = rows.values, rows.reasons
+    dicts: list[Any] = values
+    others: dict[int, Any] = {}
+    if reasons is not None or set(map(type, values)) != {dict}:
+        dicts = []
+        for at, value in enumerate(values):
+            row = None if reasons is not None and reasons[at] is not None else row_of(value)
+            if row is None and value is not None and (reasons is None or reasons[at] is None):
+                others[at] = value
+            dicts.append(row or {})
+    names = dict.fromkeys(chain.from_iterable(dicts))
+    even = {len(names)} == set(map(len, dicts))
+    columns: dict[Any, list[Any]] = {}
+    extra: list[tuple[int, Any, Any]] = []
+    unknown = set[Any]()
+    room = MOST_COLUMNS - len(known)
+    for name in names:
+        if name in known or (grow and room > 0):
+            room -= name not in known
+            columns[name] = list(map(itemgetter(name), dicts)) if even else [row.get(name) for row in dicts]
+        else:
+            unknown.add(name)
+    if unknown:  # in the order of each row, so that what they are called depends on that row alone
+        extra = [(at, name, row[name]) for at, row in enumerate(dicts) for name in row if name in unknown]
+    if others:
+        if VALUE in known or grow:
+            columns[VALUE] = [others.get(at) for at in range(len(values))]
+        else:
+            extra += [(at, VALUE, value) for at, value in others.items()]
+    return columns, extra
+
+
+def _fitted(values: list[Any], kind: Kind, *, widen: bool) -> tuple[Any, Kind, list[int]]:
+    """Return the values as an array, its type, and the positions of those that do not fit."""
+    made, misfits = build(values, kind)
+    if misfits and widen:
+        wider = widened(values, kind, misfits)
+        if wider is not kind:
+            kind = wider
+            made, misfits = build(values, kind)
+    return made, kind, misfits
+
+
+def _ordinals(ordinals: Sequence[int]) -> Any:
+    if isinstance(ordinals, range) and ordinals:
+        try:
+            return pa.arange(ordinals.start, ordinals.stop)
+        except AttributeError:  # before pyarrow 21
+            pass
+    return pa.array(ordinals, _INT64)
+
+
+def _rest_column(count: int, rest: Mapping[int, dict[str, Any]]) -> Any:
+    if not rest:
+        return pa.nulls(count, pa.string())
+    return pa.array([json_of(rest[at]) if at in rest else None for at in range(count)], pa.string())
+
+
+def _recast(column: Any, kind: Kind) -> tuple[Any, list[int]]:
+    """Return a column with another type, and the positions of values that do not fit it."""
+    if column.type.equals(kind):
+        return column, []
+    if not pa.types.is_nested(kind):
+        try:
+            return column.cast(kind), []
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            pass  # a few do not fit: one by one
+    return build(column.to_pylist(), kind)
+
+
+def _joined_rest(column: Any, more: Mapping[int, dict[str, Any]]) -> Any:
+    """Return the column of rests with some values more."""
+    texts = column.to_pylist()
+    for at, values in more.items():
+        made = json_of(values)
+        texts[at] = made if texts[at] is None else f"{texts[at][:-1]},{made[1:]}"
+    return pa.array(texts, pa.string())

@@ -1,0 +1,49 @@
+"""Tells when the class of the elements travels with each of them: one of a notebook is known nowhere else."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any
+
+from dqlab.cluster.transport.sealed import SealError, seal_value
+from dqlab.errors import DqlabWarning
+from dqlab.numbers import size
+from dqlab.user_frames import level_of_user
+
+__all__ = ["ClassTravels", "tell_class"]
+
+WORTH = 5_000
+"""Elements from which on it costs a second or so, here and on the consumers."""
+_MAIN = ("__main__", "__mp_main__")
+
+
+class ClassTravels(DqlabWarning):
+    """The elements are objects of a class of the notebook, which is sent along with each of them."""
+
+
+_told: set[str] = set()
+"""Classes about which it was said."""
+
+
+def tell_class(elements: Iterable[Any]) -> None:
+    """Warn once about a class of the notebook whose objects are mapped, where there are many of them."""
+    if not isinstance(elements, tuple | list) or len(elements) < WORTH:
+        return
+    kind = type(elements[0])
+    if kind.__module__ not in _MAIN or issubclass(kind, Enum) or kind.__qualname__ in _told:
+        return
+    try:
+        each = size(len(seal_value(elements[0])))
+    except SealError:  # an error of the submission, which names it
+        return
+    _told.add(kind.__qualname__)
+    name = kind.__qualname__
+    text = (
+        f"the {len(elements):,} elements are objects of {name}, a class of this notebook, which travels with each of "
+        f"them ({each}); plain values are sent a hundred times faster. Put {name} into a module that the consumers "
+        "can import, or pass plain values, such as vars(element) or dataclasses.asdict(element), and make the object "
+        "in the function."
+    )
+    warnings.warn(text, ClassTravels, stacklevel=level_of_user())

@@ -1,0 +1,372 @@
+"""A run's results as a table: what `Run.table`, `query`, `join`, `to_parquet` and `publish` do.
+
+Owns which results a table has at an instant, and what the manifest of a published run says of it. How rows are made and
+written is the business of `dqlab.datasets`.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.progress import Progress
+from dqlab.datasets import needs_pyarrow
+from dqlab.documents import Document, Documents, Labelled
+from dqlab.documents.parts import Inline, Line, Row
+from dqlab.errors import BadOption, DocumentError
+from dqlab.keywords import checks_keywords
+from dqlab.runs.failures import Failures
+from dqlab.runs.lost import key_of, repeats
+from dqlab.runs.merged import MergedResults
+from dqlab.runs.results import ResultRows, Results
+from dqlab.runs.submit.mapping import Submitter
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dqlab.datasets.publishing import Published
+    from dqlab.datasets.rows import Rows
+    from dqlab.datasets.table import RunTable
+
+__all__ = ["HasTables"]
+
+PAGE = 1_000
+"""Documents of an input that are rows of one batch."""
+
+Errors = Literal["raise", "skip"]
+
+
+class HasTables:
+    """The methods of a run that return or write its results as a table."""
+
+    name: str
+    id: bytes
+    handle: Handle
+    submitter: Submitter | None
+
+    @abstractmethod
+    def results(self, errors: Any = ..., timeout: Any = ...) -> Results | MergedResults:
+        """Wait for the run, then return its values; see `Run`."""
+
+    @abstractmethod
+    def failures(self) -> Failures:
+        """Return the run's dead letters."""
+
+    @abstractmethod
+    def results_now(self) -> Results:
+        """Return the values that there are now."""
+
+    @abstractmethod
+    def _progress(self) -> Progress: ...
+
+    @checks_keywords
+    def table(self) -> RunTable:
+        """Return the run's results as a lazy table, also while it goes on; failures are no rows.
+
+        Nothing is read yet. Whatever reads Arrow reads it, a page of results at a time: pyarrow, polars, DuckDB.
+
+        Returns
+        -------
+        RunTable
+            With ``schema``, ``head(n)``, ``count()``, ``to_arrow()``, ``to_pandas()``, ``to_reader()``,
+            ``to_batches()`` and ``query(sql)``. Each of them has the results that are there when it is called.
+
+        Raises
+        ------
+        ExtraMissing
+            pyarrow is not installed (it is in the extra ``tables``).
+
+        Examples
+        --------
+        >>> run.table().head(3)  # doctest: +SKIP
+        >>> polars.DataFrame(run.table())  # doctest: +SKIP
+        """
+        needs_pyarrow()
+        from dqlab.datasets.table import RunTable
+
+        return RunTable(RunRows(self))
+
+    @checks_keywords
+    def query(self, sql: str, errors: Errors = "raise", timeout: float | str | None = None) -> pd.DataFrame:
+        """Wait for the run, then return what a query in SQL finds, as a pandas DataFrame.
+
+        Parameters
+        ----------
+        sql : str
+            Over the tables ``results`` and ``source``: the run's input, with ``size``, ``pages``, ``version`` and
+            ``path`` of documents, and the columns of rows. Both have ``key``, besides ``_key`` and ``_ordinal``, unless
+            a column of their own has that name.
+        errors : {"raise", "skip"}
+            What to do about documents without a result, as for `results`. ``run.table().query(sql)`` asks about what is
+            there now.
+        timeout : float or str, optional
+            As in `wait`.
+
+        Raises
+        ------
+        ExtraMissing
+            DuckDB, pyarrow or pandas is not installed (the extras ``tables`` and ``lab`` have them).
+        SourceUnknown
+            The query names `source`, and the input cannot be read here.
+
+        Examples
+        --------
+        >>> run.query("select year, avg(n) from results join source using (key) group by year")  # doctest: +SKIP
+        """
+        table = self._waited(errors, timeout)
+        from dqlab.datasets.sql import query
+
+        found: pd.DataFrame = query(table, sql, self._input())
+        return found
+
+    @checks_keywords
+    def join(
+        self, df: pd.DataFrame, on: str = "key", errors: Errors = "raise", timeout: float | str | None = None
+    ) -> pd.DataFrame:
+        """Wait for the run, then return a table of yours with the results beside its rows.
+
+        Parameters
+        ----------
+        df : pandas.DataFrame
+            Its rows stay as they are, and in their order; those without a result have nothing in its columns.
+        on : str, default "key"
+            The column with the documents' keys, or the name of the index.
+        errors : {"raise", "skip"}
+            What to do about documents without a result, as for `results`.
+        timeout : float or str, optional
+            As in `wait`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With ``_result`` behind the name of a column that both have.
+
+        Raises
+        ------
+        NoKeyMatches
+            No row has the key of a result.
+        """
+        needs_pyarrow()
+        from dqlab.datasets.joining import joined
+
+        _check_errors(errors)
+        beside: pd.DataFrame = joined(df, self.results(errors, timeout).to_frame(), on, self.name)
+        return beside
+
+    @checks_keywords
+    def to_parquet(
+        self, path: str | os.PathLike[str], errors: Errors = "raise", timeout: float | str | None = None
+    ) -> str:
+        """Wait for the run, then write its results as Parquet, a page at a time; return where.
+
+        Nothing stands under the name before all of it does. Writing the same run again takes the place of what it has
+        written before, in one step.
+
+        Parameters
+        ----------
+        path : str or path
+            A folder, for files of a million rows each; or one file, if the name ends in ``.parquet``.
+        errors : {"raise", "skip"}
+            What to do about documents without a result, as for `results`.
+        timeout : float or str, optional
+            As in `wait`.
+
+        Raises
+        ------
+        TargetTaken
+            Something else is there: rows of another run, or files that dqlab did not write.
+        TargetUnwritable
+            It cannot be written: no room, or no permission.
+        ExtraMissing
+            pyarrow is not installed (it is in the extra ``tables``).
+
+        Examples
+        --------
+        >>> run.to_parquet("out/")  # doctest: +SKIP
+        """
+        needs_pyarrow()
+        from dqlab.datasets.files import local_target, write_parquet
+
+        local_target(path)
+        return str(write_parquet(self._waited(errors, timeout), path, self._identity()))
+
+    @checks_keywords
+    def publish(self, path: str | os.PathLike[str], timeout: float | str | None = None) -> Published:
+        """Wait for the run, then write all that others need into a folder, in the order of the input.
+
+        It has ``results.parquet``, ``failures.parquet`` and ``manifest.json``: the run, its code with the source,
+        versions of dqlab and libraries, the digest of the input, and counts, which are checked. Publishing the same run
+        again takes the place of what was published before, in one step.
+
+        Parameters
+        ----------
+        path : str or path
+        timeout : float or str, optional
+            As in `wait`.
+
+        Returns
+        -------
+        Published
+            With ``path``, ``rows``, ``failures``, ``in_rest`` and ``nbytes``.
+
+        Raises
+        ------
+        TargetTaken
+            Something else is there.
+        TargetUnwritable
+            It cannot be written.
+        RunChanged
+            It was retried meanwhile.
+
+        Examples
+        --------
+        >>> run.publish("dataset/")  # doctest: +SKIP
+        """
+        needs_pyarrow()
+        from dqlab.datasets.files import local_target
+        from dqlab.datasets.publishing import publish
+
+        local_target(path)
+        return publish(self._waited("skip", timeout), self.failures(), path, self._identity(), self._facts)
+
+    def _waited(self, errors: Errors, timeout: float | str | None) -> RunTable:
+        needs_pyarrow()
+        _check_errors(errors)
+        results = self.results(errors, timeout)
+        assert isinstance(results, Results)
+        return results.table()
+
+    def _identity(self) -> Any:
+        from dqlab.datasets.files import Identity
+
+        return Identity(self.name, self.id.hex())
+
+    def _input(self) -> RunTable | str:
+        """Return the run's input as a table, or why it is not here."""
+        from dqlab.datasets.table import RunTable
+
+        if self.submitter is None:
+            return "another process mapped them"
+        elements = self.submitter.elements
+        if not repeats(elements):
+            return f"they came from {type(elements).__name__}, which gives them once"
+        return RunTable(InputRows(self.name, elements))
+
+    def _facts(self) -> Mapping[str, Any]:
+        """Return what a manifest says of the run."""
+        progress = self._progress()
+        record, counts = progress.record, progress.counts
+        codes = [{part: code[part] for part in ("name", "short", "hash", "source")} for code in record.codes]
+        elements = None if self.submitter is None else self.submitter.elements
+        states = ("acked", "dead", "cancelled", "lost")
+        return {
+            "run": {
+                "queue": self.handle.name,
+                "started": _moment(record.lane.started),
+                "ended": _moment(record.lane.ended),
+            },
+            "code": codes,
+            "input": {
+                "documents": progress.total,
+                "digest": record.digest,
+                "listing": elements.source_label if isinstance(elements, Documents) else None,
+            },
+            "counts": {state: getattr(counts, state) for state in states},
+        }
+
+
+def _check_errors(errors: str) -> None:
+    if errors not in ("raise", "skip"):
+        problem = "is 'raise' or 'skip' here; run.results(errors='return').to_arrow() has failures among its rows."
+        raise BadOption(option="errors", value=errors, problem=problem)
+
+
+class RunRows:
+    """The results that a run has whenever they are read; see `dqlab.datasets.table.Source`."""
+
+    reasoned = False
+
+    def __init__(self, run: HasTables) -> None:
+        self._run = run
+
+    @property
+    def name(self) -> str:
+        """Name of the run."""
+        return self._run.name
+
+    def code(self) -> str | None:
+        """Return the code version that made all results, if there is one alone."""
+        return self.now().code()
+
+    def count(self) -> int:
+        """Return how many results there are now."""
+        return len(self._run.results_now())
+
+    def now(self) -> ResultRows:
+        """Return those that there are now."""
+        return ResultRows(self._run.results_now())
+
+    def rows(self, most: int | None = None) -> Iterator[Rows]:
+        """Yield pages of the results that there are now."""
+        return self.now().rows(most)
+
+
+class InputRows:
+    """The input of a run as the source of a table: what is known of documents, and the columns of rows."""
+
+    reasoned = False
+
+    def __init__(self, name: str, elements: Any) -> None:
+        self.name, self._elements = name, elements
+
+    def code(self) -> None:
+        """Return None: an input has no code."""
+
+    def count(self) -> int:
+        """Return how many there are, where that is known without reading them."""
+        return len(self._elements) if hasattr(self._elements, "__len__") else 0
+
+    def now(self) -> InputRows:
+        """Return itself."""
+        return self
+
+    def rows(self, most: int | None = None) -> Iterator[Rows]:
+        """Yield pages of documents."""
+        from dqlab.datasets.rows import Rows
+
+        values: list[Any] = []
+        keys: list[Any] = []
+        at = 0
+        for ordinal, element in enumerate(self._elements):
+            keys.append(key_of(element, ordinal))
+            values.append(_facts_of(element))
+            if len(values) == PAGE:
+                yield Rows(range(at, ordinal + 1), keys, values)
+                at, values, keys = ordinal + 1, [], []
+        if values:
+            yield Rows(range(at, at + len(values)), keys, values)
+
+
+def _facts_of(element: Any) -> Any:
+    """Return a row of what is known of an element of an input."""
+    if type(element) is Labelled:
+        return element.value
+    if type(element) is not Document:
+        return element
+    if isinstance(element.part, Row | Line | Inline):
+        facts: dict[Any, Any] = {"version": element.version, "path": element.where}
+        with suppress(DocumentError):  # a line that is not JSON has no columns, and is among the failures
+            row = element.row
+            facts = {**row, **{name: fact for name, fact in facts.items() if name not in row}}
+        return facts
+    return {"size": element.size, "pages": element.n_pages, "version": element.version, "path": element.where}
+
+
+def _moment(at: float | None) -> str | None:
+    """Return seconds since 1970 UTC as ISO 8601."""
+    return None if at is None else datetime.fromtimestamp(at, tz=UTC).isoformat(timespec="seconds")

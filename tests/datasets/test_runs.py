@@ -1,0 +1,425 @@
+"""Runs as tables: the results that `run.results()` has, with their keys, as Arrow, pandas, SQL and Parquet."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import dqlab as dq
+from dqlab.datasets.files import TargetTaken
+from dqlab.datasets.joining import NoKeyMatches
+from dqlab.datasets.publishing import RunChanged
+from dqlab.datasets.sql import SourceUnknown
+from dqlab.errors import BadOption, ColumnUnknown, DqlabWarning, ResultUnreadable, RunFailed, UnknownOption
+from dqlab.live.display import text_of
+from dqlab.testing import Gate
+from tests.cells import of_a_cell
+from tests.waiting import until
+
+NONE = dq.Retry(0)
+
+
+@of_a_cell
+def count(n: int) -> dict[str, Any]:
+    return {"n": n, "half": n / 2, "t": f"x{n % 7}"}
+
+
+@of_a_cell
+def odd(n: int) -> dict[str, Any]:
+    if n % 2 == 0:
+        raise ValueError(f"{n} is even")
+    return {"n": n}
+
+
+@of_a_cell
+def mended(n: int) -> dict[str, Any]:
+    return {"n": n, "even": True}
+
+
+def documents(folder: Path, number: int = 6) -> list[dq.Document]:
+    """Documents with keys out of alphabetical order."""
+    return [dq.Document(f"{9 - n}/ä.txt", f"v{n}", str(folder / str(n)), size=n * 10) for n in range(number)]
+
+
+@of_a_cell
+def length(document: dq.Document) -> dict[str, Any]:
+    return {"size": document.size}
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def test_a_table_has_what_the_results_have(queue: dq.QueuePool) -> None:
+    run = queue.map(count, range(2_500))
+    table = run.results(timeout=30).to_arrow()
+
+    assert table.schema.names == ["_key", "_ordinal", "n", "half", "t", "_code", "_rest"]
+    assert table.select(["n", "half", "t"]).to_pylist() == [count(n) for n in range(2_500)]
+    assert table["_key"].to_pylist() == table["_ordinal"].to_pylist() == list(range(2_500))
+    assert set(table["_code"].to_pylist()) == {run.versions[0].short}
+    assert run.table().to_arrow().equals(table)
+    assert pa.table(run.table()).equals(table)
+
+
+def test_rows_stand_under_the_keys_of_their_documents(queue: dq.QueuePool, tmp_path: Path) -> None:
+    listed = documents(tmp_path)
+    rows = queue.map(length, listed).results(timeout=30).to_arrow().to_pylist()
+
+    assert [(row["_key"], row["size"]) for row in rows] == [(each.key, each.size) for each in listed]
+
+
+def test_a_table_may_be_read_while_the_run_goes_on(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """The first rows show whether the function does what it should, an hour before the last."""
+    gate = Gate(tmp_path)
+
+    def waits(n: int) -> dict[str, Any]:
+        if n >= 10:
+            gate.wait()
+        return {"n": n} if n < 10 else {"n": n, "late": "x"}
+
+    run = queue.map(waits, range(20))
+    until(lambda: run.counts["acked"] == 10)
+    table = run.table()
+    assert (table.count(), table.columns) == (10, ["_key", "_ordinal", "n", "_code", "_rest"])
+    assert table.head(3)["n"].to_pylist() == [0, 1, 2]
+    assert table.query("select sum(n) as n from results").n.tolist() == [45]
+    assert "10 rows" in text_of(table)
+    gate.open()
+    run.wait(timeout=30)
+
+    assert (table.count(), table.to_arrow()["late"].null_count) == (20, 10)
+
+
+def test_failures_follow_the_rule_of_results(queue: dq.QueuePool, tmp_path: Path) -> None:
+    run = queue.map(odd, range(6), retry=NONE)
+    with pytest.raises(RunFailed):
+        run.results(timeout=30)
+    for refused in (
+        lambda: run.to_parquet(tmp_path / "out"),
+        lambda: run.query("select 1"),
+        lambda: run.join(pd.DataFrame({"key": [1]})),
+    ):
+        with pytest.raises(RunFailed):
+            refused()
+
+    assert list(tmp_path.iterdir()) == []
+    assert run.table().to_arrow()["_key"].to_pylist() == [1, 3, 5]
+    assert run.query("select key from results", errors="skip").key.tolist() == [1, 3, 5]
+    assert ds.dataset(run.to_parquet(tmp_path / "out", errors="skip")).count_rows() == 3
+    beside = run.results(errors="return").to_arrow().to_pylist()
+    assert [row["n"] for row in beside] == [None, 1, None, 3, None, 5]
+    assert [bool(row["_error"]) for row in beside] == [True, False] * 3
+    assert "0 is even" in beside[0]["_error"]
+    with pytest.raises(BadOption, match="is 'raise' or 'skip' here"):
+        run.query("select 1", errors="return")  # type: ignore[arg-type]
+
+
+def test_the_code_of_a_row_is_shown_where_it_is_known(queue: dq.QueuePool) -> None:
+    """After a retry with other code a result may be of either, and a column that guesses is worse than none."""
+    run = queue.map(odd, range(4), retry=NONE)
+    with pytest.warns(DqlabWarning, match="failed"):
+        run.wait(timeout=30)
+    before = run.table()
+    assert set(before.to_arrow()["_code"].to_pylist()) == {run.versions[0].short}
+
+    stream = before.to_reader()
+
+    run.retry(fn=mended)
+    results = run.results(timeout=30)
+
+    assert "_code" not in results.to_arrow().schema.names
+    assert "_code" not in before.to_arrow().schema.names
+    assert stream.read_all()["_code"].to_pylist() == [None] * 4
+    with pytest.raises(ColumnUnknown, match="more than one code version"):
+        results.to_frame(columns=["_code"])
+
+
+def test_a_result_that_cannot_be_opened_is_named(queue: dq.QueuePool) -> None:
+    run = queue.map(Closed, range(3))
+
+    with pytest.raises(ResultUnreadable, match="document 0"):
+        run.results(timeout=30).to_arrow()
+    assert [bool(row) for row in run.results("return").to_arrow()["_error"].to_pylist()] == [True] * 3
+
+
+def _closed(*_: object) -> Any:
+    raise RuntimeError("closed here")
+
+
+class Closed:
+    """Can be pickled, and not be opened."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _closed, (self.n,)
+
+
+def test_an_unknown_option_is_named(queue: dq.QueuePool, tmp_path: Path) -> None:
+    run = queue.map(count, [1])
+
+    with pytest.raises(UnknownOption):
+        run.to_parquet(tmp_path / "out", row_groups=3)  # type: ignore[call-arg]
+
+
+# --- frames --------------------------------------------------------------------------------------
+
+
+def test_columns_of_a_frame_are_chosen_with_their_lineage(queue: dq.QueuePool, tmp_path: Path) -> None:
+    listed = documents(tmp_path)
+    run = queue.map(length, listed)
+
+    frame = run.results(timeout=30).to_frame(columns=["_ordinal", "size", "_code", "_key"])
+
+    assert list(frame) == ["_ordinal", "size", "_code", "_key"]
+    assert frame.index.tolist() == frame["_key"].tolist() == [each.key for each in listed]
+    assert frame["size"].tolist() == [each.size for each in listed]
+    assert frame["_ordinal"].tolist() == list(range(6))
+    assert set(frame["_code"]) == {run.versions[0].short}
+    for column, why in (("nothere", "Columns: size, _key, _ordinal"), ("_seconds", "does not record it")):
+        with pytest.raises(ColumnUnknown, match=why):
+            run.results().to_frame(columns=[column])
+
+
+def test_chosen_columns_of_uneven_rows_and_of_failures(queue: dq.QueuePool) -> None:
+    run = queue.map(odd, range(4), retry=NONE)
+    with pytest.warns(DqlabWarning, match="failed"):
+        run.wait(timeout=30)
+
+    frame = run.results("return").to_frame(columns=["n", "_error"])
+    assert frame["n"].tolist()[1::2] == [1, 3]
+    assert frame["n"].isna().tolist() == frame["_error"].notna().tolist() == [True, False, True, False]
+    values = queue.map(abs, [-1, 2]).results(timeout=30).to_frame(columns=["value", "_ordinal"])
+    assert values.to_dict("list") == {"value": [1, 2], "_ordinal": [0, 1]}
+
+
+def test_results_of_nothing_have_the_columns_that_were_chosen(queue: dq.QueuePool) -> None:
+    with pytest.warns(DqlabWarning, match="no documents"):
+        results = queue.map(count, []).results(timeout=30)
+
+    assert list(results.to_frame(columns=["n", "_ordinal"])) == ["n", "_ordinal"]
+    assert results.to_arrow().num_rows == 0
+
+
+# --- joins and queries ---------------------------------------------------------------------------
+
+
+def test_a_query_joins_results_with_the_input(queue: dq.QueuePool, tmp_path: Path) -> None:
+    listed = documents(tmp_path)
+    run = queue.map(length, listed)
+
+    sql = "select key, s.size as here, r.size as there, version, path from results r join source s using (key)"
+    found = run.query(f"{sql} order by key", timeout=30)
+
+    assert found.to_dict("list") == {
+        "key": sorted(each.key for each in listed),
+        "here": [each.size for each in reversed(listed)],
+        "there": [each.size for each in reversed(listed)],
+        "version": [each.version for each in reversed(listed)],
+        "path": [each.where for each in reversed(listed)],
+    }
+
+
+def test_a_query_has_the_columns_of_rows(queue: dq.QueuePool) -> None:
+    papers = pd.DataFrame({"id": [30, 10, 20], "year": [2001, 2002, 2001], "text": ["a", "bb", "ccc"]})
+    run = queue.map(lambda row: {"n": len(row["text"])}, dq.Documents.from_frame(papers, key="id"))
+
+    sql = "select year, avg(n) as mean from results join source using (key) group by year order by year"
+    assert run.query(sql, timeout=30).to_dict("list") == {"year": [2001, 2002], "mean": [2.0, 2.0]}
+
+
+def test_the_input_of_a_query_must_be_here(queue: dq.QueuePool, lab: dq.Lab) -> None:
+    run = queue.map(count, iter(range(3)), name=f"once-{queue.name}").wait(timeout=30)
+    with pytest.raises(SourceUnknown, match="range_iterator, which gives them once"):
+        run.query("select * from source")
+
+    assert run.query("select count(*) as n from results").n.tolist() == [3]
+
+
+def test_results_stand_beside_the_rows_that_they_belong_to(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """In the order of the table, whatever that of the input was; a row without a result stays."""
+    listed = documents(tmp_path)
+    run = queue.map(length, listed)
+    names = [listed[3].key, "nothing", listed[0].key, listed[3].key]
+    frame = pd.DataFrame({"key": names, "size": [1, 2, 3, 4]}, index=[7, 8, 9, 9])
+
+    joined = run.join(frame, timeout=30)
+
+    assert joined.index.tolist() == [7, 8, 9, 9]
+    assert joined["size"].tolist() == [1, 2, 3, 4]
+    assert joined["size_result"].fillna(-1).tolist() == [30, -1, 0, 30]
+    by_index = frame.set_index("key").drop(columns="size")
+    assert run.join(by_index)["size"].fillna(-1).tolist() == [30, -1, 0, 30]
+    renamed = by_index.rename_axis("file")
+    assert run.join(renamed, on="file")["size"].fillna(-1).tolist() == [30, -1, 0, 30]
+
+
+def test_a_join_without_a_single_match_is_refused(queue: dq.QueuePool) -> None:
+    """It would be a table of NaN, and look like results that are missing."""
+    run = queue.map(count, range(3))
+
+    with pytest.raises(NoKeyMatches, match=r"reads '0', and results have 0.*astype\('int'\)"):
+        run.join(pd.DataFrame({"key": ["0", "1"]}), timeout=30)
+    with pytest.raises(BadOption, match=r"neither a column nor the index\. Columns: a"):
+        run.join(pd.DataFrame({"a": [1]}), on="file")
+    with pytest.raises(BadOption, match="is not a pandas DataFrame"):
+        run.join([1, 2])  # type: ignore[arg-type]
+    assert run.join(pd.DataFrame({"key": []})).empty
+
+
+# --- Parquet -------------------------------------------------------------------------------------
+
+
+def test_parquet_has_the_rows_of_the_run(queue: dq.QueuePool, tmp_path: Path) -> None:
+    run = queue.map(count, range(1_500))
+
+    path = run.to_parquet(tmp_path / "out", timeout=30)
+
+    assert path == str(tmp_path / "out")
+    assert ds.dataset(path).to_table().equals(run.table().to_arrow())
+    assert pq.read_table(run.to_parquet(tmp_path / "one.parquet")).equals(run.table().to_arrow())
+    other = queue.map(count, range(3))
+    with pytest.raises(TargetTaken, match=f"rows of run '{run.name}'"):
+        other.to_parquet(path, timeout=30)
+
+
+def test_a_wrong_path_is_refused_before_the_run_is_waited_for(queue: dq.QueuePool, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    run = queue.map(lambda n: gate.wait(), range(2))
+    for write in (run.to_parquet, run.publish):
+        with pytest.raises(BadOption, match="not a path on this machine"):
+            write("s3://bucket/out")
+    gate.open()
+    run.wait(timeout=30)
+
+
+def test_what_is_published_says_where_it_comes_from(queue: dq.QueuePool, tmp_path: Path) -> None:
+    run = queue.map(odd, range(10), retry=NONE)
+
+    made = run.publish(tmp_path / "dataset", timeout=30)
+
+    assert (made.path, made.rows, made.failures, made.in_rest) == (tmp_path / "dataset", 5, 5, 0)
+    assert str(made) == f"{tmp_path / 'dataset'}: 5 rows, 5 failures"
+    assert sorted(file.name for file in made.path.iterdir()) == ["failures.parquet", "manifest.json", "results.parquet"]
+    assert made.nbytes == sum(file.stat().st_size for file in made.path.iterdir())
+    rows = pq.read_table(made.path / "results.parquet")
+    assert (rows["_ordinal"].to_pylist(), rows["n"].to_pylist()) == ([1, 3, 5, 7, 9],) * 2
+    dead = pq.read_table(made.path / "failures.parquet").to_pylist()
+    assert [row["_key"] for row in dead] == ["0", "2", "4", "6", "8"]
+    assert {(row["error"], row["_code"]) for row in dead} == {("ValueError", run.versions[0].short)}
+    assert [row["message"] for row in dead] == [f"{n} is even" for n in range(0, 10, 2)]
+    said = json.loads((made.path / "manifest.json").read_text())
+    assert said["counts"] == {"acked": 5, "dead": 5, "cancelled": 0, "lost": 0}
+    assert (said["run"]["name"], said["run"]["id"]) == (run.name, run.id.hex())
+    assert [(code["name"], code["short"]) for code in said["code"]] == [("odd", run.versions[0].short)]
+    assert "is even" in said["code"][0]["source"]
+    assert said["input"] == {"documents": 10, "digest": run.record()["digest"], "listing": None}
+    assert said["results"]["columns"]["n"] == "int64"
+    assert said["versions"]["pyarrow"] == pa.__version__
+    assert said["versions"]["dqlab"] == dq.__version__
+
+
+def test_a_run_that_was_retried_is_published_again_in_place(queue: dq.QueuePool, tmp_path: Path) -> None:
+    run = queue.map(odd, range(10), retry=NONE)
+    run.publish(tmp_path / "dataset", timeout=30)
+    run.retry(fn=mended)
+
+    made = run.publish(tmp_path / "dataset", timeout=30)
+
+    assert (made.rows, made.failures) == (10, 0)
+    said = json.loads((made.path / "manifest.json").read_text())
+    assert [code["name"] for code in said["code"]] == ["odd", "mended"]
+    assert pq.read_table(made.path / "results.parquet")["n"].to_pylist() == list(range(10))
+    assert [file.name for file in tmp_path.iterdir()] == ["dataset"]
+
+
+def test_a_run_that_changes_while_it_is_published_is_refused(
+    queue: dq.QueuePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of before a retry with failures of after it: a document would be in neither."""
+    run = queue.map(odd, range(4), retry=NONE)
+    with pytest.warns(DqlabWarning, match="failed"):
+        run.wait(timeout=30)
+    before = run.failures
+
+    def retried() -> Any:
+        run.retry(fn=mended, limit=1)
+        until(lambda: run.counts["acked"] == 3)
+        return before()
+
+    monkeypatch.setattr(run, "failures", retried)
+    with pytest.raises(RunChanged, match="2 rows and 1 failure were read, and it now has 3 and 1"):
+        run.publish(tmp_path / "dataset")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["a note", "another run", "a broken manifest", "a file"])
+def test_publishing_leaves_what_is_not_its_own(queue: dq.QueuePool, tmp_path: Path, what: str) -> None:
+    target = tmp_path / "dataset"
+    run = queue.map(count, range(3)).wait(timeout=30)
+    if what == "a file":
+        target.write_text("mine")
+    elif what == "another run":
+        queue.map(count, range(2)).publish(target, timeout=30)
+    else:
+        target.mkdir()
+        (target / ("note.txt" if what == "a note" else "manifest.json")).write_text("mine")
+    before = sorted((str(file), file.stat().st_mtime_ns) for file in tmp_path.rglob("*"))
+
+    with pytest.raises(TargetTaken):
+        run.publish(target)
+
+    assert sorted((str(file), file.stat().st_mtime_ns) for file in tmp_path.rglob("*")) == before
+
+
+def test_a_run_without_documents_is_published(queue: dq.QueuePool, tmp_path: Path) -> None:
+    with pytest.warns(DqlabWarning, match="no documents"):
+        made = queue.map(count, []).publish(tmp_path / "dataset", timeout=30)
+
+    assert (made.rows, made.failures) == (0, 0)
+
+
+# --- what is shown -------------------------------------------------------------------------------
+
+
+def test_a_table_shows_its_columns_and_first_rows(queue: dq.QueuePool) -> None:
+    run = queue.map(count, range(30)).wait(timeout=30)
+    table = run.table()
+
+    text = text_of(table)
+
+    assert [word in text for word in ("_key", "half", "double", "x3", "the first 10 of 30 rows")] == [True] * 5
+    assert repr(table) == f"<RunTable of {run.name!r}>"
+
+
+def test_a_table_counts_what_stands_in_the_rest(queue: dq.QueuePool) -> None:
+    """Values that a filter on a column does not see must not go unnoticed."""
+    table = queue.map(lambda n: {"n": n if n else "none"}, range(5)).wait(timeout=30).table()
+
+    assert "4 of the first 5 rows have values in _rest" in text_of(table)
+
+
+def test_a_table_is_not_sent_to_a_function(queue: dq.QueuePool) -> None:
+    with pytest.raises(TypeError, match="take along"):
+        pickle.dumps(queue.map(count, range(2)).wait(timeout=30).table())
+
+
+@pytest.mark.cluster
+def test_import_and_a_run_load_no_library_of_tables() -> None:
+    """Half a second, and 60 MB, in a notebook that wants a list."""
+    script = "import sys, dqlab, dqlab.runs.run, dqlab.datasets, dqlab.datasets.plain; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+
+    assert {"pyarrow", "duckdb", "pandas", "polars"} & set(loaded) == set()

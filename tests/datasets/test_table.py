@@ -1,0 +1,194 @@
+"""A table reads when it is asked, a page at a time, and whatever reads Arrow reads it."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from dqlab.datasets import needs_pyarrow
+from dqlab.datasets.rows import SAMPLE
+from dqlab.datasets.sql import SourceUnknown, query
+from dqlab.datasets.table import RunTable
+from dqlab.errors import ColumnUnknown, ExtraMissing
+from tests.datasets.pages import Pages
+
+MANY = 3_000
+
+
+def table_of(values: Any, **how: Any) -> RunTable:
+    return RunTable(Pages(values, **how))
+
+
+def test_nothing_is_read_before_it_is_asked_for() -> None:
+    pages = Pages([{"n": n} for n in range(MANY)])
+    table = RunTable(pages)
+
+    assert (repr(table), table.count(), pages.given) == ("<RunTable of 'numbers'>", MANY, 0)
+    assert str(table.schema.field("n").type) == "int64"
+    assert pages.given <= SAMPLE + pages.page
+
+
+def test_head_has_the_first_rows_and_no_more_is_read() -> None:
+    pages = Pages([{"n": n} for n in range(MANY)])
+    table = RunTable(pages)
+    assert table.columns == ["_key", "_ordinal", "n", "_rest"]
+    pages.given = 0
+
+    assert table.head(3)["n"].to_pylist() == [0, 1, 2]
+    assert table.head(0).num_rows == 0
+    assert pages.given == pages.page
+
+
+@pytest.mark.parametrize("read", ["arrow", "pandas", "reader", "batches", "stream", "polars", "duckdb"])
+def test_whatever_reads_arrow_has_every_row_once(read: str) -> None:
+    table = table_of([{"n": n, "t": f"x{n}"} for n in range(MANY)])
+    readers = {
+        "arrow": lambda: table.to_arrow()["n"].to_pylist(),
+        "pandas": lambda: table.to_pandas()["n"].tolist(),
+        "reader": lambda: table.to_reader().read_all()["n"].to_pylist(),
+        "batches": lambda: [n for batch in table.to_batches() for n in batch["n"].to_pylist()],
+        "stream": lambda: pa.table(table)["n"].to_pylist(),
+        "polars": lambda: pytest.importorskip("polars").DataFrame(table)["n"].to_list(),
+        "duckdb": lambda rows=table: [n for (n,) in duckdb.sql("select n from rows").fetchall()],
+    }
+
+    assert readers[read]() == list(range(MANY))
+
+
+def test_columns_are_chosen_and_stand_in_the_order_of_the_choice() -> None:
+    table = table_of([{"n": n, "t": f"x{n}"} for n in range(MANY)], code="abc123")
+
+    assert table.to_arrow(["t", "_code", "_key"]).schema.names == ["t", "_code", "_key"]
+    assert table.to_reader(["t"]).read_all().to_pydict() == {"t": [f"x{n}" for n in range(MANY)]}
+    assert list(table.to_pandas(columns=["_ordinal", "n"])) == ["_ordinal", "n"]
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        ("m", "have no column 'm'. Nothing"),
+        ("_code", "It ran more than one code version"),
+        ("_seconds", "The queue does not record it"),
+    ],
+)
+def test_a_column_that_is_not_there_is_refused_with_those_that_are(column: str, why: str) -> None:
+    """An empty column would be taken for results."""
+    with pytest.raises(ColumnUnknown, match="_key, _ordinal, n, _rest") as raised:
+        table_of([{"n": 1}]).to_arrow(["n", column])
+
+    assert why in str(raised.value)
+
+
+def test_a_table_widens_and_a_stream_keeps_its_schema() -> None:
+    """Who reads a stream was given its schema before the first row; a table is there when all rows are."""
+    values: list[Any] = [{"n": n} for n in range(SAMPLE)] + [{"n": 0.5}, {"n": 7, "new": 1}]
+    table = table_of(values)
+
+    stream = table.to_reader().read_all()
+    assert str(stream.schema.field("n").type) == "int64"
+    assert stream["n"].to_pylist()[-2:] == [None, 7]
+    assert stream["_rest"].to_pylist()[-2:] == ['{"n":0.5}', '{"new":1}']
+    whole = table.to_arrow()
+    assert str(whole.schema.field("n").type) == "double"
+    assert whole["n"].to_pylist()[-2:] == [0.5, 7.0]
+    assert whole["_rest"].to_pylist()[-2:] == [None, '{"new":1}']
+    assert table.in_rest() == 1
+    assert str(table.schema.field("n").type) == "double", "what was learnt is kept"
+
+
+def test_a_table_of_few_rows_learns_columns_of_later_ones() -> None:
+    """It was looked at when the run had ten results: the other columns come."""
+    pages = Pages([{"n": 1}])
+    table = RunTable(pages)
+    assert table.columns == ["_key", "_ordinal", "n", "_rest"]
+
+    pages.values.append({"n": 2, "m": "x"})
+
+    assert table.to_arrow().to_pylist()[1] == {"_key": 1, "_ordinal": 1, "n": 2, "m": "x", "_rest": None}
+
+
+def test_a_run_without_results_is_a_table_without_rows() -> None:
+    table = table_of([])
+
+    assert table.to_arrow().to_pydict() == {"_key": [], "_ordinal": [], "value": [], "_rest": []}
+    assert table.to_reader().read_all().num_rows == table.head().num_rows == len(table.to_pandas()) == 0
+    assert query(table, "select count(*) as n from results", "").n.tolist() == [0]
+
+
+def test_a_table_stays_where_it_was_made() -> None:
+    with pytest.raises(TypeError, match=r"take along table\.to_arrow"):
+        pickle.dumps(table_of([1]))
+
+
+def test_a_missing_library_is_named_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(ExtraMissing, match=r"tables of results need pyarrow.*pip install 'dqlab\[tables\]'"):
+        needs_pyarrow()
+
+    monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
+    with pytest.raises(ExtraMissing, match=r"need duckdb.*pip install 'dqlab\[lab,tables\]'"):
+        query(table_of([1]), "select 1", "")
+
+
+# --- SQL -----------------------------------------------------------------------------------------
+
+
+def test_a_query_joins_results_and_source_by_key() -> None:
+    results = table_of([{"n": n} for n in range(MANY)], keys=[f"d{n}" for n in range(MANY)])
+    source = table_of([{"year": 2000 + n % 3} for n in range(MANY)], keys=[f"d{n}" for n in range(MANY)])
+
+    found = query(
+        results, "select year, avg(n) as mean from results join source using (key) group by year order by year", source
+    )
+
+    wanted = [sum(range(first, MANY, 3)) / (MANY / 3) for first in range(3)]
+    assert found.to_dict("list") == {"year": [2000, 2001, 2002], "mean": wanted}
+
+
+def test_a_query_may_name_a_table_several_times() -> None:
+    """A stream is read once; the second time it would be empty, and the join too."""
+    table = table_of([{"n": n} for n in range(MANY)])
+    sql = "with big as (select * from results where n >= 10) select count(*) as n from big a join big b using (key)"
+
+    assert query(table, f"{sql} join results c using (key)", "").n.tolist() == [MANY - 10]
+    assert table.query("select count(*) as n from results").n.tolist() == [MANY]
+
+
+def test_a_key_of_the_user_is_the_key_of_a_query() -> None:
+    table = table_of([{"key": "mine"}], keys=["doc"])
+
+    assert table.query("select key, _key from results").to_dict("list") == {"key": ["mine"], "_key": ["doc"]}
+
+
+def test_a_query_over_an_input_that_is_not_here_is_refused() -> None:
+    with pytest.raises(SourceUnknown, match="another process mapped them"):
+        query(table_of([1]), "select * from source", "another process mapped them")
+
+
+class Broken(Pages):
+    def rows(self, most: int | None = None) -> Any:
+        for at, rows in enumerate(super().rows(most)):
+            if at == 5:
+                raise ColumnUnknown(run="numbers", column="x", why="", known="")
+            yield rows
+
+
+def test_what_reading_raises_is_what_the_query_raises() -> None:
+    """DuckDB keeps the text of an error in a stream, in one of its own that nobody catches by name."""
+    with pytest.raises(ColumnUnknown):
+        RunTable(Broken([{"n": n} for n in range(MANY)])).query("select sum(n) from results")
+
+
+def test_an_error_in_the_sql_is_that_of_duckdb() -> None:
+    with pytest.raises(duckdb.Error, match="nothere"):
+        table_of([{"n": 1}]).query("select nothere from results")
+
+
+def test_columns_that_differ_in_case_alone_can_be_asked_for() -> None:
+    found = table_of([{"N": 1, "n": 2}]).query("select * from results")
+
+    assert [found.iloc[0][name] for name in found if name.lower().startswith("n")] == [1, 2]

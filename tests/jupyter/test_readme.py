@@ -1,0 +1,51 @@
+"""The first cells of README show what README says they show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from tests.examples import ROOT, blocks
+from tests.jupyter.conftest import Notebook
+
+
+@pytest.fixture
+def read_me(notebook: Notebook, lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """README's cells, in a folder with papers; they connect to the cluster of all tests instead of a new one."""
+    (tmp_path / "papers" / "a").mkdir(parents=True)
+    for at in range(3):
+        (tmp_path / "papers" / "a" / f"{at}.txt").write_text("one two")
+    monkeypatch.chdir(tmp_path)
+    notebook["lab"] = lab
+    cells = [block.text for block in blocks("text") if block.page == ROOT / "README.md" and "%" in block.text[:2]]
+    assert "%dq connect -n 4 --store runs/ " in cells[0]
+    return [cells[0].replace("%dq connect -n 4 --store runs/ ", "%dq connect lab "), *cells[1:]]
+
+
+def test_first_block_as_one_cell_shows_the_documents(notebook: Notebook, read_me: list[str], capsys: Any) -> None:
+    """The listing came before another line, and Jupyter shows the last value of a cell alone."""
+    notebook.run(read_me[0])
+
+    shown = capsys.readouterr().out
+    assert "a/2.txt" in shown
+    assert "%%dq submit --over docs" in shown
+
+
+def test_lines_that_are_said_to_be_cells_show_something_each(
+    notebook: Notebook, read_me: list[str], queue: dq.QueuePool, capsys: Any
+) -> None:
+    notebook.run(read_me[0])
+    notebook.run(f"%config DQMagics.queue = '{queue.name}'")
+    notebook.run(read_me[1].replace("word-count", f"{queue.name}-words"))
+    notebook["run"].wait(timeout=60)
+
+    silent = []
+    for line in read_me[2].replace("word-count", f"{queue.name}-words").splitlines():
+        capsys.readouterr()
+        stores = " -o " in line.partition("#")[0]
+        if notebook.run(line) is None and not stores and not capsys.readouterr().out.strip():
+            silent.append(line)
+    assert silent == []

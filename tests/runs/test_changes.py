@@ -1,0 +1,172 @@
+"""A function that changes what is outside it changes a copy: it is said when it is mapped, and nothing else is."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.runs.code.changes import changes
+from dqlab.runs.code.sealing import ChangesACopy
+from dqlab.runs.code.versions import version_and_values
+from tests.runs.test_code import cell
+
+BEFORE = """
+from collections import Counter, OrderedDict, defaultdict, deque
+import functools, sys, os
+import numpy as np
+import pandas as pd
+seen, names, counts, groups, words = [], set(), {}, defaultdict(list), Counter()
+total, best, model, MODELS, cache, table, frame, last = 0, 0, None, [], {}, np.zeros(9), pd.DataFrame(), deque()
+def load(): return len
+class Parser:
+    instances = 0
+    def __init__(self): self.count, self.pages, self.model, self.known = 0, [], None, {}
+    def parse(self, x):
+        self.count += 1
+        self.pages.append(x)
+        return x
+    def read(self, x):
+        if self.model is None:
+            self.model = load()
+        if x not in self.known:
+            self.known[x] = self.model(x)
+        return self.known[x]
+    def __call__(self, x):
+        self.count = self.count + 1
+        return x
+parser = Parser()
+"""
+
+
+def found(body: str, *, name: str = "f") -> list[str]:
+    names = cell(BEFORE + body)
+    fn = names[name] if name.isidentifier() else eval(name, names)
+    _, values = version_and_values(fn)
+    return [str(each) for each in changes(fn, (value for _, value in values))]
+
+
+@pytest.mark.parametrize(
+    ("body", "changed"),
+    [
+        ("def f(x):\n    seen.append(x)\n    return x", ["seen (list)"]),
+        ("def f(x):\n    names.add(x)\n    names.update([x])", ["names (set)"]),
+        ("def f(x):\n    seen.extend([x])\n    last.append(x)", ["seen (list)", "last (collections.deque)"]),
+        ("def f(x):\n    counts[x] = 1", ["counts (dict)"]),
+        ("def f(x):\n    counts[x] = counts.get(x, 0) + 1\n    return counts[x]", ["counts (dict)"]),
+        ("def f(x):\n    counts.update(x=1)", ["counts (dict)"]),
+        ("def f(x):\n    for w in x:\n        words[w] += 1", ["words (collections.Counter)"]),
+        ("def f(x):\n    words.update(x)", ["words (collections.Counter)"]),
+        ("def f(x):\n    groups[x].append(x)", ["groups (collections.defaultdict)"]),
+        ("def f(x):\n    global total\n    total += 1", ["total"]),
+        ("def f(x):\n    global total\n    total = total + x", ["total"]),
+        ("def f(x):\n    global best\n    best = max(best, x)", ["best"]),
+        ("def f(x):\n    table[x] = 1", ["table (numpy.ndarray)"]),
+        ("def f(x):\n    frame.loc[x, 'a'] = 1", ["frame (pandas.DataFrame)"]),
+        ("def f(x):\n    if x in names:\n        return None\n    names.add(x)\n    return x", ["names (set)"]),
+        ("def note(x):\n    seen.append(x)\ndef f(x):\n    note(x)", ["seen (list)"]),
+        ("def f(x):\n    def inner():\n        seen.append(x)\n    inner()", ["seen (list)"]),
+        ("def make():\n    n = 0\n    def f(x):\n        nonlocal n\n        n += 1\n    return f\nf = make()", ["n"]),
+        ("def make():\n    got = []\n    return lambda x: got.append(x)\nf = make()", ["got (list)"]),
+        ("async def f(x):\n    seen.append(x)", ["seen (list)"]),
+        ("@functools.lru_cache\ndef f(x):\n    seen.append(x)", ["seen (list)"]),
+        ("def f(x):\n    parser.parse(x)", ["self.count", "self.pages (list)"]),
+        ("def f(x):\n    parser.count += 1", ["parser.count"]),
+        ("def f(x):\n    Parser.instances += 1", ["Parser.instances"]),
+        ("def f(x):\n    parser(x)", ["self.count"]),
+        ("f = parser.parse", ["self.count", "self.pages (list)"]),
+        ("f = parser", ["self.count"]),
+    ],
+)
+def test_what_a_function_changes_outside_itself_is_found(body: str, changed: list[str]) -> None:
+    """The consumer's copy changes; the notebook's stays empty, without a word."""
+    assert found(body) == changed
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "def f(x):\n    global model\n    if model is None:\n        model = load()\n    return model(x)",
+        "def f(x):\n    global model\n    model = model or load()\n    return model(x)",
+        "def f(x):\n    global model\n    model = load()",
+        "def f(x):\n    if not MODELS:\n        MODELS.append(load())\n    return MODELS[0](x)",
+        "def f(x):\n    if MODELS:\n        return MODELS[0](x)\n    MODELS.append(load())",
+        "def f(x):\n    if len(MODELS) == 0:\n        MODELS.append(load())\n    return MODELS[0](x)",
+        "@functools.cache\ndef get():\n    return load()\ndef f(x):\n    return get()(x)",
+        "def f(x):\n    if x not in cache:\n        cache[x] = load()(x)\n    return cache[x]",
+        "def f(x):\n    got = cache.get(x)\n    if got is None:\n        got = cache[x] = load()(x)\n    return got",
+        "def f(x):\n    return cache.setdefault(x, load())",
+        "def f(x):\n    seen = []\n    seen.append(x)\n    return seen",
+        "def f(x, seen=None):\n    seen = seen or []\n    seen.append(x)",
+        "def f(x):\n    total = 0\n    total += x\n    return total",
+        "def f(x):\n    counts = {}\n    for w in x:\n        counts[w] = counts.get(w, 0) + 1\n    return counts",
+        "def f(x):\n    with open(x) as seen:\n        seen.update(x)",
+        "def f(x):\n    for seen in x:\n        seen.append(1)",
+        "def f(x):\n    return [seen.append(1) for seen in x]",
+        "def f(x):\n    import seen\n    seen.append(1)",
+        "def f(x):\n    sys.path.append('here')\n    os.environ['A'] = 'b'",
+        "def f(x):\n    def inner():\n        nonlocal n\n        n += 1\n    n = 0\n    inner()\n    return n",
+        "def f(x):\n    seen.clear()\n    seen.append(x)\n    return list(seen)",
+        "def f(x):\n    x.append(1)\n    x.count += 1\n    x['a'] = 2\n    return x",
+        "def f(x):\n    return seen.index(x), counts.get(x), seen[0], names.union(x)",
+        "def f(x):\n    return Parser().parse(x)",
+        "def f(x):\n    mine = Parser()\n    mine.count += 1\n    return mine.parse(x)",
+        "def f(x):\n    return parser.read(x)",
+        "f = parser.read",
+        "f = Parser",
+        "f = len",
+        "f = functools.partial(np.add, 1)",
+        "f = lambda x: x + 1",
+    ],
+)
+def test_what_is_local_or_kept_for_later_calls_is_no_loss(body: str) -> None:
+    """A warning that is wrong once is read no more. A model that is loaded once is a recommended pattern."""
+    assert found(body) == []
+
+
+def test_the_functions_of_modules_are_left_alone() -> None:
+    """They keep caches of their own, and nobody looks for these in the notebook."""
+    names = cell("seen = []\ndef f(x):\n    seen.append(x)\n")
+    names["__name__"] = "elsewhere"
+
+    assert changes(names["f"], [names["seen"]]) == []
+
+
+def test_warning_comes_once_for_each_function_and_says_what_to_do(queue: dq.QueuePool) -> None:
+    fn: Any = cell("seen = []\ndef remember(x):\n    seen.append(x)\n    return x\n")["remember"]
+
+    with pytest.warns(ChangesACopy) as caught:
+        run = queue.map(fn, [1, 2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        queue.map(fn, [1, 2])
+
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert str(caught[0].message) == (
+        "remember changes seen (list): each consumer's process changes a copy of its own, and what is here stays as it "
+        "is. Return the value from the function, and read run.results()."
+    )
+    assert list(run.results(timeout=60)) == [1, 2]
+    assert fn.__globals__["seen"] == []
+
+
+def test_single_call_warns_too(queue: dq.QueuePool) -> None:
+    fn: Any = cell("total = 0\ndef add(x):\n    global total\n    total += x\n")["add"]
+
+    with pytest.warns(ChangesACopy, match="add changes total: "):
+        queue.submit(fn, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        queue.submit(fn, 1).results(timeout=60)
+
+
+def test_explain_lists_it() -> None:
+    fn = cell("seen = []\ndef f(x):\n    seen.append(x)\n")["f"]
+
+    explained = dq.explain(fn)
+
+    assert [each.name for each in explained.changed] == ["seen"]
+    assert "! f changes seen (list): a copy in each consumer's process. Return the value" in repr(explained)
