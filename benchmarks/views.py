@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from benchmarks.figures import Better, Figure, Peer, Series, Target
+from benchmarks.looking import looking
 from benchmarks.processes import Child, cpu_share
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
@@ -56,6 +57,7 @@ def views(stage: Stage, sizes: Sizes) -> list[Figure]:
             Series.of(reports),
             Target(0.5),
         ),
+        *looking(sizes),
     ]
 
 

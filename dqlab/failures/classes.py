@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dqlab.failures.failure import Failure
+from dqlab.failures.failure import Failure, common_message
 from dqlab.texts import brief
 
 __all__ = ["FailureClass", "FailureClasses", "OtherClasses"]
@@ -19,6 +19,8 @@ _NO_SAMPLE = ("", "", "", None)
 
 class FailureClass(NamedTuple):
     """Failures of one class that still stand; `error`, `message`, `at` and `key` are one of theirs.
+
+    In `message`, addresses, numbers and paths in which they differ are ``<n>``.
 
     `dead` and `retrying` count messages, `failed` all deliveries that ended so; `first` and `last` are seconds since
     1970-01-01 UTC, 0 where that is not known; `codes` are the short code versions of the functions that failed.
@@ -183,6 +185,10 @@ class FailureClasses:
         """Keep a sample of a row's failures if the row is among the largest."""
         mark = row.fingerprint
         if mark in self._described:
+            error, message, at, key = row.sample
+            newer = brief(failure.message, _MAX_SAMPLE)
+            if newer != message:  # the first one names its own page or file as if all had failed there
+                row.sample = error, common_message(message, newer), at, key
             return
         if len(self._described) >= self._limit:
             smallest = min(self._described.values(), key=lambda other: (other.count, other.last))

@@ -262,6 +262,22 @@ def fingerprint(exception: BaseException, trace: TracebackType | None) -> str:
     return blake2b(kept("\n".join(parts)), digest_size=4).hexdigest()
 
 
+def common_message(one: str, other: str) -> str:
+    """Return the first message with what varies between the two as ``<n>``: addresses, numbers and paths, a word each.
+
+    Messages that differ in more than that have nothing in common; the first stays as it is.
+    """
+    mine, others = one.split(" "), other.split(" ")
+    pairs = [(a, b) if a == b else (_masked(a), _masked(b)) for a, b in zip(mine, others, strict=False)]
+    if len(mine) != len(others) or any(a != b for a, b in pairs):
+        return one
+    return " ".join(a for a, _ in pairs)
+
+
+def _masked(word: str) -> str:
+    return "<n>" if "/" in word or "\\" in word else _VARYING.sub("<n>", word)
+
+
 def _causes(
     exception: BaseException, trace: TracebackType | None
 ) -> Iterator[tuple[BaseException, TracebackType | None]]:

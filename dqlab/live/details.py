@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from dqlab import numbers
+from dqlab.live.next_lines import next_line
 from dqlab.live.offers import CANARY
 from dqlab.live.views import (
     NO_PULSE,
@@ -47,6 +48,7 @@ __all__ = [
 ]
 
 MOST_NEEDS = 3
+_VERSIONS = 3
 _TICKS = (1 / 12, 0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080)
 """Minutes between two times of day below a chart."""
 _MOST_TICKS = 6
@@ -95,6 +97,7 @@ def _need(line: Attention, action: str, *, several: bool, mended: str) -> Need:
         label=f"{again}{'' if ready else '…'}" if again else _LABELS.get(action, ""),
         pane=pane,
         queue=line.queue,
+        line=next_line(line),
         run=line.run,
         target=one_line(line.target, 60),
         ready=ready,
@@ -203,8 +206,18 @@ def code_pane(code: CodeStats, text: str | None) -> CodePane | None:
     cell = f", from cell [{code.cell}]" if code.cell is not None else ""
     short = f" ({one_line(code.short, 12)})" if code.short else ""
     before = {1: "", 2: "; before it v1"}.get(code.version, f"; before it v1 to v{code.version - 1}")
+    before = f": {_credits(code.did)}" if any(code.did) else before
     caption = f"{one_line(code.name, 60)} v{code.version}{short}{cell}{before}"
     return CodePane(f"v{code.version}", caption, "the source is not known" if text is None else block(text))
+
+
+def _credits(did: Sequence[int]) -> str:
+    """Return how many documents each version has acked, the newest first: "v4 44,998 documents, v3 3,212"."""
+    known = [(f"v{at}", acked) for at, acked in enumerate(did, 1) if acked or at == len(did)][::-1]
+    named, older = known[:_VERSIONS], sum(acked for _, acked in known[_VERSIONS:])
+    words = [f"{version} {numbers.count(acked)}" for version, acked in named]
+    words[0] += f" {numbers.noun_of(named[0][1], 'document')}"
+    return ", ".join([*words, *([f"earlier ones {numbers.count(older)}"] if older else [])])
 
 
 def examples(

@@ -395,7 +395,7 @@ NEEDS = "needs you"
 
 
 def _snapshot_bundle(snapshot: Any, **_: object) -> dict[str, str]:
-    needs = details.needs(snapshot.attention, ())
+    needs = details.needs(snapshot.attention, (), several=True)
     if not snapshot.runs:
         return _table_bundle(status_table(snapshot), needs=needs)
     by = snapshot.by if isinstance(snapshot, SortedSnapshot) else SortBy.NEED

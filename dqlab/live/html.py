@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from html import escape
 
+from dqlab.live.next_lines import lines_of
 from dqlab.live.palette import Ink, StateLook
 from dqlab.live.tables import Table
-from dqlab.live.views import Need, Notice, QueuesView, RunView, Tone
+from dqlab.live.views import Figure, Need, Notice, QueuesView, RunView, Tone
 from dqlab.numbers import UNKNOWN, many
 from dqlab.texts import as_word, one_line
 
@@ -72,13 +73,16 @@ def queues_html(view: QueuesView) -> str:
         *notice_html(view.notice),
     ]
     if view.figures:
-        said = (
-            f"{each.label.lower()} <b>{escape(each.value)}</b> {escape(each.unit)}".rstrip() for each in view.figures
-        )
+        said = (_figure(each) for each in view.figures)
         parts.append(f'<div style="margin:2px 0 8px">{" · ".join(said)}</div>')
     parts += needs_html(view.details.needs)
     parts += [table_html(table) for table in (view.table, view.runs_table) if table.columns]
     return wrap(parts, width=1100)
+
+
+def _figure(figure: Figure) -> str:
+    extra = f" ({escape(figure.extra)})" if figure.extra else ""
+    return f"{escape(figure.label.lower())} <b>{escape(figure.value)}</b> {escape(figure.unit)}".rstrip() + extra
 
 
 def notice_html(notice: Notice) -> list[str]:
@@ -90,12 +94,12 @@ def notice_html(notice: Notice) -> list[str]:
 
 
 def needs_html(needs: tuple[Need, ...]) -> list[str]:
-    """Return what needs the user, a line each."""
+    """Return what needs the user, a line each, and below them what to type."""
     return [
         f"<div>{inked('✕' if each.tone == 'bad' else '!', Ink.BAD if each.tone == 'bad' else Ink.WARN)} "
         f"<b>{escape(each.subject)}</b> {escape(each.text)} &nbsp;{quiet(each.detail)}</div>"
         for each in needs
-    ]
+    ] + [f"<div>{quiet('next')} &nbsp;<code>{escape(line)}</code></div>" for line in lines_of(needs)]
 
 
 def table_html(table: Table) -> str:

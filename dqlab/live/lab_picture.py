@@ -161,7 +161,9 @@ def queue_view(
     runs = [run for run in snapshot.runs if run.queue == queue.name]
     lines = [each for each in snapshot.attention if each.queue == queue.name]
     failures = snapshot.failures
-    about = [many(queue.shards, "shard"), many(queue.consumers, "consumer")]
+    staff = details.consumers(snapshot, queue.consumers)
+    slow = staff.slow if staff is not None else ""
+    about = [many(queue.shards, "shard"), ", ".join(part for part in (many(queue.consumers, "consumer"), slow) if part)]
     about += ["in memory" if queue.disk is None else f"durable{f', {snapshot.store}' if snapshot.store else ''}"]
     first = Button(Command.RESUME, "Resume", primary=True) if row.paused else Button(Command.PAUSE, "Pause")
     return QueuesView(
@@ -191,7 +193,7 @@ def queue_view(
             chart=details.depth_chart(queue.counts.waiting, history),
             needs=details.needs(lines, _ACTIONS, several=True),
             needs_total=len(lines),
-            consumers=details.consumers(snapshot, queue.consumers),
+            consumers=staff,
             leases=details.leases(snapshot),
         ),
         table=status_table(snapshot, only=queue.name),

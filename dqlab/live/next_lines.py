@@ -5,12 +5,13 @@ Pure: takes what a Snapshot lists. The doctor words the same at length (`checkup
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from dqlab.live.views import Need
 from dqlab.stats import Attention, RunStats
 from dqlab.texts import as_word
 
-__all__ = ["NAMED", "failed_line", "next_line"]
+__all__ = ["NAMED", "failed_line", "lines_of", "next_line"]
 
 NAMED = 3
 """Runs that are named where several have dead documents."""
@@ -20,6 +21,11 @@ def next_line(need: Attention) -> str:
     """Return the line that does or shows something about it; "" where its own words name that, or nothing helps."""
     line = _LINES.get(need.kind)
     return "" if line is None else line(need)
+
+
+def lines_of(needs: Iterable[Need]) -> list[str]:
+    """Return the lines about some of what needs the user, each once."""
+    return [line for line in dict.fromkeys(each.line for each in needs) if line]
 
 
 def failed_line(runs: Sequence[RunStats]) -> str:

@@ -110,6 +110,7 @@ _NO_ESTIMATE = {
     Face.WAITING: "when it goes on",
     Face.NO_ANSWER: "no live numbers",
 }
+_NO_SPEED = {Face.PAUSED: "while it is paused", Face.STOPPED: "while it is paused", Face.WAITING: "without consumers"}
 _EDIT_FIRST = "edit the function and run its cell first, to retry with new code"
 NEAR_END = "Done in"
 """Label of an end that is told in seconds."""
@@ -194,7 +195,7 @@ def run_view(
         unit=stats.unit,
         code=code,
         queue=one_line(stats.queue, 60),
-        consumers=many(stats.consumers, "consumer"),
+        consumers=_staff(stats, focus),
         elapsed=f"{numbers.span(stats.elapsed)}{'' if stats.resting else ' so far'}",
         moment=numbers.clock(stats.at),
         ended=numbers.clock(stats.ended) if stats.resting and stats.ended is not None else "",
@@ -222,6 +223,12 @@ def run_view(
         log=log_line(stats) if silence is None else f"{log_line(stats)} no-answer {int(silence.seconds)}s",
         offers=offers(stats, focus.source, focus.names, newer=focus.newer) if focus.snapshot is not None else NO_OFFERS,
     )
+
+
+def _staff(stats: RunStats, focus: Focus) -> str:
+    """Return how many consumers there are and, while they work, how many of them are slow."""
+    slow = focus.snapshot.slow_consumers if focus.snapshot is not None and not stats.resting else 0
+    return many(stats.consumers, "consumer") + (f", {numbers.count(slow)} slow" if slow else "")
 
 
 def _pulse(stats: RunStats, history: History) -> Pulse:
@@ -385,7 +392,11 @@ def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:
     counts = stats.counts
     if face is not Face.RUNNING or counts.waiting or not 0 < counts.leased <= NAMED or focus.snapshot is None:
         return NO_NOTICE
-    held = [each for each in focus.snapshot.consumers if each.queue == stats.queue and each.oldest_age is not None]
+    held = [
+        each
+        for each in focus.snapshot.consumers
+        if each.queue == stats.queue and each.oldest_age is not None and each.run in ("", stats.name)
+    ]
     if len(held) != counts.leased:  # some hold documents of other runs, and which is not known
         return NO_NOTICE
     held.sort(key=lambda each: -(each.oldest_age or 0.0))
@@ -493,6 +504,8 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
         done = _done_at(face, stats)
         rates = (None, None) if face is Face.NO_ANSWER else (stats.rate, stats.units_rate)
         speed = _speed("Speed, last 60 s", stats, *rates)._replace(live=True)
+        if face in _NO_SPEED:
+            speed = speed._replace(second=_NO_SPEED[face])
     dead = stats.counts.dead
     retry = "" if stats.resting and not stats.retrying else f"{numbers.count(stats.retrying)} waiting to retry"
     share = numbers.share(stats.dead_share, places=2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dqlab import numbers
+from dqlab.live.next_lines import lines_of
 from dqlab.live.palette import Ink, StateLook
 from dqlab.live.run_picture import NEAR_END
 from dqlab.live.style import PLAIN, Span, TextStyle, columns, cut, paint
@@ -65,7 +66,7 @@ def queues_screen(view: QueuesView, style: TextStyle = PLAIN) -> str:
         ink = {Tone.BAD: Ink.BAD, Tone.WARN: Ink.WARN}.get(view.notice.tone, Ink.PLAIN)
         lines.append([Span(f"! {view.notice.text}", ink)])
     if view.figures:
-        said = [f"{each.label.lower()} {each.value} {each.unit}".rstrip() for each in view.figures]
+        said = [each.words for each in view.figures]
         lines += [[Span(", ".join(said[:3]))], [Span(", ".join(said[3:]))]]
     text = [paint(line, style) for line in lines]
     text += [table_text(table, style) for table in (view.table, view.runs_table) if table.columns]
@@ -205,7 +206,7 @@ def _counter_line(view: RunView, style: TextStyle) -> list[Span]:
 
 
 def need_lines(needs: tuple[Need, ...]) -> list[list[Span]]:
-    """Return what needs the user: where, what, and the line that shows more of it."""
+    """Return what needs the user: where, what, more of it, and below all of them what to type."""
     width = max(columns(each.subject) for each in needs[:_FAILURES])
     lines = []
     for each in needs[:_FAILURES]:
@@ -219,7 +220,7 @@ def need_lines(needs: tuple[Need, ...]) -> list[list[Span]]:
                 Span(each.detail, Ink.QUIET),
             ]
         )
-    return lines
+    return lines + [[Span("  next  ", Ink.QUIET), Span(line)] for line in lines_of(needs[:_FAILURES])]
 
 
 def _failure_line(view: RunView, place: int) -> list[Span]:

@@ -60,7 +60,8 @@ class Need(NamedTuple):
     """A line of what needs the user.
 
     `key` identifies it; `action` is the command of its button, and `label` the button's text; `pane` is
-    the table that the button opens, unless it is `ready` to be carried out at once.
+    the table that the button opens, unless it is `ready` to be carried out at once; `line` is what to type where there
+    are no buttons.
     """
 
     key: str
@@ -76,6 +77,7 @@ class Need(NamedTuple):
     run: str = ""
     target: str = ""
     ready: bool = False
+    line: str = ""
 
 
 class ConsumerRow(NamedTuple):
@@ -328,7 +330,7 @@ class Counter(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A headline number, what it counts, and a second line in two parts; terminals leave out `extra`.
+    """A headline number, what it counts, and a second line in two parts.
 
     One that is `live` is a speed or a forecast: a widget that nothing comes to shows it as unknown.
     """
@@ -340,6 +342,12 @@ class Figure(NamedTuple):
     extra: str = ""
     tone: Tone = Tone.PLAIN
     live: bool = False
+
+    @property
+    def words(self) -> str:
+        """All of it but the second line's first part, in a sentence."""
+        extra = f"({self.extra})" if self.extra else ""
+        return " ".join(part for part in (self.label.lower(), self.value, self.unit, extra) if part)
 
 
 class Notice(NamedTuple):
@@ -699,6 +707,7 @@ class QueuesView:
             },
             "sparks": {name: list(values) for name, values in self.sparks},
             "runs": plain({"title": self.runs_title, "rows": self.runs, "more": self.runs_more}),
+            "needs": self.details.parts()["needs"],
         }
         if self.single:
             parts["failures"] = plain({"title": self.failures_title, "rows": self.failures, "more": self.failures_more})

@@ -242,6 +242,7 @@ class Book:
             blobs=[code.get("blob", b"").hex() for code in record.codes] if record else [],
             runs=[] if lane.run == NO_ID else self._functions_to_run(),
             owner=(record.codes[0].get("owner") or "") if record and record.codes else "",
+            acked_by={function.hex(): n for function, n in lane.acked_by.items()},
             counts=self.counts(),
             missing=self.missing,
             units=list(lane.units) if any(lane.units) else None,

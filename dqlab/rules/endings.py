@@ -142,7 +142,9 @@ def _death(lane: Lane, record: Trouble, outcome: Outcome, *, early: bool) -> str
     if outcome is Outcome.NACK:
         return ""
     retries = lane.retry.retries
-    return f"{retries} {'retry' if retries == 1 else 'retries'} used up" if record.exceptions > retries else ""
+    if record.exceptions <= retries:
+        return ""
+    return f"{retries} {'retry' if retries == 1 else 'retries'} used up" if retries else "not retried: retries=0"
 
 
 def _times(n: int) -> str:

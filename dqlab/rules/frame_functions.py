@@ -40,6 +40,11 @@ class FrameFunctions:
             yield function
         yield from self._assumed
 
+    @property
+    def only(self) -> bytes | None:
+        """The function of all stored frames; None where they may have several, or there are none."""
+        return self._stretches[0][0] if len(self._stretches) == 1 and not self._assumed else None  # type: ignore[return-value]
+
     def between(self, lo: int, hi: int) -> set[bytes]:
         """Return the functions of the frames that have the ids ``[lo, hi)``, at least one."""
         at, stop = max(0, bisect_right(self._firsts, lo) - 1), bisect_left(self._firsts, hi)

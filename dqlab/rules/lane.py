@@ -80,6 +80,8 @@ class Lane:
         ``due << 53 | id`` with due in monotonic microseconds; made on first use.
     replaced : set of bytes or None
         Functions that adopted code replaces, also in frames that come later; None: all, as in earlier versions.
+    acked_by : dict of bytes to int
+        Messages that each function has acked, by its hash; under `NO_ID` those where it is not known. Not in lane 0.
     functions : FrameFunctions
         What the stored frames run unless overridden.
     came : Ranges
@@ -122,6 +124,7 @@ class Lane:
         self.overrides = Overrides()
         self.replaced: set[bytes] | None = set()
         self.functions = FrameFunctions()
+        self.acked_by: dict[bytes, int] = {}
         self.paused = False
         self.total: int | None = None
         self.producer = NO_ID
@@ -330,7 +333,7 @@ class Lane:
         #    remove it.
         # 2. `_leave` before `_enter` and `_finish`. It finds a delayed message by the `due` that `_enter` overwrites,
         #    and a dead one by the record that `_finish` deletes.
-        # 3. `retrying` before `_finish`, for the same reason.
+        # 3. `retrying` and `_credit` before `_finish`, for the same reason.
         # 4. The journal last, when the lane is in step; and `moved` before `freed`, where a journal forgets the frame.
         self.activity.note(self)
         self.batches.keep(batch)
@@ -354,6 +357,8 @@ class Lane:
             self.quarantined.discard(lo, hi)
             for id in [id for id in self.in_vain if lo <= id < hi]:
                 del self.in_vain[id]
+        if new is State.ACKED and self.run != NO_ID:
+            self._credit(lo, hi)
         if new is State.LOST and self.run != NO_ID:
             self.came.discard(batch.ordinal + a, batch.ordinal + b)
         if new.final:
@@ -482,6 +487,21 @@ class Lane:
             for id in range(lo, hi):
                 self.trouble[id].due = due
                 self._delayed().add(due << ID_BITS | id)
+
+    def _credit(self, lo: int, hi: int) -> None:
+        """Count acked messages for the functions that they ran.
+
+        What was leased when the whole rest of a run got other code counts as that code's.
+        """
+        only = None if self.overrides else self.functions.only
+        if only is not None:  # nearly always
+            self.acked_by[only] = self.acked_by.get(only, 0) + hi - lo
+            return
+        for a, b, function in self.overrides.split(lo, hi):
+            if function is None:
+                own = self.functions.between(a, b)
+                function = next(iter(own)) if len(own) == 1 else NO_ID
+            self.acked_by[function] = self.acked_by.get(function, 0) + b - a
 
     def _delayed(self) -> SortedList:
         if self.delayed is None:

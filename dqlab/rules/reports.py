@@ -68,6 +68,8 @@ class LaneReport:
     runs: list[str] = field(default_factory=list)
     """Functions that documents which are not settled will run, in hex digits."""
     owner: str = ""
+    acked_by: dict[str, int] = field(default_factory=dict)
+    """Acked messages by the function that they ran, in hex digits."""
     counts: list[int]
     """Messages by state, in the order of `rules.states.State`."""
     missing: int = 0

@@ -185,7 +185,16 @@ def _held(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     for consumer in scene.consumers:
         if consumer.oldest_age is not None and consumer.oldest_age > limit:
             text = f"held one document for {numbers.duration(consumer.oldest_age)}"
-            yield _of(scene, "held", consumer.name, text, consumer.document or "", "show", target=consumer.name)
+            yield _of(
+                scene,
+                "held",
+                consumer.name,
+                text,
+                consumer.document or "",
+                "show",
+                run=consumer.run,
+                target=consumer.name,
+            )
 
 
 def _slow(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:

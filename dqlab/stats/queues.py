@@ -131,6 +131,8 @@ class ConsumerStats:
         Seconds since the document that it has had longest was begun.
     document : str or None
         That document.
+    run : str
+        Name of the run that it is of; "" where that is not known, or not listed.
     chunk : int or None
         Messages that it was given together last.
     rss : int or None
@@ -153,6 +155,7 @@ class ConsumerStats:
     rss: int | None = None
     slow: bool = False
     chunk: int | None = None
+    run: str = ""
 
     @property
     def idle_share(self) -> float | None:

@@ -18,7 +18,8 @@ NO_ROOM = "no room for more results"
 class CodeStats:
     """The function a run uses now. `version` counts from 1 within the run; `short` starts its hash.
 
-    `rest` are the earlier versions that documents which have yet to run keep, after a retry with other code.
+    `rest` are the earlier versions that documents which have yet to run keep, after a retry with other code. `did` are
+    the documents that each version has acked, the first one first; empty where there is but one.
     """
 
     name: str
@@ -26,6 +27,7 @@ class CodeStats:
     version: int = 1
     cell: int | None = None
     rest: tuple[int, ...] = ()
+    did: tuple[int, ...] = ()
 
     @property
     def words(self) -> str:
@@ -173,6 +175,11 @@ class RunStats:
         return self.finished or (self.state is RunState.INCOMPLETE and self.counts.left == 0)
 
     @property
+    def held(self) -> bool:
+        """Kept from going on: paused, by a user or by itself, or without a consumer."""
+        return self.state in (RunState.PAUSED, RunState.STOPPED, RunState.WAITING)
+
+    @property
     def put_off(self) -> int:
         """Documents that wait because their function put them off with `dq.Later`; at least so many.
 
@@ -284,7 +291,8 @@ class RunFacts:
     ) -> RunStats:
         """Return its statistics, with what takes several reports to know; `at` is seconds since 1970 UTC.
 
-        A run that rests has no current speed: over the last minute it would still show the one it had before its end.
+        A run that rests, or is kept from going on, has no current speed: over the last minute it would still show the
+        one it had before.
         """
         stats = RunStats(
             name=self.name,
@@ -310,7 +318,7 @@ class RunFacts:
             mean_seconds=mean_seconds,
             owner=self.owner,
         )
-        return replace(stats, rate=None, units_rate=None) if stats.resting else stats
+        return replace(stats, rate=None, units_rate=None) if stats.resting or stats.held else stats
 
 
 class RunList(Sequence[RunStats]):

@@ -166,6 +166,7 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard, *, reuse: bool) ->
         "overrides": [[function, list(ids)] for function, ids in lane.overrides.items()],
         "replaced": None if lane.replaced is None else sorted(lane.replaced),
         "functions": lane.functions.to_list(),
+        "acked_by": list(lane.acked_by.items()),
     }
     wall = clock.wall() - clock.monotonic()
     pack_book = None if book is None else _freeze_book(book, reuse=reuse)
@@ -217,6 +218,7 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
         lane.functions.restore(entry["functions"])
     else:  # written by an earlier dqlab
         lane.functions.assume(ledger.functions)
+    lane.acked_by = dict(entry.get("acked_by", ()))  # missing where an earlier dqlab wrote it
     for lo, hi in _pairs(entry["suspects"]):
         lane.ready.discard(lo, hi)
         lane.suspects.add(lo, hi)

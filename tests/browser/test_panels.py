@@ -276,6 +276,26 @@ def test_no_figure_and_no_head_is_cut(show: Any, width: int) -> None:
     assert page.evaluate(CUT) == []
 
 
+NAMES_CUT = """() => {
+  const cut = []
+  const visit = (root) => root.querySelectorAll("*").forEach((each) => {
+    const isName = each.matches(".r:not(.h) > span:nth-child(2)") && root.host?.matches(".left.jobs")
+    if (isName) cut.push([each.textContent.trim(), each.scrollWidth > each.clientWidth])
+    if (each.shadowRoot) visit(each.shadowRoot)
+  })
+  visit(document)
+  return cut
+}"""
+
+
+def test_names_of_runs_are_read_where_it_is_narrow(show: Any) -> None:
+    """ "parse-inv…" stood beside a chart of 40 pixels, in which nothing can be seen."""
+    page = show("/dq?queue=pages&theme=light", 400, 900, charts=1)
+    page.wait_for_timeout(300)
+
+    assert page.evaluate(NAMES_CUT) == [["parse-invoices", False]]
+
+
 @pytest.mark.slow
 def test_closing_pages_leaves_nothing_in_the_log(browser: Any, address: str, feed: Feed, caplog: Any) -> None:
     """A scheduler in a notebook writes its log into a cell."""

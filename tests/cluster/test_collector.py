@@ -299,6 +299,16 @@ def test_a_consumer_far_below_the_median_is_slow_once_it_has_settled_in(hall: Ha
     assert snapshot.consumers[0].name == "c3"
 
 
+def test_a_document_held_for_long_is_one_of_its_run_alone(hall: Hall) -> None:
+    """What needed somebody of a new run was the stuck document of the one before it, which had been cancelled."""
+    hall.shard("a", *(lane_report(name, counts=counts(ready=5, leased=1)) for name in ("first", "second")))
+    hall.consumer("a", 5, leased=1, oldest=["acme/ledger.pdf", 100.0, lane_report("first").run])
+
+    assert [(need.kind, need.run) for need in hall.see("a", "first").attention] == [("held", "first")]
+    assert hall.see("a", "second").attention == ()
+    assert hall.see("a").consumers[0].run == "first"
+
+
 def test_a_document_held_for_long_is_named(hall: Hall) -> None:
     hall.shard("a", lane_report("r", counts=counts(leased=1)))
     hall.consumer("a", 5, leased=1, oldest=["acme/ledger.pdf", 5.0])

@@ -88,7 +88,8 @@ QUEUES = (
 RUNS = (
     RunStats(
         "parse-invoices", "pages", RunState.RUNNING, QUEUES[0].counts,
-        units=Counts(306184, 6318, 3392, 593204, 5208), code=CodeStats("parse", "a41f9c", 4, 15), total=48210,
+        units=Counts(306184, 6318, 3392, 593204, 5208),
+        code=CodeStats("parse", "a41f9c", 4, 15, did=(0, 0, 3212, 28665)), total=48210,
         retrying=211, started=NOW - 1407, at=NOW, rate=23.9, units_rate=451.0, consumers=8, classes=CLASSES,
         classes_total=4, eta=Eta(at("14:32"), at("14:34"), at("14:38")),
     ),

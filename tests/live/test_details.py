@@ -178,6 +178,18 @@ def test_code_of_a_retried_run_names_what_ran_before_it() -> None:
     assert code_pane(CodeStats("parse", "a4", 4, 8), None).caption.endswith("; before it v1 to v3")  # type: ignore[union-attr]
 
 
+def test_each_version_of_a_runs_code_is_credited_with_what_it_did() -> None:
+    """ "outline v2" stood below a run of which v1 had done 674 of 733 documents."""
+
+    def caption(*did: int) -> str:
+        return code_pane(CodeStats("parse", "a4", len(did), 8, did=did), None).caption  # type: ignore[union-attr]
+
+    assert caption(3_212, 44_998).endswith("from cell [8]: v2 44,998 documents, v1 3,212")
+    assert caption(0, 1).endswith(": v2 1 document")
+    assert caption(674, 0).endswith(": v2 0 documents, v1 674")
+    assert caption(1, 2, 3, 4, 5).endswith(": v5 5 documents, v4 4, v3 3, earlier ones 3")
+
+
 def test_chart_of_the_first_minute_has_times_below_it(running: RunStats) -> None:
     """It had none until a minute was over."""
     start = running.at - 40

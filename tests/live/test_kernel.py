@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import pytest
@@ -46,17 +48,27 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 class Front:
     """The front end's side: sends cells and presses, reads what comes until it has seen enough."""
 
-    def __init__(self, client: Any) -> None:
-        self.client = client
+    def __init__(self, client: Any, kernel: Any) -> None:
+        self.client, self.kernel = client, kernel
 
     def until(self, kind: str, **wanted: Any) -> Any:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60  # connecting takes its time on a machine that others use
         while True:
             message = self.client.get_iopub_msg(timeout=max(0.1, deadline - time.monotonic()))
             content = message["content"]
             assert message["msg_type"] != "error", content
             if message["msg_type"] == kind and all(content.get(name) == value for name, value in wanted.items()):
                 return content
+
+    def printed_until_the_end(self) -> list[str]:
+        """Return what comes into cells until the kernel has ended."""
+        texts: list[str] = []
+        deadline = time.monotonic() + 60
+        while self.kernel.is_alive() and time.monotonic() < deadline:
+            with suppress(Empty):
+                message = self.client.get_iopub_msg(timeout=0.5)
+                texts += [message["content"]["text"]] if message["msg_type"] == "stream" else []
+        return texts
 
     def press(self, comm: str, command: str) -> None:
         """As JupyterLab does: through a subshell, so that a busy cell is no obstacle."""
@@ -73,7 +85,7 @@ class Front:
 def front() -> Iterator[Front]:
     kernel, client = manager.start_new_kernel(kernel_name="python3")
     client.execute(SETUP)
-    yield Front(client)
+    yield Front(client, kernel)
     client.stop_channels()
     kernel.shutdown_kernel(now=True)
     kernel.cleanup_resources()
@@ -99,6 +111,18 @@ def test_run_is_live_obeys_beside_a_busy_cell_and_ends_as_html(front: Front) -> 
     front.until("comm_close", comm_id=opened["comm_id"])
     front.client.execute("print([t.name for t in threading.enumerate() if t.name == 'dqlab-live'])")
     assert front.until("stream")["text"] == "[]\n"
+
+
+def test_a_kernel_that_ends_with_work_to_do_writes_nothing_into_its_last_cell(front: Front) -> None:
+    """Lines of workers that were told to end stood there, and were saved with the notebook."""
+    work = "lab = dq.connect(n=2); run = lab.map(time.sleep, [0.01] * 10_000); print('up')"
+    front.client.execute(f"import time; import dqlab as dq; {work}")
+    while front.until("stream")["text"] != "up\n":
+        pass
+
+    front.client.shutdown()
+
+    assert front.printed_until_the_end() == []
 
 
 def test_kernel_knows_whether_somebody_reads_its_outputs(front: Front) -> None:

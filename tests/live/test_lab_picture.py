@@ -184,10 +184,11 @@ def test_lab_as_text_fits_its_terminal(snapshot: Snapshot) -> None:
 
     assert lines[0].startswith("papers  6 queues · 4 workers")
     assert lines[1] == "waiting 60,191 messages, unacked 104 messages, out 51.9 messages/s"
-    assert lines[2] == "dead 215 messages, busy 93 %, on disk 2.2 GB"
+    assert lines[2] == "dead 215 messages, busy 93 % (1 slow), on disk 2.2 GB"
     assert lines[4].startswith("pages  running     15,846")
     assert any(line.startswith("parse-invoices") for line in lines)  # a queue's numbers do not tell which run failed
-    assert lines[-3].startswith("✕  61 dead  KeyError 'total'")
+    assert lines[-5].startswith("✕  61 dead  KeyError 'total'")
+    assert lines[-2:] == ["  next  %dq failed parse-invoices", "  next  lab.queue('pages').unacked()"]
     assert max(map(columns, lines)) <= 80
     assert queues_screen(lab_view(snapshot, place=PAPERS), TextStyle(unicode=False)).isascii()
 

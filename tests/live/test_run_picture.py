@@ -378,6 +378,14 @@ def test_a_missing_estimate_has_a_reason(running: RunStats, more: dict[str, Any]
     assert view.figures[1].second == why
 
 
+@pytest.mark.parametrize("state", [RunState.PAUSED, RunState.STOPPED])
+def test_a_run_that_is_paused_shows_no_speed(running: RunStats, state: RunState) -> None:
+    """What paused itself in the night had "Speed, last 60 s: 451 pages/s" in the morning."""
+    speed = run_view(replace(running, state=state, rate=None, units_rate=None)).figures[2]
+
+    assert (speed.label, speed.value, speed.second) == ("Speed, last 60 s", UNKNOWN, "while it is paused")
+
+
 def test_figures_and_log_lines_of_one_document_are_singular(running: RunStats) -> None:
     """ "Left 1 documents" stood in the largest letters of the view."""
     one = replace(running, counts=Counts(leased=1, dead=1), units=None, total=2)

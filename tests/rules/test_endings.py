@@ -54,6 +54,15 @@ def test_retries_after_exceptions_are_not_cut_by_the_limit_for_deaths(make_desk:
     assert only_letter(desk).reason == "8 retries used up"
 
 
+def test_a_failure_of_what_is_never_retried_says_so(make_desk: Callable[..., Any]) -> None:
+    """ "0 retries used up" sounded as if something had been tried."""
+    desk = make_desk(retry=Retry(0))
+    desk.put()
+
+    assert [each.dead for each in desk.fail_alone().failed] == [True]
+    assert only_letter(desk).reason == "not retried: retries=0"
+
+
 def test_exceptions_do_not_count_towards_the_limit_for_deaths(make_desk: Callable[..., Any]) -> None:
     """A document that failed four times and was then on a machine that died is not the one that kills."""
     desk = make_desk(max_deliveries=2, retry=Retry(8))

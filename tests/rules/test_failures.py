@@ -445,6 +445,26 @@ def test_message_that_fails_alike_is_counted_once() -> None:
     assert [(c.fingerprint, c.dead, c.retrying) for c in classes.top()] == [("a", 1, 0)]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "shown"),
+    [
+        ("no table at 0x1475a in /data/2016/a.pdf", "no table at 0x99 in /data/b.pdf", "no table at <n> in <n>"),
+        ("over 90 s", "over 96.5 s", "over <n> s"),
+        ("page 3 of 9", "page 3 of 12", "page 3 of <n>"),
+        ("'total'", "'sum'", "'total'"),
+        ("it's gone", "it's all gone", "it's gone"),
+        ("row 7", "row 7", "row 7"),
+    ],
+)
+def test_a_class_shows_what_its_messages_have_in_common(first: str, second: str, shown: str) -> None:
+    """The page and the file of one document stood for all of them, and cut what matters where it was narrow."""
+    classes = FailureClasses()
+    for ordinal, message in enumerate((first, second, first)):
+        classes.add(replace(of_class("a"), message=message), dead=True, ordinal=ordinal)
+
+    assert [each.message for each in classes.top()] == [shown]
+
+
 def test_retry_takes_only_the_dead() -> None:
     """Messages that wait for their own retry are not part of what a person sends again."""
     classes = FailureClasses()

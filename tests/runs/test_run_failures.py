@@ -289,6 +289,7 @@ def test_retry_sends_only_the_chosen_and_with_the_new_code(queue: dq.QueuePool) 
     assert {letter.error for letter in run.failures()} == {"ValueError"}
     assert [version.name for version in run.versions] == ["parse", "parse_better"]
     assert run.stats().code.version == 2
+    assert run.stats().code.did == (80, 10)
 
 
 @pytest.mark.parametrize("where", [None, "error in ('KeyError', 'ValueError')"], ids=["all", "chosen"])
@@ -349,6 +350,18 @@ def test_retry_with_code_that_fails_too_keeps_both_versions(queue: dq.QueuePool)
     first, second = (version.short for version in run.versions)
     assert {key: letter.version for key, letter in letters.items()} == {3: first, 7: second}
     assert letters[7].deliveries == 1
+
+
+def test_a_version_that_did_nothing_is_credited_with_nothing(queue: dq.QueuePool) -> None:
+    """All of it is dead with v1, so that v2 is the only function that has acked anything."""
+    run = queue.map(parse, [3, 13, 23], retry=ONCE).wait(timeout=20)
+    assert run.stats().code.did == ()
+
+    run.retry(parse_better)
+    run.wait(timeout=20)
+
+    assert run.stats().code.did == (0, 3)
+    assert next(each for each in run.snapshot().runs if each.name == run.name).code.did == (0, 3)
 
 
 def test_retry_with_the_same_code_adds_no_version(queue: dq.QueuePool) -> None:

@@ -347,6 +347,18 @@ def test_run_that_has_ended_has_no_speed_of_the_last_minute(state: RunState) -> 
     assert (run.mean_rate, run.mean_units_rate) == (10.0, 100.0)
 
 
+@pytest.mark.parametrize("state", [RunState.STOPPED, RunState.PAUSED])
+def test_run_that_is_paused_has_no_speed_of_the_last_minute(state: RunState) -> None:
+    """A run that had paused itself in the night showed the speed of the minute before it until the morning."""
+    facts = RunFacts(
+        name="r", queue="q", state=state, counts=Counts(dead=20, ready=980), units=None, retrying=0, sealed=True,
+        total=1000, incomplete=None, noted="", paused_by="", halted="", full=False, trouble="", blocked="",
+        code=CodeStats("f"), started=0.0, ended=None, idle=0.0,
+    )  # fmt: skip
+
+    assert facts.stats(at=3600.0, consumers=2, rate=10.0).rate is None
+
+
 def test_code_with_which_everything_failed_has_to_change_whether_the_run_paused_itself_or_ended() -> None:
     """Of fewer than a hundred documents a run does not pause itself."""
     stopped = RunStats("r", "q", RunState.STOPPED, Counts(ready=5, dead=100), stop=StopReason.ALL_FAILED)

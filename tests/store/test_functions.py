@@ -208,6 +208,32 @@ def test_adopted_code_runs_in_place_of_older_code_and_not_of_newer(desk: Desk, c
     assert ran == [function(2)] * 4 + [None] * 2
 
 
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_what_each_function_has_acked_is_known_after_a_restart(desk: Desk, checkpoint: bool) -> None:
+    """A run that was retried credits each version of its code with what that did."""
+    run = run_of(1)
+    desk.start(run, 1)
+    desk.put(run, 1)
+    desk.seal(run)
+    desk.work(Outcome.REJECT)
+    desk.put(NO_ID, 1)
+    desk.work()
+    version = {"name": "f", "hash": "2", "short": "", "source": "", "cell": None, "blob": function(2)}
+    ids = [[id, id + 1] for id, _ in desk.ledger.shard.lanes[run].dead_ids(-1)]
+    newer = {"ids": ids[:1], "ordinals": [], "function": function(2), "blob": bytes(BIG), "code": version}
+    desk.order("retry", run, newer)
+    desk.work()
+    desk.reopen(checkpoint=checkpoint)
+
+    assert desk.ledger.shard.lanes[run].acked_by == {function(2): 1}
+    desk.order("retry", run, {"ids": ids[1:], "ordinals": [], "function": None})
+    desk.work()
+    desk.reopen(checkpoint=checkpoint)
+
+    assert desk.ledger.shard.lanes[run].acked_by == {function(2): 1, function(1): len(ids) - 1}
+    assert desk.ledger.shard.lanes[NO_ID].acked_by == {}
+
+
 def test_of_single_calls_the_functions_that_came_last_are_kept_and_no_others(desk: Desk) -> None:
     """A notebook that stays open for a week edits a function a thousand times."""
     for code in range(1, 50):

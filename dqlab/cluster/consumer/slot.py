@@ -110,9 +110,9 @@ class Begun:
         self._chunk = self._index = None
 
     def oldest(self, now: float) -> Running | None:
-        """Return the name of the message that runs, and for how many seconds it has been seen running."""
+        """Return the message that runs, and for how many seconds it has been seen running."""
         runs = self.message(now)
-        return None if runs is None else Running(runs.document, runs.seconds)
+        return None if runs is None else Running(runs.document, runs.seconds, runs.run.hex())
 
     def message(self, now: float) -> RunningMessage | None:
         """Return the message that runs, and since when."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dqlab.cluster.transport.reports import ShardReport
 from dqlab.cluster.transport.run_facts import sum_counts
 from dqlab.failures.classes import FailureClass
-from dqlab.failures.failure import shown_name
+from dqlab.failures.failure import common_message, shown_name
 from dqlab.rules.reports import LaneReport
 from dqlab.stats import (
     AGE_EDGES,
@@ -186,6 +186,7 @@ def merged_classes(classes: Iterable[ClassStats]) -> list[ClassStats]:
 def _merged(old: ClassStats, new: ClassStats) -> ClassStats:
     return replace(
         new,
+        message=common_message(new.message, old.message),
         dead=old.dead + new.dead,
         retrying=old.retrying + new.retrying,
         first=min(old.first, new.first),

@@ -164,6 +164,10 @@ class QueueScene:
             return "waiting"
         return "keeping up" if keeps_up else "running"
 
+    def _name_of(self, run: str) -> str:
+        record = record_of(self._listed.get(run, []))
+        return (record.name or "") if record is not None else ""
+
     def _consumer(self, name: str) -> ConsumerStats:
         report, track = self._known.consumers[name], self._known.consumer_tracks[name]
         busy, oldest = track.busy.rate(self._now), report.oldest
@@ -179,6 +183,7 @@ class QueueScene:
             last_error=report.last_error,
             oldest_age=None if oldest is None else oldest.seconds + self._now - self._known.consumers_came[name],
             document=None if oldest is None else oldest.document,
+            run="" if oldest is None else self._name_of(oldest.run),
             rss=report.rss,
             chunk=report.chunk,
         )

@@ -88,10 +88,11 @@ class ShardReport:
 
 
 class Running(NamedTuple):
-    """The document that a consumer has run for longest, and for how many seconds."""
+    """The document that a consumer has run for longest, for how many seconds, and of which run, by hex digits."""
 
     document: str
     seconds: float
+    run: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -91,12 +91,25 @@ def run_facts(
             version=len(record.codes),
             cell=code.cell,
             rest=_of_the_rest(lanes, record),
+            did=_done_by(lanes, record),
         ),
         owner=record.owner,
         started=record.started,
         ended=max(ends) if len(ends) == len(lanes) else None,
         idle=max(lane.idle for lane in lanes),
     )
+
+
+def _done_by(lanes: Iterable[LaneReport], record: LaneReport) -> tuple[int, ...]:
+    """Return how many documents each version has acked; of a function that no version names, the first has."""
+    if len(record.codes) < 2:
+        return ()
+    versions = {blob: at for at, blob in enumerate(record.blobs)}  # of equal code the newest
+    did = [0] * len(record.codes)
+    for lane in lanes:
+        for function, acked in lane.acked_by.items():
+            did[versions.get(function, 0)] += acked
+    return tuple(did)
 
 
 def _of_the_rest(lanes: Iterable[LaneReport], record: LaneReport) -> tuple[int, ...]:

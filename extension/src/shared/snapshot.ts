@@ -66,7 +66,7 @@ const run = record({
   counts,
   units: optional(counts),
   why: text(),
-  code: record({ name: text('?'), short: text(), version: number(1), cell: maybe<number>() }),
+  code: record({ name: text('?'), short: text(), version: number(1), cell: maybe<number>(), did: list(number()) }),
   total: maybe<number>(),
   retrying: number(),
   started: number(),
@@ -96,7 +96,8 @@ const consumer = record({
   document: maybe<string>(),
   rss: maybe<number>(),
   slow: flag(),
-  chunk: maybe<number>()
+  chunk: maybe<number>(),
+  run: text()
 });
 const held = record({
   consumer: text(),

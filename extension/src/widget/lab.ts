@@ -6,7 +6,7 @@ import { blocked, type Context, type WidgetView } from './context';
 import { faceOf } from './faces';
 import { heatBox } from './heat';
 import { queueRows, type QueueRow, type QueuesParts, type Toggle } from './parts';
-import { askBox, drawFigures, keysBox, menuOf, noticeBox } from './pieces';
+import { askBox, drawFigures, keysBox, menuOf, needsBox, noticeBox } from './pieces';
 import { openDashboard, queueMenu } from './queues';
 import { runsPane } from './panes';
 import { queueTable } from './rows';
@@ -71,9 +71,11 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
   const runs = runsPane(context, true);
   const runsHead = text('h2', '', '');
   const runsBox = make('section', { class: 'dq-of-lab', 'aria-label': 'Runs' }, runsHead, runs.element);
+  const needs = needsBox(context, () => undefined); // a lab's lines have no buttons: they name what to type
+  const needsHere = make('section', { class: 'dq-of-lab', 'aria-label': 'Needs you' }, needs.element);
   const header = make('header', {}, glyph, name, sub, tools);
   const queues = [filter, heat.element, ask.element, table.element, more];
-  context.card.append(header, notice.element, figures, ...queues, runsBox, keys.element, said, menu.element);
+  context.card.append(header, notice.element, figures, ...queues, needsHere, runsBox, keys.element, said, menu.element);
   find.addEventListener('input', () => {
     words = find.value.trim().toLowerCase();
     draw();
@@ -131,6 +133,8 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
     drawFigures(figures, numbers.figures);
     show(table.element, rows().length > 0);
     drawRows();
+    show(needsHere, Boolean(context.part('needs')?.rows.length));
+    needs.draw();
     show(runsBox, runs.any());
     if (!runs.any()) return;
     say(runsHead, runs.title().words.filter(Boolean).join(' '));

@@ -134,6 +134,8 @@ export interface Need {
   target: string;
   /** Its button does it at once. */
   ready: boolean;
+  /** What to type where there are no buttons. */
+  line: string;
 }
 export interface ConsumerRow {
   name: string;

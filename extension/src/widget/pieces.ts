@@ -270,8 +270,9 @@ export function needsBox(context: Context, act: (need: Need, from: HTMLElement) 
         word(go, row.label);
         show(go, row.label !== '');
         hold(go, blocked(context));
-        say(detail, row.detail);
-        hint(detail, row.detail);
+        const more = row.label || !row.line ? row.detail : [row.detail, `next: ${row.line}`].filter(Boolean).join(' · ');
+        say(detail, more);
+        hint(detail, more);
       });
     }
   };

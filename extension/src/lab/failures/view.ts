@@ -8,7 +8,7 @@ import type { Cell } from '../cells';
 import { copy } from '../ask';
 import type { Client, Scope } from '../client';
 import { perform } from '../desk';
-import { button, make, say, show, sync, text } from '../../shared/dom';
+import { button, hint, make, say, show, sync, text } from '../../shared/dom';
 import { clock, count, many, share } from '../../shared/format';
 import { face } from '../../shared/glyphs';
 import { dqlabIcon } from '../icons';
@@ -88,6 +88,7 @@ export class FailuresView extends Widget {
     this.pane.draw();
     this.drawActions();
     say(this.python, failures.scope.run ? failures.python : '');
+    hint(this.python, failures.python);
     show(this.python.parentElement!, Boolean(failures.scope.run) && snapshot.failures.dead > 0);
   }
 
