@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from distributed.core import Status
 
+from dqlab.cluster.scheduler.placement import NoWorkers
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.scheduler.state import Entry
 from dqlab.cluster.transport.errands import WorkerLost
@@ -239,3 +240,37 @@ def test_who_opens_a_queue_while_its_last_client_closes_it_gets_a_whole_one(
 
     violations = {seed: found for seed in range(10) if (found := asyncio.run(life(seed)))}
     assert not violations
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_queue_that_is_opened_while_all_workers_restart_waits_for_the_first_of_them(
+    monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    """It was refused, "the cluster has no worker", a second before one came."""
+    monkeypatch.setattr("dqlab.cluster.scheduler.queues.REPLACED_IN", 30.0 if back else 0.05)
+
+    async def at_once() -> None:
+        """Pick each step as it comes."""
+
+    async def scenario() -> dict[str, Any]:
+        world = World(1)
+        monkeypatch.setattr(world, "step", at_once)
+        await world.begin(monkeypatch)
+        for address in list(world.scheduler.workers):
+            del world.scheduler.workers[address]
+            world.registry.remove_worker(world.scheduler, address, stimulus_id="test")
+        opening = asyncio.ensure_future(world.registry.queues.open("q", 1, {}, b"", "client"))
+        await asyncio.sleep(0)
+        assert not opening.done()
+        if back:
+            world.join()
+        try:
+            return await asyncio.wait_for(opening, 10)
+        finally:
+            await world.registry.close()
+
+    if back:
+        assert asyncio.run(scenario())["created"]
+    else:
+        with pytest.raises(NoWorkers):
+            asyncio.run(scenario())

@@ -12,7 +12,7 @@ from dqlab.cluster.scheduler.clients import Attachments
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.placement import NoWorkers
 from dqlab.cluster.scheduler.run_notes import RunNotes
-from dqlab.cluster.scheduler.state import ClusterState, Entry, OpenQueue
+from dqlab.cluster.scheduler.state import REPLACED_IN, ClusterState, Entry, OpenQueue
 from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.cluster.transport.errands import ask_worker
 from dqlab.rules.states import State
@@ -92,6 +92,8 @@ class Queues:
     async def _make(self, name: str, queue: OpenQueue, sealed: bytes) -> None:
         self._state.queues[name] = queue
         try:
+            if self._state.missing:  # all may be restarting
+                await self._supervisor.place_comes(REPLACED_IN)
             places = self._state.plan().queues
             if not places:
                 raise NoWorkers(queue=name)
