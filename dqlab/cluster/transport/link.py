@@ -96,6 +96,8 @@ class Link:
         Directory that keeps what is reached over it, "" for what is in memory.
     up : (str, str)
         Of a cluster of `dqlab up`: the command that starts it again in a terminal, and the call that connects to it.
+    again : str
+        The call that connects to the same cluster or store again, in this process or another; "" where none can.
     """
 
     def __init__(self, client: Client) -> None:
@@ -113,6 +115,7 @@ class Link:
         self.lab, self.embedded = self.address, False
         self.store = ""
         self.up = ("", "")
+        self.again = ""
         self._ended: dict[tuple[str, str], tuple[float, Counts]] = {}
         self._what, self._found_by = "this lab", ""
         self._lost_since: float | None = None
