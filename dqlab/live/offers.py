@@ -23,8 +23,8 @@ CANARY = 100
 class NotebookNames(NamedTuple):
     """What the notebook calls things: a run, its lab, both empty where they have no name; and whether it has `%dq`.
 
-    `cluster` is the address of their scheduler, by which the front end finds the service; `again` the call that connects
-    to it from a kernel that knows none of these names, "" where there is none.
+    `cluster` is the address of their scheduler, by which the front end finds the service; `again` the call that
+    connects to it from a kernel that knows none of these names, "" where there is none.
     """
 
     run: str = ""

@@ -120,7 +120,8 @@ def test_a_cell_works_by_itself_where_a_new_kernel_can_find_the_run(
         "parse(letter.document)",
     ]
     first, *_ = run_here(LETTER, done, names._replace(again="")).split("\n")
-    assert first.startswith("# ") and "run the cells that connect and submit first" in first
+    assert first.startswith("# ")
+    assert "run the cells that connect and submit first" in first
 
 
 def test_a_key_that_no_line_can_hold_is_named_by_its_message(done: RunStats) -> None:

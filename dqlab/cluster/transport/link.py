@@ -27,7 +27,7 @@ from distributed import Client
 from dqlab.cluster.transport.errands import opened
 from dqlab.cluster.transport.internals import event_loop, in_event_loop, scheduler_rpc
 from dqlab.cluster.transport.limits import limited
-from dqlab.errors import CallTimeout, DqlabError, DqlabWarning, LabClosed, SchedulerGone, UsageError
+from dqlab.errors import ActorGone, CallTimeout, DqlabError, DqlabWarning, LabClosed, SchedulerGone, UsageError
 from dqlab.stats.counts import Counts
 from dqlab.waits import shown
 
@@ -197,6 +197,13 @@ class Link:
         except SchedulerGone as error:
             self.check_open()
             raise self._gone(error.reason) from error
+        except ActorGone as error:
+            if not error.without_files:
+                raise
+            what = self._what if self._found_by else "what it held"
+            found = f"{self._found_by} finds it" if self._found_by else "lab.attach(RUN) finds its runs"
+            left = ActorGone.NO_FILES.format(what=what[:1].upper() + what[1:], found=found)
+            raise type(error)(name=error.name, reason=error.reason, left=left) from error
         except (RuntimeError, concurrent.futures.CancelledError):
             self.check_open()
             raise
