@@ -230,6 +230,7 @@ def _connect(
             lab = _make(target, n, path, name, limit, directory)
             try:
                 lab.keep_in(directory)
+                lab.session.link.again = _call_again(target, n, path, name, directory)
                 with _lock:
                     _open[key] = lab
                 lab.announce()
@@ -324,6 +325,20 @@ def _resolved(target: Any, name: str | None, store: str | os.PathLike[str] | Non
 
 def _key(target: Any, *others: Any) -> tuple[Any, ...]:
     return (target if isinstance(target, str | Registration | Recipe | None) else id(target), *others)
+
+
+def _call_again(target: Any, n: int | None, path: str | None, name: str | None, directory: Path | None) -> str:
+    """Return the call that finds the same lab while it is open, and its runs from another process; "" if none does."""
+    if target is None and path is None and directory is None:
+        return ""  # its queues end with this process
+    if target is not None and not isinstance(target, str | Registration):
+        return ""  # an object of this process
+    of = None if target is None else LOCAL if isinstance(target, Registration) else target
+    given = {"n": n, "scheduler_file": path, "name": name, "store": None if directory is None else str(directory)}
+    if isinstance(target, Registration):
+        given["store"] = None  # it is found with the cluster
+    words = [*([] if of is None else [repr(of)]), *(f"{key}={value!r}" for key, value in given.items() if value)]
+    return f"dq.connect({', '.join(words)})"
 
 
 def _open_labs() -> list[Lab]:

@@ -192,10 +192,24 @@ def test_lab_opens_the_folder_that_is_named(launched: list[str], tmp_path: Path)
 def test_lab_names_the_folder_that_is_not_there(
     launched: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["lab", "nowhere"]) == 1
+    """It read "[Errno 2] No such file or directory: .../quickstart.ipynb", with no word of the option."""
+    assert main(["lab", "nowhere", "--foo", "--no-browser", "--port=1", "--ServerApp.ip=x"]) == 1
 
-    assert "nowhere" in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{tmp_path / 'nowhere'} does not exist. It takes an existing folder" in said
+    assert "Nothing was started. `jupyter lab` has no option --foo either." in said
     assert launched == list(tmp_path.iterdir()) == []
+
+
+def test_lab_on_a_file_says_that_it_takes_a_folder(
+    launched: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.txt").touch()
+
+    assert main(["lab", "a.txt"]) == 1
+
+    assert "a.txt is a file. It takes an existing folder" in " ".join(capsys.readouterr().err.split())
+    assert launched == []
 
 
 def test_quickstart_that_was_run_is_kept_without_a_word(

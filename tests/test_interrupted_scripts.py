@@ -101,6 +101,57 @@ def test_interrupted_script_names_the_way_back_to_a_run_that_goes_on(
     lab.attach("f-1").drop()
 
 
+READ = """
+import sys
+import dqlab as dq
+
+def f(x):
+    return {"n": x}
+
+def main(lab):
+    run = lab.map(f, range(5), name="f-1").wait()
+    results = run.results()
+    link, raised = type(results._handle.link), []
+
+    def interrupted(*_, **more):
+        raise KeyboardInterrupt
+
+    read = {
+        "to_frame": results.to_frame,
+        "to_arrow": results.to_arrow,
+        "list": lambda: list(results),
+        "item": lambda: results[3],
+        "to_parquet": lambda: run.to_parquet(sys.argv[2]),
+        "query": lambda: run.query("select * from results"),
+        "join": lambda: run.join(None),
+    }[sys.argv[1]]
+    import dqlab.datasets.joining
+    dqlab.datasets.joining.joined = interrupted
+    type(results)._opened = interrupted  # as a page is opened
+    read()  # the line
+
+main(dq.connect(n=1))
+"""
+
+
+@pytest.mark.parametrize("read", ["to_frame", "to_arrow", "list", "item", "to_parquet", "query", "join"])
+def test_interrupted_reading_shows_the_line_and_one_sentence(tmp_path: Path, read: str) -> None:
+    """It was a bare KeyboardInterrupt below a line of a file "<string>"."""
+    script = tmp_path / "script.py"
+    script.write_text(READ)
+    done = subprocess.run(
+        [sys.executable, script, read, str(tmp_path / "out")], capture_output=True, text=True, timeout=110, check=False
+    )
+
+    said = done.stderr.splitlines()
+    assert done.returncode in (-signal.SIGINT, 128 + signal.SIGINT), said
+    assert {line.split('"')[1] for line in said if line.startswith("  File ")} == {str(script)}, said
+    assert [line for line in said if line.startswith("KeyboardInterrupt")] == [
+        "KeyboardInterrupt: no longer reading results of run 'f-1', which was left as it is. "
+        "Its cluster ends with this script."
+    ]
+
+
 DEADLY = """
 import os, sys
 import dqlab as dq

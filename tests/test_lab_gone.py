@@ -254,3 +254,32 @@ def test_killed_cluster_names_its_store_and_the_lines_that_lead_back(tmp_path: P
         assert (f"is in the store {place}" if store else "with it: it had no store") in error
     assert ("lab.attach('all')" in errors[0]) is store
     assert f"`dqlab up --name {name}" in shown
+
+
+WAITING = """
+import os, signal, subprocess, sys, threading, time
+import dqlab as dq
+name, *options = sys.argv[1:]
+up = [sys.executable, "-m", "dqlab", "up", "-n", "1", "--name", name, *options]
+with subprocess.Popen(up, stdout=subprocess.PIPE, start_new_session=True) as cluster:
+    cluster.stdout.readline()
+    run = dq.connect("local", name=name).map(time.sleep, [0.05] * 2000, name="all")
+    next(run.as_completed())
+    threading.Timer(0.5, os.killpg, (cluster.pid, signal.SIGKILL)).start()
+    run.wait()  # the line
+"""
+
+
+def test_a_script_whose_cluster_is_killed_shows_its_line_and_the_sentence(tmp_path: Path) -> None:
+    """The sentence stood below 130 lines of chained tracebacks of tornado, distributed and asyncio."""
+    script = tmp_path / "script.py"
+    script.write_text(WAITING)
+    command = [sys.executable, script, f"wait-{os.getpid()}", "--store", str(tmp_path / "runs")]
+    ended = subprocess.run(command, timeout=120, capture_output=True, text=True, check=False)
+
+    said = ended.stderr.splitlines()
+    assert ended.returncode == 1
+    assert {line.split('"')[1] for line in said if line.startswith("  File ")} == {str(script)}, ended.stderr
+    assert said[0] == "Traceback (most recent call last):"
+    assert said[-1].startswith("dqlab.errors.SchedulerGone: ")
+    assert len(said) < 8

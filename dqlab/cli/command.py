@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import quote
 
 from dqlab import __version__
@@ -198,13 +198,30 @@ def _lab(_: argparse.Namespace, rest: list[str]) -> int:
     try:
         copy = _copied(quickstart(), root / NOTEBOOK)
     except OSError as error:
-        say(f"dqlab lab: {error}", sys.stderr)
+        say(f"dqlab lab: {_unusable(root, error)} Nothing was started.{_unknown_options(rest, LabApp)}", sys.stderr)
         return FAILED
     ours = [] if asked_for is not None else [f"--ServerApp.root_dir={root}"]
     # The address is printed for users who have no browser here; Jupyter's own opens the launcher.
     ours += [f"--LabApp.default_url=/lab/tree/{quote(copy.name)}"]
     LabApp.launch_instance([str(copy), *ours, *_as_root(), *rest])
     return 0
+
+
+def _unusable(root: Path, error: OSError) -> str:
+    """Return why JupyterLab cannot be opened on a folder."""
+    if not root.is_dir():
+        what = "is a file" if root.exists() else "does not exist"
+        return f"{root} {what}. It takes an existing folder to open JupyterLab on, by default the current one."
+    return f"the quickstart cannot be copied to {root}: {error}."
+
+
+def _unknown_options(words: Sequence[str], app: Any) -> str:
+    """Return a sentence about the options that JupyterLab does not have; "" for none."""
+    known = {each for names in (*app.aliases, *app.flags) for each in ([names] if isinstance(names, str) else names)}
+    options = [word.partition("=")[0] for word in words if word.startswith("--") and word != "--"]
+    # Those with a dot configure classes, of extensions too.
+    wrong = [each for each in options if "." not in each and each[2:] not in {*known, "help", "help-all", "version"}]
+    return f" `jupyter lab` has no option {', '.join(wrong)} either." if wrong else ""
 
 
 def _value_of(words: Sequence[str], *options: str) -> str | None:

@@ -210,6 +210,8 @@ class SchedulerGone(DqlabError):
         "dq.connect() or dq.connect(store=...), and map them again."
     )
     """What is left, where it is not known which cluster that was."""
+    _users_frames_alone = True
+    """In a script too: the connection breaks a hundred lines deep in Dask, and the sentence names what happened."""
 
     def __init__(self, *, address: str, reason: str, left: str = UNKNOWN) -> None:
         super().__init__(address=address, reason=reason, left=left)
@@ -233,10 +235,25 @@ class WorkersGone(DqlabError):
 class ActorGone(DqlabError):
     """A queue or consumer is not registered with the scheduler, or its process died."""
 
-    text = (
-        "{name!r} is gone: {reason}. If it was transient, its messages and results are lost; if it was durable, "
-        "they are in its store. Connect again, with lab = dq.connect() or %dq connect -o lab, and map or attach again."
+    text = "{name!r} is gone: {reason}. {left}"
+    UNKNOWN = (
+        "If it was transient, its messages and results are lost; if it was durable, they are in its store. Connect "
+        "again, with lab = dq.connect() or %dq connect -o lab, and map or attach again."
     )
+    """What is left, where no more is known."""
+    NO_FILES = (
+        "{what} was kept in those files alone: without them nothing of it can be read. When they are back, {found}; "
+        "if they are gone for good, map its documents again."
+    )
+    """What is left of a durable queue whose files are not there any more."""
+
+    def __init__(self, *, name: str, reason: str, left: str = UNKNOWN) -> None:
+        super().__init__(name=name, reason=reason, left=left)
+
+    @property
+    def without_files(self) -> bool:
+        """Whether the reason is that the log of a durable queue was deleted or moved."""
+        return self.reason.startswith("the log in ") and " is gone: " in self.reason
 
 
 class StoreFailed(ActorGone):

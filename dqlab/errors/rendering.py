@@ -45,7 +45,7 @@ def _users_frames(trace: TracebackType | None) -> TracebackType | None:
     ours = True
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if is_own(file):
+        if is_own(file) or _is_made(trace):
             ours = True
         elif is_users(file):
             ours = False
@@ -56,6 +56,12 @@ def _users_frames(trace: TracebackType | None) -> TracebackType | None:
     for part in reversed(kept):
         users = TracebackType(users, part.tb_frame, part.tb_lasti, part.tb_lineno)
     return users
+
+
+def _is_made(trace: TracebackType) -> bool:
+    """Return whether a frame is of code that a library wrote, as a dataclass's ``__init__``, and not of `python -c`."""
+    frame = trace.tb_frame
+    return frame.f_code.co_filename == "<string>" and frame.f_globals.get("__name__") != "__main__"
 
 
 class _Link(NamedTuple):
@@ -147,13 +153,14 @@ def interruptible(text: str | Callable[[], str]) -> Iterator[None]:
 
 
 def _trim_interrupts() -> None:
-    """From now on have Python print the user's frames alone where Ctrl-C ends a script inside dqlab."""
+    """From now on have Python print the user's frames alone where Ctrl-C, or a lost cluster, ends a script in dqlab."""
     before = sys.excepthook
     if getattr(before, "trims", False) or shell() is not None:
         return
 
     def trimmed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if not (isinstance(error, KeyboardInterrupt) and _is_through_us(trace)):
+        by_itself = isinstance(error, KeyboardInterrupt) or getattr(kind, "_users_frames_alone", False)
+        if not (by_itself and _is_through_us(trace)):
             before(kind, error, trace)
             return
         with _users_part(error):

@@ -33,6 +33,7 @@ from dqlab.texts import block, one_line
 
 __all__ = [
     "FIX_AND_RETRY",
+    "NO_LEASES",
     "band",
     "code_pane",
     "consumers",
@@ -158,6 +159,10 @@ def _ages(low: float, high: float) -> str:
     least, most = held_for(low), held_for(high)
     amount, _, unit = least.partition(" ")
     return numbers.between(amount if most.endswith(f" {unit}") else least, most)
+
+
+NO_LEASES = Leases("0", "nothing is held")
+"""Of a run that is over."""
 
 
 def leases(snapshot: Snapshot) -> Leases:

@@ -24,6 +24,7 @@ __all__ = [
     "QueueControls",
     "RunDetails",
     "RunSource",
+    "call_again",
     "cluster_of",
     "feed_of",
     "has_details",
@@ -279,8 +280,17 @@ def is_queue(source: object) -> TypeGuard[PoolSource]:
 
 def cluster_of(source: object) -> str:
     """Return the address of the scheduler that a run, a queue or a lab belongs to; "" where it has none."""
+    return str(getattr(_link_of(source), "address", ""))
+
+
+def call_again(source: object) -> str:
+    """Return the call that connects to the cluster or store of a run again, from any process; "" where none does."""
+    return str(getattr(_link_of(source), "again", ""))
+
+
+def _link_of(source: object) -> object:
     holder = getattr(source, "handle", None) or getattr(source, "session", None)
-    return str(getattr(getattr(holder, "link", None), "address", ""))
+    return getattr(holder, "link", None)
 
 
 def is_embedded(source: object) -> bool:

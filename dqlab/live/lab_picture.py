@@ -377,7 +377,10 @@ def _oldest(snapshot: Snapshot) -> str:
 
 def _out(queue: QueueStats, *, stale: bool) -> Figure:
     rates = (None, None) if stale else (queue.out_rate, queue.in_rate)
-    return Figure("Out", numbers.rate(rates[0]), "messages/s", f"in {numbers.rate(rates[1])} messages/s", live=True)
+    # Not the speed of this instant: a queue that has just become empty has one for a minute.
+    return Figure(
+        "Out, last 60 s", numbers.rate(rates[0]), "messages/s", f"in {numbers.rate(rates[1])} messages/s", live=True
+    )
 
 
 def _dead(amount: int, where: str) -> Figure:

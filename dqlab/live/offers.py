@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dqlab import numbers
-from dqlab.live.feeds import cluster_of, is_lab
+from dqlab.live.feeds import call_again, cluster_of, is_lab
 from dqlab.live.views import Offers
 from dqlab.notebook import shell
 from dqlab.runs.code.versions import can_run_here
@@ -23,16 +23,19 @@ CANARY = 100
 class NotebookNames(NamedTuple):
     """What the notebook calls things: a run, its lab, both empty where they have no name; and whether it has `%dq`.
 
-    `cluster` is the address of their scheduler, by which the front end finds the service.
+    `cluster` is the address of their scheduler, by which the front end finds the service; `again` the call that
+    connects to it from a kernel that knows none of these names, "" where there is none.
     """
 
     run: str = ""
     lab: str = ""
     magic: bool = False
     cluster: str = ""
+    again: str = ""
 
 
 NO_NAMES = NotebookNames()
+_FIRST = "# needs the cluster of this kernel: in a new kernel, run the cells that connect and submit first"
 
 
 def names_here(source: object) -> NotebookNames:
@@ -44,7 +47,8 @@ def names_here(source: object) -> NotebookNames:
     cluster = cluster_of(source)
     own = [name for name, lab in labs if not cluster or cluster_of(lab) == cluster]
     magics = getattr(shell(), "find_line_magic", None)
-    return NotebookNames(min(runs, key=len, default=""), own[0] if own else "", bool(magics and magics("dq")), cluster)
+    run, lab = min(runs, key=len, default=""), own[0] if own else ""
+    return NotebookNames(run, lab, bool(magics and magics("dq")), cluster, call_again(source))
 
 
 def first(dead: int) -> int:
@@ -106,22 +110,37 @@ def _missing(stats: RunStats) -> str:
 def run_here(letter: Any, stats: RunStats, names: NotebookNames) -> str:
     """Return the cell that opens a dead document and calls the function with it; "" for a function without a name.
 
-    It names the document by its key, which it has in any later run too: the id of its message is that of one run. In
-    a kernel that has not run the function's cell yet, or that of a helper, it takes the function that was sent.
+    It names the document by its key, which it has in any later run too: the id of its message is that of one run.
+    Cells outlive kernels: where a new one can find the run, the cell does so by itself, and takes the function that was
+    sent unless the function's own cell was run, or that of a helper was not. Elsewhere a comment names what goes first.
     """
-    if not stats.code.name.isidentifier():
+    name = stats.code.name
+    if not name.isidentifier():
         return ""
     key = letter.key
     names_it = type(key) in (str, int) and one_line(key) == str(key)  # a cut one may be that of several documents
     about = "" if names_it else f"    # {one_line(key, 80)}"
-    if names.magic:
-        opens = f"%dq show {as_word(key) if names_it else letter.id} {as_word(stats.name)} -o letter{about}"
+    test = f"each.key == {key!r}" if names_it else f"each.id == {letter.id}"
+    found = f"letter = next(each for each in {{}}.failures() if {test}){about}"
+    if names.again:
+        # Not under the notebook's name for it: a cell may have asked it for other code, and it waits for an answer.
+        opens = [
+            "import dqlab as dq",
+            f"its_run = {names.again}.attach({stats.name!r})    # the lab that is open, else a new connection",
+            found.format("its_run"),
+        ]
+        sent = "its_run.function(letter.version)"
+        if can_run_here(name):
+            opens += [f"if {name!r} not in globals():    # in a new kernel: as it was sent", f"    {name} = {sent}"]
     else:
-        test = f"each.key == {key!r}" if names_it else f"each.id == {letter.id}"
-        opens = f"letter = next(each for each in {_handle(stats.name, names)}.failures() if {test}){about}"
-    name = stats.code.name
-    called = name if can_run_here(name) else f"{_handle(stats.name, names)}.function(letter.version)"
-    return f"{opens}\n{called}(letter.document)"
+        opens = [_FIRST]
+        if names.magic:
+            opens.append(f"%dq show {as_word(key) if names_it else letter.id} {as_word(stats.name)} -o letter{about}")
+        else:
+            opens.append(found.format(_handle(stats.name, names)))
+        sent = f"{_handle(stats.name, names)}.function(letter.version)"
+    called = name if can_run_here(name) else sent
+    return "\n".join([*opens, f"{called}(letter.document)"])
 
 
 def _handle(name: str, names: NotebookNames) -> str:

@@ -33,6 +33,8 @@ __all__ = [
     "status_table",
 ]
 
+SHOWN_LINES = 8
+"""Lines that show one document of a failure class: of more classes, they would stand far below the table."""
 ROWS = 10
 """Documents that a table shows before it counts the rest."""
 _PUT_OFF = 3
@@ -255,7 +257,7 @@ def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
     notes.append(f"{many(total, 'dead document')} of {one_line(failures.name, 60)}. One of each class, then all again:")
     run = as_word(failures.name)
     lines = []
-    for entry in classes:
+    for entry in classes[:SHOWN_LINES]:
         letter = None if entry.key is not None else failures.example(entry.fingerprint)
         if entry.key is not None or letter is not None:  # else it was sent again just now
             key = letter.key if letter is not None else entry.key

@@ -167,6 +167,8 @@ def _figure_lines(view: RunView) -> list[list[Span]]:
     if len(view.figures) != 4:
         return []
     left, done, speed, dead = view.figures
+    whole = "whole run"  # the head has the other unit's speed
+    of = whole if speed.label.endswith(whole) else speed.second
     ended = f" {done.second}" if done.second.startswith("after ") and done.value != numbers.UNKNOWN else ""
     near = done.label == NEAR_END
     ended = "" if near else f" ({view.band})" if view.band else ended
@@ -180,7 +182,7 @@ def _figure_lines(view: RunView) -> list[list[Span]]:
         ],
         [
             Span(_field(f"speed  {speed.value} {speed.unit}", 25)),
-            Span(_field(speed.second, 22)),
+            Span(_field(of, 22)),
             Span("dead  "),
             Span(dead.value, _TONES[dead.tone]),
             Span(f" ({dead.second})"),

@@ -347,7 +347,8 @@ class Figure(NamedTuple):
     def words(self) -> str:
         """All of it but the second line's first part, in a sentence."""
         extra = f"({self.extra})" if self.extra else ""
-        return " ".join(part for part in (self.label.lower(), self.value, self.unit, extra) if part)
+        label, comma, span = self.label.lower().partition(", ")
+        return " ".join(part for part in (label, self.value, self.unit, extra) if part) + comma + span
 
 
 class Notice(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any, overload
 
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["DeadLetter", "Failures", "dead_letter"]
 
 PAGE = 500
+CLASSES = 100
+"""Failure classes that a table lists."""
+LOOKED_AT = 10_000
+"""Dead documents that are read to find the classes that statistics leave out."""
 PLACES = 50_000
 """Dead documents whose positions one call returns."""
 
@@ -160,8 +164,22 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
 
     @property
     def classes(self) -> tuple[ClassStats, ...]:
-        """What they failed of, the largest classes first, at most eight; empty where that is not known."""
-        return tuple(entry for entry in self._classes() if entry.dead)
+        """What they failed of, the largest classes first, at most a hundred; empty where that is not known.
+
+        Statistics have the eight largest. The others are found by reading the first ten thousand letters.
+        """
+        known = {entry.fingerprint: entry for entry in self._classes() if entry.dead}
+        if not known or sum(entry.dead for entry in known.values()) >= len(self):
+            return tuple(known.values())
+        found: dict[str, ClassStats] = {}
+        for letter in islice(self, LOOKED_AT):
+            if letter.fingerprint not in known:
+                before = found.get(letter.fingerprint)
+                found[letter.fingerprint] = (
+                    _class_of(letter) if before is None else replace(before, dead=before.dead + 1)
+                )
+        others = sorted(found.values(), key=lambda entry: (-entry.dead, entry.error, entry.fingerprint))
+        return (*known.values(), *others)[:CLASSES]
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per dead letter: key, error, message, at, deliveries, version, reason, traceback."""
@@ -198,6 +216,22 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
         asked = {"run": self._run, "after": after, "limit": min(limit, PAGE), "classes": list(classes)}
         meta, parts = await self._handle.ask(shard, "dead", asked)
         return [dead_letter(row, parts[2 * i], parts[2 * i + 1]) for i, row in enumerate(meta["rows"])]
+
+
+def _class_of(letter: DeadLetter) -> ClassStats:
+    """Return a class that one dead letter is known of."""
+    return ClassStats(
+        fingerprint=letter.fingerprint,
+        error=letter.error,
+        message=letter.message,
+        at=letter.at,
+        dead=1,
+        retrying=0,
+        first=letter.when,
+        last=letter.when,
+        key=str(letter.key) if letter.key != letter.ordinal else f"#{letter.ordinal}",
+        versions=(letter.version,) if letter.version else (),
+    )
 
 
 def dead_letter(row: list[Any], record: memoryview, payload: memoryview) -> DeadLetter:

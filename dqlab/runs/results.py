@@ -30,6 +30,7 @@ from dqlab.runs.dataframes import EvenRows, frame_of, index_of, series_of
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import AbsentDocument
 from dqlab.runs.staying import StaysHere
+from dqlab.runs.users_names import reading
 from dqlab.texts import one_line, said_by
 from dqlab.user_frames import level_of_user
 from dqlab.waits import Wait, shown
@@ -438,12 +439,13 @@ class Results(Sequence[Any], StaysHere, SuggestsAttributes):
             No row has such a column, or it is not recorded.
         """
         pages = ([self._checked(stretch) for stretch in page] for page in self._pages(0, len(self)))
-        if columns is None:
-            return frame_of_pages(pages, len(self), self._replaces)
-        if isinstance(columns, str):
-            columns = [columns]
-        code = self.code if CODE in columns else None
-        return chosen_columns(self.name, pages, list(columns), self._replaces, len(self), code)
+        with reading(self.name, self._handle):
+            if columns is None:
+                return frame_of_pages(pages, len(self), self._replaces)
+            if isinstance(columns, str):
+                columns = [columns]
+            code = self.code if CODE in columns else None
+            return chosen_columns(self.name, pages, list(columns), self._replaces, len(self), code)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> Any:
         """Return a `pyarrow.Table`: columns of the values, ``_key``, ``_ordinal``, ``_code``, and ``_rest``.
@@ -463,7 +465,8 @@ class Results(Sequence[Any], StaysHere, SuggestsAttributes):
         ColumnUnknown
             There is no such column.
         """
-        return self.table().to_arrow(columns)
+        with reading(self.name, self._handle):
+            return self.table().to_arrow(columns)
 
     def table(self) -> RunTable:
         """Return these results as a lazy table; see `Run.table`."""
@@ -522,8 +525,9 @@ class Results(Sequence[Any], StaysHere, SuggestsAttributes):
         try:
             while asked:
                 at, stop, future = asked.popleft()
-                page = self._opened(link.result(future), at, stop)
-                asked.extend((at, stop, link.start(self._ask(at, stop))) for at, stop in islice(wanted, 1))
+                with reading(self.name, self._handle):
+                    page = self._opened(link.result(future), at, stop)
+                    asked.extend((at, stop, link.start(self._ask(at, stop))) for at, stop in islice(wanted, 1))
                 yield page
                 while (at := at + sum(len(stretch.values) for stretch in page)) < stop:  # the page was cut at 4 MiB
                     page = self._fetch(at, stop)
@@ -533,7 +537,8 @@ class Results(Sequence[Any], StaysHere, SuggestsAttributes):
                 future.cancel()
 
     def _fetch(self, at: int, stop: int) -> list[OpenedStretch]:
-        return self._opened(self._handle.link.sync(self._ask(at, stop)), at, stop)
+        with reading(self.name, self._handle):
+            return self._opened(self._handle.link.sync(self._ask(at, stop)), at, stop)
 
     def _opened(self, parts: list[memoryview], at: int, stop: int) -> list[OpenedStretch]:
         """Return a page's results from position `at` on, up to the first missing one."""

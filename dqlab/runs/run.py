@@ -113,6 +113,7 @@ _ELSEWHERE = {
     "delete": "run.drop() deletes it with its results.",
     "to_frame": "run.results().to_frame() has its results, run.failures().to_frame() what failed.",
     "map": "A lab has it: lab.map(fn, documents).",
+    "unacked": "lab.queue(run.queue).unacked() lists what consumers hold of its queue.",
 }
 """What to write for names that futures, tasks and tables have."""
 
@@ -255,15 +256,15 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
         """
         return self.handle.link.sync(self.handle.let_go(consumer=consumer, give_up=False))
 
-    def give_up(self, document: str) -> list[str]:
+    def give_up(self, document: str | int) -> list[str]:
         """Give up a document that a consumer runs: it is a failure, which `retry` can send through again.
 
         The consumer runs others, as after `replace`.
 
         Parameters
         ----------
-        document : str
-            Its name as views show it: its key, or its position as ``#17``.
+        document : str or int
+            Its name as views show it: its key, or its position as ``#17`` or 17. A key comes first.
 
         Raises
         ------
@@ -275,7 +276,15 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
         >>> run.give_up("inv-00777.pdf")  # doctest: +SKIP
         ['inv-00777.pdf']
         """
-        return self.handle.link.sync(self.handle.let_go(document=document, run=self.id, give_up=True))
+        try:
+            return self.handle.link.sync(self.handle.let_go(document=str(document), run=self.id, give_up=True))
+        except BadOption as error:
+            if not str(document).isdecimal():
+                raise
+            with suppress(BadOption):  # of what neither names, the name as it was given is the answer
+                at = f"#{document}"
+                return self.handle.link.sync(self.handle.let_go(document=at, run=self.id, give_up=True))
+            raise error from None
 
     def drop(self) -> None:
         """Cancel what is left and forget the run, its results and failures; frees their space.

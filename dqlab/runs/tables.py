@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +25,7 @@ from dqlab.runs.lost import key_of, repeats
 from dqlab.runs.merged import MergedResults
 from dqlab.runs.results import ResultRows, Results
 from dqlab.runs.submit.mapping import Submitter
+from dqlab.runs.users_names import reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,7 +122,8 @@ class HasTables:
         table = self._waited(errors, timeout)
         from dqlab.datasets.sql import query
 
-        found: pd.DataFrame = query(table, sql, self._input())
+        with self._reading():
+            found: pd.DataFrame = query(table, sql, self._input())
         return found
 
     @checks_keywords
@@ -155,7 +157,9 @@ class HasTables:
         from dqlab.datasets.joining import joined
 
         _check_errors(errors)
-        beside: pd.DataFrame = joined(df, self.results(errors, timeout).to_frame(), on, self.name)
+        results = self.results(errors, timeout)
+        with self._reading():
+            beside: pd.DataFrame = joined(df, results.to_frame(), on, self.name)
         return beside
 
     @checks_keywords
@@ -193,7 +197,9 @@ class HasTables:
         from dqlab.datasets.files import local_target, write_parquet
 
         local_target(path)
-        return str(write_parquet(self._waited(errors, timeout), path, self._identity()))
+        table = self._waited(errors, timeout)
+        with self._reading():
+            return str(write_parquet(table, path, self._identity()))
 
     @checks_keywords
     def publish(self, path: str | os.PathLike[str], timeout: float | str | None = None) -> Published:
@@ -232,7 +238,12 @@ class HasTables:
         from dqlab.datasets.publishing import publish
 
         local_target(path)
-        return publish(self._waited("skip", timeout), self.failures(), path, self._identity(), self._facts)
+        table = self._waited("skip", timeout)
+        with self._reading():
+            return publish(table, self.failures(), path, self._identity(), self._facts)
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return reading(self.name, self.handle)
 
     def _waited(self, errors: Errors, timeout: float | str | None) -> RunTable:
         needs_pyarrow()

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from dqlab.errors.rendering import interruptible
 from dqlab.notebook import in_script, shell
 from dqlab.texts import as_word
 from dqlab.user_frames import names_of_user
 
 if TYPE_CHECKING:
+    from dqlab.cluster.transport.handle import Handle
     from dqlab.runs.run import Run
 
-__all__ = ["ENDS_WITH_SCRIPT", "ways_back"]
+__all__ = ["ENDS_WITH_SCRIPT", "reading", "ways_back"]
 
 ENDS_WITH_SCRIPT = "Its cluster ends with this script."
 """Follows what was interrupted on a cluster that the script has started; closing that reports what remains."""
+
+
+def reading(name: str, handle: Handle) -> AbstractContextManager[None]:
+    """Report on Ctrl-C, while results of a run are read, that the run was left as it is."""
+    ends = handle.link.embedded and in_script()
+    again = ENDS_WITH_SCRIPT if ends else "The same line reads them again."
+    return interruptible(f"no longer reading results of run {name!r}, which was left as it is. {again}")
 
 
 def ways_back(run: Run) -> tuple[str, str]:

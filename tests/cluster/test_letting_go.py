@@ -319,6 +319,20 @@ def test_document_of_any_key_is_given_up_by_its_key_and_by_the_name_shown(
     gate.open()
 
 
+@pytest.mark.parametrize("name", [3, "3", "#3"])
+def test_a_document_without_a_key_is_given_up_by_its_position(
+    impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any, name: Any
+) -> None:
+    """`give_up(3)` found no document 3, though `%dq show 3` does."""
+    gate = Gate(tmp_path)
+    run = queue.map(_stuck(gate, "thread"), range(5))
+    gate.until_arrived(1)
+    _held_by(impatient_lab, "#3")
+    assert run.give_up(name) == ["#3"]
+    assert run.wait(timeout=20).counts["dead"] == 1
+    gate.open()
+
+
 def test_order_about_what_no_consumer_runs_is_refused_with_what_there_is(lab: dq.Lab, queue: dq.QueuePool) -> None:
     run = queue.map(abs, range(3), name="quick")
     run.wait(timeout=20)
@@ -328,4 +342,6 @@ def test_order_about_what_no_consumer_runs_is_refused_with_what_there_is(lab: dq
         run.replace("c0")
     with pytest.raises(BadOption, match="does not run #1 now"):
         run.give_up("#1")
+    with pytest.raises(BadOption, match="does not run 1 now"):
+        run.give_up(1)
     assert list(run.results()) == [0, 1, 2]

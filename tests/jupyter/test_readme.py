@@ -19,17 +19,19 @@ def read_me(notebook: Notebook, lab: dq.Lab, tmp_path: Path, monkeypatch: pytest
     for at in range(3):
         (tmp_path / "papers" / "a" / f"{at}.txt").write_text("one two")
     monkeypatch.chdir(tmp_path)
-    notebook["lab"] = lab
+    notebook["there"] = lab
     cells = [block.text for block in blocks("text") if block.page == ROOT / "README.md" and "%" in block.text[:2]]
-    assert "%dq connect -n 4 --store runs/ " in cells[0]
-    return [cells[0].replace("%dq connect -n 4 --store runs/ ", "%dq connect lab "), *cells[1:]]
+    assert "%dq connect -n 4 --store runs/ -o lab " in cells[0]
+    return [cells[0].replace("%dq connect -n 4 --store runs/ -o lab ", "%dq connect there -o lab "), *cells[1:]]
 
 
 def test_first_block_as_one_cell_shows_the_documents(notebook: Notebook, read_me: list[str], capsys: Any) -> None:
-    """The listing came before another line, and Jupyter shows the last value of a cell alone."""
+    """Jupyter shows the last value of a cell alone: that was all, without the dashboard, and how-tos had no `lab`."""
     notebook.run(read_me[0])
 
     shown = capsys.readouterr().out
+    assert "; dashboard http" in shown
+    assert notebook["lab"] is notebook["there"]
     assert "a/2.txt" in shown
     assert "%%dq submit --over docs" in shown
 

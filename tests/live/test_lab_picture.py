@@ -29,7 +29,7 @@ def test_six_figures_answer_for_the_lab(snapshot: Snapshot) -> None:
     assert [(each.label, each.value, each.unit, each.second) for each in view.figures] == [
         ("Waiting", "60,191", "messages", "59,968 ready · 223 delayed"),
         ("Unacked", "104", "messages", "oldest 4 min 12 s"),
-        ("Out", "51.9", "messages/s", "in 24.2 messages/s"),
+        ("Out, last 60 s", "51.9", "messages/s", "in 24.2 messages/s"),
         ("Dead", "215", "messages", "2 queues"),
         ("Busy", "93", "%", "of 14 consumers, last 60 s"),
         ("On disk", "2.2", "GB", "61 % garbage, 1.3 GB"),
@@ -183,7 +183,7 @@ def test_lab_as_text_fits_its_terminal(snapshot: Snapshot) -> None:
     lines = queues_screen(lab_view(snapshot, place=PAPERS)).split("\n")
 
     assert lines[0].startswith("papers  6 queues · 4 workers")
-    assert lines[1] == "waiting 60,191 messages, unacked 104 messages, out 51.9 messages/s"
+    assert lines[1] == "waiting 60,191 messages, unacked 104 messages, out 51.9 messages/s, last 60 s"
     assert lines[2] == "dead 215 messages, busy 93 % (1 slow), on disk 2.2 GB"
     assert lines[4].startswith("pages  running     15,846")
     assert any(line.startswith("parse-invoices") for line in lines)  # a queue's numbers do not tell which run failed

@@ -64,17 +64,17 @@ def test_the_function_of_a_run_is_a_cell_where_its_source_is_known(done: RunStat
 def test_a_dead_document_is_opened_and_given_to_the_function(done: RunStats, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its key, which any later run over it has too: an id was another message's when the run was started over."""
     monkeypatch.setattr(sys.modules["__main__"], "parse", len, raising=False)
-    opened, called = run_here(LETTER, done, NotebookNames(magic=True)).split("\n")
+    _, opened, called = run_here(LETTER, done, NotebookNames(magic=True)).split("\n")
     assert opened == "%dq show 'lux/contract 7.pdf' parse-invoices -o letter"
     assert called == "parse(letter.document)"
 
-    opened, _ = run_here(LETTER, done, NotebookNames(run="run")).split("\n")
+    _, opened, _ = run_here(LETTER, done, NotebookNames(run="run")).split("\n")
     assert opened == "letter = next(each for each in run.failures() if each.key == 'lux/contract 7.pdf')"
 
     ordinal: Any = SimpleNamespace(id=7, key=3)
-    opened, _ = run_here(ordinal, done, NotebookNames(magic=True)).split("\n")
+    _, opened, _ = run_here(ordinal, done, NotebookNames(magic=True)).split("\n")
     assert opened == "%dq show 3 parse-invoices -o letter"
-    opened, _ = run_here(ordinal, done, NotebookNames(run="run")).split("\n")
+    _, opened, _ = run_here(ordinal, done, NotebookNames(run="run")).split("\n")
     assert opened == "letter = next(each for each in run.failures() if each.key == 3)"
 
 
@@ -85,26 +85,52 @@ def test_a_kernel_without_the_function_or_its_helper_takes_the_one_that_was_sent
     main = sys.modules["__main__"]
     stored = "run.function(letter.version)(letter.document)"
 
-    assert run_here(LETTER, done, NotebookNames(run="run")).split("\n")[1] == stored
-    assert run_here(LETTER, done, NotebookNames(magic=True, lab="mine")).split("\n")[1] == (
+    assert run_here(LETTER, done, NotebookNames(run="run")).split("\n")[2] == stored
+    assert run_here(LETTER, done, NotebookNames(magic=True, lab="mine")).split("\n")[2] == (
         "mine.attach('parse-invoices').function(letter.version)(letter.document)"
     )
     exec("def parse(document):\n    return missing_helper(document)", vars(main))
     monkeypatch.setattr(main, "parse", main.parse)  # taken away at the end
-    assert run_here(LETTER, done, NotebookNames(run="run")).split("\n")[1] == stored
+    assert run_here(LETTER, done, NotebookNames(run="run")).split("\n")[2] == stored
     monkeypatch.setattr(main, "missing_helper", len, raising=False)
-    assert run_here(LETTER, done, NotebookNames(run="run")).split("\n")[1] == "parse(letter.document)"
+    assert run_here(LETTER, done, NotebookNames(run="run")).split("\n")[2] == "parse(letter.document)"
     monkeypatch.undo()
     del main.parse
+
+
+def test_a_cell_works_by_itself_where_a_new_kernel_can_find_the_run(
+    done: RunStats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart there was no %dq, no run and no parse: whatever was run first, the cell was an error."""
+    names = NotebookNames(run="run", lab="lab", magic=True, again="dq.connect(store='/data/runs')")
+
+    opened = [
+        "import dqlab as dq",
+        "its_run = dq.connect(store='/data/runs').attach('parse-invoices')    "
+        "# the lab that is open, else a new connection",
+        "letter = next(each for each in its_run.failures() if each.key == 'lux/contract 7.pdf')",
+    ]
+    sent = "its_run.function(letter.version)"
+    assert run_here(LETTER, done, names).split("\n") == [*opened, f"{sent}(letter.document)"]
+    monkeypatch.setattr(sys.modules["__main__"], "parse", len, raising=False)
+    assert run_here(LETTER, done, names).split("\n") == [
+        *opened,
+        "if 'parse' not in globals():    # in a new kernel: as it was sent",
+        f"    parse = {sent}",
+        "parse(letter.document)",
+    ]
+    first, *_ = run_here(LETTER, done, names._replace(again="")).split("\n")
+    assert first.startswith("# ")
+    assert "run the cells that connect and submit first" in first
 
 
 def test_a_key_that_no_line_can_hold_is_named_by_its_message(done: RunStats) -> None:
     """A cut one may be that of several documents."""
     long: Any = SimpleNamespace(id=7, key="x" * 200)
-    opened, _ = run_here(long, done, NotebookNames(magic=True)).split("\n")
+    _, opened, _ = run_here(long, done, NotebookNames(magic=True)).split("\n")
     assert opened.startswith("%dq show 7 parse-invoices -o letter    # xxx")
     other: Any = SimpleNamespace(id=7, key=("a", 1))
-    opened, _ = run_here(other, done, NotebookNames(run="run")).split("\n")
+    _, opened, _ = run_here(other, done, NotebookNames(run="run")).split("\n")
     assert opened == "letter = next(each for each in run.failures() if each.id == 7)    # ('a', 1)"
 
 
@@ -112,7 +138,7 @@ def test_a_key_that_no_line_can_hold_is_named_by_its_message(done: RunStats) -> 
 def test_a_key_cannot_add_a_line_to_a_cell(done: RunStats, key: str) -> None:
     """Keys come from documents; the user runs the cell."""
     hostile: Any = SimpleNamespace(id=7, key=key)
-    assert len(run_here(hostile, done, NotebookNames(run="run")).splitlines()) == 2
+    assert len(run_here(hostile, done, NotebookNames(run="run")).splitlines()) == 3
 
 
 def test_names_are_those_of_the_notebook(monkeypatch: pytest.MonkeyPatch, source: Any, hand_lab: Any) -> None:

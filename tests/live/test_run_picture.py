@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dqlab.live import details
 from dqlab.live.html import run_html
 from dqlab.live.run_picture import Focus, Silence, connecting_view, log_line, run_view
 from dqlab.live.run_table import run_rows, run_word
@@ -393,3 +394,15 @@ def test_figures_and_log_lines_of_one_document_are_singular(running: RunStats) -
     assert [figure.unit for figure in run_view(one).figures if figure.label in ("Left", "Dead")] == ["document"] * 2
     ended = replace(one, state=RunState.DONE, counts=Counts(acked=1), ended=one.at, total=1)
     assert " 1 document in " in log_line(ended)
+
+
+def test_a_run_that_is_over_holds_nothing_of_the_next_one_on_its_queue(
+    running: RunStats, done: RunStats, snapshot: Snapshot
+) -> None:
+    """The view of 43 documents kept "Unacked 64 · oldest 0 s", of the run that came after it."""
+    assert snapshot.unacked.total
+    assert run_view(running, Focus(snapshot)).details.leases == details.leases(snapshot)
+
+    leases = run_view(done, Focus(snapshot)).details.leases
+    assert leases is not None
+    assert (leases.title, leases.bins, leases.rows) == ("0", (), ())

@@ -59,6 +59,14 @@ def test_zero_is_quiet_and_never_red(done: RunStats) -> None:
     assert "\x1b[31m" not in screen
 
 
+def test_the_speed_of_a_run_that_is_over_is_called_that_of_the_whole_run(running: RunStats, done: RunStats) -> None:
+    """A bare "237 documents/s" beside a run that does nothing."""
+    for stats in (done, replace(done, units=None)):
+        (line,) = [line for line in run_screen(run_view(stats)).split("\n") if line.startswith("speed")]
+        assert line.partition("dead")[0].rstrip().endswith("  whole run")
+    assert "whole run" not in run_screen(run_view(running))
+
+
 def test_colours_add_nothing_but_colour(running: RunStats) -> None:
     """A colour is never alone: without it the text is the same."""
     view = run_view(running)

@@ -105,8 +105,12 @@ def test_queue_whose_directory_was_deleted_says_so_and_is_not_made_again_in_sile
     for call in (lambda: pool.put(1).ids, run.wait, run.results, lambda: list(run.as_completed()), lambda: run.counts):
         with pytest.raises((ActorGone, LogFailed), match=r"/000 (is gone: it was deleted|failed: .*the cable)"):
             call()
-    with pytest.raises(ActorGone, match=r"/000 is gone: it was deleted"):
+    with pytest.raises(ActorGone, match=r"/000 is gone: it was deleted") as gone:
         run.wait()
+    # It said "if it was durable, they are in its store".
+    assert f"Run {queue_name!r} was kept in those files alone" in str(gone.value)
+    assert f"When they are back, lab.attach({queue_name!r}) finds it" in str(gone.value)
+    assert "in its store" not in str(gone.value)
     assert list(tmp_path.rglob("*.seg")) == []
 
     again = dq.QueuePool(client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=store)

@@ -22,11 +22,14 @@ from distributed import Client
 import dqlab as dq
 from dqlab.cluster.transport import run_orders
 from dqlab.errors import BadOption, DqlabWarning, FunctionForgotten, RunFailed, UnknownOption
+from dqlab.live.tables import failures_table
+from dqlab.live.text import table_text
 from dqlab.rules.ids import shard_of
 from dqlab.runs.book import _iterable
 from dqlab.testing import Tally
 from tests.cells import of_a_cell
 from tests.runs.test_code import cell
+from tests.waiting import until
 
 
 @of_a_cell
@@ -514,6 +517,25 @@ def test_failures_alike_are_one_class(queue: dq.QueuePool) -> None:
         stats = run.stats()
 
     assert sorted((entry.error, entry.dead) for entry in stats.classes) == [("KeyError", 10), ("ValueError", 10)]
+
+
+def test_failures_list_all_their_classes(queue: dq.QueuePool) -> None:
+    """A view named `%dq failed` for what is beyond eight classes, and that named run.failures(): the same table."""
+
+    def fails(place: int) -> None:
+        raise type(f"Error{place % 14}", (Exception,), {})(place)
+
+    run = queue.map(fails, range(30), retry=ONCE, stop_if=None, name="many").wait(timeout=20)
+    until(lambda: sum(entry.dead for entry in run.stats().classes) == 18)
+
+    failures = run.failures()
+    assert len(run.stats().classes) == 8
+    assert sorted((entry.error.rpartition(".")[2], entry.dead) for entry in failures.classes) == sorted(
+        (f"Error{at}", 3 if at < 2 else 2) for at in range(14)
+    )
+    text = table_text(failures_table(failures))
+    assert "more, of other classes" not in text
+    assert text.count("%dq show") == 8
 
 
 def test_a_dead_letter_of_a_put_is_found_with_the_queue(queue: dq.QueuePool) -> None:

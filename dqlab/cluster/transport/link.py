@@ -27,7 +27,7 @@ from distributed import Client
 from dqlab.cluster.transport.errands import opened
 from dqlab.cluster.transport.internals import event_loop, in_event_loop, scheduler_rpc
 from dqlab.cluster.transport.limits import limited
-from dqlab.errors import CallTimeout, DqlabError, DqlabWarning, LabClosed, SchedulerGone, UsageError
+from dqlab.errors import ActorGone, CallTimeout, DqlabError, DqlabWarning, LabClosed, SchedulerGone, UsageError
 from dqlab.stats.counts import Counts
 from dqlab.waits import shown
 
@@ -96,6 +96,8 @@ class Link:
         Directory that keeps what is reached over it, "" for what is in memory.
     up : (str, str)
         Of a cluster of `dqlab up`: the command that starts it again in a terminal, and the call that connects to it.
+    again : str
+        The call that connects to the same cluster or store again, in this process or another; "" where none can.
     """
 
     def __init__(self, client: Client) -> None:
@@ -113,6 +115,7 @@ class Link:
         self.lab, self.embedded = self.address, False
         self.store = ""
         self.up = ("", "")
+        self.again = ""
         self._ended: dict[tuple[str, str], tuple[float, Counts]] = {}
         self._what, self._found_by = "this lab", ""
         self._lost_since: float | None = None
@@ -194,6 +197,13 @@ class Link:
         except SchedulerGone as error:
             self.check_open()
             raise self._gone(error.reason) from error
+        except ActorGone as error:
+            if not error.without_files:
+                raise
+            what = self._what if self._found_by else "what it held"
+            found = f"{self._found_by} finds it" if self._found_by else "lab.attach(RUN) finds its runs"
+            said = ActorGone.NO_FILES.format(what=what[:1].upper() + what[1:], found=found)
+            raise type(error)(name=error.name, reason=error.reason, left=said) from error
         except (RuntimeError, concurrent.futures.CancelledError):
             self.check_open()
             raise
