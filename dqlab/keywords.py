@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from reprlib import repr as brief
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
-from dqlab.errors import NoAttribute, UnknownOption, WrongArguments, WrongUse
+from dqlab.errors import NoAttribute, NotSettable, UnknownOption, WrongArguments, WrongUse
+from dqlab.user_frames import is_own
 
-__all__ = ["IsNoSequence", "SuggestsAttributes", "call_of", "checks_keywords", "checks_making", "documented_as"]
+__all__ = [
+    "IsNoSequence",
+    "KeepsAttributes",
+    "SuggestsAttributes",
+    "call_of",
+    "checks_keywords",
+    "checks_making",
+    "documented_as",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -147,6 +157,39 @@ class SuggestsAttributes:
     def _elsewhere(self, name: str) -> str:
         """Return where an attribute is that is looked for here; "" where that is not known."""
         return ""
+
+
+class KeepsAttributes:
+    """Refuses to set a public name that an object does not have, or that is only read; what dqlab sets is its business.
+
+    Python takes any name, so that ``run.timeout = 5`` changed nothing, in silence.
+    """
+
+    __slots__ = ()
+    _read_only: ClassVar[Mapping[str, str]] = {}
+    """Attributes that users read alone, and what to write instead of setting them."""
+
+    if not TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            kind = type(self)
+            is_there = name in self.__dict__
+            if (
+                not name.startswith("_")
+                and not is_own(sys._getframe(1).f_code.co_filename)
+                and (is_there or name not in getattr(kind, "__dataclass_fields__", {}))
+            ):
+                found = getattr(kind, name, None)
+                only_read = name in self._read_only or (isinstance(found, property) and found.fset is None)
+                if only_read or callable(found) or not (is_there or hasattr(kind, name)):
+                    problem = "is only read" if only_read else "is a method" if callable(found) else "is not there"
+                    way = self._read_only.get(name) or self._set_elsewhere(name)
+                    raise NotSettable(what=kind.__name__, attribute=name, problem=problem, way=way)
+            object.__setattr__(self, name, value)
+
+    def _set_elsewhere(self, name: str) -> str:
+        """Return how what is meant by such a name is set."""
+        return "dir(...) lists what it has. Keep what is yours in a variable of its own"
 
 
 class IsNoSequence:

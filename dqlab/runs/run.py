@@ -49,7 +49,7 @@ from dqlab.errors import (
 )
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import Kind
-from dqlab.keywords import IsNoSequence, SuggestsAttributes, checks_keywords
+from dqlab.keywords import IsNoSequence, KeepsAttributes, SuggestsAttributes, checks_keywords
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED
@@ -117,8 +117,20 @@ _ELSEWHERE = {
 """What to write for names that futures, tasks and tables have."""
 
 
+_OF_MAP = "It is given when a run is made: lab.map(fn, documents, {0}=..., name=...)"
+_NOT_SET = {
+    "name": _OF_MAP.replace("{0}=..., ", ""),
+    "id": "A run keeps it",
+    "handle": "It belongs to the run",
+    "queue": "lab.queue(NAME).map(fn, documents) makes a run on another queue",
+}
+"""Attributes that are only read, and what to write instead of setting them."""
+_OPTIONS = frozenset({"executor", "max_messages_per_process", "memory", "stop_if", "timeout"})
+"""Options of `map` that are looked for at a run."""
+
+
 @dataclass(eq=False, repr=False)
-class Run(HasTables, HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
+class Run(HasTables, HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttributes):
     """One mapping of a function over documents. Made by `map`, found again by `attach`.
 
     Nothing here blocks except `wait`, `results` and iterating `as_completed`.
@@ -132,6 +144,7 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
     """
 
     _way_out = "take along what the function needs of it, such as list(run.results())"
+    _read_only = _NOT_SET
 
     name: str
     id: bytes
@@ -152,6 +165,11 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
 
     def _elsewhere(self, name: str) -> str:
         return _ELSEWHERE.get(name, "")
+
+    def _set_elsewhere(self, name: str) -> str:
+        if name in _OPTIONS:
+            return _OF_MAP.format(name)
+        return super()._set_elsewhere(name)
 
     def _instead(self, use: str) -> tuple[str, str, str]:
         what = f"run {self.name!r}"
@@ -358,12 +376,15 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
         Warns
         -----
         DqlabWarning
-            Documents that wait, or are not submitted yet, keep the code they had. Or no failure matches `where` or
-            `fingerprint`, while there are failures: the warning names what there is.
+            Documents that wait, or are not submitted yet, keep the code they had. Or no `fn` was given, and the
+            notebook has another function of that name by now: the old code runs again. Or no failure matches `where`
+            or `fingerprint`, while there are failures: the warning names what there is.
         """
         code = self._new_code(fn) if fn is not None else None
         kept = "" if code is None or rest else self._rest_keeps(code)
         count = self._retry(code, where, fingerprint, limit, rest=rest)
+        if count and fn is None:
+            kept = self._edited()
         if not count and (none := self.why_none(where, fingerprint)):
             warnings.warn(none, DqlabWarning, stacklevel=level_of_user())
         if kept:
@@ -385,6 +406,17 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
     def why_none(self, where: str | Callable[[DeadLetter], bool] | None = None, fingerprint: str | None = None) -> str:
         """Return why `retry` with this filter sent nothing, in words; "" without a filter, or without failures."""
         return "" if where is None and fingerprint is None else why_none(self.name, self.failures(), where, fingerprint)
+
+    def _edited(self) -> str:
+        """Return a warning where the function of the notebook is not the code that a retry without one runs again."""
+        codes = self._progress().record.codes
+        name = codes[-1]["name"]
+        if self._redefined.newer(name, codes[-1]["short"]) is None:
+            return ""
+        return (
+            f"what failed in run {self.name!r} runs again with the code that it had, {name} v{len(codes)}, and {name} "
+            f"has other code in this notebook by now. For what fails again: run.retry(fn={name})."
+        )
 
     def _rest_keeps(self, code: Code) -> str:
         """Return a warning where documents that have yet to run will not run this code; "" where it is theirs."""

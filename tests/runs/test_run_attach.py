@@ -18,6 +18,7 @@ from dqlab.errors import (
     BadName,
     BadOption,
     CallTimeout,
+    DqlabWarning,
     PutFailed,
     QueueDraining,
     RunCancelled,
@@ -247,6 +248,20 @@ def test_retry_failed_runs_the_new_code_on_the_dead_only(queue: dq.QueuePool, na
     run = queue.map(double, range(6), name=name, on_existing="retry-failed")
 
     assert list(run.results(timeout=20)) == [0, 2, 2, 6, 4, 10]
+
+
+def test_retry_failed_where_nothing_failed_says_that_results_are_those_of_the_old_code(
+    queue: dq.QueuePool, name: str
+) -> None:
+    """The old results came back without a word: nothing runs with the edited cell."""
+    queue.map(same, range(3), name=name).wait(timeout=20)
+
+    with pytest.warns(DqlabWarning, match=r"those of same v1\. on_existing='new' drops them and runs all"):
+        run = queue.map(double, range(3), name=name, on_existing="retry-failed")
+
+    assert list(run.results(timeout=20)) == [0, 1, 2]
+    run = queue.map(same, range(3), name=name, on_existing="retry-failed")  # its own code: without a warning
+    assert list(run.results(timeout=20)) == [0, 1, 2]
 
 
 def test_retry_failed_looks_at_the_documents_too(queue: dq.QueuePool, name: str) -> None:
