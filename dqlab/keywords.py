@@ -17,6 +17,7 @@ __all__ = [
     "IsNoSequence",
     "KeepsAttributes",
     "SuggestsAttributes",
+    "SuggestsNames",
     "call_of",
     "checks_keywords",
     "checks_making",
@@ -159,6 +160,20 @@ class SuggestsAttributes:
         return ""
 
 
+class SuggestsNames(type):
+    """Answers a public name that a class does not have as `SuggestsAttributes` does for its objects."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+            near = get_close_matches(name, [known for known in dir(cls) if not known.startswith("_")], n=1)
+            hint = cls.__dict__.get("_names_elsewhere", {}).get(name)
+            hint = hint or (f"Did you mean {near[0]}?" if near else f"dir({cls.__name__}) lists what it has.")
+            raise NoAttribute(what=cls.__name__, attribute=name, hint=hint)
+
+
 class KeepsAttributes:
     """Refuses to set a public name that an object does not have, or that is only read; what dqlab sets is its business.
 
@@ -210,7 +225,7 @@ class IsNoSequence:
             raise self._wrong("len")
 
         def __getitem__(self, index: Any) -> Any:
-            raise self._wrong(brief(index))
+            raise self._wrong(_bracketed(index))
 
         def __iter__(self) -> Any:
             raise self._wrong("loop")
@@ -221,6 +236,13 @@ class IsNoSequence:
         def _wrong(self, use: str) -> WrongUse:
             what, problem, hint = self._instead(use)
             return WrongUse(what=what, problem=problem, hint=hint)
+
+
+def _bracketed(index: Any) -> str:
+    """Format what stands between brackets."""
+    if isinstance(index, slice) and index.step is None:
+        return ":".join("" if end is None else brief(end) for end in (index.start, index.stop))
+    return brief(index)
 
 
 def _hint(called: str, name: str, value: Any, known: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import difflib
 import logging
 import threading
@@ -14,6 +15,7 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import asdict
 from functools import partial
+from types import BuiltinFunctionType
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -414,7 +416,7 @@ class RunBook:
         codes = record.codes
         if not retries:
             if all(each["hash"] != code["hash"] for each in codes):
-                raise RunExists(run=run.name, difference=_difference(version, codes[-1]))
+                raise RunExists(run=run.name, difference=_difference(fn, version, codes[-1]))
             if codes[-1]["hash"] != code["hash"] and not progress.complete:  # a complete run keeps no functions
                 newest = self._link.sync(run_orders.newest_code(run.handle, run.id))
                 entry = Entry(Kind.ELEMENT, newest.function, newest.blob)
@@ -504,9 +506,10 @@ def _tell_nothing_failed(run: str, progress: Progress, code: str) -> None:
     )
 
 
-def _difference(code: CodeVersion, newest: dict[str, Any]) -> str:
+def _difference(fn: Any, code: CodeVersion, newest: dict[str, Any]) -> str:
     """Describe in a few words how a function differs from the newest version of a run."""
-    if (code.source is None) != (newest["source"] is None):
+    unwritten = isinstance(fn, BuiltinFunctionType | type) or newest["name"] in vars(builtins)  # they have no source
+    if (code.source is None) != (newest["source"] is None) and not unwritten:
         return f"other code, as far as can be compared ({newest['name']}; {_without_source(here=code.source is None)})"
     changed = code.changed_since(newest.get("parts") or {})
     own = f"code of {code.name}"

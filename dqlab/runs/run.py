@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import warnings
@@ -10,6 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import PurePath
 from typing import Any, Literal, Self, overload
 
 from dqlab.cluster.consumer.running.isolation import isolation
@@ -21,7 +23,9 @@ from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.sealed import open_here, opened_blob
 from dqlab.config import seconds_or_none
+from dqlab.documents import Document
 from dqlab.errors import (
+    OF_DOCUMENTS,
     AllFailed,
     BadOption,
     CallTimeout,
@@ -83,6 +87,8 @@ __all__ = ["Run"]
 
 MIN_PAST = 60.0
 """Seconds that the series of a young run cover at least."""
+_PATH = re.compile(r"'([^']+)'")
+"""Paths in what Python says of files."""
 SAID_WITHIN = 1.0
 """Seconds in which a run that is printed has to answer."""
 NAMED = 3
@@ -112,6 +118,11 @@ _ELSEWHERE = {
     "kill": "run.cancel() gives up what is not done.",
     "delete": "run.drop() deletes it with its results.",
     "to_frame": "run.results().to_frame() has its results, run.failures().to_frame() what failed.",
+    "to_csv": "run.results().to_frame().to_csv(...) writes its results.",
+    "to_excel": "run.results().to_frame().to_excel(...) writes its results.",
+    "to_json": "run.results().to_frame().to_json(...) writes its results.",
+    "to_pandas": "run.results().to_frame() gives a DataFrame of pandas.",
+    "to_sql": "run.results().to_frame().to_sql(...) writes its results.",
     "map": "A lab has it: lab.map(fn, documents).",
 }
 """What to write for names that futures, tasks and tables have."""
@@ -708,9 +719,9 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, KeepsAttributes, Sugges
         standstill.look((self._what_pauses(progress) if rests else "") + _what_blocks(progress))
 
     def _first_error(self) -> str:
-        """Return the class of the first failure, "" if no shard answers."""
+        """Return the class of the first failure, "" if no shard answers or it is of another file than the document."""
         with suppress(CallTimeout, StopIteration):
-            return next(iter(self.failures())).error
+            return _blamed(next(iter(self.failures())))
         return ""
 
     def _standstill(self, limit: float | None) -> Standstill:
@@ -964,9 +975,10 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, KeepsAttributes, Sugges
         self._raise_given_up(progress, deadline)
         if counts.dead:
             first = next(iter(self.failures()))
-            what = f"{first.error} at document {first.key!r}: {one_line(first.message, 300)}"
+            said = f": {one_line(first.message, 300)}" if first.message else ""
+            what = f"{first.error} at document {first.key!r}{said}"
             others = RunFailed.OTHERS if counts.acked else ""
-            fix = RunFailed.fix_of(first.error)
+            fix = RunFailed.fix_of(_blamed(first))
             raise RunFailed(run=self.name, dead=counts.dead, total=counts.all, first=what, others=others, fix=fix)
 
     def as_completed(self, timeout: float | str | None = None) -> Iterator[tuple[Any, Any]]:
@@ -1266,3 +1278,15 @@ def _parts(counts: Counts, *, so_far: bool) -> str:
     }
     parts = [f"{amount:,} {state}" for state, amount in amounts.items() if amount]
     return f"of {many(counts.all, 'document')}{' so far' if so_far else ''} {', '.join(parts)}"
+
+
+def _blamed(letter: DeadLetter) -> str:
+    """Return the class of a failure; "" for that of a file which is not the document, so that no document is blamed."""
+    named = _PATH.findall(letter.message)
+    if letter.error not in OF_DOCUMENTS or not named:
+        return letter.error
+    with suppress(Exception):  # its class may not be here
+        argument = letter.argument
+        known = argument.where if isinstance(argument, Document) else repr(argument)
+        return letter.error if any(PurePath(path).name in known for path in named) else ""
+    return letter.error

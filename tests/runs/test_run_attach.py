@@ -230,6 +230,14 @@ def text_of(document: dq.Document) -> str:
     return document.text()
 
 
+def test_a_builtin_function_is_other_code_without_a_word_on_scripts(queue: dq.QueuePool, name: str) -> None:
+    """It has no source anywhere: the hint about scripts from a pipe led nowhere."""
+    queue.map(same, ["a"], name=name).wait(timeout=20)
+
+    with pytest.raises(RunExists, match=r"exists with other code \(same; changed: code of same\)\. It was"):
+        queue.map(len, ["a"], name=name)
+
+
 def test_new_starts_over(queue: dq.QueuePool, name: str) -> None:
     """The old run's results are dropped; the name belongs to the new one."""
     first = queue.map(same, range(5), name=name).wait(timeout=20)
