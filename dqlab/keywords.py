@@ -196,8 +196,11 @@ class KeepsAttributes:
             ):
                 found = getattr(kind, name, None)
                 only_read = name in self._read_only or (isinstance(found, property) and found.fset is None)
-                if only_read or callable(found) or not (is_there or hasattr(kind, name)):
-                    problem = "is only read" if only_read else "is a method" if callable(found) else "is not there"
+                a_method = callable(found) and not callable(
+                    value
+                )  # another function in its place is meant, as in a test
+                if only_read or a_method or not (is_there or hasattr(kind, name)):
+                    problem = "is only read" if only_read else "is a method" if a_method else "is not there"
                     way = self._read_only.get(name) or self._set_elsewhere(name)
                     raise NotSettable(what=kind.__name__, attribute=name, problem=problem, way=way)
             object.__setattr__(self, name, value)
