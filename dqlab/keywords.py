@@ -196,9 +196,7 @@ class KeepsAttributes:
             ):
                 found = getattr(kind, name, None)
                 only_read = name in self._read_only or (isinstance(found, property) and found.fset is None)
-                a_method = callable(found) and not callable(
-                    value
-                )  # another function in its place is meant, as in a test
+                a_method = callable(found) and not callable(value)  # a function may take its place
                 if only_read or a_method or not (is_there or hasattr(kind, name)):
                     problem = "is only read" if only_read else "is a method" if a_method else "is not there"
                     way = self._read_only.get(name) or self._set_elsewhere(name)
