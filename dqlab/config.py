@@ -32,6 +32,7 @@ MOST = 2**63 - 1
 """The largest number that can be sent."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?=.)")
 _PART = re.compile(r"\d+(?:\.\d*)?\s*[a-zA-Z]+")
 _SEVERAL = re.compile(r"\s*(?:\d+(?:\.\d*)?\s*[a-zA-Z]+\s*){2,}")
 
@@ -141,11 +142,21 @@ def check_directory(path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     BadOption
-        It is not a path; there is a file; or it is not valid Unicode, so that it cannot be sent to other processes
-        unchanged.
+        It is not a path, or an empty one; a URL; there is a file; or it is not valid Unicode, so that it cannot be sent
+        to other processes unchanged.
     """
     if not isinstance(path, str | os.PathLike):
         raise BadOption(option="store", value=path, problem="is not a path. Name a directory; it is made if need be.")
+    named = os.fsdecode(path)
+    if not named:
+        problem = "names no directory. Nothing was made. Name one, such as 'runs/'; '.' is the current one."
+        raise BadOption(option="store", value=path, problem=problem)
+    if _URL.match(named):
+        problem = (
+            "is a URL, and a store is a directory on a file system that all workers reach. Nothing was made. Name a "
+            "directory, such as 'runs/'; documents can be read from URLs: dq.Documents.from_glob(URL)."
+        )
+        raise BadOption(option="store", value=named, problem=problem)
     try:
         resolved = Path(path).expanduser().resolve()
         made = resolved.exists()

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from reprlib import repr as brief
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
-from dqlab.errors import NoAttribute, UnknownOption, WrongArguments, WrongUse
+from dqlab.errors import NoAttribute, NotSettable, UnknownOption, WrongArguments, WrongUse
+from dqlab.user_frames import is_own
 
-__all__ = ["IsNoSequence", "SuggestsAttributes", "call_of", "checks_keywords", "checks_making", "documented_as"]
+__all__ = [
+    "IsNoSequence",
+    "KeepsAttributes",
+    "SuggestsAttributes",
+    "SuggestsNames",
+    "call_of",
+    "checks_keywords",
+    "checks_making",
+    "documented_as",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -149,6 +160,54 @@ class SuggestsAttributes:
         return ""
 
 
+class SuggestsNames(type):
+    """Answers a public name that a class does not have as `SuggestsAttributes` does for its objects."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+            near = get_close_matches(name, [known for known in dir(cls) if not known.startswith("_")], n=1)
+            hint = cls.__dict__.get("_names_elsewhere", {}).get(name)
+            hint = hint or (f"Did you mean {near[0]}?" if near else f"dir({cls.__name__}) lists what it has.")
+            raise NoAttribute(what=cls.__name__, attribute=name, hint=hint)
+
+
+class KeepsAttributes:
+    """Refuses to set a public name that an object does not have, or that is only read; what dqlab sets is its business.
+
+    Python takes any name, so that ``run.timeout = 5`` changed nothing, in silence.
+    """
+
+    __slots__ = ()
+    _read_only: ClassVar[Mapping[str, str]] = {}
+    """Attributes that users read alone, and what to write instead of setting them."""
+
+    if not TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            kind = type(self)
+            is_there = name in self.__dict__
+            if (
+                not name.startswith("_")
+                and not is_own(sys._getframe(1).f_code.co_filename)
+                and (is_there or name not in getattr(kind, "__dataclass_fields__", {}))
+            ):
+                found = getattr(kind, name, None)
+                only_read = name in self._read_only or (isinstance(found, property) and found.fset is None)
+                a_method = callable(found) and not callable(value)  # a function may take its place
+                if only_read or a_method or not (is_there or hasattr(kind, name)):
+                    problem = "is only read" if only_read else "is a method" if a_method else "is not there"
+                    way = self._read_only.get(name) or self._set_elsewhere(name)
+                    raise NotSettable(what=kind.__name__, attribute=name, problem=problem, way=way)
+            object.__setattr__(self, name, value)
+
+    def _set_elsewhere(self, name: str) -> str:
+        """Return how what is meant by such a name is set."""
+        return "dir(...) lists what it has. Keep what is yours in a variable of its own"
+
+
 class IsNoSequence:
     """Answers `len`, an index and a loop with what to write instead; counts as true, as any object does."""
 
@@ -167,7 +226,7 @@ class IsNoSequence:
             raise self._wrong("len")
 
         def __getitem__(self, index: Any) -> Any:
-            raise self._wrong(brief(index))
+            raise self._wrong(_bracketed(index))
 
         def __iter__(self) -> Any:
             raise self._wrong("loop")
@@ -178,6 +237,13 @@ class IsNoSequence:
         def _wrong(self, use: str) -> WrongUse:
             what, problem, hint = self._instead(use)
             return WrongUse(what=what, problem=problem, hint=hint)
+
+
+def _bracketed(index: Any) -> str:
+    """Format what stands between brackets."""
+    if isinstance(index, slice) and index.step is None:
+        return ":".join("" if end is None else brief(end) for end in (index.start, index.stop))
+    return brief(index)
 
 
 def _hint(called: str, name: str, value: Any, known: list[str]) -> str:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from weakref import WeakSet
 
 from dqlab.cluster.consumer.running.isolation import Executor
@@ -28,14 +28,14 @@ from dqlab.cluster.transport.undisturbed import undisturbed
 from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw, without_way
 from dqlab.config import check_name, option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
-from dqlab.keywords import IsNoSequence, SuggestsAttributes, call_of, checks_keywords, documented_as
+from dqlab.keywords import IsNoSequence, KeepsAttributes, SuggestsAttributes, call_of, checks_keywords, documented_as
 from dqlab.log import OwnerStillAlive
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import few_of, many
 from dqlab.rules.retry import Retry
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
-from dqlab.runs.session import Durability, Session, stored_in
+from dqlab.runs.session import Durability, Session, stored_in, tell_kept
 from dqlab.runs.staying import StaysHere
 from dqlab.runs.timeline import Timeline
 from dqlab.runs.widget import HasWidget
@@ -96,7 +96,7 @@ def _note_unlisted(opened: concurrent.futures.Future[None]) -> None:
         _log.info("event=store_unlisted reason=%s", error)
 
 
-class Lab(HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
+class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttributes):
     """A connection to one cluster: its queues, its runs. Made by `connect`.
 
     Attributes
@@ -111,6 +111,12 @@ class Lab(HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
     """
 
     _way_out = "return what is to be mapped next, and map that here"
+    _read_only: ClassVar[dict[str, str]] = {
+        "name": "It is given when a lab is made: dq.connect(..., name=...)",
+        "store": "It is given when a lab is made: dq.connect(store=...)",
+        "client": "dq.connect(client) makes a lab with another one",
+        "closed": "lab.close() closes it",
+    }
 
     seen = Snapshot(at=0.0, seq=-1)
     _told = False
@@ -307,8 +313,8 @@ class Lab(HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
     ) -> QueuePool:
         """Open a queue, or return the open one of that name.
 
-        Options apply when the queue is made; a queue that is open already keeps its own. If one of its shards
-        could not be recovered, the queue is made again.
+        Options apply when the queue is made; one that is open or in the store already keeps its own. If one of its
+        shards could not be recovered, the queue is made again.
 
         Parameters
         ----------
@@ -328,6 +334,11 @@ class Lab(HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
             `durable` is set, and the lab has no store. `durable`, `served` or `early_ack` is neither True nor False.
         LogError
             A durable queue cannot be opened; its subclasses give the reason, and what to do.
+
+        Warns
+        -----
+        DqlabWarning
+            The queue is there already, and has another value of an option that was given; it keeps its own.
         """
         self._check_open()
         for chosen, value in (("durable", durable), ("served", served), ("early_ack", early_ack)):
@@ -337,18 +348,31 @@ class Lab(HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
             problem = "needs a lab with a store: dq.connect(store='runs/')."
             raise BadOption(option="durable", value=durable, problem=problem)
         place = self.store if durable is not False else None
+        given: dict[str, Any] = {
+            "n_queues": None if n_queues == 1 else n_queues,
+            "durable": durable,
+            "visibility_timeout": visibility_timeout,
+            "max_deliveries": max_deliveries,
+            "retry": retry,
+            "maxsize": None if maxsize == "auto" else maxsize,
+            "max_bytes": max_bytes,
+            "served": None if served else False,
+            "early_ack": early_ack or None,
+            "concurrency": None if concurrency == 100 else concurrency,
+        }
         known = self.session.pools.get(name)
         if known is not None:
             gone, waits = self.session.link.sync(known.handle.missing())
             if waits and self.embedded and not self._workers():
                 raise WorkersGone(lab=self.name)
             if not gone and not known._puts_failed:
+                tell_kept(known, given)
                 return known
             if durable is not False:  # what a durable one holds is where it was, which need not be this lab's store
                 place = stored_in(known.options) or place
             known._let_go()  # closing it by its name would close what another client has just opened
         try:
-            return QueuePool(
+            pool = QueuePool(
                 self.client,
                 n_queues,
                 Durability.DURABLE if place is not None else Durability.TRANSIENT,
@@ -363,6 +387,8 @@ class Lab(HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
                 early_ack=early_ack,
                 concurrency=concurrency,
             )
+            tell_kept(pool, given)
+            return pool
         except NoWorkers:
             if not self.embedded:
                 raise

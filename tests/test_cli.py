@@ -19,6 +19,14 @@ def test_misspelt_command_names_the_one_that_was_meant(capsys: pytest.CaptureFix
     assert "Did you mean `dqlab demo`?" in capsys.readouterr().err
 
 
+def test_an_option_is_not_taken_for_the_one_that_begins_like_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--stor x` was taken for `--store x`."""
+    with pytest.raises(SystemExit):
+        main(["up", "--stor", "x"])
+
+    assert "up takes no '--stor'. Did you mean --store?" in " ".join(capsys.readouterr().err.split())
+
+
 def test_gc_in_a_shell_names_what_gives_space_back_there(capsys: pytest.CaptureFixture[str]) -> None:
     """It is a line of notebooks; a shell has a command for a store that nobody has open."""
     assert main(["gc", "runs/"]) == 2

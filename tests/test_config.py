@@ -192,6 +192,17 @@ def test_section_has_what_was_said_and_the_defaults_of_the_rest() -> None:
     assert option("queue")["max-deliveries"] == 5
 
 
+@pytest.mark.parametrize("store", ["s3://x/y", Path("s3://x/y"), "gs://bucket", ""])
+def test_a_store_is_a_directory_on_a_file_system(
+    store: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory ``s3:`` was made here, and queues were kept in it; "" was the current one."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadOption, match=r"store=.*such as 'runs/'"):
+        check_directory(store)
+    assert check_directory("a:b/c") == (tmp_path / "a:b" / "c").resolve()
+
+
 def test_store_that_cannot_be_told_to_others_is_refused_by_its_name(tmp_path: Path) -> None:
     """It goes to the scheduler and workers as text; shown otherwise it would be another directory."""
     with pytest.raises(BadOption, match=r"store='.*caf.*not valid Unicode"):

@@ -35,9 +35,9 @@ def lab_of(taken: list[str], **failing: BaseException) -> Lab:
     steps = {name: Step(taken, name, *([failing[name]] if name in failing else [])) for name in ("queue", "client")}
     cluster = Step(taken, "cluster", *([failing["cluster"]] if "cluster" in failing else []))
     link = SimpleNamespace(here=True, connected=False, leave=lambda: None)
-    lab.session = SimpleNamespace(pools={"q": steps["queue"]}, link=link)  # type: ignore[assignment]
-    lab.client = steps["client"]  # type: ignore[assignment]
-    lab._cluster, lab._own_client, lab._announced, lab._batch, lab.closed = cluster, True, None, False, False
+    session = SimpleNamespace(pools={"q": steps["queue"]}, link=link)
+    vars(lab).update(session=session, client=steps["client"], closed=False)
+    lab._cluster, lab._own_client, lab._announced, lab._batch = cluster, True, None, False
     return lab
 
 

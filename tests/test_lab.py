@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import distributed
 import pytest
@@ -21,6 +22,7 @@ from dqlab.errors import (
     BadOption,
     CallTimeout,
     DaskTooOld,
+    DqlabWarning,
     LabClosed,
     QueueInUse,
     QueueNotFound,
@@ -278,10 +280,69 @@ def test_default_queue_serves_lab_map(lab: dq.Lab) -> None:
 
 def test_open_queue_keeps_its_options(lab: dq.Lab, queue: dq.QueuePool, queue_name: str) -> None:
     """A second opener does not change the bounds under the first one's feet."""
-    again = lab.queue(queue_name, maxsize=1)
+    with pytest.warns(DqlabWarning, match="maxsize is 100,000, not 1"):
+        again = lab.queue(queue_name, maxsize=1)
 
     assert again is queue
     assert again.options["maxsize"] != 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"n_queues": 4}, "n_queues is 1, not 4"),
+        ({"max_bytes": "3 MB"}, "max_bytes is 1,073,741,824, not 3,000,000"),
+        ({"visibility_timeout": "5s"}, "visibility_timeout is 60.0, not 5.0"),
+        ({"served": False}, "served is True, not False"),
+        ({"early_ack": True}, "early_ack is False, not True"),
+        ({"concurrency": 7}, "concurrency is 100, not 7"),
+        ({"retry": dq.Retry(9)}, "retry is Retry(retries=3, "),
+    ],
+)
+def test_an_option_that_an_open_queue_does_not_take_is_named_with_the_way(
+    lab: dq.Lab, queue: dq.QueuePool, queue_name: str, given: dict[str, Any], said: str
+) -> None:
+    """The queue came back as it was, in silence: a limit that was given did not hold."""
+    with pytest.warns(DqlabWarning) as caught:
+        assert lab.queue(queue_name, **given) is queue
+
+    assert said in str(caught[0].message)
+    assert f"lab.queue({queue_name!r}).close(), which drops what it holds" in str(caught[0].message)
+
+
+def test_options_that_an_open_queue_has_are_given_again_without_a_word(lab: dq.Lab, queue_name: str) -> None:
+    """Run All opens it again with the line that made it."""
+    given: dict[str, Any] = {"n_queues": 2, "maxsize": 3, "max_bytes": "3 MB", "retry": False, "concurrency": 7}
+    pool = lab.queue(queue_name, **given)
+
+    assert lab.queue(queue_name, **given) is pool
+    assert lab.queue(queue_name) is pool
+    pool.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda lab, run, pool: setattr(run, "timeout", 5), "lab.map(fn, documents, timeout=..., name=...)"),
+        (lambda lab, run, pool: setattr(run, "name", "x"), "lab.map(fn, documents, name=...)"),
+        (lambda lab, run, pool: setattr(run, "counts", {}), "is only read"),
+        (lambda lab, run, pool: setattr(run, "retry", 3), "is a method"),
+        (lambda lab, run, pool: setattr(lab, "name", "x"), "dq.connect(..., name=...)"),
+        (lambda lab, run, pool: setattr(lab, "workers", 3), "Lab.workers cannot be set: it is not there"),
+        (lambda lab, run, pool: setattr(pool, "maxsize", 3), "lab.queue(maxsize=...)"),
+        (lambda lab, run, pool: setattr(pool, "name", "x"), "lab.queue(name=...)"),
+    ],
+)
+def test_a_name_that_is_not_there_or_only_read_cannot_be_set(
+    lab: dq.Lab, queue: dq.QueuePool, change: Any, said: str
+) -> None:
+    """`run.timeout = 5` was taken in silence, and changed nothing."""
+    run = queue.map(same, [1])
+
+    with pytest.raises(AttributeError) as caught:
+        change(lab, run, queue)
+
+    assert said in str(caught.value)
 
 
 def test_snapshot_follows_what_happens(lab: dq.Lab, queue: dq.QueuePool) -> None:

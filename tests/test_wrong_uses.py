@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.errors import NoAttribute, PositionNotFound, UnknownOption, WrongArguments, WrongUse
+from dqlab.errors import BadOption, NoAttribute, PositionNotFound, UnknownOption, WrongArguments, WrongUse
 
 
 @pytest.fixture
@@ -54,6 +54,18 @@ def same(x: Any) -> Any:
         (lambda docs: docs[0].read, NoAttribute, "text()"),
         (lambda docs: docs[0].name, NoAttribute, "key"),
         (lambda docs: docs[0].txet, NoAttribute, "Did you mean text?"),
+        (lambda docs: dq.Documents.from_globb("x"), NoAttribute, "Did you mean from_glob?"),
+        (lambda docs: dq.Document.from_glob("x"), NoAttribute, "dq.Documents.from_glob(...)"),
+        (lambda docs: docs.longest_first(3), WrongArguments, "Documents.longest_first()"),
+        (
+            lambda docs: docs[0].text(encoding="klingon"),
+            BadOption,
+            "is not a text encoding of Python",
+        ),
+        (lambda docs: docs[0].text(encoding="utf8-8"), BadOption, "Did you mean 'utf8'?"),
+        (lambda docs: docs[0].html(encoding=5), BadOption, "is not a text encoding"),
+        (lambda docs: docs[0].pages(lines="x"), BadOption, "a page has at least one line"),
+        (lambda docs: docs[999], PositionNotFound, "has 3 documents; there is none at position 999"),
         (lambda docs: dq.from_glob, NoAttribute, "dq.Documents.from_glob(...)"),
     ],
 )
@@ -75,6 +87,16 @@ def test_mistaken_call_of_documents_is_answered_by_what_to_write(
         (lambda lab, run: run["a.txt"], WrongUse, "dict(run.results().items())['a.txt']"),
         (lambda lab, run: list(run), WrongUse, "for value in run.results()"),
         (lambda lab, run: 3 in run, WrongUse, "run.results()"),
+        (lambda lab, run: run[2:3], WrongUse, "run.results()[2:3]"),
+        (lambda lab, run: run.to_csv("x"), NoAttribute, "run.results().to_frame().to_csv(...)"),
+        (lambda lab, run: run.results().to_sql("x"), NoAttribute, "to_frame().to_sql(...)"),
+        (lambda lab, run: run.results().to_parquet("x"), NoAttribute, "run.to_parquet('out/')"),
+        (lambda lab, run: run.failures().to_csv("x"), NoAttribute, "to_frame().to_csv(...)"),
+        (lambda lab, run: run.query(5), BadOption, "select * from results"),
+        (lambda lab, run: run.to_parquet(3), BadOption, "Name a folder"),
+        (lambda lab, run: lab.stats().nope, NoAttribute, "Snapshot has no 'nope'"),
+        (lambda lab, run: lab.history("2h").plt(), NoAttribute, "Timeline has no 'plt'"),
+        (lambda lab, run: run.stats().count, NoAttribute, "Did you mean counts?"),
         (lambda lab, run: run.status, NoAttribute, "run.counts"),
         (lambda lab, run: run.errors, NoAttribute, "failures()"),
         (lambda lab, run: run.progress, NoAttribute, "counts"),

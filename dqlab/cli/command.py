@@ -68,7 +68,7 @@ def _carry_out(words: list[str]) -> int:
         grammar.print_help()
         return MISUSED
     if rest and options.command != "lab":
-        grammar.error(f"{options.command} takes no {rest[0]!r}")
+        grammar.error(f"{options.command} takes no {rest[0]!r}. {_meant(grammar, options.command, rest[0])}")
     return COMMANDS[options.command](options, rest)
 
 
@@ -102,9 +102,25 @@ def quickstart(directory: Path | None = None) -> Path:
     raise FileNotFoundError(f"no {NOTEBOOK} in {tried}. Install dqlab again, or run this in its checkout.")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Takes an option by its whole name alone: what begins like one may have been meant as another."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+
+
+def _meant(grammar: argparse.ArgumentParser, command: str, word: str) -> str:
+    """Return which option of a command comes near a word that it does not take, or where they are listed."""
+    flag = word.partition("=")[0]
+    commands = next(action for action in grammar._actions if isinstance(action, argparse._SubParsersAction))
+    known = [flag for action in commands.choices[command]._actions for flag in action.option_strings]
+    near = get_close_matches(flag, known, n=1) if flag.startswith("-") else []
+    return f"Did you mean {near[0]}?" if near else f"`dqlab {command} -h` lists what it takes"
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the words and options of every command but those of notebooks."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="dqlab",
         description="A Jupyter-first, distributed task queue on Dask.",
         epilog=f"As in a notebook, for a cluster that runs: {', '.join(OF_NOTEBOOKS)}; `dqlab NAME -h` explains one.",

@@ -100,8 +100,9 @@ def _lists(values: Sequence[Any], kind: Kind) -> tuple[Any, list[int]]:
             lists[at] = None
             misfits.append(at)
     offsets = [None if each is None else end - len(each) for each, end in zip(lists, ends, strict=True)]
-    column = pa.ListArray.from_arrays(pa.array([*offsets, ends[-1] if ends else 0], pa.int32()), inner)
-    return column.cast(kind), sorted(misfits)
+    ends_at = pa.array([*offsets, ends[-1] if ends else 0], pa.int32())
+    # With its type here: a cast of a list of nothing but nulls loses all of them but one (pyarrow 26).
+    return pa.ListArray.from_arrays(ends_at, inner, type=kind), sorted(misfits)
 
 
 def _of_arrays(values: Sequence[Any], kind: Kind) -> Any:

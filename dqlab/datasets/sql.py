@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from dqlab.datasets.lineage import KEY
 from dqlab.datasets.rows import Shape
-from dqlab.errors import ExtraMissing, UsageError
+from dqlab.errors import BadOption, ExtraMissing, UsageError
+from dqlab.numbers import few_of
 
-__all__ = ["SourceUnknown", "query"]
+__all__ = ["QueryError", "SourceUnknown", "query"]
 
 _SOURCE = re.compile(r"\bsource\b", re.IGNORECASE)
+_WIDE = frozenset({"HUGEINT", "UHUGEINT"})
+"""Types of DuckDB for whole numbers that pandas has none for."""
+_MISSING = re.compile(r"Table with name (?P<table>\S+) does not exist|[Cc]olumn \"(?P<column>[^\"]+)\"")
+_SHOWN = 12
+"""Columns of a table that an error names."""
 _KEY_ALONE = "key"
 """Name under which SQL has keys besides ``_key``, so that results and source join by ``using (key)``."""
 
@@ -27,6 +34,12 @@ class SourceUnknown(UsageError):
         "Map the same documents under the run's name in this process, or join with a table of your own: "
         "run.join(frame, on='key')."
     )
+
+
+class QueryError(UsageError):
+    """A query cannot be answered: it is no SQL, or names what is not there."""
+
+    text = "the query over run {run!r} failed: {reason}.{hint} Nothing was changed. Tables and columns: {known}."
 
 
 class Table(Protocol):
@@ -55,6 +68,11 @@ class _Stream:
         names = {name.lower() for name in self._shape.schema.names}
         self._keyed = _KEY_ALONE not in names
         self.error: BaseException | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that a query can name."""
+        return list(self._schema().names)
 
     def _schema(self) -> Any:
         schema = self._shape.schema
@@ -94,7 +112,13 @@ def query(results: Table, sql: str, source: Table | str) -> Any:
         DuckDB is not installed.
     SourceUnknown
         The query names `source`, which is not here.
+    QueryError
+        DuckDB cannot answer it.
+    BadOption
+        It is not a text, or an empty one.
     """
+    if not isinstance(sql, str) or not sql.strip():
+        raise BadOption(option="sql", value=sql, problem="is no query. Write one as a text: 'select * from results'.")
     try:
         import duckdb
         import pandas  # noqa: F401 - DuckDB would name it in an error of its own
@@ -114,12 +138,53 @@ def query(results: Table, sql: str, source: Table | str) -> Any:
                     connection.execute(f"create temp table {name} as select * from {name}_stream")
                 else:
                     connection.register(name, stream)
-            return connection.execute(sql).df()
-        except duckdb.Error:
+            return _frame(connection.sql(sql), results.name)
+        except duckdb.Error as error:
             for stream in streams.values():
                 if stream.error is not None:
                     raise stream.error from None
-            raise
+            raise _refused(results.name, str(error), streams) from None
+
+
+def _frame(found: Any, run: str) -> Any:
+    """Return what a query found as a pandas DataFrame, with whole numbers as such.
+
+    A sum of whole numbers has 128 bits in DuckDB, and pandas has no such type: DuckDB makes floats of them.
+    """
+    if found is None:
+        reason, hint = "it returns no rows", " Write one that does: select ... from results."
+        raise QueryError(run=run, reason=reason, hint=hint, known="results")
+    wide = [at for at, kind in enumerate(found.types) if str(kind) in _WIDE]
+    if not wide:
+        return found.df()
+    names = ['"' + name.replace('"', '""') + '"' for name in found.columns]
+    as_text = [f"#{at + 1}" if at not in wide else f"#{at + 1}::varchar" for at in range(len(names))]
+    frame = found.project(", ".join(f"{value} as {name}" for value, name in zip(as_text, names, strict=True))).df()
+    for at in wide:
+        frame.isetitem(at, _whole(frame.iloc[:, at]))
+    return frame
+
+
+def _whole(texts: Any) -> Any:
+    """Return a column of whole numbers from their texts: of 64 bits where all fit, else as Python has them."""
+    import pandas as pd
+
+    numbers = [None if pd.isna(text) else int(text) for text in texts]
+    if any(number is not None and not -(2**63) <= number < 2**63 for number in numbers):
+        return pd.Series(numbers, index=texts.index, dtype=object)
+    return pd.Series(numbers, index=texts.index, dtype="Int64" if None in numbers else "int64")
+
+
+def _refused(run: str, said: str, streams: Mapping[str, _Stream]) -> QueryError:
+    """Return the error of a query that DuckDB refused, with what there is."""
+    reason = said.strip().partition("\n")[0].rstrip(".!? ")
+    columns = {name: stream.names for name, stream in streams.items()}
+    missing = _MISSING.search(reason)
+    there = list(columns) if missing and missing["table"] else [name for names in columns.values() for name in names]
+    near = get_close_matches((missing["table"] or missing["column"]).lower(), there, n=1) if missing else []
+    hint = f" Did you mean {near[0]}?" if near else ""
+    known = "; ".join(f"{name} ({few_of(names, _SHOWN)})" for name, names in columns.items())
+    return QueryError(run=run, reason=reason, hint=hint, known=known)
 
 
 def _reads_once(version: str) -> bool:

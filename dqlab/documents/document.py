@@ -8,10 +8,12 @@ decides key and version, and may leave size and pages unknown.
 from __future__ import annotations
 
 import builtins
+import codecs
 import io
 import pickle
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from itertools import islice
 from numbers import Real
 from operator import index
@@ -38,7 +40,7 @@ from dqlab.documents.storage import (
     stored,
 )
 from dqlab.errors import BadOption, RowTooLarge, WrongKind
-from dqlab.keywords import SuggestsAttributes, checks_keywords, checks_making
+from dqlab.keywords import SuggestsAttributes, SuggestsNames, checks_keywords, checks_making
 
 __all__ = ["LINES_PER_PAGE", "Document", "largest_row", "made", "sealed_key"]
 
@@ -67,8 +69,18 @@ _ELSEWHERE = {
 """What to use for names that paths, files and documents of other libraries have."""
 
 
+_ON_DOCUMENTS = {
+    name: f"A listing has it: dq.Documents.{name}(...)"
+    for name in (
+        *("from_archive", "from_csv", "from_dask", "from_frame", "from_glob", "from_hf", "from_jsonl", "from_parquet"),
+        "stdlib",
+    )
+}
+"""What to use for names of the class that listings have."""
+
+
 @dataclass(frozen=True, slots=True)
-class Document(SuggestsAttributes):
+class Document(SuggestsAttributes, metaclass=SuggestsNames):
     """A reference to one input; a few hundred bytes, whatever the input's size.
 
     It can be opened in any process that reaches `where`. Reading raises what Python raises:
@@ -115,6 +127,8 @@ class Document(SuggestsAttributes):
     n_pages: int | None = None
     part: Part | None = field(default=None, repr=False)
     encoding: str | None = field(default=None, init=False, repr=False, compare=False)
+
+    _names_elsewhere = _ON_DOCUMENTS
 
     def _elsewhere(self, name: str) -> str:
         return _ELSEWHERE.get(name, "")
@@ -190,7 +204,7 @@ class Document(SuggestsAttributes):
         DocumentError
             It has changed since it was listed, is damaged, or is encrypted in its archive.
         BadOption
-            A mode that writes, or an encoding for bytes.
+            A mode that writes, an encoding for bytes, or one that Python does not know.
 
         Examples
         --------
@@ -201,6 +215,8 @@ class Document(SuggestsAttributes):
             raise BadOption(option="mode", value=mode, problem="a document is only read. Use 'rb' or 'r'.")
         if mode == "rb" and encoding is not None:
             raise BadOption(option="encoding", value=encoding, problem="bytes have none. Use mode='r'.")
+        if encoding is not None:
+            _check_encoding(encoding)
         stream = self._stream("doc.open()")
         if mode == "rb":
             return stream
@@ -265,6 +281,8 @@ class Document(SuggestsAttributes):
         >>> document.html().splitlines()[:2]  # doctest: +SKIP
         ['Annual report', 'It was a good year.']
         """
+        if encoding is not None:
+            _check_encoding(encoding)
         data = self.bytes(decompress=True)
         if encoding is None:
             source, encoding = decode_html(data)
@@ -296,7 +314,7 @@ class Document(SuggestsAttributes):
         Raises
         ------
         BadOption
-            `lines` is below 1.
+            `lines` is not a number, or below 1; or Python does not know the encoding.
         DocumentDamaged, DocumentEncrypted, NoPages
             With the first page: the PDF cannot be opened, needs a password, or has no pages.
         ExtraMissing
@@ -307,8 +325,10 @@ class Document(SuggestsAttributes):
         >>> [page.number for page in document.pages() if "Figure" in page.text()]  # doctest: +SKIP
         [3, 8]
         """
-        if lines < 1:
+        if not isinstance(lines, int) or lines < 1:
             raise BadOption(option="lines", value=lines, problem="a page has at least one line.")
+        if encoding is not None:
+            _check_encoding(encoding)
         return pdf.pages(self) if is_pdf(self) else self._cut(lines, encoding, errors)
 
     @checks_keywords
@@ -698,3 +718,16 @@ class _DocumentOnly(pickle.Unpickler):
         if (module, name) in _OPENED:
             return _OPENED[module, name]
         raise pickle.UnpicklingError(f"{module}.{name}")
+
+
+def _check_encoding(encoding: Any) -> None:
+    """Raise `BadOption`, with the name that comes near, for an encoding that Python does not know."""
+    try:
+        codecs.lookup(encoding)
+    except (LookupError, TypeError, ValueError):
+        from encodings.aliases import aliases
+
+        near = get_close_matches(encoding.lower(), aliases, n=1) if isinstance(encoding, str) else []
+        hint = f"Did you mean {near[0]!r}?" if near else "Such are 'utf-8', 'latin-1' and 'cp1252'."
+        problem = f"is not a text encoding of Python. Nothing was read. {hint}"
+        raise BadOption(option="encoding", value=encoding, problem=problem) from None

@@ -22,8 +22,9 @@ from dqlab.documents.probing import Probed, ProbingLab, counted, lacks_pages, th
 from dqlab.documents.row_files import ParquetRows, Records, csv_form
 from dqlab.documents.sources import Given, Glob, Source, Unpacked, Window, stdlib
 from dqlab.documents.storage import check_options
-from dqlab.errors import BadOption, DqlabError, LengthUnknown, WrongUse, in_words
-from dqlab.keywords import SuggestsAttributes, checks_keywords
+from dqlab.errors import BadOption, DqlabError, LengthUnknown, PositionNotFound, WrongUse, in_words
+from dqlab.keywords import SuggestsAttributes, SuggestsNames, checks_keywords
+from dqlab.numbers import many
 
 __all__ = ["Documents", "parsed_natively"]
 
@@ -40,7 +41,7 @@ _ELSEWHERE = {
 _NOT_A_PATTERN = "is not a path or URL. Files that are known one by one: Documents(paths)."
 
 
-class Documents(SuggestsAttributes):
+class Documents(SuggestsAttributes, metaclass=SuggestsNames):
     """A lazy listing of documents, recreated each time it is iterated.
 
     Parameters
@@ -269,6 +270,7 @@ class Documents(SuggestsAttributes):
         """
         return self._of(Sample(self._source, n, by, seed))
 
+    @checks_keywords
     def longest_first(self) -> Documents:
         """Return a listing that begins with the longest documents, so that none of them runs alone at the end.
 
@@ -625,7 +627,7 @@ class Documents(SuggestsAttributes):
         return (document for look in self._source.looks() if (document := look()) is not None)
 
     def why_none(self) -> str:
-        """Return which condition of `where` no document meets, and what there is, in words; "" for no such condition.
+        """Return why there are none, in words: a condition of `where` that none meets, or CSV without rows; else "".
 
         Looks at the first 10,000 documents of each condition at most.
 
@@ -637,7 +639,10 @@ class Documents(SuggestsAttributes):
         found = ""
         for each in self._conditions() if self.repeats else ():
             found = each.why_none() or found  # the innermost one: those around it get nothing
-        return found
+        innermost: Any = self._source
+        while (inner := getattr(innermost, "source", None)) is not None:
+            innermost = inner
+        return innermost.why_none() if isinstance(innermost, Records) and not found else found
 
     @property
     def filtered(self) -> bool:
@@ -686,8 +691,8 @@ class Documents(SuggestsAttributes):
         ------
         BadOption
             The index counts from the end, which a lazy listing does not know.
-        IndexError
-            There are fewer documents.
+        PositionNotFound
+            There are fewer documents; an IndexError.
         """
         if isinstance(index, slice):
             start, step = _position(index.start, 0), _position(index.step, 1)
@@ -702,7 +707,8 @@ class Documents(SuggestsAttributes):
         position = _position(index, 0)
         for document in islice(self[position:], 1):
             return document
-        raise IndexError(f"{self!r} has no document {position}")
+        length = many(len(self), "document") if self.repeats else "fewer documents"
+        raise PositionNotFound(what=self.source_label, length=length, position=position)
 
     def _elsewhere(self, name: str) -> str:
         return _ELSEWHERE.get(name, "")

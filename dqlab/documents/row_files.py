@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import codecs
 import json
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, BinaryIO
 
 from dqlab.documents.document import Document, made
 from dqlab.documents.folders import Files, ListedFile
@@ -21,7 +22,10 @@ from dqlab.documents.parts import Line, Row
 from dqlab.documents.sources import Look
 from dqlab.documents.storage import stamp_of
 from dqlab.documents.tables import ParquetTable, plain_values
-from dqlab.errors import BadOption, DocumentChanged, KeyUnusable
+from dqlab.errors import BadOption, DocumentChanged, DqlabWarning, KeyUnusable
+from dqlab.numbers import few_of
+from dqlab.texts import one_line
+from dqlab.user_frames import level_of_user
 
 __all__ = ["ParquetRows", "Records", "csv_form"]
 
@@ -31,6 +35,8 @@ __all__ = ["ParquetRows", "Records", "csv_form"]
 KEYS_AT_ONCE = 4096
 """Keys that are read in one go."""
 _tuple = tuple.__new__
+_NAMED = 8
+"""Columns that a sentence names."""
 
 
 class ParquetRows:
@@ -213,8 +219,30 @@ class Records:
         words = [self._files.label, *([] if key is None else [f"key={key!r}"])]
         self.label = f"Documents.{label}({', '.join(words)})"
         assert self._files.first is not None, "or it had raised NoFiles"
-        for _ in self._of_file(self._files.first):  # a wrong name is found here, not when others are on their way
-            break
+        with open_lines(self._files.first.where, form) as stream:  # found here, not when others are on their way
+            header = self._header(stream, self._files.first)
+        self._tell_delimiter(header, self._files.first.where)
+
+    def _tell_delimiter(self, header: Header, where: str) -> None:
+        """Warn where all columns seem to be one, for another delimiter stands between their names."""
+        if len(header.names) != 1 or self._key is not None:  # a key that is one of them was not found
+            return
+        other = next((each for each in ",;\t|" if each != self._form[0] and each in header.names[0]), None)
+        if other is not None:
+            said = (
+                f"rows of {where!r} have one column, {one_line(header.names[0], 100)!r}, no {self._form[0]!r} is in "
+                f"its first line. Its columns seem to be separated by {other!r}: pass delimiter={other!r}."
+            )
+            warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
+
+    def why_none(self) -> str:
+        """Return what files without records have, in words; "" where there are records, or a file has none of it."""
+        if not self._form or next(self.looks(), None) is not None or self._files.first is None:
+            return ""
+        with open_lines(self._files.first.where, self._form) as stream:
+            header = header_of(stream, self._form, self._files.first.where)
+        names = few_of([repr(name) for name in header.names], _NAMED)
+        return f"{self._files.first.where!r} has a first line, which names the columns ({names}), and no rows below it."
 
     def looks(self) -> Iterator[Look]:
         """Name the records, reading one file at a time."""
@@ -232,11 +260,16 @@ class Records:
 
     def _of_file(self, file: ListedFile) -> Iterator[tuple[Header, int, Record]]:
         with open_lines(file.where, self._form) as stream:
-            header = header_of(stream, self._form, file.where)
-            if self._form and self._key is not None:
-                check_columns([self._key], header.names, file.where)
+            header = self._header(stream, file)
             for position, record in enumerate(records(stream, self._form, header.size, file.where)):
                 yield header, position, record
+
+    def _header(self, stream: BinaryIO, file: ListedFile) -> Header:
+        """Read what comes before the records, and check that the column with the keys is there."""
+        header = header_of(stream, self._form, file.where)
+        if self._form and self._key is not None:
+            check_columns([self._key], header.names, file.where)
+        return header
 
     def _look(self, file: ListedFile, header: Header, position: int, record: Record, keys: Keys | None) -> Document:
         key = self._key_of(file, header, position, record)

@@ -88,10 +88,10 @@ class ParquetTable:
             self.close()
             if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
                 raise
-            raise _unreadable(where, error) from error
-        except Exception as error:  # ArrowInvalid, and what damaged footers raise besides
+            raise _unreadable(where, error) from None  # its sentence has what pyarrow found wrong
+        except Exception as error:  # noqa: BLE001 - ArrowInvalid, and what damaged footers raise besides
             self.close()
-            raise _unreadable(where, error) from error
+            raise _unreadable(where, error) from None
         self.schema: Any = self._file.schema_arrow
         self.names: list[str] = self.schema.names
         self.group_rows: list[int] = [

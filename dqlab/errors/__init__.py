@@ -27,7 +27,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
     │                                    StorageUnset
     └── UsageError ── BadName · BadOption · UnknownOption · WrongArguments · NoAttribute · WrongUse
-                    PositionNotFound · RunsInFlight
+                    NotSettable · PositionNotFound · RunsInFlight
                     QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
                     DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere · LabUnclear
@@ -104,6 +104,7 @@ __all__ = [
     "NotAwaited",
     "NotPicklable",
     "NotSentAgain",
+    "NotSettable",
     "PageFailed",
     "PasswordInURL",
     "PositionNotFound",
@@ -530,6 +531,12 @@ class NoAttribute(UsageError, AttributeError):
     """A name that an object, or the module, does not have; an AttributeError as well, as for any object."""
 
     text = "{what} has no {attribute!r}. {hint}"
+
+
+class NotSettable(UsageError, AttributeError):
+    """A name of an object was set that it does not have, or that is only read; an AttributeError as well."""
+
+    text = "{what}.{attribute} cannot be set: it {problem}. Nothing was changed. {way}."
 
 
 class WrongUse(UsageError, TypeError):

@@ -114,10 +114,17 @@ _IN_SHELL = frozenset(
 )
 
 
+_KINDS = {"int": "a whole number", "float": "a number"}
+_WRONG_VALUE = re.compile(rf"argument (\S+): invalid ({'|'.join(_KINDS)}) value: (.*)")
+"""What argparse says of a value that is no number."""
+
+
 class _Parser(argparse.ArgumentParser):
     """Raises an error where argparse would print one and end the process."""
 
     def error(self, message: str) -> NoReturn:
+        if wrong := _WRONG_VALUE.fullmatch(message):
+            raise UsageError(reason=f"{self.prog} {wrong[1]} takes {_KINDS[wrong[2]]}, not {wrong[3]}")
         raise UsageError(reason=f"{self.prog}: {message}. See {self.prog} -h")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:

@@ -16,6 +16,7 @@ from dqlab.errors import DqlabError, RunExists
 from dqlab.lab import Lab
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
+from dqlab.runs.book import NothingFailed
 from dqlab.runs.code.sealing import Uncomparable
 from dqlab.runs.code.versions import code_version
 from dqlab.runs.lost import why_empty
@@ -142,14 +143,16 @@ def rest_of(run: Run, function: Callable[..., Any] | None, left: int, *, given: 
 
 @contextmanager
 def warned() -> Iterator[list[str]]:
-    """Collect warnings about values that cannot be compared, in the words of a line; other warnings pass through."""
+    """Collect warnings about code that is compared with a run's, in the words of a line; others pass through."""
     sentences: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", Uncomparable)
+        for kind in (Uncomparable, NothingFailed):
+            warnings.simplefilter("always", kind)
         yield sentences
     for warning in caught:
-        if issubclass(warning.category, Uncomparable):
-            sentences.append(str(warning.message).replace("on_existing='new'", "--on-existing new"))
+        if issubclass(warning.category, Uncomparable | NothingFailed):
+            said = str(warning.message).replace("on_existing='new'", "--on-existing new")
+            sentences.append(said.replace("another name=", "another --name"))
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 

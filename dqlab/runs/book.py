@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import difflib
 import logging
 import threading
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import asdict
 from functools import partial
+from types import BuiltinFunctionType
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -23,7 +26,7 @@ from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import Code, Drop, Open, OpenMissing
 from dqlab.cluster.transport.progress import Progress
 from dqlab.config import check_name
-from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, RunExists, RunNotFound
+from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, DqlabWarning, RunExists, RunNotFound
 from dqlab.frame import Kind
 from dqlab.rules.retry import Retry
 from dqlab.runs.claiming import Claim
@@ -37,8 +40,9 @@ from dqlab.runs.submit.classes import tell_class
 from dqlab.runs.submit.comparison import Comparison
 from dqlab.runs.submit.mapping import Submitter, as_mapped
 from dqlab.runs.submit.sender import Entry, RunSender
+from dqlab.user_frames import level_of_user
 
-__all__ = ["PoolLike", "RunBook"]
+__all__ = ["NothingFailed", "PoolLike", "RunBook"]
 
 logger = logging.getLogger("dqlab.runs")
 
@@ -62,6 +66,10 @@ background, and the pauses between attempts and between looks at the submission.
 
 _books: WeakValueDictionary[str, RunBook] = WeakValueDictionary()
 """The books of this process, by client."""
+
+
+class NothingFailed(DqlabWarning):
+    """Failed documents were to be retried with other code, and none has failed."""
 
 
 class PoolLike(Protocol):
@@ -408,7 +416,7 @@ class RunBook:
         codes = record.codes
         if not retries:
             if all(each["hash"] != code["hash"] for each in codes):
-                raise RunExists(run=run.name, difference=_difference(version, codes[-1]))
+                raise RunExists(run=run.name, difference=_difference(fn, version, codes[-1]))
             if codes[-1]["hash"] != code["hash"] and not progress.complete:  # a complete run keeps no functions
                 newest = self._link.sync(run_orders.newest_code(run.handle, run.id))
                 entry = Entry(Kind.ELEMENT, newest.function, newest.blob)
@@ -431,6 +439,8 @@ class RunBook:
             maxsize=bounds.get("maxsize"),
             max_bytes=bounds.get("max_bytes"),
         )
+        if retries and not sending:
+            _tell_nothing_failed(run.name, progress, code["hash"])
         if progress.sealed and not sending:
             cut_off = progress.incomplete is not None and not progress.cancelled
             before = record.input.extended(progress.came)
@@ -482,9 +492,24 @@ class RunBook:
         return run
 
 
-def _difference(code: CodeVersion, newest: dict[str, Any]) -> str:
+def _tell_nothing_failed(run: str, progress: Progress, code: str) -> None:
+    """Warn where failed documents are to be retried with other code, and none has failed: nothing runs with it."""
+    codes = progress.record.codes
+    if not progress.complete or progress.counts.dead or any(each["hash"] == code for each in codes):
+        return
+    made = f"{codes[-1]['name']} v{len(codes)}"
+    warnings.warn(
+        f"no document of run {run!r} failed, so nothing runs with the code of this function: its results are those of "
+        f"{made}. on_existing='new' drops them and runs all documents with this code; another name= keeps them.",
+        NothingFailed,
+        stacklevel=level_of_user(),
+    )
+
+
+def _difference(fn: Any, code: CodeVersion, newest: dict[str, Any]) -> str:
     """Describe in a few words how a function differs from the newest version of a run."""
-    if (code.source is None) != (newest["source"] is None):
+    unwritten = isinstance(fn, BuiltinFunctionType | type) or newest["name"] in vars(builtins)  # they have no source
+    if (code.source is None) != (newest["source"] is None) and not unwritten:
         return f"other code, as far as can be compared ({newest['name']}; {_without_source(here=code.source is None)})"
     changed = code.changed_since(newest.get("parts") or {})
     own = f"code of {code.name}"

@@ -19,7 +19,7 @@ from dqlab.documents import labelled, parsed_natively
 from dqlab.documents.sources import misread
 from dqlab.errors import BadOption, DqlabError, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
-from dqlab.keywords import SuggestsAttributes, call_of, checks_keywords
+from dqlab.keywords import KeepsAttributes, SuggestsAttributes, call_of, checks_keywords
 from dqlab.numbers import many
 from dqlab.rules.checks import check_count
 from dqlab.rules.ids import END
@@ -96,7 +96,25 @@ class Unacked:
 OnExisting = Literal["attach", "new", "retry-failed"]
 
 
-class QueuePool(HasWidget, StaysHere, SuggestsAttributes):
+_OF_QUEUE = "It is given when a queue is made: lab.queue({0}=...)"
+_NOT_SET = {name: _OF_QUEUE.format(name) for name in ("name", "durability", "served")}
+"""Attributes that are only read, and what to write instead of setting them."""
+_OPTIONS = frozenset(
+    {
+        "concurrency",
+        "early_ack",
+        "max_bytes",
+        "max_deliveries",
+        "maxsize",
+        "n_queues",
+        "retry",
+        "visibility_timeout",
+    }
+)
+"""Options of `Lab.queue` that are looked for at a queue."""
+
+
+class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     """A named queue over one or more shards. `lab.queue` makes it, or the ancestor's constructor.
 
     ``len(pool)`` is the number of shards and ``pool[i]`` one of them; how many messages wait and run
@@ -146,6 +164,7 @@ class QueuePool(HasWidget, StaysHere, SuggestsAttributes):
     """
 
     _way_out = "return what is to be put next, and put that here"
+    _read_only = _NOT_SET
 
     @checks_keywords
     def __init__(
@@ -200,6 +219,9 @@ class QueuePool(HasWidget, StaysHere, SuggestsAttributes):
 
     def _elsewhere(self, name: str) -> str:
         return f"A run has it: run = pool.map(fn, documents); run.{call}" if (call := call_of(Run, name)) else ""
+
+    def _set_elsewhere(self, name: str) -> str:
+        return _OF_QUEUE.format(name) if name in _OPTIONS else super()._set_elsewhere(name)
 
     def _store_in(self, dirpath: str | os.PathLike[str] | None) -> tuple[Path, str] | None:
         if self.durability is Durability.TRANSIENT:
@@ -284,6 +306,11 @@ class QueuePool(HasWidget, StaysHere, SuggestsAttributes):
         BadOption
             An option is invalid; or a limit was given for a thread or a coroutine function; or `fn` cannot be called
             with one document, or the labels of `documents` repeat. Nothing was submitted.
+
+        Warns
+        -----
+        DqlabWarning
+            Failed documents were to be retried with other code, and none has failed: nothing runs with that.
 
         Examples
         --------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import warnings
@@ -10,6 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import PurePath
 from typing import Any, Literal, Self, overload
 
 from dqlab.cluster.consumer.running.isolation import isolation
@@ -21,7 +23,9 @@ from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.sealed import open_here, opened_blob
 from dqlab.config import seconds_or_none
+from dqlab.documents import Document
 from dqlab.errors import (
+    OF_DOCUMENTS,
     AllFailed,
     BadOption,
     CallTimeout,
@@ -49,7 +53,7 @@ from dqlab.errors import (
 )
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import Kind
-from dqlab.keywords import IsNoSequence, SuggestsAttributes, checks_keywords
+from dqlab.keywords import IsNoSequence, KeepsAttributes, SuggestsAttributes, checks_keywords
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED
@@ -83,6 +87,8 @@ __all__ = ["Run"]
 
 MIN_PAST = 60.0
 """Seconds that the series of a young run cover at least."""
+_PATH = re.compile(r"'([^']+)'")
+"""Paths in what Python says of files."""
 SAID_WITHIN = 1.0
 """Seconds in which a run that is printed has to answer."""
 NAMED = 3
@@ -112,14 +118,31 @@ _ELSEWHERE = {
     "kill": "run.cancel() gives up what is not done.",
     "delete": "run.drop() deletes it with its results.",
     "to_frame": "run.results().to_frame() has its results, run.failures().to_frame() what failed.",
+    "to_csv": "run.results().to_frame().to_csv(...) writes its results.",
+    "to_excel": "run.results().to_frame().to_excel(...) writes its results.",
+    "to_json": "run.results().to_frame().to_json(...) writes its results.",
+    "to_pandas": "run.results().to_frame() gives a DataFrame of pandas.",
+    "to_sql": "run.results().to_frame().to_sql(...) writes its results.",
     "map": "A lab has it: lab.map(fn, documents).",
     "unacked": "lab.queue(run.queue).unacked() lists what consumers hold of its queue.",
 }
 """What to write for names that futures, tasks and tables have."""
 
 
+_OF_MAP = "It is given when a run is made: lab.map(fn, documents, {0}=..., name=...)"
+_NOT_SET = {
+    "name": _OF_MAP.replace("{0}=..., ", ""),
+    "id": "A run keeps it",
+    "handle": "It belongs to the run",
+    "queue": "lab.queue(NAME).map(fn, documents) makes a run on another queue",
+}
+"""Attributes that are only read, and what to write instead of setting them."""
+_OPTIONS = frozenset({"executor", "max_messages_per_process", "memory", "stop_if", "timeout"})
+"""Options of `map` that are looked for at a run."""
+
+
 @dataclass(eq=False, repr=False)
-class Run(HasTables, HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
+class Run(HasTables, HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttributes):
     """One mapping of a function over documents. Made by `map`, found again by `attach`.
 
     Nothing here blocks except `wait`, `results` and iterating `as_completed`.
@@ -133,6 +156,7 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
     """
 
     _way_out = "take along what the function needs of it, such as list(run.results())"
+    _read_only = _NOT_SET
 
     name: str
     id: bytes
@@ -153,6 +177,11 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
 
     def _elsewhere(self, name: str) -> str:
         return _ELSEWHERE.get(name, "")
+
+    def _set_elsewhere(self, name: str) -> str:
+        if name in _OPTIONS:
+            return _OF_MAP.format(name)
+        return super()._set_elsewhere(name)
 
     def _instead(self, use: str) -> tuple[str, str, str]:
         what = f"run {self.name!r}"
@@ -367,12 +396,15 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
         Warns
         -----
         DqlabWarning
-            Documents that wait, or are not submitted yet, keep the code they had. Or no failure matches `where` or
-            `fingerprint`, while there are failures: the warning names what there is.
+            Documents that wait, or are not submitted yet, keep the code they had. Or no `fn` was given, and the
+            notebook has another function of that name by now: the old code runs again. Or no failure matches `where`
+            or `fingerprint`, while there are failures: the warning names what there is.
         """
         code = self._new_code(fn) if fn is not None else None
         kept = "" if code is None or rest else self._rest_keeps(code)
         count = self._retry(code, where, fingerprint, limit, rest=rest)
+        if count and fn is None:
+            kept = self._edited()
         if not count and (none := self.why_none(where, fingerprint)):
             warnings.warn(none, DqlabWarning, stacklevel=level_of_user())
         if kept:
@@ -394,6 +426,17 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
     def why_none(self, where: str | Callable[[DeadLetter], bool] | None = None, fingerprint: str | None = None) -> str:
         """Return why `retry` with this filter sent nothing, in words; "" without a filter, or without failures."""
         return "" if where is None and fingerprint is None else why_none(self.name, self.failures(), where, fingerprint)
+
+    def _edited(self) -> str:
+        """Return a warning where the function of the notebook is not the code that a retry without one runs again."""
+        codes = self._progress().record.codes
+        name = codes[-1]["name"]
+        if self._redefined.newer(name, codes[-1]["short"]) is None:
+            return ""
+        return (
+            f"what failed in run {self.name!r} runs again with the code that it had, {name} v{len(codes)}, and {name} "
+            f"has other code in this notebook by now. For what fails again: run.retry(fn={name})."
+        )
 
     def _rest_keeps(self, code: Code) -> str:
         """Return a warning where documents that have yet to run will not run this code; "" where it is theirs."""
@@ -685,9 +728,9 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
         standstill.look((self._what_pauses(progress) if rests else "") + _what_blocks(progress))
 
     def _first_error(self) -> str:
-        """Return the class of the first failure, "" if no shard answers."""
+        """Return the class of the first failure, "" if no shard answers or it is of another file than the document."""
         with suppress(CallTimeout, StopIteration):
-            return next(iter(self.failures())).error
+            return _blamed(next(iter(self.failures())))
         return ""
 
     def _standstill(self, limit: float | None) -> Standstill:
@@ -941,9 +984,10 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, SuggestsAttributes):
         self._raise_given_up(progress, deadline)
         if counts.dead:
             first = next(iter(self.failures()))
-            what = f"{first.error} at document {first.key!r}: {one_line(first.message, 300)}"
+            said = f": {one_line(first.message, 300)}" if first.message else ""
+            what = f"{first.error} at document {first.key!r}{said}"
             others = RunFailed.OTHERS if counts.acked else ""
-            fix = RunFailed.fix_of(first.error)
+            fix = RunFailed.fix_of(_blamed(first))
             raise RunFailed(run=self.name, dead=counts.dead, total=counts.all, first=what, others=others, fix=fix)
 
     def as_completed(self, timeout: float | str | None = None) -> Iterator[tuple[Any, Any]]:
@@ -1243,3 +1287,15 @@ def _parts(counts: Counts, *, so_far: bool) -> str:
     }
     parts = [f"{amount:,} {state}" for state, amount in amounts.items() if amount]
     return f"of {many(counts.all, 'document')}{' so far' if so_far else ''} {', '.join(parts)}"
+
+
+def _blamed(letter: DeadLetter) -> str:
+    """Return the class of a failure; "" for that of a file which is not the document, so that no document is blamed."""
+    named = _PATH.findall(letter.message)
+    if letter.error not in OF_DOCUMENTS or not named:
+        return letter.error
+    with suppress(Exception):  # its class may not be here
+        argument = letter.argument
+        known = argument.where if isinstance(argument, Document) else repr(argument)
+        return letter.error if any(PurePath(path).name in known for path in named) else ""
+    return letter.error

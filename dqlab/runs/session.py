@@ -6,7 +6,7 @@ import logging
 import threading
 import warnings
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
@@ -31,8 +31,9 @@ from dqlab.rules.retry import Retry
 from dqlab.runs.book import PoolLike, RunBook
 from dqlab.store.directories import queue_directory
 from dqlab.store.journal import MAX_RESULT
+from dqlab.user_frames import level_of_user
 
-__all__ = ["Durability", "Session", "consumer_options", "queue_options", "result_limit", "stored_in"]
+__all__ = ["Durability", "Session", "consumer_options", "queue_options", "result_limit", "stored_in", "tell_kept"]
 
 logger = logging.getLogger("dqlab.session")
 
@@ -54,6 +55,8 @@ OPEN_FOR, OPEN_LOG_FOR = SPAWN_TIMEOUT + 10.0, OPEN_TIMEOUT + 10.0
 """Seconds to wait for a queue to be opened, and for one with logs to be read; the registry gives up before."""
 OPENS_LATE = 10.0
 """Seconds after which a message reports what is waited for."""
+OF_CONSUMERS = frozenset({"served", "early_ack", "concurrency"})
+"""Options of `Lab.queue` that no store keeps."""
 
 
 class Durability(Enum):
@@ -275,6 +278,54 @@ def queue_options(
 def stored_in(options: dict[str, Any]) -> Path | None:
     """Return the store in which a queue with these options is kept, None for one in memory."""
     return Path(options["store"]["directory"]).parent if "store" in options else None
+
+
+def tell_kept(pool: PoolLike, given: Mapping[str, Any]) -> None:
+    """Warn where options were given for a queue that is there already, and has others: it keeps its own.
+
+    Parameters
+    ----------
+    given : mapping
+        As `Lab.queue` takes them; None where one was not given.
+    """
+    asked = {name: value for name, value in given.items() if value is not None}
+    if not asked:
+        return
+    new = queue_options(
+        visibility_timeout=asked.get("visibility_timeout"),
+        max_deliveries=asked.get("max_deliveries"),
+        retry=asked.get("retry"),
+        maxsize=asked.get("maxsize"),
+        max_bytes=asked.get("max_bytes"),
+    )
+    new |= {name: asked[name] for name in ("n_queues", "durable", *OF_CONSUMERS) if name in asked}
+    has = pool.options | {
+        "n_queues": pool.handle.shards,
+        "durable": "store" in pool.options,
+        "served": pool.served,
+        "early_ack": pool.consumer_options["early"],
+        "concurrency": pool.consumer_options["concurrency"],
+    }
+    others = [name for name in asked if new[name] != has[name]]
+    if not others:
+        return
+    differ = " and ".join(f"{name} is {_brief(has[name])}, not {_brief(new[name])}" for name in others)
+    again = f"lab.queue({pool.name!r}, {', '.join(f'{name}={asked[name]!r}' for name in others)})"
+    if not has["durable"]:
+        way = f"For others: lab.queue({pool.name!r}).close(), which drops what it holds, then {again}"
+    elif set(others) <= OF_CONSUMERS:
+        way = f"For others: lab.queue({pool.name!r}).close(), then {again}; what it holds stays in the store"
+    else:
+        way = "A queue in a store keeps them for good: open one of another name with them"
+    said = f"queue {pool.name!r} is there already, and keeps the options that it has: {differ}. {way}."
+    warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
+
+
+def _brief(value: Any) -> str:
+    """Format the value of an option."""
+    if isinstance(value, Mapping):  # of a Retry, as plain data
+        return f"Retry({', '.join(f'{name}={part!r}' for name, part in value.items())})"
+    return f"{value:,}" if type(value) is int else repr(value)
 
 
 def result_limit(*, durable: bool) -> int:

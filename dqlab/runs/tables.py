@@ -114,11 +114,15 @@ class HasTables:
             DuckDB, pyarrow or pandas is not installed (the extras ``tables`` and ``lab`` have them).
         SourceUnknown
             The query names `source`, and the input cannot be read here.
+        QueryError
+            It is not SQL, or names a table or a column that is not there.
 
         Examples
         --------
         >>> run.query("select year, avg(n) from results join source using (key) group by year")  # doctest: +SKIP
         """
+        if not isinstance(sql, str):  # before a wait that may be long
+            raise BadOption(option="sql", value=sql, problem="is no query. Write one: 'select * from results'.")
         table = self._waited(errors, timeout)
         from dqlab.datasets.sql import query
 

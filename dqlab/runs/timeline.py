@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from dqlab.keywords import SuggestsAttributes
 from dqlab.stats import History, Mark
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Moment(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Timeline(Sequence[Moment]):
+class Timeline(Sequence[Moment], SuggestsAttributes):
     """A queue, or all queues, over some time; a sequence of `Moment`, oldest first.
 
     Attributes

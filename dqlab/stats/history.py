@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any
 
+from dqlab.keywords import SuggestsAttributes
 from dqlab.stats.snapshot import Mark, from_plain, plain
 
 __all__ = ["MAX_POINTS", "Figures", "History"]
@@ -38,7 +39,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class History(SuggestsAttributes):
     """Series over one span of time, for one queue, one run or all queues.
 
     Points stand at ``t0 + i * step``; the last one is now. None is where nothing is known: before a queue was there.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dqlab.keywords import SuggestsAttributes
 from dqlab.stats.counts import Counts, total_counts
 
 __all__ = [
@@ -26,7 +27,7 @@ AGE_EDGES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 240.0, 480.0)
 
 
 @dataclass(frozen=True, slots=True)
-class QueueStats:
+class QueueStats(SuggestsAttributes):
     """One queue, over all its shards; rates are per second over the last minute, None when not known.
 
     Attributes

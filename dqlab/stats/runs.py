@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import overload
 
+from dqlab.keywords import SuggestsAttributes
 from dqlab.stats.counts import Counts, RunState, StopReason
 
 __all__ = ["NO_ROOM", "ClassStats", "CodeStats", "Eta", "RunFacts", "RunList", "RunStats"]
@@ -66,7 +67,7 @@ class ClassStats:
 
 
 @dataclass(frozen=True, slots=True)
-class RunStats:
+class RunStats(SuggestsAttributes):
     """One run. `units` is None where page counts are unknown; `total` is None while submitting.
 
     `idle` is the time between an end and the retry that followed it: nothing was asked of the run then. `stop` is the

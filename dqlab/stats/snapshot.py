@@ -15,6 +15,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from dqlab.keywords import SuggestsAttributes
 from dqlab.stats.counts import Counts, RunState
 from dqlab.stats.queues import ConsumerStats, QueueStats, StorageStats, Unacked
 from dqlab.stats.runs import ClassStats, RunStats
@@ -144,7 +145,7 @@ class Failures:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(SuggestsAttributes):
     """Everything at one instant.
 
     Caps: 100 queues (those past 20 have counts, state and rates alone), 20 runs, the 32 slowest consumers, 8 failure

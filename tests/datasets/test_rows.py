@@ -409,6 +409,8 @@ def _check(row: dict[str, Any], value: Any, called: dict[Any, str]) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(results, max_size=8), st.lists(results, max_size=5), st.booleans())
 @example([], [{"1": None}, {1: [], "1": None}], False)
+@example([[None, None]], [[1]], True)
+@example([{"a": [[None, None], []]}], [{"a": [[1]]}], False)
 @example([{"a": 1}, {"a": {}}], [{"a": [1]}], True)
 @example([{"a": 2**60}], [{"a": 0.5}], True)
 @example([{"a": [2**60]}], [{"a": [0.5]}], True)

@@ -196,7 +196,7 @@ def test_index_returns_one_document() -> None:
     documents = Documents(references(3))
 
     assert documents[2].key == "2"
-    with pytest.raises(IndexError, match="no document 3"):
+    with pytest.raises(IndexError, match="has 3 documents; there is none at position 3"):
         documents[3]
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+import dqlab as dq
+from dqlab.errors import DqlabWarning
 from dqlab.runs.code import versions
 from dqlab.runs.code.versions import Redefined, code_version
 
@@ -107,3 +109,22 @@ def test_a_run_without_a_version_is_not_compared(notebook: ModuleType) -> None:
     """It was mapped by a program whose code has no source."""
     run_cell(notebook, FIRST)
     assert Redefined().newer("parse", "") is None
+
+
+@pytest.mark.cluster
+def test_a_retry_without_a_function_says_that_the_notebook_has_another_one(
+    queue: dq.QueuePool, notebook: ModuleType
+) -> None:
+    """The old code ran again, and failed again, without a word."""
+    run_cell(notebook, FIRST)
+    run = queue.map(notebook.parse, ["", "1"], name=f"run-{queue.name}", retry=dq.Retry(0))
+    with pytest.warns(DqlabWarning, match="failed"):
+        run.wait(timeout=20)
+    run_cell(notebook, SECOND)
+
+    with pytest.warns(DqlabWarning, match=r"the code that it had, parse v1.*run\.retry\(fn=parse\)"):
+        assert run.retry() == 1
+    run.until_over(timeout=20)
+
+    assert run.retry(fn=notebook.parse) == 1
+    assert list(run.results(timeout=20)) == [0, 1]

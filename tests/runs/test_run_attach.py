@@ -18,6 +18,7 @@ from dqlab.errors import (
     BadName,
     BadOption,
     CallTimeout,
+    DqlabWarning,
     PutFailed,
     QueueDraining,
     RunCancelled,
@@ -229,6 +230,14 @@ def text_of(document: dq.Document) -> str:
     return document.text()
 
 
+def test_a_builtin_function_is_other_code_without_a_word_on_scripts(queue: dq.QueuePool, name: str) -> None:
+    """It has no source anywhere: the hint about scripts from a pipe led nowhere."""
+    queue.map(same, ["a"], name=name).wait(timeout=20)
+
+    with pytest.raises(RunExists, match=r"exists with other code \(same; changed: code of same\)\. It was"):
+        queue.map(len, ["a"], name=name)
+
+
 def test_new_starts_over(queue: dq.QueuePool, name: str) -> None:
     """The old run's results are dropped; the name belongs to the new one."""
     first = queue.map(same, range(5), name=name).wait(timeout=20)
@@ -247,6 +256,20 @@ def test_retry_failed_runs_the_new_code_on_the_dead_only(queue: dq.QueuePool, na
     run = queue.map(double, range(6), name=name, on_existing="retry-failed")
 
     assert list(run.results(timeout=20)) == [0, 2, 2, 6, 4, 10]
+
+
+def test_retry_failed_where_nothing_failed_says_that_results_are_those_of_the_old_code(
+    queue: dq.QueuePool, name: str
+) -> None:
+    """The old results came back without a word: nothing runs with the edited cell."""
+    queue.map(same, range(3), name=name).wait(timeout=20)
+
+    with pytest.warns(DqlabWarning, match=r"those of same v1\. on_existing='new' drops them and runs all"):
+        run = queue.map(double, range(3), name=name, on_existing="retry-failed")
+
+    assert list(run.results(timeout=20)) == [0, 1, 2]
+    run = queue.map(same, range(3), name=name, on_existing="retry-failed")  # its own code: without a warning
+    assert list(run.results(timeout=20)) == [0, 1, 2]
 
 
 def test_retry_failed_looks_at_the_documents_too(queue: dq.QueuePool, name: str) -> None:
