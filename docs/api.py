@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
@@ -194,6 +195,8 @@ class _Written:
         self._value = value
 
     def __repr__(self) -> str:
+        if self._value == sys.executable:  # another one on each machine
+            return "sys.executable"
         text = (
             f"{type(self._value).__name__}.{self._value.name}" if isinstance(self._value, Enum) else repr(self._value)
         )

@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import inspect
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +96,8 @@ def test_links_of_the_page_lead_somewhere() -> None:
     for page, anchor in re.findall(r"\]\(\.\./how-to/([\w-]+\.md)#?([\w-]*)\)", PAGE):
         headings = re.findall(r"^#+ (.*)", (DOCS / "how-to" / page).read_text(), re.MULTILINE)
         assert not anchor or anchor in map(API._anchor, headings)
+
+
+def test_page_names_no_path_of_the_machine_it_was_written_on() -> None:
+    assert sys.executable not in PAGE
+    assert str(DOCS.parent) not in PAGE

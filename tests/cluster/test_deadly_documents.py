@@ -41,7 +41,7 @@ async def _coroutine(x: tuple[int, float, bool]) -> int:
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
 def test_exactly_the_documents_that_kill_their_process_are_dead(tmp_path: Path, seed: int) -> None:
-    """Whoever else ran in the process has a result, whichever queue it is of and however slow it is."""
+    """All others have a result, whichever queue they are of and however slow they are."""
     rng = random.Random(seed)
     workers, threads = rng.randint(3, 4), rng.randint(1, 4)
     kinds: list[Callable[..., Any]] = [_thread, _coroutine]

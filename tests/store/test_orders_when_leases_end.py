@@ -91,6 +91,8 @@ class Store:
 
     def lease(self, n: int, *, early: bool = False) -> None:
         lease = self.rules.lease("c", n, slots=9)
+        if lease is not None and lease.suspect:
+            self.rules.isolate(lease.id)  # its end counts
         if lease is not None and early:
             self.ledger.begin(lease.id)
 
@@ -197,9 +199,9 @@ def test_order_in_the_instant_in_which_a_lease_ends_hides_no_delivery(order: str
     """Time is looked at within the order as well, and the order stands in the log for all that it has moved."""
     store.ledger.obey("open", None, {"open": {"run": RUN, "record": dict(RECORD)}})
     store.put(RUN, 1)
-    store.lease(1)
-    store.clock.advance(TIMEOUT + 1)
-    store.lease(1)
+    for _ in range(3):  # the first end makes a suspect, and is not counted
+        store.clock.advance(TIMEOUT + 1)
+        store.lease(1)
     assert store.rules.lanes[RUN].trouble[0].deliveries == 1
     store.clock.advance(TIMEOUT + 1)
 

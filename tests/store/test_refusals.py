@@ -163,7 +163,10 @@ def test_retry_with_a_function_that_fits_no_record_revives_nothing(store: Store)
 
 def test_order_at_the_moment_at_which_a_lease_ends_does_not_hide_that(store: Store) -> None:
     """The order took the place of what had moved just before, and the dead letter was ready again after a restart."""
-    leased(store, 1)
+    store.rules.end(leased(store, 1))
+    suspect = store.rules.lease("c", 1)
+    assert suspect is not None
+    assert store.rules.isolate(suspect.id)
     store.clock.advance(OPTIONS.visibility_timeout + 1)
 
     store.ledger.obey("pause", None, {})
