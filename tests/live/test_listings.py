@@ -58,7 +58,8 @@ def test_what_cannot_be_read_is_counted_and_named(tmp_path: Path) -> None:
     documents = Documents([tmp_path / "gone.txt", Document("far", "", "s9://b/far"), *corpus(tmp_path)])
     text = "".join(table_text(listing_table(documents)).split())
 
-    assert re.search(r"2documentscannotbereadfromhere:\S*/gone\.t(xt|…),far", text)
+    # Where the directory's name is long, the path is cut before its end.
+    assert re.search(r"2documentscannotbereadfromhere:/\S*(/gone\.txt|…),far", text)
 
 
 def test_files_that_links_list_again_are_counted_and_named(tmp_path: Path) -> None:
