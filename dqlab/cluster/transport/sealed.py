@@ -527,9 +527,11 @@ def open_all_here(sealed: list[bytes], whole: bytes | memoryview) -> list[Any]:
 
     Raises whatever opening the first one raises that cannot be opened.
     """
+    # No `map`: a value whose opening raises StopIteration would end it, and the rest would be missing in silence.
     if _OF_CLASSES.search(whole):
-        return list(map(open_here, sealed))
-    return list(map(pickle.loads, sealed))
+        return [open_here(each) for each in sealed]
+    loads = pickle.loads
+    return [loads(each) for each in sealed]
 
 
 class _Keeping(pickle.Unpickler):
