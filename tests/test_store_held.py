@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -162,7 +163,7 @@ def test_the_warning_of_queues_that_are_left_out_names_the_line_that_asked(secon
 
 def test_a_lab_whose_scheduler_was_killed_is_not_said_to_be_left_as_it_is() -> None:
     """After kill -9 of `dqlab up` nothing was left."""
-    client: Any = SimpleNamespace(asynchronous=False, status="closed", scheduler=SimpleNamespace(address="tcp://a:1"))
+    client: Any = Mock(asynchronous=False, status="closed", scheduler=SimpleNamespace(address="tcp://a:1"))
     link = Link(client)
     assert "may have ended too" in str(link.closed_error())
     link.leave()

@@ -16,6 +16,7 @@ import re
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -118,8 +119,8 @@ WAITS: dict[str, Call] = {
     "Run.as_completed": lambda s: next(iter(s.run.as_completed())),
     "Run.query": lambda s: s.run.query("select * from results"),
     "Run.join": lambda s: s.run.join(pd.DataFrame({"key": [0]})),
-    "Run.to_parquet": lambda s: s.run.to_parquet(f"/none/{s.pool.name}"),
-    "Run.publish": lambda s: s.run.publish(f"/none/{s.pool.name}"),
+    "Run.to_parquet": lambda s: s.run.to_parquet(f"{tempfile.mkdtemp()}/out"),
+    "Run.publish": lambda s: s.run.publish(f"{tempfile.mkdtemp()}/out"),
     "PutResult.results": lambda s: s.put.results(),
     "ConsumerPool.join": lambda s: s.consumers.join(),
     "Documents.probe": lambda s: dq.Documents([f"/none/{s.pool.name}.pdf"]).probe(s.pool),
@@ -158,6 +159,7 @@ ASKS: dict[str, Call] = {
     "Run.versions": lambda s: s.run.versions,
     "Run.examples": lambda s: s.run.examples("none"),
     "Run.why_none": lambda s: s.run.why_none("error == 'None'"),
+    "Run.function": lambda s: s.run.function(),
     "Run.failures": lambda s: list(s.run.failures()),
     "Run.left": lambda s: s.run.left(timeout=5),
     "Run.lost": lambda s: list(s.run.lost()),
@@ -259,10 +261,11 @@ ACTS: dict[str, Call] = {
 """What changes something."""
 
 SAYS_NOTHING_TO_THE_CLUSTER = {
-    "Lab": "announce dashboard embedded keep_in list_stored panel queues runs service told_once widget",
+    "Lab": "announce dashboard embedded keep_in list_stored panel queues runs service told_once widget "
+    "__getitem__ __iter__ __len__",
     "QueuePool": "closed get_len get_queue get_queues put_many_sync put_nowait widget __getitem__ __iter__ __len__",
-    "Run": "newer queue on_drop undecided widget",
-    "PutResult": "__len__",
+    "Run": "newer queue on_drop undecided widget __getitem__ __iter__ __len__",
+    "PutResult": "__getitem__ __iter__ __len__",
     "Results": "__len__",
     "ConsumerPool": "__getitem__ __len__",
     "Failures": "__len__",
@@ -283,7 +286,7 @@ ASK_NOBODY = (
 NOT_HELD = (
     "RunBook PoolLike Claim Content Definition Sources CodeVersion Redefined PlainPuts InPlace Keys "
     "Labels OpenedStretch Streams Session StaysHere Comparison Digest Submitter Resubmission Entry PutSender "
-    "RunSender Sender Ticket Undone UnsentFrame Deadline Standstill HasWidget SuggestsAttributes HasTables EvenRows "
+    "RunSender Sender Ticket Undone UnsentFrame Deadline Standstill HasWidget Changed HasTables EvenRows "
     "ResultRows"
 )
 """Classes that users do not hold."""

@@ -247,7 +247,7 @@ def test_queue_that_is_opened_while_all_workers_restart_waits_for_the_first_of_t
     monkeypatch: pytest.MonkeyPatch, back: bool
 ) -> None:
     """It was refused, "the cluster has no worker", a second before one came."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.queues.REPLACED_IN", 30.0 if back else 0.05)
+    monkeypatch.setattr("dqlab.cluster.scheduler.queues.RESTARTED_IN", 30.0 if back else 0.05)
 
     async def at_once() -> None:
         """Pick each step as it comes."""

@@ -12,7 +12,7 @@ from dqlab.cluster.scheduler.clients import Attachments
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.placement import NoWorkers
 from dqlab.cluster.scheduler.run_notes import RunNotes
-from dqlab.cluster.scheduler.state import REPLACED_IN, ClusterState, Entry, OpenQueue
+from dqlab.cluster.scheduler.state import ClusterState, Entry, OpenQueue
 from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.cluster.transport.errands import ask_worker
 from dqlab.rules.states import State
@@ -23,6 +23,8 @@ logger = logging.getLogger("dqlab.registry")
 
 CLOSE_AFTER = 3600.0
 """Seconds a vacant queue stays open."""
+RESTARTED_IN = 3.0
+"""Seconds that a queue which is opened waits for a worker, where all that there were died a moment ago."""
 LOOK_EVERY = 60.0
 
 
@@ -93,7 +95,7 @@ class Queues:
         self._state.queues[name] = queue
         try:
             if self._state.missing:  # all may be restarting
-                await self._supervisor.place_comes(REPLACED_IN)
+                await self._supervisor.place_comes(RESTARTED_IN)
             places = self._state.plan().queues
             if not places:
                 raise NoWorkers(queue=name)
