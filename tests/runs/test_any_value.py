@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import time
 from typing import Any
@@ -125,11 +126,15 @@ def test_objects_that_raise_or_lie_can_be_read(text: str) -> None:
     value = eval(text, names)
     function = reading(value)
 
-    assert code_version(function).hash == code_version(function).hash
-    exact_version(function)
-    fingerprint([function])
-    assert dq.explain(function).version.name == "f"
-    assert code_version(value).name if callable(value) else True
+    gc.disable()  # some end at the limit of recursion, where a finalizer of anything else would fail with them
+    try:
+        assert code_version(function).hash == code_version(function).hash
+        exact_version(function)
+        fingerprint([function])
+        assert dq.explain(function).version.name == "f"
+        assert code_version(value).name if callable(value) else True
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
