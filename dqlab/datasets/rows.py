@@ -1,4 +1,4 @@
-"""Results as rows: which columns there are, of which types, and what goes into the rest.
+"""Results as rows: chooses the columns and their types, and what goes into the rest.
 
 A `Shape` turns pages of results into record batches. It owns the schema: columns come from the first 1,000 values,
 types are widened as long as they may be, and what fits no column of its row stands in ``_rest``, as JSON; nothing is

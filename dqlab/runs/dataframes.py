@@ -94,7 +94,7 @@ class EvenRows:
         self._keys.append(np.array(ordinals, np.int64) if keys is None else keys)
 
     def frame(self) -> Any:
-        """Return a DataFrame of all rows by key; None when there are none, or a name is no text of valid Unicode."""
+        """Return a DataFrame of all rows by key; None without rows, or where a name is not valid Unicode."""
         import numpy as np
         import pandas as pd
 

@@ -319,7 +319,7 @@ def test_a_schema_that_was_given_out_does_not_change(monkeypatch: pytest.MonkeyP
 
 
 def test_words_as_names_of_columns_end_in_the_rest() -> None:
-    """A dict that counts the words of a text is no row of 100,000 columns."""
+    """A dict that counts the words of a text does not become a row of 100,000 columns."""
     batch = batch_of([{f"w{n}": n for n in range(MOST_COLUMNS + 5)}])
 
     assert len(batch.schema.names) == MOST_COLUMNS + 3

@@ -179,7 +179,7 @@ def test_code_of_a_retried_run_names_what_ran_before_it() -> None:
 
 
 def test_each_version_of_a_runs_code_is_credited_with_what_it_did() -> None:
-    """ "outline v2" stood below a run of which v1 had done 674 of 733 documents."""
+    """ "outline v2" stood below a run although v1 had done 674 of its 733 documents."""
 
     def caption(*did: int) -> str:
         return code_pane(CodeStats("parse", "a4", len(did), 8, did=did), None).caption  # type: ignore[union-attr]

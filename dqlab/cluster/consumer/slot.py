@@ -46,6 +46,7 @@ from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.log import LogError, RecordTooLarge
+from dqlab.rules.endings import MOST_IN_VAIN
 from dqlab.texts import as_name
 
 __all__ = ["Slot", "SlotOptions"]
@@ -150,9 +151,10 @@ ISOLATED_WITHIN = 60.0
 """Seconds that a suspect waits until nothing runs beside it; then it runs beside what does, uncounted. What runs there
 may wait for a message behind it."""
 ISOLATED_FOR = 60.0
-"""Seconds that others wait for a suspect that runs alone; its function may wait for theirs."""
-MOST_DOUBLINGS = 6
-"""Both double with each loss of the suspect beside others, at most so often: until it outlasts what ran there."""
+"""Seconds that others wait for a suspect that runs alone; its function may wait for theirs.
+
+Both double with each loss of the suspect beside others, `MOST_IN_VAIN` times at most: until it outlasts what ran there.
+"""
 ISOLATION_TOLD_IN = 5.0
 """Seconds that a shard may take to note that a suspect runs alone. Until then this process does nothing else."""
 COROUTINES_AHEAD = 4
@@ -428,7 +430,7 @@ class Slot:
         A suspect that was lost more than once runs with nothing beside it, and in a process with one slot any suspect
         does. Its shard notes that before it begins: should this process die then, it died of that message.
         """
-        patience = 2 ** min(chunk.in_vain, MOST_DOUBLINGS)
+        patience = 2 ** min(chunk.in_vain, MOST_IN_VAIN)
         alone = chunk.suspect and not self.options.early and (chunk.isolate or self._occupancy.slots == 1)
         stay = self._stays[chunk] = self._occupancy.enter(alone=alone)
         until = time.monotonic() + ISOLATED_WITHIN * patience

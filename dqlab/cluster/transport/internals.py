@@ -33,8 +33,6 @@ from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import ClosesUndisturbed
 from dqlab.texts import said_by, shown
 
-T = TypeVar("T")
-
 __all__ = [
     "CALL",
     "KEEPER",
@@ -80,6 +78,8 @@ __all__ = [
     "unpin",
     "with_event_loop",
 ]
+
+T = TypeVar("T")
 
 check_dask("this process", distributed.__version__)  # type: ignore[attr-defined]
 

@@ -88,7 +88,7 @@ class ShardReport:
 
 
 class Running(NamedTuple):
-    """The document that a consumer has run for longest, for how many seconds, and of which run, by hex digits."""
+    """The document that a consumer has run for longest: its name, the seconds, and its run in hex digits."""
 
     document: str
     seconds: float

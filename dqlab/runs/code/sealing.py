@@ -67,7 +67,7 @@ def code_record(version: CodeVersion, blob: bytes) -> dict[str, Any]:
 
 
 class ChangesACopy(DqlabWarning):
-    """The function changes a value of the notebook, of which each process of consumers has a copy."""
+    """The function changes a value of the notebook; each process of consumers changes its own copy."""
 
 
 _told: set[tuple[str, str | None]] = set()
