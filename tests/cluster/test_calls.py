@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -194,8 +195,8 @@ def test_call_that_follows_its_actor_packs_its_arguments_anew(client: Client, mo
             self._place = next(places)
         return self._place
 
-    async def called(self: Ref, place: Place, function: str, body: bytes) -> bytes:
-        sent.append((place.address, body))
+    async def called(self: Ref, place: Place, function: str, body: Callable[[], bytes]) -> bytes:
+        sent.append((place.address, body()))
         if place.address == "a":
             raise NoSuchActor("k")
         return b"answer"
@@ -223,6 +224,39 @@ class Dead(Ref):
         if place.address == "dead":
             raise NotConnected("refused")
         return b"answer"
+
+
+def test_arguments_are_packed_after_the_introduction_and_once_there_is_a_connection(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is packed counts as sent: a recreated shard may have recorded it, and its consumer does not claim it."""
+    events: list[str] = []
+    places = [Place("dead", "k1", 1), Place("alive", "k2", 2)]
+
+    class Introduced(Dead):
+        _called = Ref._called
+
+    async def call_actor(pool: Any, address: str, key: str, call: str, body: Any, *, connecting: float) -> bytes:
+        events.append(f"connect to {address} for {call}")
+        if address == "dead":
+            raise NotConnected("refused")
+        return bytes(body() if callable(body) else body)
+
+    def settlement() -> bytes:
+        events.append("packed")
+        return b"settlement"
+
+    monkeypatch.setattr("dqlab.cluster.transport.ref.call_actor", call_actor)
+    ref = Introduced(client, *places)
+    ref._introduce, ref._known = lambda: b"held", "k1"
+
+    assert asyncio.run(ref.call("settle", settlement)) == b"settlement"
+    assert events == [
+        "connect to dead for settle",
+        "connect to alive for reclaim",
+        "connect to alive for settle",
+        "packed",
+    ]
 
 
 def test_call_to_a_worker_that_is_dead_asks_again_where_its_actor_is(client: Client) -> None:

@@ -115,6 +115,21 @@ def test_every_message_of_a_lease_is_told_of_once_with_its_own_outcome(
     assert {id: (o, a, b, k or None) for id, (o, a, b, k) in said.items()} == expected
 
 
+@pytest.mark.parametrize("outcome", [Outcome.FAIL, Outcome.ACK])
+def test_outcome_that_has_not_left_its_process_is_claimed_from_a_recreated_shard(outcome: Outcome) -> None:
+    """A failure that met its shard's death was lost, and its document ran once more elsewhere."""
+    chunk = chunk_of(3)
+    failure = Failure.from_exception(ValueError(1), when=0.0, seconds=0.0).to_bytes()
+    chunk.done.append((1, outcome, failure if outcome is Outcome.FAIL else b"", None))
+
+    assert chunk.collect() is not None
+    assert chunk.unsettled() == [(1000, 1003)]
+    chunk.sending()
+    assert chunk.unsettled() == ([(1000, 1001), (1002, 1003)] if outcome is Outcome.FAIL else [(1000, 1003)])
+    chunk.confirm()
+    assert chunk.unsettled() == [(1000, 1001), (1002, 1003)]
+
+
 def test_settlements_are_cut_by_bytes_and_hold_one_message_at_least() -> None:
     """A log takes records up to 64 MiB, and a shard one at a time: results that end together need not fit together."""
     chunk = chunk_of(6)

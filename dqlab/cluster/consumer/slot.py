@@ -679,18 +679,26 @@ class Slot:
             self.busy_s += chunk.busy_collected - busy
             self.last_error = chunk.last_error or self.last_error
             tell = False
-            await self._settle(chunk, settlement)
+            await self._settle(chunk, settlement, chunk.sending)
             chunk.confirm()
         if tell:
             await self._settle(chunk, chunk.nothing())
 
-    async def _settle(self, chunk: Chunk, settlement: bytes) -> None:
+    async def _settle(self, chunk: Chunk, settlement: bytes, sending: Callable[[], None] | None = None) -> None:
+        """Settle outcomes; `sending` is called when they are about to leave this process, at each try."""
         credit = self._credit(chunk.shard)
-        await self._insist(chunk, "settle", pack(credit, settlement))
+        body = pack(credit, settlement)
+
+        def packed() -> bytes:
+            if sending is not None:
+                sending()
+            return body
+
+        await self._insist(chunk, "settle", packed)
         self._note_told(chunk.shard, credit)
         self._touched()
 
-    async def _insist(self, chunk: Chunk, call: str, body: bytes) -> bytes:
+    async def _insist(self, chunk: Chunk, call: str, body: bytes | Callable[[], bytes]) -> bytes:
         """Call a chunk's shard until it has answered: it may be slow, its disk full, or its log opened again just now.
 
         What is settled twice counts once.

@@ -56,7 +56,7 @@ __all__ = ["SWITCH_S", "QueueActor"]
 
 SWITCH_S = 0.0005
 """Seconds another thread may hold the interpreter while messages wait; it packs checkpoints and compaction."""
-RETURN_S = 1.0
+RETURN_S = 5.0
 """Seconds a recreated shard waits for its consumers; one may be in a function that holds the interpreter."""
 BESIDE_S = 10.0
 """Seconds that a recreated shard leases nothing to consumers in its own process."""
@@ -85,7 +85,7 @@ class QueueActor:
         What is known of the earlier epochs, which were in memory.
     consumers : collection of str
         Live consumers of the epoch before: nothing is leased until they have reported what they have in hand,
-        for at most a second.
+        for at most five seconds.
     beside : collection of str
         Consumers in this very process, which others are about to replace: nothing is leased to them meanwhile.
 

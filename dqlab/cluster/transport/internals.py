@@ -275,7 +275,13 @@ def _let_offload(comm: Comm) -> None:
 
 
 async def call_actor(
-    pool: ConnectionPool, address: str, key: str, call: str, body: bytes, *, connecting: float = CONNECT_TIMEOUT
+    pool: ConnectionPool,
+    address: str,
+    key: str,
+    call: str,
+    body: bytes | Callable[[], bytes],
+    *,
+    connecting: float = CONNECT_TIMEOUT,
 ) -> bytes:
     """Call one async method of an actor over a pooled connection, past the Actor proxy.
 
@@ -283,6 +289,8 @@ async def call_actor(
 
     Parameters
     ----------
+    body : bytes or callable
+        The arguments, or what packs them once there is a connection.
     connecting : float, default 3
         Seconds to try to connect; left to itself the pool tries for 30 s to reach a worker that is dead.
 
@@ -300,7 +308,7 @@ async def call_actor(
     try:
         comm.allow_offload = False  # see `answer_call`
         try:
-            answer = await send_recv(comm, op=CALL, actor=key, call=call, body=body)
+            answer = await send_recv(comm, op=CALL, actor=key, call=call, body=body() if callable(body) else body)
         finally:
             _let_offload(comm)
             pool.reuse(address, comm)

@@ -129,7 +129,8 @@ class Ref:
         Parameters
         ----------
         body : bytes or callable
-            The arguments, or what packs them: called again when the call is repeated where the actor is now.
+            The arguments, or what packs them: called when there is a connection, and again when the call is repeated
+            where the actor is now.
         timeout : float, default 30
             Seconds for the answer.
         key : str, optional
@@ -153,7 +154,7 @@ class Ref:
                 found, since = place, loop.time()
             try:
                 async with limited(timeout):
-                    return await self._called(place, function, body() if callable(body) else body)
+                    return await self._called(place, function, body)
             except TimeoutError:
                 self._place = None
                 raise CallTimeout(name=self.name, call=function, seconds=timeout) from None
@@ -209,16 +210,17 @@ class Ref:
                 await self._send(place, "reclaim", introduce())
             self._known = place.key
 
-    async def _called(self, place: Place, function: str, body: bytes) -> bytes:
+    async def _called(self, place: Place, function: str, body: bytes | Callable[[], bytes]) -> bytes:
         if self._introduce is not None and place.key != self._known:
             await self._become_known(place, self._introduce)
         return await self._send(place, function, body)
 
-    async def _send(self, place: Place, function: str, body: bytes) -> bytes:
+    async def _send(self, place: Place, function: str, body: bytes | Callable[[], bytes]) -> bytes:
         if self._direct:
             pool = self._owner.rpc
             return await call_actor(pool, place.address, place.key, function, body, connecting=CONNECT_FOR)
-        return await call_actor_proxied(scheduler_rpc(self._owner), place.address, place.key, function, body)
+        packed = body() if callable(body) else body
+        return await call_actor_proxied(scheduler_rpc(self._owner), place.address, place.key, function, packed)
 
 
 def _scheduler_address(owner: Client | Worker) -> str:

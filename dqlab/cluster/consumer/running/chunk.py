@@ -87,7 +87,7 @@ class Chunk:
         self.stopped = self.over = self.early = False
         self.acked = self.failed = self.units = 0
         self.last_error: str | None = None
-        self._confirmed = self._collected = 0
+        self._confirmed = self._sent = self._collected = 0
         """How many entries of `done` have reached their shard, and how many are on their way or there."""
         self._collected_bytes = 0
         self.busy_collected = 0.0
@@ -124,13 +124,13 @@ class Chunk:
         return self.settled >= self.count
 
     def unsettled(self) -> list[tuple[int, int]]:
-        """Return the ids whose outcome is still to come, or on its way as an ack that is not confirmed.
+        """Return the ids whose outcome is still to come, not sent yet, or on its way as an ack that is not confirmed.
 
-        A failure on its way is not among them: it would be counted twice.
+        A failure on its way is not among them: a shard that was recreated may have counted it already.
         """
         done = self.done[:]
-        left = {index for index, outcome, _, _ in done[self._confirmed : self._collected] if not outcome}
-        left |= {index for index, _, _, _ in done[self._collected :]}
+        left = {index for index, outcome, _, _ in done[self._confirmed : self._sent] if not outcome}
+        left |= {index for index, _, _, _ in done[self._sent :]}
         if not self.over:
             left |= set(self._positions).difference(self._given_back, map(_POSITION, done))
         return [(piece.first, piece.first + piece.n) for piece in self._pieces(tuple(sorted(left)))]
@@ -231,6 +231,10 @@ class Chunk:
         self.units += sum(self._weight_at(entry[0]) for entry in done) if self.frames[0].weights else len(done)
         return settlement
 
+    def sending(self) -> None:
+        """Note that all that was collected is being sent: what of it a shard knows is not certain until it answers."""
+        self._sent = self._collected
+
     def confirm(self) -> None:
         """Note that all that was collected has reached its shard; large outcomes need not be held any longer."""
         # All of it: right because one `Slot._settle_done` of a chunk follows another. With two at a time, acks of the
@@ -240,7 +244,7 @@ class Chunk:
             for at in range(self._confirmed, self._collected):
                 index, outcome, _, _ = self.done[at]
                 self.done[at] = index, outcome, b"", None
-        self._confirmed = self._collected
+        self._confirmed = self._sent = self._collected
 
     def nothing(self) -> bytes:
         """Return an empty settlement."""
