@@ -21,7 +21,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │               WaitTimeout ── NoAnswer
     │               JoinStalled · InputChanged · NotSentAgain
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
-    │                   ResultUnreadable · MessageNotFound
+    │                   NotCalled · ResultUnreadable · MessageNotFound
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
@@ -102,6 +102,7 @@ __all__ = [
     "NotACall",
     "NotADocument",
     "NotAwaited",
+    "NotCalled",
     "NotPicklable",
     "NotSentAgain",
     "NotSettable",
@@ -428,6 +429,15 @@ class NotAwaited(ResultNotPicklable):
     text = (
         "the function called {call}(), a coroutine function, and returned its coroutine{place} without awaiting it, so "
         "there is no result. Define the function with `async def`, and write `return await {way}` in it."
+    )
+
+
+class NotCalled(MessageError):
+    """The function returned a method of its document, without the parentheses that call it."""
+
+    text = (
+        "the function returned the method {method} of its document without calling it, so there is no result. "
+        "Write {method}(), with the parentheses."
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from dqlab.config import seconds
 from dqlab.errors import BadOption, DqlabError
+from dqlab.keywords import checks_making
 from dqlab.rules.checks import check_count
 
 __all__ = ["Later", "Retry"]
@@ -92,3 +93,6 @@ class Retry:
         doublings = min(max(exceptions - 1, 0), _MAX_DOUBLINGS)
         bound = min(float(self.max_backoff), float(self.backoff) * 2.0**doublings)
         return random.uniform(0.0, bound) if self.jitter else bound
+
+
+checks_making(Retry, lambda retries: f"dq.Retry({retries if type(retries) is int else 3}, backoff='1s')")

@@ -240,6 +240,27 @@ def test_coroutines_in_a_list_or_of_a_coroutine_function_name_it_too(
     assert said in letter.message
 
 
+def the_method(doc: Any) -> Any:
+    return doc.text
+
+
+async def the_method_later(doc: Any) -> Any:
+    return doc.text
+
+
+@pytest.mark.parametrize("function", [the_method, the_method_later])
+def test_method_that_was_not_called_is_not_a_result(
+    queue: dq.QueuePool, function: Callable[[Any], Any], tmp_path: Path
+) -> None:
+    """`lambda r: r.text` was done with 100 %, and its results were methods."""
+    (tmp_path / "a.txt").write_text("one")
+
+    one = queue.map(function, dq.Documents.from_glob(f"{tmp_path}/*.txt")).wait(timeout=60).failures()[0]
+
+    assert (one.error, one.deliveries) == ("NotCalled", 1)
+    assert "Write text(), with the parentheses" in one.message
+
+
 def test_error_that_ends_in_a_period_reads_as_one_sentence(queue: dq.QueuePool) -> None:
     """Names and periods of the first failure stand where one reads them."""
     run = queue.map(needs_text, [3]).wait(timeout=20)

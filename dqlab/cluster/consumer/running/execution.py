@@ -17,14 +17,14 @@ from collections.abc import Callable, Container
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import CoroutineType
+from types import CoroutineType, MethodType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_value
 from dqlab.documents import Document, Labelled, key_text, label_of
 from dqlab.documents.document import sealed_key
-from dqlab.errors import NotACall, NotAwaited, ResultNotPicklable, ResultTooLarge
+from dqlab.errors import NotACall, NotAwaited, NotCalled, ResultNotPicklable, ResultTooLarge
 from dqlab.failures.failure import Failure, retryable
 from dqlab.frame import Kind, Outcome
 from dqlab.rules.retry import Later
@@ -268,6 +268,8 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:
                 elif kind is Labelled:
                     key, value = key_text(value.label), value.value
                 result = call(value)
+                if key is not None and type(result) is MethodType:
+                    _check_called(result, value)
             payload = seal(result)
             if len(payload) > limit:
                 raise ResultTooLarge(size=len(payload), limit=limit)
@@ -422,8 +424,10 @@ class Coroutines:
             elif type(value) is Labelled:
                 key, value = key_text(value.label), value.value
             call = flight.work.call
-            awaited = call(*value[0], **value[1]) if flight.spread else call(value)
-            return index, Outcome.ACK, _seal(await awaited, origin.result_max), key
+            result = await (call(*value[0], **value[1]) if flight.spread else call(value))
+            if key is not None and type(result) is MethodType:
+                _check_called(result, value)
+            return index, Outcome.ACK, _seal(result, origin.result_max), key
         except BaseException as error:  # noqa: BLE001 - sys.exit in a coroutine fails its message, not the loop
             return _failed(index, error, origin, flight.work.code, key, time.perf_counter() - started)
 
@@ -441,6 +445,12 @@ def _seal(result: Any, limit: int) -> bytes:
     if len(payload) > limit:
         raise ResultTooLarge(size=len(payload), limit=limit)
     return payload
+
+
+def _check_called(result: MethodType, value: Any) -> None:
+    """Refuse `doc.text` where `doc.text()` was meant: it can be pickled, so it would be a result."""
+    if result.__self__ is value:
+        raise NotCalled(method=result.__name__)
 
 
 def _refusal(result: Any, reason: str) -> ResultNotPicklable:
