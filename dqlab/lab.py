@@ -299,7 +299,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def queue(
         self,
         name: str = "default",
-        n_queues: int = 1,
+        n_queues: int | None = None,
         *,
         durable: bool | None = None,
         visibility_timeout: float | str | None = None,
@@ -307,9 +307,9 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         retry: bool | Retry | None = None,
         maxsize: int | Literal["auto"] | None = "auto",
         max_bytes: int | str | None = None,
-        served: bool = True,
-        early_ack: bool = False,
-        concurrency: int = 100,
+        served: bool | None = None,
+        early_ack: bool | None = None,
+        concurrency: int | None = None,
     ) -> QueuePool:
         """Open a queue, or return the open one of that name.
 
@@ -324,7 +324,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         maxsize : int, "auto" or None
             Most messages in one lane. "auto": the configured limit, 100,000 by default. None: no limit.
         n_queues, visibility_timeout, max_deliveries, retry, max_bytes, served, early_ack, concurrency
-            See `QueuePool`.
+            See `QueuePool`. Default: 1 shard, ``served=True``, ``early_ack=False`` and ``concurrency=100``.
 
         Raises
         ------
@@ -341,25 +341,25 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             The queue is there already, and has another value of an option that was given; it keeps its own.
         """
         self._check_open()
-        for chosen, value in (("durable", durable), ("served", served), ("early_ack", early_ack)):
-            if value is not None and not isinstance(value, bool):  # "no" would count as yes
-                raise BadOption(option=chosen, value=value, problem="is neither True nor False. Nothing was opened.")
+        _check_switches(durable=durable, served=served, early_ack=early_ack)
         if durable and self.store is None:
             problem = "needs a lab with a store: dq.connect(store='runs/')."
             raise BadOption(option="durable", value=durable, problem=problem)
         place = self.store if durable is not False else None
         given: dict[str, Any] = {
-            "n_queues": None if n_queues == 1 else n_queues,
+            "n_queues": n_queues,
             "durable": durable,
             "visibility_timeout": visibility_timeout,
             "max_deliveries": max_deliveries,
             "retry": retry,
-            "maxsize": None if maxsize == "auto" else maxsize,
             "max_bytes": max_bytes,
-            "served": None if served else False,
-            "early_ack": early_ack or None,
-            "concurrency": None if concurrency == 100 else concurrency,
+            "served": served,
+            "early_ack": early_ack,
+            "concurrency": concurrency,
         }
+        given = {option: value for option, value in given.items() if value is not None}
+        if maxsize != "auto":
+            given["maxsize"] = maxsize  # None is a value of it
         known = self.session.pools.get(name)
         if known is not None:
             gone, waits = self.session.link.sync(known.handle.missing())
@@ -374,7 +374,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         try:
             pool = QueuePool(
                 self.client,
-                n_queues,
+                1 if n_queues is None else n_queues,
                 Durability.DURABLE if place is not None else Durability.TRANSIENT,
                 dirpath=place,
                 retry=retry,
@@ -383,11 +383,11 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
                 max_deliveries=max_deliveries,
                 maxsize=option("queue.maxsize") if maxsize == "auto" else maxsize,
                 max_bytes=max_bytes,
-                served=served,
-                early_ack=early_ack,
-                concurrency=concurrency,
+                served=served is not False,
+                early_ack=early_ack is True,
+                concurrency=100 if concurrency is None else concurrency,
             )
-            tell_kept(pool, given)
+            tell_kept(pool, {} if durable is None else {"durable": durable})
             return pool
         except NoWorkers:
             if not self.embedded:
@@ -801,6 +801,13 @@ def _to_go_on(run: Run, stats: RunStats) -> str:
 def crew(lab: Lab, workers: int) -> str:
     """Return how many of a lab's workers run consumers, in words; the others hold its queues."""
     return many(workers - lab._reserved, "consumer process" if lab.embedded else "worker")
+
+
+def _check_switches(**given: object) -> None:
+    """Raise `BadOption` for what is neither True nor False: "no" would count as yes."""
+    for name, value in given.items():
+        if value is not None and not isinstance(value, bool):
+            raise BadOption(option=name, value=value, problem="is neither True nor False. Nothing was opened.")
 
 
 def _reports_missing(snapshot: Snapshot, ended: dict[tuple[str, str], Counts]) -> bool:

@@ -27,6 +27,15 @@ def test_an_option_is_not_taken_for_the_one_that_begins_like_it(capsys: pytest.C
     assert "up takes no '--stor'. Did you mean --store?" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.parametrize("words", [["up", "--store", ""], ["inspect", ""], ["fsck", ""], ["compact", ""]])
+def test_an_empty_path_is_not_the_current_directory(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """`dqlab up --store "$STORE"` with an unset variable made a store of the directory one was in."""
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+
+    assert "'' names no file or directory; '.' is the current directory" in capsys.readouterr().err
+
+
 def test_gc_in_a_shell_names_what_gives_space_back_there(capsys: pytest.CaptureFixture[str]) -> None:
     """It is a line of notebooks; a shell has a command for a store that nobody has open."""
     assert main(["gc", "runs/"]) == 2

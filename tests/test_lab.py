@@ -297,6 +297,7 @@ def test_open_queue_keeps_its_options(lab: dq.Lab, queue: dq.QueuePool, queue_na
         ({"early_ack": True}, "early_ack is False, not True"),
         ({"concurrency": 7}, "concurrency is 100, not 7"),
         ({"retry": dq.Retry(9)}, "retry is Retry(retries=3, "),
+        ({"maxsize": None}, "maxsize is 100,000, not None"),
     ],
 )
 def test_an_option_that_an_open_queue_does_not_take_is_named_with_the_way(
@@ -308,6 +309,35 @@ def test_an_option_that_an_open_queue_does_not_take_is_named_with_the_way(
 
     assert said in str(caught[0].message)
     assert f"lab.queue({queue_name!r}).close(), which drops what it holds" in str(caught[0].message)
+
+
+@pytest.mark.parametrize(
+    ("has", "given", "said"),
+    [
+        ({"concurrency": 7}, {"concurrency": 100}, "concurrency is 7, not 100"),
+        ({"n_queues": 2}, {"n_queues": 1}, "n_queues is 2, not 1"),
+        ({"served": False}, {"served": True}, "served is False, not True"),
+    ],
+)
+def test_a_default_that_is_given_to_an_open_queue_is_an_option_that_was_given(
+    lab: dq.Lab, queue_name: str, has: dict[str, Any], given: dict[str, Any], said: str
+) -> None:
+    pool = lab.queue(queue_name, **has)
+
+    with pytest.warns(DqlabWarning, match=said):
+        assert lab.queue(queue_name, **given) is pool
+    assert lab.queue(queue_name) is pool
+    pool.close()
+
+
+def test_a_pool_that_is_made_for_an_open_queue_names_the_options_it_does_not_take(
+    lab: dq.Lab, queue: dq.QueuePool, queue_name: str
+) -> None:
+    """`dq.QueuePool(client, name=...)` attaches to it, as another client would."""
+    with Client(lab.client.scheduler.address, set_as_default=False) as client:
+        with pytest.warns(DqlabWarning, match="max_deliveries is 5, not 2"):
+            dq.QueuePool(client, name=queue_name, max_deliveries=2)
+        dq.QueuePool(client, name=queue_name)
 
 
 def test_options_that_an_open_queue_has_are_given_again_without_a_word(lab: dq.Lab, queue_name: str) -> None:

@@ -102,8 +102,9 @@ def _memory(facts: Facts, worker: WorkerFacts) -> Iterator[Finding]:
                 Severity.WARNING,
                 f"queue {queue.name} may hold {numbers.size(most)} in the memory of {worker.title}, which has "
                 f"{numbers.size(limit)}",
-                "Set a lower bound, keep the queue on disk, or give the worker more memory",
-                f"lab.queue({queue.name!r}, max_bytes={limit // (4 * here)})",
+                "Close the queue, which drops what it holds, and open it with a lower bound; keep it on disk; or give "
+                "the worker more memory",
+                f"lab.queue({queue.name!r}).close(); lab.queue({queue.name!r}, max_bytes={limit // (4 * here)})",
                 {"queue": queue.name, "worker": worker.address, "most": most, "limit": limit},
             )
 

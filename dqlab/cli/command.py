@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from urllib.parse import quote
 
 from dqlab import __version__
@@ -108,6 +108,19 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
 
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong, as wide as the terminal is; end this process."""
+        self.print_usage(sys.stderr)
+        say(f"{self.prog}: error: {message}", sys.stderr)
+        raise SystemExit(MISUSED)
+
+
+def _path(text: str) -> Path:
+    """Return a path; of an empty text, as an unset variable of a shell gives it, `Path` makes the current directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("'' names no file or directory; '.' is the current directory")
+    return Path(text)
+
 
 def _meant(grammar: argparse.ArgumentParser, command: str, word: str) -> str:
     """Return which option of a command comes near a word that it does not take, or where they are listed."""
@@ -136,14 +149,14 @@ def parser() -> argparse.ArgumentParser:
     demo = commands.add_parser(
         "demo", help="run the quickstart notebook here, without a browser and its last, long run"
     )
-    demo.add_argument("notebook", nargs="?", type=Path, help="another notebook that defines docs, run and retried")
+    demo.add_argument("notebook", nargs="?", type=_path, help="another notebook that defines docs, run and retried")
     up = commands.add_parser(
         "up",
         help="run a cluster on this machine that outlives notebooks",
         description='Runs a cluster until Ctrl-C. Notebooks find it with dq.connect("local") or %%dq connect local.',
     )
     up.add_argument("-n", type=int, default=os.cpu_count() or 1, help="consumer processes; default: one for each CPU")
-    up.add_argument("--store", type=Path, help="directory that keeps its queues; without one they end with it")
+    up.add_argument("--store", type=_path, help="directory that keeps its queues; without one they end with it")
     up.add_argument("--name", default="local", help="to tell several apart; default: local")
     up.add_argument(
         "--port",
@@ -155,7 +168,7 @@ def parser() -> argparse.ArgumentParser:
         help="show what lies in a store, a queue or a shard, without touching it",
         description="Reads the files below DIR, even while they are open. Exit status: 0, or 3: cannot be read.",
     )
-    inspect.add_argument("directory", type=Path, metavar="DIR", help="a store, a queue's directory or a shard's")
+    inspect.add_argument("directory", type=_path, metavar="DIR", help="a store, a queue's directory or a shard's")
     inspect.add_argument("--json", action="store_true", help="one JSON object")
     fsck = commands.add_parser(
         "fsck",
@@ -163,9 +176,9 @@ def parser() -> argparse.ArgumentParser:
         description="Reads every byte below DIR and writes none. Exit status: 0 clean, 1 damaged and nothing lost, "
         "2 data lost, 3 cannot be opened as it is. With --repair: 0, 1 or 2, by what could not be saved.",
     )
-    fsck.add_argument("directory", type=Path, metavar="DIR", help="a store, a queue's directory or a shard's")
+    fsck.add_argument("directory", type=_path, metavar="DIR", help="a store, a queue's directory or a shard's")
     fsck.add_argument("--json", action="store_true", help="one JSON object, with the ids of what is lost")
-    fsck.add_argument("--repair", type=Path, metavar="NEWDIR", help="write what can be saved to a new directory")
+    fsck.add_argument("--repair", type=_path, metavar="NEWDIR", help="write what can be saved to a new directory")
     fsck.add_argument(
         "--export", metavar="FILE", help="write the payloads of what is unsettled as JSON lines; - = stdout"
     )
@@ -178,7 +191,9 @@ def parser() -> argparse.ArgumentParser:
     where = "of the scheduler; default, as `local`: the cluster that `dqlab up` runs here"
     doctor.add_argument("address", nargs="?", metavar="ADDRESS", help=where)
     doctor.add_argument("--name", help="of the cluster, where several of `dqlab up` run")
-    doctor.add_argument("--store", type=Path, metavar="DIR", help="look at this store; without ADDRESS at nothing else")
+    doctor.add_argument(
+        "--store", type=_path, metavar="DIR", help="look at this store; without ADDRESS at nothing else"
+    )
     doctor.add_argument("--timeout", default="10s", metavar="TIME", help="for all of it; default: 10s")
     doctor.add_argument("--json", action="store_true", help="one JSON object")
     compact = commands.add_parser(
@@ -187,7 +202,7 @@ def parser() -> argparse.ArgumentParser:
         description="Offline: opens the logs below DIR, copies what is needed, deletes the rest. While a lab has the "
         "store open: %%dq compact QUEUE for one queue, %%dq gc for all.",
     )
-    compact.add_argument("directory", type=Path, metavar="DIR", help="a store, or one queue's directory")
+    compact.add_argument("directory", type=_path, metavar="DIR", help="a store, or one queue's directory")
     return parser
 
 

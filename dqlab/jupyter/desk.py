@@ -60,7 +60,7 @@ class Desk:
             return self._lab
         held = {id(lab): (name, lab) for name, lab in names.items() if isinstance(lab, Lab) and not lab.closed}
         if not held:
-            raise UsageError(reason="no lab is open. Start one with: %dq connect")
+            raise UsageError(reason="no lab is open. Start one with: %dq connect -o lab")
         if len(held) > 1:
             variables = sorted(name for name, _ in held.values())
             raise UsageError(

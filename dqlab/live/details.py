@@ -105,7 +105,7 @@ def _need(line: Attention, action: str, *, several: bool, mended: str) -> Need:
     )
 
 
-def consumers(snapshot: Snapshot, total: int) -> Consumers | None:
+def consumers(snapshot: Snapshot, total: int, *, ended_on: str = "") -> Consumers | None:
     """Return the slowest consumers.
 
     Parameters
@@ -113,6 +113,8 @@ def consumers(snapshot: Snapshot, total: int) -> Consumers | None:
     snapshot : Snapshot
     total : int
         How many there are, including those that are not listed.
+    ended_on : str
+        Queue of a run that has ended: its consumers work for other runs now, or for none.
     """
     listed = snapshot.consumers
     if not listed and not total:
@@ -136,12 +138,14 @@ def consumers(snapshot: Snapshot, total: int) -> Consumers | None:
         for each in listed
     ]
     caption = "Slowest first · last 60 s"
+    if ended_on:
+        caption = f"Of queue {one_line(ended_on, 40)}, now that this run has ended · {caption[0].lower()}{caption[1:]}"
     if snapshot.median_units_rate is not None:
         caption += f" · median {numbers.rate(snapshot.median_units_rate)} {snapshot.units}/s"
     hidden = max(0, total - len(listed))
     return Consumers(
         title=numbers.count(total),
-        slow=f"{snapshot.slow_consumers} slow" if snapshot.slow_consumers else "",
+        slow=f"{snapshot.slow_consumers} slow" if snapshot.slow_consumers and not ended_on else "",
         caption=caption,
         unit=f"{snapshot.units}/s",
         rows=tuple(rows),

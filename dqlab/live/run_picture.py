@@ -261,7 +261,7 @@ def _details(stats: RunStats, focus: Focus) -> Details:
         chart=details.left_chart(stats, focus.history),
         needs=details.needs(lines, _ACTIONS, mended=_again(stats, focus, ()).code if focus.newer else ""),
         needs_total=len(lines) + (0 if stats.resting else max(0, snapshot.attention_total - len(lines))),
-        consumers=details.consumers(snapshot, stats.consumers),
+        consumers=details.consumers(snapshot, stats.consumers, ended_on=stats.queue if stats.resting else ""),
         leases=details.NO_LEASES if stats.resting else details.leases(snapshot),  # what its queue holds is not its own
         code=code,
         examples=focus.examples,

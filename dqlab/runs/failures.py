@@ -15,6 +15,7 @@ from dqlab.cluster.transport.sealed import open_here
 from dqlab.documents import sealed_label
 from dqlab.documents.document import sealed_key
 from dqlab.errors import PositionNotFound, WrongUse
+from dqlab.errors.rendering import interruptible
 from dqlab.frame import Kind
 from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
@@ -106,8 +107,10 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
         run: bytes,
         counts: Sequence[int],
         classes: Callable[[], Sequence[ClassStats]] = tuple,
+        codes: Sequence[dict[str, Any]] = (),
     ) -> None:
         self.name, self._classes = name, classes
+        self._codes = {code.get("short"): f"{code.get('name')} v{at}" for at, code in enumerate(codes, 1)}
         self._handle, self._run, self._counts = handle, run, list(counts)
 
     def _elsewhere(self, name: str) -> str:
@@ -181,7 +184,7 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
             if letter.fingerprint not in known:
                 before = found.get(letter.fingerprint)
                 found[letter.fingerprint] = (
-                    _class_of(letter) if before is None else replace(before, dead=before.dead + 1)
+                    self._class_of(letter) if before is None else replace(before, dead=before.dead + 1)
                 )
         others = sorted(found.values(), key=lambda entry: (-entry.dead, entry.error, entry.fingerprint))
         return (*known.values(), *others)[:CLASSES]
@@ -189,7 +192,8 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
     def to_frame(self) -> pd.DataFrame:
         """Return one row per dead letter: key, error, message, at, deliveries, version, reason, traceback."""
         columns = ["error", "message", "at", "deliveries", "version", "reason", "fingerprint", "traceback"]
-        letters = list(self)
+        with interruptible("the dead documents are where they were; read them again with run.failures().to_frame()"):
+            letters = list(self)
         rows = [{name: getattr(letter, name) for name in columns} for letter in letters]
         frame: pd.DataFrame = frame_of(rows, index_of([letter.key for letter in letters]), columns)
         return frame
@@ -217,26 +221,25 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
                     if (letter := dead.get(left.popleft())) is not None:
                         yield letter
 
+    def _class_of(self, letter: DeadLetter) -> ClassStats:
+        """Return a class that one dead letter is known of."""
+        return ClassStats(
+            fingerprint=letter.fingerprint,
+            error=letter.error,
+            message=letter.message,
+            at=letter.at,
+            dead=1,
+            retrying=0,
+            first=letter.when,
+            last=letter.when,
+            key=str(letter.key) if letter.key != letter.ordinal else f"#{letter.ordinal}",
+            versions=(self._codes.get(letter.version, letter.version),) if letter.version else (),
+        )
+
     async def _page(self, shard: int, after: int, classes: Collection[str], limit: int = PAGE) -> list[DeadLetter]:
         asked = {"run": self._run, "after": after, "limit": min(limit, PAGE), "classes": list(classes)}
         meta, parts = await self._handle.ask(shard, "dead", asked)
         return [dead_letter(row, parts[2 * i], parts[2 * i + 1]) for i, row in enumerate(meta["rows"])]
-
-
-def _class_of(letter: DeadLetter) -> ClassStats:
-    """Return a class that one dead letter is known of."""
-    return ClassStats(
-        fingerprint=letter.fingerprint,
-        error=letter.error,
-        message=letter.message,
-        at=letter.at,
-        dead=1,
-        retrying=0,
-        first=letter.when,
-        last=letter.when,
-        key=str(letter.key) if letter.key != letter.ordinal else f"#{letter.ordinal}",
-        versions=(letter.version,) if letter.version else (),
-    )
 
 
 def dead_letter(row: list[Any], record: memoryview, payload: memoryview) -> DeadLetter:

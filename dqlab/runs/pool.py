@@ -14,7 +14,7 @@ from dqlab.cluster.consumer.running.isolation import Executor, isolation
 from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
-from dqlab.config import MOST, check_directory, check_name, seconds, seconds_or_none
+from dqlab.config import MOST, check_directory, check_name, option, seconds, seconds_or_none
 from dqlab.documents import labelled, parsed_natively
 from dqlab.documents.sources import misread
 from dqlab.errors import BadOption, DqlabError, QueueClosed, QueueInUse
@@ -29,7 +29,7 @@ from dqlab.runs.failures import Failures
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.puts import PlainPuts, PutResult
 from dqlab.runs.run import Run
-from dqlab.runs.session import Durability, Session, consumer_options, queue_options
+from dqlab.runs.session import Durability, Session, consumer_options, queue_options, tell_kept
 from dqlab.runs.staying import StaysHere
 from dqlab.runs.submit.sender import CONFIRM_WAIT
 from dqlab.runs.timeline import Timeline
@@ -161,6 +161,11 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         The name or an option is invalid.
     VersionMismatch
         The cluster runs another dqlab. `DaskTooOld`: its scheduler or a worker runs a Dask older than dqlab needs.
+
+    Warns
+    -----
+    DqlabWarning
+        A queue of that name is open, or in the store, and has another value of an option that was given.
     """
 
     _way_out = "return what is to be put next, and put that here"
@@ -212,6 +217,15 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         )
         self._closed = False
         self.session.pools[self.name] = self
+        given = {
+            "n_queues": None if n_queues == 1 else n_queues,
+            "visibility_timeout": visibility_timeout if visibility_timeout is not None else ack_timeout,
+            "max_deliveries": max_deliveries,
+            "retry": retry,
+            "maxsize": None if maxsize == option("queue.maxsize") else maxsize,  # as `Lab.queue` gives it by itself
+            "max_bytes": max_bytes,
+        }
+        tell_kept(self, {name: value for name, value in given.items() if value is not None})
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else many(len(self.handle.refs), "shard")

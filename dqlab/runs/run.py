@@ -1237,7 +1237,7 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, KeepsAttributes, Sugges
         """Return the run's dead letters: a sequence that shows itself as a table; `.to_frame()` for pandas."""
         progress = self._progress()
         dead = [counts.dead for counts in progress.by_shard]
-        return Failures(self.name, self.handle, self.id, dead, lambda: self.stats().classes)
+        return Failures(self.name, self.handle, self.id, dead, lambda: self.stats().classes, progress.record.codes)
 
     def examples(self, fingerprint: str, limit: int = 5, *, timeout: float | None = None) -> list[DeadLetter]:
         """Return some dead documents of one failure class.

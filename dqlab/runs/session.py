@@ -286,9 +286,9 @@ def tell_kept(pool: PoolLike, given: Mapping[str, Any]) -> None:
     Parameters
     ----------
     given : mapping
-        As `Lab.queue` takes them; None where one was not given.
+        The options that were given, as `Lab.queue` takes them.
     """
-    asked = {name: value for name, value in given.items() if value is not None}
+    asked = dict(given)
     if not asked:
         return
     new = queue_options(

@@ -110,6 +110,15 @@ def test_consumers_that_are_not_listed_are_counted(snapshot: Snapshot) -> None:
     assert consumers(replace(snapshot, consumers=()), 0) is None
 
 
+def test_consumers_below_a_run_that_has_ended_are_named_as_those_of_its_queue(snapshot: Snapshot) -> None:
+    """They stood there as if they still worked for the run, and were slow for it."""
+    table = consumers(snapshot, 200, ended_on="pages")
+
+    assert table is not None
+    assert table.caption.startswith("Of queue pages, now that this run has ended · slowest first · last 60 s")
+    assert table.slow == ""
+
+
 def test_leases_say_which_only_renewal_keeps(snapshot: Snapshot) -> None:
     """Messages held longer than the visibility timeout."""
     held = leases(snapshot)

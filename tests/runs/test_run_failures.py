@@ -557,6 +557,21 @@ def test_failures_list_all_their_classes(queue: dq.QueuePool) -> None:
     text = table_text(failures_table(failures))
     assert "more, of other classes" not in text
     assert text.count("%dq show") == 8
+    assert {entry.versions for entry in failures.classes} == {("fails v1",)}
+
+
+def test_interrupt_while_failures_are_fetched_says_that_they_are_where_they_were(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was fifty lines of traceback, of ours."""
+    failures = queue.map(needs_text, [1, 2], retry=ONCE, stop_if=None).wait(timeout=20).failures()
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(failures), "of", interrupted)
+    with pytest.raises(KeyboardInterrupt, match=r"are where they were; read them again with run\.failures\(\)"):
+        failures.to_frame()
 
 
 def test_a_dead_letter_of_a_put_is_found_with_the_queue(queue: dq.QueuePool) -> None:
