@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -12,7 +13,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import PurePath
-from typing import Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from dqlab.cluster.consumer.running.isolation import isolation
 from dqlab.cluster.transport import run_orders
@@ -73,7 +74,7 @@ from dqlab.runs.staying import StaysHere
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
 from dqlab.runs.submit.sender import Entry
-from dqlab.runs.tables import HasTables
+from dqlab.runs.tables import Errors, RunTables
 from dqlab.runs.users_names import ENDS_WITH_SCRIPT, ways_back
 from dqlab.runs.waiting import GRACE, Deadline, Standstill, expects_workers, name_pause
 from dqlab.runs.where import compile_where, why_none
@@ -82,6 +83,12 @@ from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
 from dqlab.waits import Wait, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dqlab.datasets.publishing import Published
+    from dqlab.datasets.table import RunTable
 
 __all__ = ["Run"]
 
@@ -142,7 +149,7 @@ _OPTIONS = frozenset({"executor", "max_messages_per_process", "memory", "stop_if
 
 
 @dataclass(eq=False, repr=False)
-class Run(HasTables, HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttributes):
+class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttributes):
     """One mapping of a function over documents. Made by `map`, found again by `attach`.
 
     Nothing here blocks except `wait`, `results` and iterating `as_completed`.
@@ -908,6 +915,157 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, KeepsAttributes, Sugges
         progress = self._progress(covered=True)
         covered = [span for shard in progress.shards for span in shard.covered]
         return Results(self.name, self.handle, self.id, covered, None, self._raise_gone, self._only_code)
+
+    @checks_keywords
+    def table(self) -> RunTable:
+        """Return the run's results as a lazy table, also while it goes on; failures are no rows.
+
+        Nothing is read yet. Whatever reads Arrow reads it, a page of results at a time: pyarrow, polars, DuckDB.
+
+        Returns
+        -------
+        RunTable
+            With ``schema``, ``head(n)``, ``count()``, ``to_arrow()``, ``to_pandas()``, ``to_reader()``,
+            ``to_batches()`` and ``query(sql)``. Each of them has the results that are there when it is called.
+
+        Raises
+        ------
+        ExtraMissing
+            pyarrow is not installed (it is in the extra ``tables``).
+
+        Examples
+        --------
+        >>> run.table().head(3)  # doctest: +SKIP
+        >>> polars.DataFrame(run.table())  # doctest: +SKIP
+        """
+        return RunTables(self).table()
+
+    @checks_keywords
+    def query(self, sql: str, errors: Errors = "raise", timeout: float | str | None = None) -> pd.DataFrame:
+        """Wait for the run, then return what a query in SQL finds, as a pandas DataFrame.
+
+        Parameters
+        ----------
+        sql : str
+            Over the tables ``results`` and ``source``: the run's input, with ``size``, ``pages``, ``version`` and
+            ``path`` of documents, and the columns of rows. Both have ``key``, besides ``_key`` and ``_ordinal``, unless
+            a column of their own has that name.
+        errors : {"raise", "skip"}
+            What to do about documents without a result, as for `results`. ``run.table().query(sql)`` asks about what is
+            there now.
+        timeout : float or str, optional
+            As in `wait`.
+
+        Raises
+        ------
+        ExtraMissing
+            DuckDB, pyarrow or pandas is not installed (the extras ``tables`` and ``lab`` have them).
+        SourceUnknown
+            The query names `source`, and the input cannot be read here.
+        QueryError
+            It is not SQL, or names a table or a column that is not there.
+
+        Examples
+        --------
+        >>> run.query("select year, avg(n) from results join source using (key) group by year")  # doctest: +SKIP
+        """
+        return RunTables(self).query(sql, errors, timeout)
+
+    @checks_keywords
+    def join(
+        self, df: pd.DataFrame, on: str = "key", errors: Errors = "raise", timeout: float | str | None = None
+    ) -> pd.DataFrame:
+        """Wait for the run, then return a table of yours with the results beside its rows.
+
+        Parameters
+        ----------
+        df : pandas.DataFrame
+            Its rows stay as they are, and in their order; those without a result have nothing in its columns.
+        on : str, default "key"
+            The column with the documents' keys, or the name of the index.
+        errors : {"raise", "skip"}
+            What to do about documents without a result, as for `results`.
+        timeout : float or str, optional
+            As in `wait`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With ``_result`` behind the name of a column that both have.
+
+        Raises
+        ------
+        NoKeyMatches
+            No row has the key of a result.
+        """
+        return RunTables(self).join(df, on, errors, timeout)
+
+    @checks_keywords
+    def to_parquet(
+        self, path: str | os.PathLike[str], errors: Errors = "raise", timeout: float | str | None = None
+    ) -> str:
+        """Wait for the run, then write its results as Parquet, a page at a time; return where.
+
+        Nothing stands under the name before all of it does. Writing the same run again takes the place of what it has
+        written before, in one step.
+
+        Parameters
+        ----------
+        path : str or path
+            A folder, for files of a million rows each; or one file, if the name ends in ``.parquet``.
+        errors : {"raise", "skip"}
+            What to do about documents without a result, as for `results`.
+        timeout : float or str, optional
+            As in `wait`.
+
+        Raises
+        ------
+        TargetTaken
+            Something else is there: rows of another run, or files that dqlab did not write.
+        TargetUnwritable
+            It cannot be written: no room, or no permission.
+        ExtraMissing
+            pyarrow is not installed (it is in the extra ``tables``).
+
+        Examples
+        --------
+        >>> run.to_parquet("out/")  # doctest: +SKIP
+        """
+        return RunTables(self).to_parquet(path, errors, timeout)
+
+    @checks_keywords
+    def publish(self, path: str | os.PathLike[str], timeout: float | str | None = None) -> Published:
+        """Wait for the run, then write all that others need into a folder, in the order of the input.
+
+        It has ``results.parquet``, ``failures.parquet`` and ``manifest.json``: the run, its code with the source,
+        versions of dqlab and libraries, the digest of the input, and counts, which are checked. Publishing the same run
+        again takes the place of what was published before, in one step.
+
+        Parameters
+        ----------
+        path : str or path
+        timeout : float or str, optional
+            As in `wait`.
+
+        Returns
+        -------
+        Published
+            With ``path``, ``rows``, ``failures``, ``in_rest`` and ``nbytes``.
+
+        Raises
+        ------
+        TargetTaken
+            Something else is there.
+        TargetUnwritable
+            It cannot be written.
+        RunChanged
+            It was retried meanwhile.
+
+        Examples
+        --------
+        >>> run.publish("dataset/")  # doctest: +SKIP
+        """
+        return RunTables(self).publish(path, timeout)
 
     def _only_code(self) -> str | None:
         """Return the code version that made all results, or None: there are several, and a result has no name of its.

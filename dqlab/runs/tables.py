@@ -7,11 +7,10 @@ written is the business of `dqlab.datasets`.
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.progress import Progress
@@ -19,7 +18,6 @@ from dqlab.datasets import needs_pyarrow
 from dqlab.documents import Document, Documents, Labelled
 from dqlab.documents.parts import Inline, Line, Row
 from dqlab.errors import BadOption, DocumentError
-from dqlab.keywords import checks_keywords
 from dqlab.runs.failures import Failures
 from dqlab.runs.lost import key_of, repeats
 from dqlab.runs.merged import MergedResults
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from dqlab.datasets.rows import Rows
     from dqlab.datasets.table import RunTable
 
-__all__ = ["HasTables"]
+__all__ = ["Errors", "RunTables"]
 
 PAGE = 1_000
 """Documents of an input that are rows of one batch."""
@@ -42,85 +40,45 @@ PAGE = 1_000
 Errors = Literal["raise", "skip"]
 
 
-class HasTables:
-    """The methods of a run that return or write its results as a table."""
+class HasResults(Protocol):
+    """A run, as far as its tables need it."""
 
-    name: str
-    id: bytes
-    handle: Handle
-    submitter: Submitter | None
+    @property
+    def name(self) -> str: ...
+    @property
+    def id(self) -> bytes: ...
+    @property
+    def handle(self) -> Handle: ...
+    @property
+    def submitter(self) -> Submitter | None: ...
 
-    @abstractmethod
     def results(self, errors: Any = ..., timeout: Any = ...) -> Results | MergedResults:
-        """Wait for the run, then return its values; see `Run`."""
+        """Wait for the run, then return its values."""
 
-    @abstractmethod
     def failures(self) -> Failures:
         """Return the run's dead letters."""
 
-    @abstractmethod
     def results_now(self) -> Results:
         """Return the values that there are now."""
 
-    @abstractmethod
     def _progress(self) -> Progress: ...
 
-    @checks_keywords
+
+class RunTables:
+    """Returns or writes the results of a run as a table."""
+
+    def __init__(self, run: HasResults) -> None:
+        self._run = run
+
     def table(self) -> RunTable:
-        """Return the run's results as a lazy table, also while it goes on; failures are no rows.
-
-        Nothing is read yet. Whatever reads Arrow reads it, a page of results at a time: pyarrow, polars, DuckDB.
-
-        Returns
-        -------
-        RunTable
-            With ``schema``, ``head(n)``, ``count()``, ``to_arrow()``, ``to_pandas()``, ``to_reader()``,
-            ``to_batches()`` and ``query(sql)``. Each of them has the results that are there when it is called.
-
-        Raises
-        ------
-        ExtraMissing
-            pyarrow is not installed (it is in the extra ``tables``).
-
-        Examples
-        --------
-        >>> run.table().head(3)  # doctest: +SKIP
-        >>> polars.DataFrame(run.table())  # doctest: +SKIP
-        """
+        """Return the results as a lazy table."""
         needs_pyarrow()
         from dqlab.datasets.table import RunTable
 
-        return RunTable(RunRows(self))
+        return RunTable(RunRows(self._run))
 
-    @checks_keywords
     def query(self, sql: str, errors: Errors = "raise", timeout: float | str | None = None) -> pd.DataFrame:
-        """Wait for the run, then return what a query in SQL finds, as a pandas DataFrame.
-
-        Parameters
-        ----------
-        sql : str
-            Over the tables ``results`` and ``source``: the run's input, with ``size``, ``pages``, ``version`` and
-            ``path`` of documents, and the columns of rows. Both have ``key``, besides ``_key`` and ``_ordinal``, unless
-            a column of their own has that name.
-        errors : {"raise", "skip"}
-            What to do about documents without a result, as for `results`. ``run.table().query(sql)`` asks about what is
-            there now.
-        timeout : float or str, optional
-            As in `wait`.
-
-        Raises
-        ------
-        ExtraMissing
-            DuckDB, pyarrow or pandas is not installed (the extras ``tables`` and ``lab`` have them).
-        SourceUnknown
-            The query names `source`, and the input cannot be read here.
-        QueryError
-            It is not SQL, or names a table or a column that is not there.
-
-        Examples
-        --------
-        >>> run.query("select year, avg(n) from results join source using (key) group by year")  # doctest: +SKIP
-        """
+        """Wait for the run, then return what a query finds."""
         if not isinstance(sql, str):  # before a wait that may be long
             raise BadOption(option="sql", value=sql, problem="is no query. Write one: 'select * from results'.")
         table = self._waited(errors, timeout)
@@ -130,73 +88,23 @@ class HasTables:
             found: pd.DataFrame = query(table, sql, self._input())
         return found
 
-    @checks_keywords
     def join(
         self, df: pd.DataFrame, on: str = "key", errors: Errors = "raise", timeout: float | str | None = None
     ) -> pd.DataFrame:
-        """Wait for the run, then return a table of yours with the results beside its rows.
-
-        Parameters
-        ----------
-        df : pandas.DataFrame
-            Its rows stay as they are, and in their order; those without a result have nothing in its columns.
-        on : str, default "key"
-            The column with the documents' keys, or the name of the index.
-        errors : {"raise", "skip"}
-            What to do about documents without a result, as for `results`.
-        timeout : float or str, optional
-            As in `wait`.
-
-        Returns
-        -------
-        pandas.DataFrame
-            With ``_result`` behind the name of a column that both have.
-
-        Raises
-        ------
-        NoKeyMatches
-            No row has the key of a result.
-        """
+        """Wait for the run, then return a table with the results beside its rows."""
         needs_pyarrow()
         from dqlab.datasets.joining import joined
 
         _check_errors(errors)
-        results = self.results(errors, timeout)
+        results = self._run.results(errors, timeout)
         with self._reading():
-            beside: pd.DataFrame = joined(df, results.to_frame(), on, self.name)
+            beside: pd.DataFrame = joined(df, results.to_frame(), on, self._run.name)
         return beside
 
-    @checks_keywords
     def to_parquet(
         self, path: str | os.PathLike[str], errors: Errors = "raise", timeout: float | str | None = None
     ) -> str:
-        """Wait for the run, then write its results as Parquet, a page at a time; return where.
-
-        Nothing stands under the name before all of it does. Writing the same run again takes the place of what it has
-        written before, in one step.
-
-        Parameters
-        ----------
-        path : str or path
-            A folder, for files of a million rows each; or one file, if the name ends in ``.parquet``.
-        errors : {"raise", "skip"}
-            What to do about documents without a result, as for `results`.
-        timeout : float or str, optional
-            As in `wait`.
-
-        Raises
-        ------
-        TargetTaken
-            Something else is there: rows of another run, or files that dqlab did not write.
-        TargetUnwritable
-            It cannot be written: no room, or no permission.
-        ExtraMissing
-            pyarrow is not installed (it is in the extra ``tables``).
-
-        Examples
-        --------
-        >>> run.to_parquet("out/")  # doctest: +SKIP
-        """
+        """Wait for the run, then write its results as Parquet; return where."""
         needs_pyarrow()
         from dqlab.datasets.files import local_target, write_parquet
 
@@ -205,38 +113,8 @@ class HasTables:
         with self._reading():
             return str(write_parquet(table, path, self._identity()))
 
-    @checks_keywords
     def publish(self, path: str | os.PathLike[str], timeout: float | str | None = None) -> Published:
-        """Wait for the run, then write all that others need into a folder, in the order of the input.
-
-        It has ``results.parquet``, ``failures.parquet`` and ``manifest.json``: the run, its code with the source,
-        versions of dqlab and libraries, the digest of the input, and counts, which are checked. Publishing the same run
-        again takes the place of what was published before, in one step.
-
-        Parameters
-        ----------
-        path : str or path
-        timeout : float or str, optional
-            As in `wait`.
-
-        Returns
-        -------
-        Published
-            With ``path``, ``rows``, ``failures``, ``in_rest`` and ``nbytes``.
-
-        Raises
-        ------
-        TargetTaken
-            Something else is there.
-        TargetUnwritable
-            It cannot be written.
-        RunChanged
-            It was retried meanwhile.
-
-        Examples
-        --------
-        >>> run.publish("dataset/")  # doctest: +SKIP
-        """
+        """Wait for the run, then write what others need into a folder."""
         needs_pyarrow()
         from dqlab.datasets.files import local_target
         from dqlab.datasets.publishing import publish
@@ -244,44 +122,44 @@ class HasTables:
         local_target(path)
         table = self._waited("skip", timeout)
         with self._reading():
-            return publish(table, self.failures(), path, self._identity(), self._facts)
+            return publish(table, self._run.failures(), path, self._identity(), self._facts)
 
     def _reading(self) -> AbstractContextManager[None]:
-        return reading(self.name, self.handle)
+        return reading(self._run.name, self._run.handle)
 
     def _waited(self, errors: Errors, timeout: float | str | None) -> RunTable:
         needs_pyarrow()
         _check_errors(errors)
-        results = self.results(errors, timeout)
+        results = self._run.results(errors, timeout)
         assert isinstance(results, Results)
         return results.table()
 
     def _identity(self) -> Any:
         from dqlab.datasets.files import Identity
 
-        return Identity(self.name, self.id.hex())
+        return Identity(self._run.name, self._run.id.hex())
 
     def _input(self) -> RunTable | str:
         """Return the run's input as a table, or why it is not here."""
         from dqlab.datasets.table import RunTable
 
-        if self.submitter is None:
+        if self._run.submitter is None:
             return "another process mapped them"
-        elements = self.submitter.elements
+        elements = self._run.submitter.elements
         if not repeats(elements):
             return f"they came from {type(elements).__name__}, which gives them once"
-        return RunTable(InputRows(self.name, elements))
+        return RunTable(InputRows(self._run.name, elements))
 
     def _facts(self) -> Mapping[str, Any]:
         """Return what a manifest says of the run."""
-        progress = self._progress()
+        progress = self._run._progress()
         record, counts = progress.record, progress.counts
         codes = [{part: code[part] for part in ("name", "short", "hash", "source")} for code in record.codes]
-        elements = None if self.submitter is None else self.submitter.elements
+        elements = None if self._run.submitter is None else self._run.submitter.elements
         states = ("acked", "dead", "cancelled", "lost")
         return {
             "run": {
-                "queue": self.handle.name,
+                "queue": self._run.handle.name,
                 "started": _moment(record.lane.started),
                 "ended": _moment(record.lane.ended),
             },
@@ -306,7 +184,7 @@ class RunRows:
 
     reasoned = False
 
-    def __init__(self, run: HasTables) -> None:
+    def __init__(self, run: HasResults) -> None:
         self._run = run
 
     @property
