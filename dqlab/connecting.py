@@ -660,7 +660,7 @@ def _undisturbed(make: Callable[[], T], undo: Callable[[T], None], hurry: Callab
 def check_store_here(store: Path) -> None:
     """Refuse a directory in which a cluster on this machine could not keep queues; what is there stays as it is.
 
-    A full disk is no reason: runs can be read and dropped there.
+    A full disk is not a reason to refuse: runs can be read and dropped there.
 
     Raises
     ------

@@ -71,7 +71,7 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int | None = None
         store = check_directory(store)
         check_store_here(store)
         store.mkdir(mode=0o700, parents=True, exist_ok=True)
-    logging.getLogger("dqlab").addHandler(logging.StreamHandler())  # what runs it is no cell: its output is the log
+    logging.getLogger("dqlab").addHandler(logging.StreamHandler())  # it does not run in a cell: its output is the log
     with _signals() as arrived, _lab(n, name, port) as lab:
         address = lab.session.link.address
         lab.keep_in(store)

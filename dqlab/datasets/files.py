@@ -101,7 +101,7 @@ def write_parquet(table: RunTable, path: str | os.PathLike[str], run: Identity) 
 
 
 def local_target(path: str | os.PathLike[str]) -> Path:
-    """Return a path as an absolute one; refuse addresses, and what is no path."""
+    """Return a path as an absolute one; refuse addresses, and what is not a path."""
     if not isinstance(path, str | os.PathLike):
         raise BadOption(option="path", value=path, problem="is not a path. Name a folder, such as 'out/'.")
     text = os.fspath(path)

@@ -39,7 +39,7 @@ def joined(frame: Any, results: Any, on: str, run: str) -> Any:
     Raises
     ------
     BadOption
-        It is no DataFrame, or has neither such a column nor such an index.
+        It is not a DataFrame, or has neither such a column nor such an index.
     NoKeyMatches
         None of its rows has a result.
 

@@ -39,7 +39,7 @@ _BY_TYPE: dict[type, Kind] = {
 _NAIVE, _AWARE = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
 _MOST_DIGITS = 38
 _MOST_FIELDS = 1_000
-"""Fields of a nested dict above which it is no type: words of a text are values, not columns."""
+"""Fields of a nested dict above which it is not a type: words of a text are values, not columns."""
 
 
 def kind_of(value: Any) -> Kind | None:
@@ -66,7 +66,7 @@ def _decimal(value: decimal.Decimal) -> Kind | None:
 
 
 def _digits(value: decimal.Decimal) -> tuple[int, int]:
-    """Return how many digits stand before and behind the point; negative for what is no number."""
+    """Return how many digits stand before and behind the point; negative for what is not a number."""
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         return -1, -1
@@ -149,7 +149,7 @@ def _joined_structs(one: Kind, other: Kind) -> Kind | None:
 
 
 def fits(value: Any, kind: Kind) -> bool:
-    """Return whether a plain scalar comes back equal from a column of this type, which is no list and no struct."""
+    """Return whether a plain scalar comes back equal from a column of this type, neither a list nor a struct."""
     check = check_of(kind)
     return value is None or (check is not None and check(value))
 

@@ -27,12 +27,12 @@ __all__ = ["MOST_COLUMNS", "SAMPLE", "Rows", "Shape"]
 SAMPLE = 1_000
 """Values whose columns the schema has."""
 MOST_COLUMNS = 1_000
-"""Columns of users; the words of a text, counted in a dict, are no columns."""
+"""Columns of users; the words of a text, counted in a dict, are not columns."""
 _INT64 = pa.int64()
 
 
 class _Value:
-    """Stands for the column of values that are no rows."""
+    """Stands for the column of values that are not rows."""
 
     def __repr__(self) -> str:
         return "value"

@@ -37,7 +37,7 @@ class SourceUnknown(UsageError):
 
 
 class QueryError(UsageError):
-    """A query cannot be answered: it is no SQL, or names what is not there."""
+    """A query cannot be answered: it is not SQL, or names what is not there."""
 
     text = "the query over run {run!r} failed: {reason}.{hint} Nothing was changed. Tables and columns: {known}."
 
@@ -118,7 +118,8 @@ def query(results: Table, sql: str, source: Table | str) -> Any:
         It is not a text, or an empty one.
     """
     if not isinstance(sql, str) or not sql.strip():
-        raise BadOption(option="sql", value=sql, problem="is no query. Write one as a text: 'select * from results'.")
+        problem = "is not a query. Write one as a text: 'select * from results'."
+        raise BadOption(option="sql", value=sql, problem=problem)
     try:
         import duckdb
         import pandas  # noqa: F401 - DuckDB would name it in an error of its own

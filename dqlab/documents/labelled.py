@@ -1,4 +1,4 @@
-"""Values with keys of their own: the index of a pandas Series tells which row each of them belongs to."""
+"""Values with keys of their own: by the index of a pandas Series each of them belongs to a row."""
 
 from __future__ import annotations
 

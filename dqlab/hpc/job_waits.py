@@ -203,7 +203,7 @@ def _pending(system: System, states: dict[str, JobState | None], timeout: float,
         reason = "they run, and their workers have not come; a Python environment on a shared disk loads slowly"
     else:
         said = sorted({reason for reason in waiting.values() if reason})
-        reason = ", ".join(said) or "none that it tells"
+        reason = ", ".join(said) or "none that it gives"
     jobs = list(waiting) or running
     end = "dq.hpc.give_up() cancels them, or connecting to another recipe" if owned else "cluster.close() cancels them"
     return JobsPending(

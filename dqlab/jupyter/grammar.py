@@ -116,7 +116,7 @@ _IN_SHELL = frozenset(
 
 _KINDS = {"int": "a whole number", "float": "a number"}
 _WRONG_VALUE = re.compile(rf"argument (\S+): invalid ({'|'.join(_KINDS)}) value: (.*)")
-"""What argparse says of a value that is no number."""
+"""What argparse says of a value that is not a number."""
 
 
 class _Parser(argparse.ArgumentParser):

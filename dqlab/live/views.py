@@ -61,7 +61,7 @@ class Need(NamedTuple):
 
     `key` identifies it; `action` is the command of its button, and `label` the button's text; `pane` is
     the table that the button opens, unless it is `ready` to be carried out at once; `line` is what to type where there
-    are no buttons.
+    are not buttons.
     """
 
     key: str

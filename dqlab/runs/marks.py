@@ -48,7 +48,7 @@ def pausing() -> str:
 
 def owner() -> str:
     """Return the user who makes a run here, with the notebook where there is one: ``ana, invoices.ipynb``."""
-    notebook = PurePath(os.environ.get("JPY_SESSION_NAME", "")).name  # as Jupyter tells its kernels
+    notebook = PurePath(os.environ.get("JPY_SESSION_NAME", "")).name  # as Jupyter passes it to its kernels
     return shown(f"{_user()}, {notebook}" if notebook else _user())
 
 

@@ -433,7 +433,7 @@ class Results(Sequence[Any], StaysHere, SuggestsAttributes):
         ----------
         columns : sequence, optional
             These alone, in this order; the others are not kept while it reads. Besides those of the values, ``value``
-            for values that are no dicts: ``_key``, ``_ordinal``, ``_code`` (the code version, of a run that had one),
+            for values that are not dicts: ``_key``, ``_ordinal``, ``_code`` (the code version, of a run that had one),
             and ``_error`` with `errors="return"`.
 
         Raises

@@ -918,7 +918,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     @checks_keywords
     def table(self) -> RunTable:
-        """Return the run's results as a lazy table, also while it goes on; failures are no rows.
+        """Return the run's results as a lazy table, also while it goes on; failures are not rows.
 
         Nothing is read yet. Whatever reads Arrow reads it, a page of results at a time: pyarrow, polars, DuckDB.
 

@@ -170,7 +170,7 @@ class Session(Generic[Pool]):
     async def open_stored(self, store: Path) -> None:
         """Open the queues of a store, each with the options that it was made with, so that statistics have their runs.
 
-        They are no `pools` of this session: `open_queue` of the same name later keeps its own options for consumers.
+        They are not `pools` of this session: `open_queue` of the same name later keeps its own options for consumers.
         What cannot be opened stays closed, and gives its reason to whatever opens it next.
         """
         for name in await self.link.scheduler("dq_stored", store=str(store)):

@@ -80,7 +80,7 @@ class RunTables:
     def query(self, sql: str, errors: Errors = "raise", timeout: float | str | None = None) -> pd.DataFrame:
         """Wait for the run, then return what a query finds."""
         if not isinstance(sql, str):  # before a wait that may be long
-            raise BadOption(option="sql", value=sql, problem="is no query. Write one: 'select * from results'.")
+            raise BadOption(option="sql", value=sql, problem="is not a query. Write one: 'select * from results'.")
         table = self._waited(errors, timeout)
         from dqlab.datasets.sql import query
 

@@ -162,7 +162,7 @@ class RunStats(SuggestsAttributes):
 
     @property
     def empty(self) -> bool:
-        """The input had no documents; one that failed before its first document is no empty one."""
+        """The input had no documents; a run that failed before its first document is not empty."""
         return self.total == 0 and self.state is not RunState.INCOMPLETE
 
     @property

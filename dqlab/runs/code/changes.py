@@ -1,7 +1,7 @@
 """Finds what a function changes outside itself, which it does to a copy in another process.
 
 Looks at the source alone, at what is certain: a name of the notebook that is counted up, a list, dictionary, set, array
-or object of it that is changed in place. What a process keeps for its own later calls is no loss and is left out: a
+or object of it that is changed in place. What a process keeps for its own later calls is not lost, and is left out: a
 model loaded when it is not there yet, and values kept in a dictionary by their key. Where there is no source, nothing
 is found. Knows no queue.
 """

@@ -203,7 +203,7 @@ def _standard_input() -> str:
 
 
 _GIVEN = {"<string>": _command, "<stdin>": _standard_input}
-"""Sources that are no files, by the name that Python gives their code; `exec` gives the first one as well."""
+"""Sources that are not files, by the name that Python gives their code; `exec` gives the first one as well."""
 
 
 def _compiled(source: str, filename: str) -> set[CodeType]:
