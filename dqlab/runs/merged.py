@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
 from dqlab.errors import BadOption, ResultUnreadable
 from dqlab.numbers import many
-from dqlab.runs.results import InPlace, Labels, Results, frame_of_pairs
+from dqlab.runs.results import InPlace, Labels, Results, Values, frame_of_pairs
 from dqlab.runs.staying import StaysHere
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class _Whole:
         return [at for _, at in sorted(zip(self.firsts, self.at, strict=True))]
 
 
-class MergedResults(Sequence[Any], StaysHere):
+class MergedResults(Values, StaysHere):
     """A lazy sequence with one value for each document, in document order; what `run.results(merge=...)` returns.
 
     A document has the place of its first part. One without a result for each of its parts has no value: the whole of it

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice
+from reprlib import repr as brief
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from dqlab.cluster.shard.vault import PAGE_VALUES
@@ -296,7 +297,10 @@ class Labels:
         if isinstance(index, _Label) and index.within is self._mark:
             return index.at
         if not isinstance(index, SupportsIndex):
-            raise TypeError(f"results are a sequence: a position, not {index!r}; dict(results.items()) looks keys up")
+            hint = "dict(results.items()) looks keys up, results.to_frame() can be filtered by a mask"
+            raise TypeError(
+                f"results are a sequence: a position, not {one_line(brief(index))} ({type(index).__name__}); {hint}"
+            )
         try:
             return self._positions[index]
         except IndexError:
@@ -321,7 +325,44 @@ _ELSEWHERE = {
 """What to write for names that dictionaries and tables have."""
 
 
-class Results(Sequence[Any], StaysHere, SuggestsAttributes):
+if TYPE_CHECKING:
+    Values = Sequence[Any]
+else:
+
+    class Values:
+        """What a sequence has, but for `__contains__`: `in` looks through its values without it.
+
+        With it, and with `keys`, pandas takes results for a dict: ``df["new"] = results`` gave them the index 0, 1, 2
+        and aligned that with the frame's own, so values stood in other rows. Now they are taken in their order.
+        """
+
+        def __eq__(self, other: object) -> bool:
+            if other is self:
+                return True
+            if not isinstance(other, list | tuple | Values):
+                return NotImplemented
+            return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+        __hash__ = object.__hash__
+
+        def __reversed__(self) -> Iterator[Any]:
+            return (self[at] for at in range(len(self) - 1, -1, -1))
+
+        def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
+            """Return the first position of a value."""
+            for at in range(*slice(start, stop).indices(len(self))):
+                if self[at] is value or self[at] == value:
+                    return at
+            raise ValueError("no result has this value")
+
+        def count(self, value: Any) -> int:
+            """Return how often a value is there."""
+            return sum(each is value or each == value for each in self)
+
+    Sequence.register(Values)
+
+
+class Results(Values, StaysHere, SuggestsAttributes):
     """A lazy sequence of a run's values, in document order.
 
     Holds one page of at most 1,000 values or 4 MiB; indexing and slicing fetch what they need,

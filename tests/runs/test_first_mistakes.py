@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -288,6 +289,71 @@ def test_a_failure_of_the_documents_does_not_advise_to_mend_the_function(
     with pytest.raises(AllFailed, match=r"documents.*run\.retry\(\)") as halted:
         queue.map(fn, [f"/nowhere/{i}" for i in range(5000)], retry=ONCE, stop_if=2).results(timeout=30)
     assert "fix the function" not in str(halted.value)
+
+
+FRAME = pd.DataFrame({"t": list("abcdef")}).sample(frac=1, random_state=3)
+
+
+def set_by_name(df: pd.DataFrame, results: Any) -> pd.DataFrame:
+    df["u"] = results
+    return df
+
+
+def set_by_loc(df: pd.DataFrame, results: Any) -> pd.DataFrame:
+    df.loc[:, "u"] = results
+    return df
+
+
+def set_by_insert(df: pd.DataFrame, results: Any) -> pd.DataFrame:
+    df.insert(1, "u", results)
+    return df
+
+
+@pytest.mark.parametrize("rows", [slice(None), slice(2, 5)], ids=["shuffled", "part"])
+@pytest.mark.parametrize("documents", [lambda df: df["t"], lambda df: list(df["t"])], ids=["series", "list"])
+@pytest.mark.parametrize(
+    "into", [set_by_name, set_by_loc, set_by_insert, lambda df, results: df.assign(u=results)], ids=repr
+)
+@pytest.mark.parametrize("given", [{}, {"errors": "return"}, {"merge": lambda parts: parts[0]}], ids=str)
+def test_results_become_a_column_in_the_order_of_the_rows(
+    queue: dq.QueuePool, rows: slice, documents: Any, into: Any, given: dict[str, Any]
+) -> None:
+    """pandas took them for a dict, gave them an index of their own and aligned that: values stood in other rows."""
+    df = FRAME.iloc[rows].copy()
+
+    results = queue.map(str.upper, documents(df), executor="thread").results(timeout=30, **given)
+
+    assert into(df, results)["u"].tolist() == [text.upper() for text in df["t"]]
+
+
+def test_a_column_of_fewer_results_than_rows_is_refused(queue: dq.QueuePool) -> None:
+    df = FRAME.copy()
+    results = queue.map(no_b, df["t"], retry=ONCE, executor="thread").results("skip", timeout=30)
+
+    with pytest.raises(ValueError, match=r"Length of values \(5\) does not match length of index \(6\)"):
+        df["u"] = results
+
+
+def no_b(text: str) -> str:
+    if text == "b":
+        raise ValueError(text)
+    return text
+
+
+def test_results_are_a_sequence_of_values(queue: dq.QueuePool) -> None:
+    results = queue.map(abs, [-3, 1, -3], executor="thread").results(timeout=30)
+
+    assert isinstance(results, Sequence)
+    assert results == [3, 1, 3] == results
+    assert results != [3, 1]
+    assert results != [3, 1, 4]
+    assert (3 in results, 4 in results) == (True, False)
+    assert list(reversed(results)) == [3, 1, 3]
+    assert (results.index(3), results.index(3, 1), results.count(3)) == (0, 2, 2)
+    assert {results: 1}[results] == 1
+    assert np.array(results).tolist() == pd.Series(results).tolist() == [3, 1, 3]
+    with pytest.raises(TypeError, match=r"a position, not .* \(Series\); .*filtered by a mask"):
+        results[pd.Series([True, False, True])]
 
 
 @pytest.mark.parametrize("index", [[2, 0, 1], [10, 20, 30]])
