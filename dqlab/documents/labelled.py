@@ -25,6 +25,8 @@ class Labelled(NamedTuple):
     value: Any
 
 
+COPIED = 1 << 30
+"""Bytes of an array that is copied before it is read."""
 NAMED = 3
 """Labels that are named one by one."""
 
@@ -38,8 +40,10 @@ _LOOKUPS = ("BINGET", "LONG_BINGET")
 
 
 def labelled(documents: Any) -> Any:
-    """Return an iterable of a Series' values with their labels, and anything else as it is."""
-    pandas = sys.modules.get("pandas")
+    """Return an iterable of a Series' values with their labels, a copy of an array, and anything else as it is."""
+    numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
+    if numpy is not None and type(documents) is numpy.ndarray and documents.nbytes <= COPIED:
+        return documents.copy()  # `a *= 0` in the next line would change what is still to be read
     if pandas is None or not isinstance(documents, pandas.Series):
         return documents
     documents = documents.copy(deep=False)  # rows may be dropped from the user's while it is read, not from this one

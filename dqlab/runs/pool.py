@@ -274,9 +274,9 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             Any iterable but a set, whose order differs between kernels: pass ``sorted(x)``. One thread of this
             process reads it, element by element, while the run continues.
             A builtin container, a list for instance, or a Series may change at once: a copy, of references, is
-            read. If the length of anything else changes while it is read, the input ends with an error. An element
-            that is changed after `map` may run as it was or as it is: map `copy.deepcopy(documents)`, or a generator
-            that yields new ones.
+            read; of an array of numpy up to 1 GiB, a copy of its values. If the length of anything else changes while
+            it is read, the input ends with an error. An element that is changed after `map` may run as it was or as
+            it is: map `copy.deepcopy(documents)`, or a generator that yields new ones.
         name : str, optional
             Default: the function's name and a number, always a new run.
         on_existing : {"attach", "new", "retry-failed"}

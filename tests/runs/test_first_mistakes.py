@@ -326,6 +326,20 @@ def test_results_become_a_column_in_the_order_of_the_rows(
     assert into(df, results)["u"].tolist() == [text.upper() for text in df["t"]]
 
 
+@pytest.mark.parametrize("shape", [(20_000,), (5_000, 4)])
+def test_an_array_that_changes_in_the_next_line_is_mapped_as_it_was(
+    queue: dq.QueuePool, shape: tuple[int, ...]
+) -> None:
+    """A thread reads it; 20,000 of 20,000 values were those of the next line, in silence."""
+    array = np.arange(20_000).reshape(shape)
+    expected = [np.sum(row) for row in array]
+
+    run = queue.map(np.sum, array, executor="thread")
+    array *= 0
+
+    assert run.results(timeout=30) == expected
+
+
 def test_a_column_of_fewer_results_than_rows_is_refused(queue: dq.QueuePool) -> None:
     df = FRAME.copy()
     results = queue.map(no_b, df["t"], retry=ONCE, executor="thread").results("skip", timeout=30)
