@@ -177,3 +177,30 @@ def test_function_that_ends_its_process_writes_no_lines_of_dask(executor: str) -
 
     assert done.stdout.startswith("1 "), done.stdout
     assert done.stderr == ""
+
+
+IMPORTING = """
+import os, signal, sys
+import dqlab as dq
+
+class Interrupts:
+    def find_spec(self, name, *more):
+        if name == "distributed":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+dq.connect(n=1)  # the line
+"""
+
+
+def test_interrupt_while_connect_imports_shows_the_scripts_own_line(tmp_path: Path) -> None:
+    """It was 23 to 33 lines, of the frames of imports."""
+    script = tmp_path / "script.py"
+    script.write_text(IMPORTING)
+
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode in (-signal.SIGINT, 128 + signal.SIGINT), done.stderr
+    files = [line.split('"')[1] for line in done.stderr.splitlines() if line.startswith("  File ")]
+    assert set(files) == {str(script)}, done.stderr
+    assert "# the line" in done.stderr
