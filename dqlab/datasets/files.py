@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dqlab.datasets.rows import Shape
+from dqlab.datasets.rows import Shape, warn_of_rest
 from dqlab.datasets.table import RunTable
 from dqlab.errors import BadOption, DqlabError, UsageError, in_words
 from dqlab.platforms import exchange
@@ -94,9 +94,10 @@ def write_parquet(table: RunTable, path: str | os.PathLike[str], run: Identity) 
     single = target.suffix == ".parquet"
     _check_free(target, run, single=single)
     with staging(target, run) as folder:
-        Writer(folder, run, rows_per_file=None if single else PART_ROWS).write(table)
+        shape = Writer(folder, run, rows_per_file=None if single else PART_ROWS).write(table)
         made = sorted(folder.glob("part-*.parquet"))
         put_in_place(made[0] if single else folder, target, run, lambda: _check_free(target, run, single=single))
+    warn_of_rest(run.name, shape)
     return target
 
 

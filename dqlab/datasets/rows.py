@@ -7,10 +7,12 @@ left out.
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
 
@@ -20,14 +22,18 @@ from dqlab.datasets.columns import build, widened
 from dqlab.datasets.kinds import NULL, Kind
 from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, REST
 from dqlab.datasets.plain import json_of, name_of, row_of
-from dqlab.texts import shown
+from dqlab.errors import DqlabWarning
+from dqlab.texts import one_line, shown
+from dqlab.user_frames import level_of_user
 
-__all__ = ["MOST_COLUMNS", "SAMPLE", "Rows", "Shape"]
+__all__ = ["MOST_COLUMNS", "SAMPLE", "Rows", "Shape", "warn_of_rest"]
 
 SAMPLE = 1_000
 """Values whose columns the schema has."""
 MOST_COLUMNS = 1_000
 """Columns of users; the words of a text, counted in a dict, are not columns."""
+NAMED = 3
+"""Columns that a warning names."""
 _INT64 = pa.int64()
 
 
@@ -85,6 +91,8 @@ class Shape:
         Values that it has seen, up to `SAMPLE`; until then columns are added.
     in_rest : int
         Rows with something in ``_rest``, of all that it made into batches.
+    misfits : Counter of str
+        By column, how many of these rows have a null there because their value did not fit its type.
     coded, reasoned : bool
         Whether rows have their code version; whether documents without a result are among them.
     """
@@ -93,6 +101,7 @@ class Shape:
     reasoned: bool = False
     seen: int = 0
     in_rest: int = 0
+    misfits: Counter[str] = field(default_factory=Counter)
     _names: dict[Any, str] = field(default_factory=dict)
     _kinds: dict[Any, Kind] = field(default_factory=dict)
     _key: Kind = NULL
@@ -101,6 +110,7 @@ class Shape:
         """Return an equal one that changes by itself, and has made no rows."""
         other = copy(self)
         other._names, other._kinds, other.in_rest = dict(self._names), dict(self._kinds), 0
+        other.misfits = Counter()
         return other
 
     @property
@@ -165,6 +175,8 @@ class Shape:
             made[name], self._kinds[raw], misfits = _fitted(values, self._kinds[raw], widen=widen)
             for at in misfits:
                 rest.setdefault(at, {})[name] = values[at]
+            if misfits:
+                self.misfits[name] += len(misfits)
         for at, raw, value in extra:
             rest.setdefault(at, {})[self._spare_name(raw, rest[at])] = value
         made[KEY] = self._keys(rows, rest, widen=widen)
@@ -245,6 +257,8 @@ class Shape:
             made[wanted.name], misfits = _recast(column, wanted.type)
             for at in misfits:
                 lost.setdefault(at, {})[wanted.name] = column[at].as_py()
+            if misfits:
+                self.misfits[wanted.name] += len(misfits)
         if lost and REST in made:
             self.in_rest += sum(1 for at in lost if not made[REST][at].is_valid)
             made[REST] = _joined_rest(made[REST], lost)
@@ -313,6 +327,21 @@ def _ordinals(ordinals: Sequence[int]) -> Any:
         except AttributeError:  # before pyarrow 21
             pass
     return pa.array(ordinals, _INT64)
+
+
+def warn_of_rest(run: str, shape: Shape, columns: Sequence[str] | None = None) -> None:
+    """Warn where values that did not fit their column are null there, of the columns that were read."""
+    null = {name: n for name, n in shape.misfits.items() if columns is None or name in columns}
+    if not null:
+        return
+    kinds = {name: shape.schema.field(name).type for name in null}
+    parts = [f"{n:,} in {one_line(name, 40)} ({kinds[name]})" for name, n in islice(null.items(), NAMED)]
+    more = f" and of {len(null) - NAMED} more columns" if len(null) > NAMED else ""
+    said = (
+        f"values of run {run!r} that came late do not fit the type of their column, and are null there: "
+        f"{', '.join(parts)}{more}. The column _rest has them, as JSON; run.results().to_frame() has every value."
+    )
+    warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
 
 
 def _rest_column(count: int, rest: Mapping[int, dict[str, Any]]) -> Any:

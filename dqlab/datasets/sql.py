@@ -10,12 +10,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from dqlab.datasets.lineage import KEY
-from dqlab.datasets.rows import Shape
+from dqlab.datasets.rows import Shape, warn_of_rest
 from dqlab.errors import BadOption, ExtraMissing, UsageError
 from dqlab.numbers import few_of
 
 __all__ = ["QueryError", "SourceUnknown", "query"]
 
+_ALL = re.compile(r"(?<!\()\*")
+"""All columns, not `count(*)`."""
 _SOURCE = re.compile(r"\bsource\b", re.IGNORECASE)
 _WIDE = frozenset({"HUGEINT", "UHUGEINT"})
 """Types of DuckDB for whole numbers that pandas has none for."""
@@ -68,6 +70,8 @@ class _Stream:
         names = {name.lower() for name in self._shape.schema.names}
         self._keyed = _KEY_ALONE not in names
         self.error: BaseException | None = None
+        self.read = self._shape
+        """What the last reading found."""
 
     @property
     def names(self) -> list[str]:
@@ -81,7 +85,8 @@ class _Stream:
     def _batches(self) -> Iterator[Any]:
         schema = self._schema()
         try:
-            for batch in self._table.batches_of(self._shape.copied()):
+            self.read = self._shape.copied()
+            for batch in self._table.batches_of(self.read):
                 columns = [batch.column(KEY)] if self._keyed else []
                 yield pa.RecordBatch.from_arrays([*columns, *batch.columns], schema=schema)
         except BaseException as error:
@@ -139,12 +144,15 @@ def query(results: Table, sql: str, source: Table | str) -> Any:
                     connection.execute(f"create temp table {name} as select * from {name}_stream")
                 else:
                     connection.register(name, stream)
-            return _frame(connection.sql(sql), results.name)
+            frame = _frame(connection.sql(sql), results.name)
         except duckdb.Error as error:
             for stream in streams.values():
                 if stream.error is not None:
                     raise stream.error from None
             raise _refused(results.name, str(error), streams) from None
+    read, everything = streams["results"].read, _ALL.search(sql) is not None
+    warn_of_rest(results.name, read, [name for name in read.misfits if everything or name.lower() in sql.lower()])
+    return frame
 
 
 def _frame(found: Any, run: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from dqlab.datasets.lineage import check_columns
-from dqlab.datasets.rows import SAMPLE, Rows, Shape
+from dqlab.datasets.rows import SAMPLE, Rows, Shape, warn_of_rest
 from dqlab.datasets.sql import query
 from dqlab.numbers import many
 from dqlab.waits import shown
@@ -187,6 +187,7 @@ class RunTable:
         shape = reading.shape
         recast = [shape.recast(batch, wanted) for batch in batches]
         self._known = shape.copied()
+        warn_of_rest(self.name, shape, wanted)
         return pa.Table.from_batches(recast, shape.schema_of(wanted))
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> Any:

@@ -18,7 +18,7 @@ from dqlab.datasets import files
 from dqlab.datasets.files import Identity, TargetTaken, TargetUnwritable, run_of, write_parquet
 from dqlab.datasets.rows import SAMPLE
 from dqlab.datasets.table import RunTable
-from dqlab.errors import BadOption
+from dqlab.errors import BadOption, DqlabWarning
 from dqlab.platforms import exchange
 from tests.datasets.pages import Pages
 
@@ -77,7 +77,8 @@ def test_rows_that_were_written_before_a_type_widened_have_the_wider_type_too(
     values += [{"n": 0.5, "m": "x", "deep": {"x": [0.5], "y": 1}}, {"n": 2**60}, {"n": 7, "new": b"x"}]
     values[3] = {"n": 2**53 + 1}
 
-    target = write_parquet(table_of(values), tmp_path / name, RUN)
+    with pytest.warns(DqlabWarning, match=r"are null there: [12] in n \(double\)\. The column _rest has them"):
+        target = write_parquet(table_of(values), tmp_path / name, RUN)
 
     rows = ds.dataset(target).to_table().to_pylist()
     paths = [target] if target.is_file() else sorted(target.iterdir())

@@ -13,7 +13,7 @@ from dqlab.datasets import needs_pyarrow
 from dqlab.datasets.rows import SAMPLE
 from dqlab.datasets.sql import QueryError, SourceUnknown, query
 from dqlab.datasets.table import RunTable
-from dqlab.errors import BadOption, ColumnUnknown, ExtraMissing
+from dqlab.errors import BadOption, ColumnUnknown, DqlabWarning, ExtraMissing
 from tests.datasets.pages import Pages
 
 MANY = 3_000
@@ -81,6 +81,33 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are(column: str, 
         table_of([{"n": 1}]).to_arrow(["n", column])
 
     assert why in str(raised.value)
+
+
+LATE: list[Any] = [{"v": n, "w": n} for n in range(MANY)] + [{"v": "s", "w": 1}] * 500
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda table: table.to_arrow(),
+        lambda table: table.to_arrow(["v"]),
+        lambda table: table.to_pandas(),
+        lambda table: query(table, "select count(v) from results", ""),
+        lambda table: query(table, "select * from results", ""),
+    ],
+)
+def test_values_that_are_null_in_their_column_are_counted_in_a_warning(read: Any) -> None:
+    """Of 2,000 rows `count(v)` was 1,500, in silence."""
+    with pytest.warns(DqlabWarning, match=r"'numbers' that came late .* null there: 500 in v \(int64\)\. .* _rest"):
+        read(table_of(LATE))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [lambda table: table.to_arrow(["w"]), lambda table: query(table, "select count(*), sum(w) from results", "")],
+)
+def test_columns_that_have_all_their_values_warn_of_nothing(read: Any) -> None:
+    read(table_of(LATE))
 
 
 def test_a_table_widens_and_a_stream_keeps_its_schema() -> None:
