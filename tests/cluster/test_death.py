@@ -21,6 +21,7 @@ import dqlab as dq
 from dqlab.cluster.transport import link
 from dqlab.errors import DocumentsLost, DqlabError, SchedulerGone
 from dqlab.testing import Gate, Tally
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 
@@ -88,6 +89,20 @@ def test_workers_of_a_cluster_that_was_passed_are_not_given_up_while_they_are_re
             os.kill(process, signal.SIGKILL)
             while worker in lab.client.scheduler_info(n_workers=-1)["workers"]:
                 lab.client.sync(asyncio.sleep, 0.01)
+        lab.client.wait_for_workers(3, timeout=30)
+
+
+def test_worker_of_a_cluster_that_was_passed_is_replaced_by_scaling_after_it_was_retired() -> None:
+    """It stayed among the cluster's workers for good, so that `scale` had nothing to do."""
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 ms"}),
+        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as cluster,
+        dq.connect(cluster) as lab,
+    ):
+        retired = lab.client.retire_workers(list(lab.client.scheduler_info(n_workers=-1)["workers"]))
+        assert len(retired) == 3
+        until(lambda: not cluster.workers)
+        cluster.scale(3)
         lab.client.wait_for_workers(3, timeout=30)
 
 

@@ -40,6 +40,7 @@ from dqlab.runs.claiming import Claim
 from dqlab.runs.lost import LostDocument
 from dqlab.runs.session import Session
 from dqlab.runs.submit.resubmission import claim_of
+from tests import waiting
 from tests.examples import examples
 from tests.runs.test_cut_off import all_there, double, held_up, submit_half_and_die
 
@@ -656,6 +657,7 @@ def _restart_in_the_middle(lab: dq.Lab) -> None:
     two = lab.queue("restarted", n_queues=2)
     ended = two.map(double, range(8000), name="ended").wait(timeout=30)
     run = two.map(double, documents(), name="going")
+    waiting.until(lambda: run.counts["acked"] > 0)  # else nothing of it was confirmed, and all of it is sent again
     lab.client.restart()
     lab.client.wait_for_workers(3, timeout=60)
     going.set()

@@ -17,7 +17,9 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any, TypeVar
 
+import dask
 import distributed
+from dask.utils import parse_timedelta
 from distributed import Client, Nanny, Scheduler, SpecCluster, Worker, WorkerPlugin
 from distributed.comm.core import Comm
 from distributed.core import ConnectionPool, Server, Status, rpc, send_recv
@@ -97,6 +99,10 @@ KILL_AT_ONCE = 0.3
 
 ABSENT_LOOKS = 2
 """Checks in a row that find neither a worker nor a nanny that starts it, after which it is made again."""
+ABSENT_S = 10.0
+"""Seconds after which a worker is given up that has no process though its nanny runs; it notices a death sooner."""
+LEAST_DELAY_S = 0.1
+"""Fewest seconds between two such looks."""
 
 CONNECT_TIMEOUT = 3.0
 """Seconds to try to connect to a worker."""
@@ -536,21 +542,46 @@ def keep_replaced_workers(cluster: SpecCluster) -> None:
 
     15 s after each death it looks whether a worker of that name is there, and ends its nanny for good when there is
     none: also when it is just being replaced again. One that dies every 15 s, by its documents, would be lost.
+    Here one that is being replaced is looked at again; one that was retired is given up, so that `scale` makes another.
     """
     if hasattr(cluster._update_worker_status, "keeps_replaced_workers"):
         return
     give_up = cluster._update_worker_status
 
+    def look(name: Any, nanny: Nanny, since: float) -> None:
+        """Give up what has had no process since then, and for long."""
+        there = any(known["name"] == name for known in cluster.scheduler_info["workers"].values())
+        if there or cluster.status is not Status.running or cluster.workers.get(name) is not nanny:
+            return
+        now = asyncio.get_running_loop().time()
+        since = now if _comes(nanny) else since
+        if nanny.status is Status.running and now - since < ABSENT_S:
+            look_later(name, nanny, since)
+            return
+        cluster._futures.add(asyncio.ensure_future(nanny.close()))
+        del cluster.workers[name]
+
+    def look_later(name: Any, nanny: Nanny, since: float) -> None:
+        delay = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
+        asyncio.get_running_loop().call_later(max(delay, LEAST_DELAY_S), look, name, nanny, since)
+
     def update(op: str, message: Any) -> None:
         known = cluster.scheduler_info["workers"].get(message) if op == "remove" else None
         nanny = cluster.workers.get(known["name"]) if known is not None else None
-        if isinstance(nanny, Nanny) and nanny.status is Status.running:
+        if known is not None and isinstance(nanny, Nanny) and nanny.status is Status.running:
             Cluster._update_worker_status(cluster, op, message)
+            look_later(known["name"], nanny, asyncio.get_running_loop().time())
         else:
             give_up(op, message)  # type: ignore[no-untyped-call]
 
     update.keeps_replaced_workers = True  # type: ignore[attr-defined]
     cluster._update_worker_status = update  # type: ignore[method-assign]
+
+
+def _comes(nanny: Any) -> bool:
+    """Return whether a nanny has a worker, or makes one: what it is forked from may need seconds to import."""
+    process = nanny.process
+    return process is not None and (process.is_alive() or process.status is Status.starting)
 
 
 async def replace_lost_workers(cluster: SpecCluster, kept_away: Collection[str], absent: dict[Any, int]) -> list[Any]:
@@ -572,10 +603,7 @@ async def replace_lost_workers(cluster: SpecCluster, kept_away: Collection[str],
     for name in cluster.worker_spec if cluster.status is Status.running else ():
         nanny: Any = cluster.workers.get(name)
         ended = nanny is None or nanny.status in (Status.closed, Status.failed)
-        process = None if ended else nanny.process
-        # One that is being started is not alive yet: what it is forked from may need seconds to import.
-        comes = process is not None and (process.is_alive() or process.status is Status.starting)
-        stuck = not (ended or comes)
+        stuck = not ended and not _comes(nanny)
         if name in scheduler.aliases or str(name) in kept_away or not (ended or stuck):
             absent.pop(name, None)
             continue
