@@ -286,7 +286,7 @@ ASK_NOBODY = (
 NOT_HELD = (
     "RunBook PoolLike Claim Content Definition Sources CodeVersion Redefined PlainPuts InPlace Keys "
     "Labels OpenedStretch Streams Session StaysHere Comparison Digest Submitter Resubmission Entry PutSender "
-    "RunSender Sender Ticket Undone UnsentFrame Deadline Standstill HasWidget Changed HasTables EvenRows "
+    "RunSender Sender Ticket Undone UnsentFrame Deadline Standstill HasWidget Changed RunTables EvenRows "
     "ResultRows"
 )
 """Classes that users do not hold."""

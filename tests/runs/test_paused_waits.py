@@ -318,7 +318,7 @@ def test_a_put_of_more_than_the_buffer_ends_when_its_queue_does_not_confirm_it(
     with pytest.raises(PutTimeout):
         _ = put.ids
 
-    assert time.monotonic() - began < 20 * unconfirmed
+    assert time.monotonic() - began < 60 * unconfirmed  # it was 200 times that
     silence.clear()
     queue.flush()
     assert queue.counts()["ready"] == 0

@@ -55,8 +55,8 @@ def make(lab: dq.Lab, name: str, **options: object) -> Iterator[dq.QueuePool]:
 
 @pytest.fixture
 def impatient(lab: dq.Lab, queue_name: str) -> Iterator[dq.QueuePool]:
-    """A queue whose leases last half a second."""
-    yield from make(lab, queue_name, visibility_timeout=0.5)
+    """A queue whose leases last a second and a half."""
+    yield from make(lab, queue_name, visibility_timeout=1.5)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def narrow(lab: dq.Lab, queue_name: str) -> Iterator[dq.QueuePool]:
 
 def test_function_longer_than_its_lease_runs_once(impatient: dq.QueuePool, tally: Tally) -> None:
     """Leases are renewed while the executor lives: slow is not dead."""
-    run = impatient.map(Noted(tally, seconds=1.6), range(2))
+    run = impatient.map(Noted(tally, seconds=3.0), range(2))
 
     assert list(run.results(timeout=20)) == [0, 1]
     assert sorted(tally.seen()) == ["0", "1"]
@@ -78,7 +78,7 @@ def test_function_that_computes_without_a_break_runs_once(impatient: dq.QueuePoo
 
     def busy(x: int) -> int:
         tally.add(x)
-        end, n = time.perf_counter() + 1.2, 0
+        end, n = time.perf_counter() + 2.5, 0
         while time.perf_counter() < end:
             n += 1
         return x

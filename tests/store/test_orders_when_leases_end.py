@@ -121,6 +121,7 @@ class Store:
         state = unpack_plain(freeze(other.ledger)())
         other.journal.log.close(clean=False)
         state["producers"].sort()
+        state["early"].sort()  # in the order of leases, which means nothing
         for lane in state.pop("lanes"):
             lane["states"] = [
                 [first, states] for first, states in lane["states"] if any(states)
