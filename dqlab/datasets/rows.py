@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from dqlab.datasets.columns import build, widened
 from dqlab.datasets.kinds import NULL, Kind
-from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, REST
+from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, REST, ROW_LINEAGE
 from dqlab.datasets.plain import json_of, name_of, row_of
 from dqlab.texts import shown
 
@@ -29,6 +29,9 @@ SAMPLE = 1_000
 MOST_COLUMNS = 1_000
 """Columns of users; the words of a text, counted in a dict, are no columns."""
 _INT64 = pa.int64()
+_LINED = dict(
+    zip(ROW_LINEAGE, (pa.string(), pa.string(), pa.float64(), pa.string(), pa.timestamp("us", tz="UTC")), strict=True)
+)
 
 
 class _Value:
@@ -56,6 +59,8 @@ class Rows:
         Code version that made all of them; None: not known.
     reasons : list or None
         Why a document has no result, in words, or None for one that has; None: all have one.
+    lineage : mapping or None
+        Values of the columns that `ROW_LINEAGE` names, where rows know them.
     """
 
     ordinals: Sequence[int]
@@ -63,6 +68,7 @@ class Rows:
     values: list[Any]
     code: str | None = None
     reasons: list[str | None] | None = None
+    lineage: Mapping[str, Sequence[Any]] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -72,7 +78,8 @@ class Rows:
         at = slice(start, stop)
         keys = None if self.keys is None else self.keys[at]
         reasons = None if self.reasons is None else self.reasons[at]
-        return Rows(self.ordinals[at], keys, self.values[at], self.code, reasons)
+        lineage = None if self.lineage is None else {name: column[at] for name, column in self.lineage.items()}
+        return Rows(self.ordinals[at], keys, self.values[at], self.code, reasons, lineage)
 
 
 @dataclass(slots=True)
@@ -87,10 +94,13 @@ class Shape:
         Rows with something in ``_rest``, of all that it made into batches.
     coded, reasoned : bool
         Whether rows have their code version; whether documents without a result are among them.
+    lined : bool
+        Whether rows know the columns that `ROW_LINEAGE` names, the code version among them.
     """
 
     coded: bool = False
     reasoned: bool = False
+    lined: bool = False
     seen: int = 0
     in_rest: int = 0
     _names: dict[Any, str] = field(default_factory=dict)
@@ -125,7 +135,9 @@ class Shape:
             yield name, self._kinds[raw]
         if not self._names:
             yield "value", NULL
-        if self.coded:
+        if self.lined:
+            yield from _LINED.items()
+        elif self.coded:
             yield CODE, pa.string()
         if self.reasoned:
             yield ERROR, pa.string()
@@ -150,6 +162,15 @@ class Shape:
             self.seen = min(SAMPLE, self.seen + len(part)) if widen else self.seen
             start = stop
 
+    def whole(self, rows: Rows) -> Any:
+        """Return rows as one record batch with a column for each that they have, up to `MOST_COLUMNS`."""
+        return self._batch(rows, widen=True, grow=True)
+
+    @property
+    def value_column(self) -> str | None:
+        """Name of the column of values that are no rows, if there is one."""
+        return self._names.get(VALUE) if self._names else "value"
+
     def _batch(self, rows: Rows, *, widen: bool, grow: bool) -> Any:
         rest: dict[int, dict[str, Any]] = {}
         made: dict[str, Any] = {}
@@ -169,7 +190,12 @@ class Shape:
             rest.setdefault(at, {})[self._spare_name(raw, rest[at])] = value
         made[KEY] = self._keys(rows, rest, widen=widen)
         made[ORDINAL] = _ordinals(rows.ordinals)
-        made[CODE] = pa.array([rows.code] * len(rows), pa.string()) if rows.code else pa.nulls(len(rows), pa.string())
+        if self.lined:
+            made |= _lined(rows)
+        elif self.coded:
+            made[CODE] = (
+                pa.array([rows.code] * len(rows), pa.string()) if rows.code else pa.nulls(len(rows), pa.string())
+            )
         made[ERROR] = pa.array(
             [reason and shown(reason) for reason in rows.reasons or ()] or [None] * len(rows), pa.string()
         )
@@ -304,6 +330,12 @@ def _fitted(values: list[Any], kind: Kind, *, widen: bool) -> tuple[Any, Kind, l
             kind = wider
             made, misfits = build(values, kind)
     return made, kind, misfits
+
+
+def _lined(rows: Rows) -> dict[str, Any]:
+    if rows.lineage is None:
+        return {name: pa.nulls(len(rows), kind) for name, kind in _LINED.items()}
+    return {name: pa.array(list(rows.lineage[name]), kind) for name, kind in _LINED.items()}
 
 
 def _ordinals(ordinals: Sequence[int]) -> Any:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.progress import Progress
 from dqlab.datasets import needs_pyarrow
+from dqlab.datasets.parts import Reader
 from dqlab.documents import Document, Documents, Labelled
 from dqlab.documents.parts import Inline, Line, Row
 from dqlab.errors import BadOption, DocumentError
@@ -61,6 +62,10 @@ class HasTables:
     @abstractmethod
     def results_now(self) -> Results:
         """Return the values that there are now."""
+
+    @abstractmethod
+    def reader(self) -> Reader | None:
+        """Return what finds the rows of a run with a sink; None of one without."""
 
     @abstractmethod
     def _progress(self) -> Progress: ...
@@ -306,6 +311,11 @@ class RunRows:
 
     reasoned = False
 
+    @property
+    def lined(self) -> bool:
+        """Whether rows know by whom and when they were made."""
+        return self._run.reader() is not None
+
     def __init__(self, run: HasTables) -> None:
         self._run = run
 
@@ -334,7 +344,7 @@ class RunRows:
 class InputRows:
     """The input of a run as the source of a table: what is known of documents, and the columns of rows."""
 
-    reasoned = False
+    reasoned = lined = False
 
     def __init__(self, name: str, elements: Any) -> None:
         self.name, self._elements = name, elements

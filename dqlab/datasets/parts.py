@@ -1,0 +1,503 @@
+"""Rows of a run as parts of its sink, and rows found again by the references that its settlements have.
+
+A part is written once, whole, under a name that no other part has. Which rows of it count is not known here: those that
+a settlement refers to. Knows no cluster; pyarrow is loaded for Parquet alone, where a part is written or read.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import msgpack
+
+from dqlab.datasets.lineage import KEY, LINEAGE, ORDINAL, REST, ROW_LINEAGE
+from dqlab.datasets.plain import json_of, name_of, plain, row_of
+from dqlab.datasets.sinks import JSONL, Files, Own, Parquet, Sink, SinkUnreachable, claimed_by
+from dqlab.datasets.targets import Target
+from dqlab.errors import MessageError, RunError, in_words
+from dqlab.rules.ranges import Ranges
+
+__all__ = [
+    "Found",
+    "NotForSink",
+    "PartError",
+    "PartMissing",
+    "PartUnreadable",
+    "Reader",
+    "SinkNotReadable",
+    "SinkRow",
+    "Writer",
+    "open_parts",
+    "writer_of",
+]
+
+_ROW, _FILE = 1, 2
+_HEAD = struct.Struct("<BI")
+_METADATA = b"dqlab"
+_OPEN_BYTES = 256 << 20
+"""Bytes of parts that a process keeps open."""
+_NAME_BYTES = 200
+_UTC = datetime.UTC
+
+
+class SinkRow(NamedTuple):
+    """A result with where it comes from; `at` is seconds since 1970 UTC."""
+
+    ordinal: int
+    key: str | int | None
+    value: Any
+    version: str
+    code: str
+    seconds: float
+    consumer: str
+    at: float
+
+    @property
+    def lineage(self) -> dict[str, Any]:
+        """As the columns that `ROW_LINEAGE` names."""
+        at = datetime.datetime.fromtimestamp(self.at, _UTC)
+        return dict(zip(ROW_LINEAGE, (self.version, self.code, self.seconds, self.consumer, at), strict=True))
+
+
+Found: TypeAlias = "tuple[Any, dict[str, Any]]"
+"""A value that was read, and its lineage by column."""
+
+
+class NotForSink(MessageError):
+    """A result cannot be written by the sink of its run."""
+
+    text = "the result, of type {type}, cannot be written to {sink}, which takes {takes}. It was not kept. {steps}"
+
+
+class PartError(RunError):
+    """Results were written to a sink, and cannot be read from there."""
+
+
+class PartMissing(PartError):
+    """A part of a sink is not there any more."""
+
+    text = (
+        "{rows:row} of run {run!r} that were asked for stand in {part}, and it is not there any more. The queue knows "
+        "where they were and has none of them. Bring the file back, or run those documents again."
+    )
+
+
+class PartUnreadable(PartError):
+    """A part of a sink is damaged, or cannot be reached."""
+
+    text = (
+        "{rows:row} of run {run!r} that were asked for stand in {part}, which cannot be read: {reason}. The queue "
+        "knows where they are and has none of them. Bring the file back as it was, or run those documents again."
+    )
+
+
+class SinkNotReadable(PartError):
+    """A sink of the user's own has no way to read what it wrote."""
+
+    text = (
+        "{rows:row} of run {run!r} that were asked for were written by its sink, {part}, which has no method "
+        "read(part). They are where it has put them. Give it one that returns the values of a part, in their order."
+    )
+
+
+# --- references ----------------------------------------------------------------------------------
+
+
+def refer(part: str, row: int) -> bytes:
+    """Return what the settlement of a result has in its place."""
+    return _HEAD.pack(_ROW, row) + part.encode()
+
+
+def referred(reference: bytes | memoryview) -> tuple[str, int]:
+    """Return the part and the row of a reference."""
+    _, row = _HEAD.unpack_from(reference)
+    return bytes(reference[_HEAD.size :]).decode(), row
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+class Writer(Protocol):
+    """Writes the parts of one run on one consumer, one after the other; in a thread of its own."""
+
+    def write(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
+        """Write a part; return a reference for each row, or why it cannot be written at all.
+
+        Raises
+        ------
+        Exception
+            Nothing of it counts, and it is to be tried again.
+        """
+        ...
+
+
+def writer_of(sink: Sink, run: str, id: str, here: str) -> Writer:
+    """Return what writes to a sink; `here` names this process in errors."""
+    if isinstance(sink, Own):
+        return _OwnWriter(sink)
+    target = _Claimed(sink.target, id, here)
+    if isinstance(sink, Files):
+        return _FileWriter(target, sink)
+    pack = _jsonl if isinstance(sink, JSONL) else _parquet
+    return _PartWriter(target, ".jsonl" if isinstance(sink, JSONL) else ".parquet", lambda rows: pack(rows, run, id))
+
+
+class _Claimed:
+    """A folder that has to be the one that the run was given, which is looked up before the first file."""
+
+    def __init__(self, target: Target, id: str, here: str) -> None:
+        self._target, self._id, self._here, self._known = target, id, here, False
+
+    def write(self, name: str, data: bytes) -> None:
+        if not self._known:
+            there = claimed_by(self._target)
+            if there is None or there["id"] != self._id:
+                reason = "it is not there, or has no _dqlab.json" if there is None else "it belongs to another run"
+                raise SinkUnreachable(path=str(self._target.where), where=self._here, reason=reason)
+            self._known = True
+        try:
+            self._target.write(name, data)
+        except Exception:
+            self._known = False
+            raise
+
+
+class _PartWriter:
+    """Writes a part as one file; rows that its format cannot have are named one by one."""
+
+    def __init__(self, target: _Claimed, suffix: str, pack: Callable[[Sequence[SinkRow]], bytes]) -> None:
+        self._target, self._suffix, self._pack = target, suffix, pack
+
+    def write(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
+        refused: dict[int, Exception] = {}
+        kept = list(range(len(rows)))
+        try:
+            data = self._pack(rows)
+        except Exception:  # noqa: BLE001 - which one it was is found out below
+            for at in list(kept):
+                try:
+                    self._pack([rows[at]])
+                except Exception as error:  # noqa: BLE001 - its message fails with it
+                    refused[at] = error
+                    kept.remove(at)
+            data = self._pack([rows[at] for at in kept]) if kept else b""
+        name = f"{part}{self._suffix}"
+        if kept:
+            self._target.write(name, data)
+        places = {at: row for row, at in enumerate(kept)}
+        return [refused[at] if at in refused else refer(name, places[at]) for at in range(len(rows))]
+
+
+class _FileWriter:
+    """Writes each result as a file of its own."""
+
+    def __init__(self, target: _Claimed, sink: Files) -> None:
+        self._target, self._sink = target, sink
+
+    def write(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
+        made: list[bytes | Exception] = []
+        for row in rows:
+            value = row.value
+            if not isinstance(value, str | bytes | bytearray):
+                takes, steps = "texts and bytes", "Return one of them, or choose dq.Parquet or dq.JSONL."
+                made.append(NotForSink(type=type(value).__name__, sink=repr(self._sink), takes=takes, steps=steps))
+                continue
+            name = file_name(self._sink.name, row.key, row.ordinal)
+            data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
+            self._target.write(name, data)
+            told = [name, isinstance(value, str), row.version, row.code, row.seconds, row.consumer, row.at]
+            made.append(bytes([_FILE]) + msgpack.packb(told, unicode_errors="surrogatepass"))
+        return made
+
+
+def file_name(pattern: str, key: str | int | None, ordinal: int) -> str:
+    """Return the name of a document's file; see `Files`."""
+    text = str(ordinal if key is None else key)
+    safe = (
+        "".join(f"%{ord(each):02X}" if each in "%/\\" or ord(each) < 32 or ord(each) == 127 else each for each in text)
+        .encode("utf-8", "backslashreplace")
+        .decode()
+    )
+    name = pattern.replace("{ordinal}", str(ordinal)).replace("{key}", safe)
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
+    if len(name.encode()) > _NAME_BYTES:
+        stem, dot, suffix = name.rpartition(".")
+        if not dot or len(suffix) > 16:
+            stem, suffix = name, ""
+        digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        room = _NAME_BYTES - len(digest) - len(suffix.encode()) - 2
+        short = stem.encode()[:room].decode("utf-8", "ignore")
+        name = f"{short}-{digest}{f'.{suffix}' if suffix else ''}"
+    return name
+
+
+class _OwnWriter:
+    """Hands parts to an object of the user's."""
+
+    def __init__(self, sink: Own) -> None:
+        self._sink, self._made = sink, None
+
+    def write(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
+        if self._made is None:
+            self._made = self._sink.opened()
+        opened: Any = self._made
+        begun = opened.open(part)
+        opened.write(
+            begun, [{KEY: _key_of(row), ORDINAL: row.ordinal, **row.lineage, "value": row.value} for row in rows]
+        )
+        name = opened.commit(begun)
+        name = name if isinstance(name, str) and name else part
+        return [refer(name, at) for at in range(len(rows))]
+
+
+def _key_of(row: SinkRow) -> str | int:
+    return row.ordinal if row.key is None else row.key
+
+
+def _parquet(rows: Sequence[SinkRow], run: str, id: str) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from dqlab.datasets.rows import Rows, Shape
+
+    keyed = any(row.key is not None for row in rows)
+    columns = zip(*(row.lineage.values() for row in rows), strict=True)
+    lineage = dict(zip(ROW_LINEAGE, map(list, columns), strict=True))
+    shape = Shape(lined=True)
+    ordinals = [row.ordinal for row in rows]
+    keys = [_key_of(row) for row in rows] if keyed else None
+    batch = shape.whole(Rows(ordinals, keys, [row.value for row in rows], lineage=lineage))
+    nothing = Ranges((at, at + 1) for at, row in enumerate(rows) if row.value is None)
+    about = {"run": run, "id": id, "value": shape.value_column, "none": list(nothing)}
+    table = pa.Table.from_batches([batch]).replace_schema_metadata({_METADATA: json.dumps(about).encode()})
+    file = io.BytesIO()
+    pq.write_table(table, file, compression="zstd")
+    return file.getvalue()
+
+
+def _jsonl(rows: Sequence[SinkRow], run: str, id: str) -> bytes:
+    return b"".join(map(_line, rows))
+
+
+def _line(row: SinkRow) -> bytes:
+    made: dict[str, Any] = {KEY: _key_of(row), ORDINAL: row.ordinal}
+    values = row_of(row.value)
+    if values is None:
+        made["value"], made["_bare"] = row.value, True
+    else:
+        for raw, value in values.items():
+            name = name_of(raw)
+            while name in made or name in LINEAGE or name == "_bare":
+                name += "_"
+            made[name] = value
+    return json_of({**made, **{name: plain(value) for name, value in row.lineage.items()}}).encode() + b"\n"
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+class _Opened(Protocol):
+    nbytes: int
+
+    def rows(self, at: Sequence[int]) -> list[Found]:
+        """Return rows by position; IndexError where there is none."""
+        ...
+
+
+class _Table:
+    """A part in Parquet."""
+
+    def __init__(self, data: bytes) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._table = pq.read_table(pa.BufferReader(data), use_threads=False)
+        about = json.loads(self._table.schema.metadata[_METADATA])
+        self._value = about["value"]
+        self._nothing = [(lo, hi) for lo, hi in about["none"]]
+        """Positions of values that are None, which a row of nulls is not."""
+        self.nbytes = self._table.nbytes
+
+    def rows(self, at: Sequence[int]) -> list[Found]:
+        if at and max(at) >= self._table.num_rows:
+            raise IndexError(f"it has {self._table.num_rows:,} rows, and row {max(at):,} was written")
+        lo, hi = min(at), max(at) + 1
+        near = self._table.slice(lo, hi - lo)
+        columns = {name: near.column(name).to_pylist() for name in near.schema.names}
+        rest = columns.pop(REST)
+        lineage = {name: columns.pop(name) for name in ROW_LINEAGE}
+        for name in (KEY, ORDINAL):
+            del columns[name]
+        bare = columns.pop(self._value) if self._value is not None else None
+        found: list[Found] = []
+        nothing = {row for first, stop in self._nothing for row in range(max(first, lo), min(stop, hi))}
+        for row in at:
+            i = row - lo
+            more = json.loads(rest[i]) if rest[i] is not None else {}
+            more.pop(KEY, None)
+            value: Any = None
+            if bare is not None and (bare[i] is not None or self._value in more):
+                value = more[self._value] if self._value in more else bare[i]
+            elif row not in nothing:
+                value = {name: column[i] for name, column in columns.items()}
+                value.update(more)
+            found.append((value, {name: column[i] for name, column in lineage.items()}))
+        return found
+
+
+class _Lines:
+    """A part in lines of JSON."""
+
+    def __init__(self, data: bytes) -> None:
+        self._lines = data.splitlines()
+        if data and not data.endswith(b"\n"):
+            raise ValueError("it is cut off in its last line")
+        self.nbytes = len(data)
+
+    def rows(self, at: Sequence[int]) -> list[Found]:
+        return [self._row(self._lines[each]) for each in at]
+
+    @staticmethod
+    def _row(line: bytes) -> Found:
+        made = json.loads(line)
+        lineage = {name: made.pop(name, None) for name in ROW_LINEAGE}
+        if lineage["_at"]:
+            lineage["_at"] = datetime.datetime.fromisoformat(lineage["_at"])
+        for name in (KEY, ORDINAL):
+            made.pop(name, None)
+        return (made["value"] if made.pop("_bare", False) else made), lineage
+
+
+class _Values:
+    """A part of a sink of the user's own."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self._values, self.nbytes = list(values), 1 << 20
+
+    def rows(self, at: Sequence[int]) -> list[Found]:
+        return [(self._values[each], dict.fromkeys(ROW_LINEAGE)) for each in at]
+
+
+class _Kept:
+    """The parts that were opened last in this process."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._nbytes = most, 0
+        self._parts: OrderedDict[Any, _Opened] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Any, make: Callable[[], _Opened]) -> _Opened:
+        """Return a part; it is opened if it is not here."""
+        with self._lock:
+            found = self._parts.get(key)
+            if found is not None:
+                self._parts.move_to_end(key)
+                return found
+        made = make()  # not under the lock: it may take long
+        with self._lock:
+            if key not in self._parts:
+                self._parts[key] = made
+                self._nbytes += made.nbytes
+            while self._nbytes > self._most and len(self._parts) > 1:
+                self._nbytes -= self._parts.popitem(last=False)[1].nbytes
+        return made
+
+    def forget(self) -> None:
+        """Close all of them."""
+        with self._lock:
+            self._parts.clear()
+            self._nbytes = 0
+
+
+open_parts = _Kept(_OPEN_BYTES)
+"""Of this process; parts never change, so one that is open stays right."""
+
+
+class Reader:
+    """Finds the rows of a run again.
+
+    Parameters
+    ----------
+    sink : Sink
+    run, id : str
+        Name of the run, and its id in hex digits.
+    """
+
+    def __init__(self, sink: Sink, run: str, id: str) -> None:
+        self.sink, self._run, self._id = sink, run, id
+        self._target = None if isinstance(sink, Own) else sink.target
+        self._own: Any = None
+
+    def find(self, references: Sequence[bytes]) -> list[Found | PartError]:
+        """Return what references stand for: each a value with its lineage, or why it cannot be read."""
+        found: list[Found | PartError | None] = [None] * len(references)
+        by_part: dict[str, list[tuple[int, int]]] = {}
+        for at, reference in enumerate(references):
+            if reference[0] == _FILE:
+                found[at] = self._file(reference)
+            else:
+                part, row = referred(reference)
+                by_part.setdefault(part, []).append((at, row))
+        for part, places in by_part.items():
+            rows = self._rows(part, [row for _, row in places])
+            for (at, _), each in zip(places, rows, strict=True):
+                found[at] = each
+        return found  # type: ignore[return-value]
+
+    def _rows(self, part: str, rows: Sequence[int]) -> Sequence[Found | PartError]:
+        where = self._target.path(part) if self._target is not None else repr(self.sink)
+        try:
+            opened = open_parts.get((self._id, part), lambda: self._open(part, len(rows)))
+            return opened.rows(rows)
+        except PartError as error:
+            return [error] * len(rows)
+        except FileNotFoundError:
+            return [PartMissing(run=self._run, rows=len(rows), part=where)] * len(rows)
+        except Exception as error:  # noqa: BLE001 - a damaged file may raise anything
+            reason = in_words(error)
+            return [PartUnreadable(run=self._run, rows=len(rows), part=where, reason=reason)] * len(rows)
+
+    def _open(self, part: str, rows: int) -> _Opened:
+        if isinstance(self.sink, Own):
+            if self._own is None:
+                self._own = self.sink.opened()
+            if not callable(getattr(self._own, "read", None)):
+                raise SinkNotReadable(run=self._run, rows=rows, part=repr(self.sink))
+            return _Values(self._own.read(part))
+        assert self._target is not None
+        data = self._target.read(part)
+        return _Lines(data) if isinstance(self.sink, JSONL) else _Table(data)
+
+    def _file(self, reference: bytes) -> Found | PartError:
+        assert self._target is not None
+        name, is_text, version, code, seconds, consumer, at = msgpack.unpackb(
+            bytes(reference[1:]), unicode_errors="surrogatepass"
+        )
+        row = SinkRow(0, None, None, version, code, seconds, consumer, at)
+        try:
+            data = self._target.read(name)
+            return (data.decode("utf-8", "surrogatepass") if is_text else data), row.lineage
+        except FileNotFoundError:
+            return PartMissing(run=self._run, rows=1, part=self._target.path(name))
+        except Exception as error:  # noqa: BLE001 - likewise
+            return PartUnreadable(run=self._run, rows=1, part=self._target.path(name), reason=in_words(error))
+
+
+def parts_of(references: Iterable[bytes]) -> set[str]:
+    """Return the names of the parts, or files, that references name."""
+    return {
+        msgpack.unpackb(bytes(each[1:]), unicode_errors="surrogatepass")[0] if each[0] == _FILE else referred(each)[0]
+        for each in references
+    }
+
+
+assert issubclass(JSONL, Parquet), "a part of one is told from a part of the other by its class"
