@@ -23,7 +23,6 @@ from dqlab.datasets.plain import json_of, name_of, plain, row_of
 from dqlab.datasets.sinks import JSONL, Files, Own, Parquet, Sink, SinkUnreachable, claimed_by
 from dqlab.datasets.targets import Target
 from dqlab.errors import MessageError, RunError, in_words
-from dqlab.rules.ranges import Ranges
 
 __all__ = [
     "Found",
@@ -276,12 +275,38 @@ def _parquet(rows: Sequence[SinkRow], run: str, id: str) -> bytes:
     ordinals = [row.ordinal for row in rows]
     keys = [_key_of(row) for row in rows] if keyed else None
     batch = shape.whole(Rows(ordinals, keys, [row.value for row in rows], lineage=lineage))
-    nothing = Ranges((at, at + 1) for at, row in enumerate(rows) if row.value is None)
-    about = {"run": run, "id": id, "value": shape.value_column, "none": list(nothing)}
+    kinds, runs = _kinds_of([row.value for row in rows], shape.name_of)
+    about = {"run": run, "id": id, "value": shape.value_column, "kinds": kinds, "runs": runs}
     table = pa.Table.from_batches([batch]).replace_schema_metadata({_METADATA: json.dumps(about).encode()})
     file = io.BytesIO()
     pq.write_table(table, file, compression="zstd")
     return file.getvalue()
+
+
+_NOTHING, _BARE = "nothing", "bare"
+
+
+def _kinds_of(
+    values: Sequence[Any], name_of: Callable[[Any], str | None]
+) -> tuple[list[str | list[str]], list[tuple[int, int]]]:
+    """Return what kinds of values there are, and in order how many of which: (kind, number).
+
+    A column is null where a row does not have it, where it has None there, and where the value is no row. A kind is
+    `_NOTHING`, `_BARE`, or the names of the columns that a row has.
+    """
+    kinds: dict[Any, int] = {}
+    runs: list[tuple[int, int]] = []
+    for value in values:
+        kind: Any = _NOTHING
+        if value is not None:
+            row = row_of(value)
+            kind = _BARE if row is None else tuple(name for raw in row if (name := name_of(raw)) is not None)
+        number = kinds.setdefault(kind, len(kinds))
+        if runs and runs[-1][0] == number:
+            runs[-1] = number, runs[-1][1] + 1
+        else:
+            runs.append((number, 1))
+    return [kind if isinstance(kind, str) else list(kind) for kind in kinds], runs
 
 
 def _jsonl(rows: Sequence[SinkRow], run: str, id: str) -> bytes:
@@ -323,8 +348,8 @@ class _Table:
         self._table = pq.read_table(pa.BufferReader(data), use_threads=False)
         about = json.loads(self._table.schema.metadata[_METADATA])
         self._value = about["value"]
-        self._nothing = [(lo, hi) for lo, hi in about["none"]]
-        """Positions of values that are None, which a row of nulls is not."""
+        self._kinds = about["kinds"]
+        self._kind_of = [kind for kind, n in about["runs"] for _ in range(n)]
         self.nbytes = self._table.nbytes
 
     def rows(self, at: Sequence[int]) -> list[Found]:
@@ -333,24 +358,20 @@ class _Table:
         lo, hi = min(at), max(at) + 1
         near = self._table.slice(lo, hi - lo)
         columns = {name: near.column(name).to_pylist() for name in near.schema.names}
-        rest = columns.pop(REST)
-        lineage = {name: columns.pop(name) for name in ROW_LINEAGE}
-        for name in (KEY, ORDINAL):
-            del columns[name]
-        bare = columns.pop(self._value) if self._value is not None else None
+        rest = columns[REST]
         found: list[Found] = []
-        nothing = {row for first, stop in self._nothing for row in range(max(first, lo), min(stop, hi))}
         for row in at:
             i = row - lo
             more = json.loads(rest[i]) if rest[i] is not None else {}
             more.pop(KEY, None)
+            kind = self._kinds[self._kind_of[row]]
             value: Any = None
-            if bare is not None and (bare[i] is not None or self._value in more):
-                value = more[self._value] if self._value in more else bare[i]
-            elif row not in nothing:
-                value = {name: column[i] for name, column in columns.items()}
+            if kind == _BARE:
+                value = more[self._value] if self._value in more else columns[self._value][i]
+            elif kind != _NOTHING:
+                value = {name: more.pop(name) if name in more else columns[name][i] for name in kind}
                 value.update(more)
-            found.append((value, {name: column[i] for name, column in lineage.items()}))
+            found.append((value, {name: columns[name][i] for name in ROW_LINEAGE}))
         return found
 
 

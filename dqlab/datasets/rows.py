@@ -167,9 +167,13 @@ class Shape:
         return self._batch(rows, widen=True, grow=True)
 
     @property
-    def value_column(self) -> str | None:
-        """Name of the column of values that are no rows, if there is one."""
-        return self._names.get(VALUE) if self._names else "value"
+    def value_column(self) -> str:
+        """Name of the column of values that are no rows."""
+        return self._names.get(VALUE, "value")
+
+    def name_of(self, raw: Any) -> str | None:
+        """Return the name of the column that has the values of a key; None: they are in the rest."""
+        return self._names.get(raw)
 
     def _batch(self, rows: Rows, *, widen: bool, grow: bool) -> Any:
         rest: dict[int, dict[str, Any]] = {}

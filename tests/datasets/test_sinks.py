@@ -58,6 +58,7 @@ EXACT: dict[str, list[Any]] = {
     "nested": [{"a": {"x": [1, {"y": "z"}]}}, {"a": {"x": [2, {"y": "w"}]}}],
     "types that change midway": [{"a": 1}, {"a": "two"}, {"a": [3]}, {"a": None}],
     "values that change midway": [1, "two", [3], {"four": 4}],
+    "columns that differ": [{"a": 1}, {"b": 2, "a": None}, {}, {"c": None}, {"b": 3}],
     "large whole numbers": [2**63, 2**200, 1],
     "truth": [True, False],
 }
@@ -71,9 +72,7 @@ def test_a_value_comes_back_from_its_part_as_it_was(tmp_path: Path, kind: str, n
     sink = dq.Parquet(tmp_path / "out") if kind == "parquet" else dq.JSONL(tmp_path / "out")
 
     found = through(sink, values)
-    if name == "values that change midway" and kind == "parquet":
-        assert found[-1] == {"four": 4}
-        found, values = found[:-1], values[:-1]
+
     assert list(map(repr, found)) == list(map(repr, values))
 
 
@@ -89,8 +88,8 @@ def test_values_of_other_libraries_become_what_they_stand_for(tmp_path: Path) ->
 
     found = through(dq.Parquet(tmp_path), values)
 
-    assert {"a": 5, "b": [0, 1, 2], "c": 0.5}.items() <= found[0].items()
-    assert {"title": "x", "pages": 3}.items() <= found[1].items()
+    assert found[0] == {"a": 5, "b": [0, 1, 2], "c": 0.5}
+    assert found[1] == {"title": "x", "pages": 3}
     assert found[2]["at"] == when
     assert found[2]["naive"] == datetime.datetime(2024, 5, 1)  # noqa: DTZ001
     assert found[3]["price"] == decimal.Decimal("1.50")
