@@ -20,11 +20,12 @@ import msgpack
 
 from dqlab.datasets.lineage import KEY, LINEAGE, ORDINAL, REST, ROW_LINEAGE
 from dqlab.datasets.plain import json_of, name_of, plain, row_of
-from dqlab.datasets.sinks import JSONL, Files, Own, Parquet, Sink, SinkUnreachable, claimed_by
+from dqlab.datasets.sinks import JSONL, Files, Own, Parquet, Sink, SinkUnreachable, claimed_by, prefix_of
 from dqlab.datasets.targets import Target
 from dqlab.errors import MessageError, RunError, in_words
 
 __all__ = [
+    "Finds",
     "Found",
     "NotForSink",
     "PartError",
@@ -34,7 +35,10 @@ __all__ = [
     "SinkNotReadable",
     "SinkRow",
     "Writer",
+    "is_moved",
+    "moved_in",
     "open_parts",
+    "referred",
     "writer_of",
 ]
 
@@ -333,8 +337,14 @@ def _line(row: SinkRow) -> bytes:
 class _Opened(Protocol):
     nbytes: int
 
+    def __len__(self) -> int: ...
+
     def rows(self, at: Sequence[int]) -> list[Found]:
         """Return rows by position; IndexError where there is none."""
+        ...
+
+    def whose(self) -> tuple[list[Any], list[int]]:
+        """Return the keys and the ordinals of all rows."""
         ...
 
 
@@ -347,10 +357,17 @@ class _Table:
 
         self._table = pq.read_table(pa.BufferReader(data), use_threads=False)
         about = json.loads(self._table.schema.metadata[_METADATA])
+        self.id = about["id"]
         self._value = about["value"]
         self._kinds = about["kinds"]
         self._kind_of = [kind for kind, n in about["runs"] for _ in range(n)]
         self.nbytes = self._table.nbytes
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def whose(self) -> tuple[list[Any], list[int]]:
+        return self._table[KEY].to_pylist(), self._table[ORDINAL].to_pylist()
 
     def rows(self, at: Sequence[int]) -> list[Found]:
         if at and max(at) >= self._table.num_rows:
@@ -384,6 +401,13 @@ class _Lines:
             raise ValueError("it is cut off in its last line")
         self.nbytes = len(data)
 
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def whose(self) -> tuple[list[Any], list[int]]:
+        rows = [json.loads(line) for line in self._lines]
+        return [row[KEY] for row in rows], [row[ORDINAL] for row in rows]
+
     def rows(self, at: Sequence[int]) -> list[Found]:
         return [self._row(self._lines[each]) for each in at]
 
@@ -403,6 +427,12 @@ class _Values:
 
     def __init__(self, values: Iterable[Any]) -> None:
         self._values, self.nbytes = list(values), 1 << 20
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def whose(self) -> tuple[list[Any], list[int]]:
+        raise NotImplementedError
 
     def rows(self, at: Sequence[int]) -> list[Found]:
         return [(self._values[each], dict.fromkeys(ROW_LINEAGE)) for each in at]
@@ -443,6 +473,14 @@ open_parts = _Kept(_OPEN_BYTES)
 """Of this process; parts never change, so one that is open stays right."""
 
 
+class Finds(Protocol):
+    """What finds the rows that references stand for."""
+
+    def find(self, references: Sequence[bytes]) -> list[Found | PartError]:
+        """Return the row of each reference, or why it cannot be read."""
+        ...
+
+
 class Reader:
     """Finds the rows of a run again.
 
@@ -457,6 +495,8 @@ class Reader:
         self.sink, self._run, self._id = sink, run, id
         self._target = None if isinstance(sink, Own) else sink.target
         self._own: Any = None
+        self.moved: dict[str, tuple[str, int]] = {}
+        """Parts that were merged into others since they were referred to: the other one, and where they begin there."""
 
     def find(self, references: Sequence[bytes]) -> list[Found | PartError]:
         """Return what references stand for: each a value with its lineage, or why it cannot be read."""
@@ -477,8 +517,13 @@ class Reader:
     def _rows(self, part: str, rows: Sequence[int]) -> Sequence[Found | PartError]:
         where = self._target.path(part) if self._target is not None else repr(self.sink)
         try:
-            opened = open_parts.get((self._id, part), lambda: self._open(part, len(rows)))
-            return opened.rows(rows)
+            try:
+                opened, first = self.opened(part, len(rows))
+            except FileNotFoundError:  # or it was merged into another one meanwhile
+                if self._target is None or not self.look_for_moved():
+                    raise
+                opened, first = self.opened(part, len(rows))
+            return opened.rows([first + row for row in rows])
         except PartError as error:
             return [error] * len(rows)
         except FileNotFoundError:
@@ -486,6 +531,17 @@ class Reader:
         except Exception as error:  # noqa: BLE001 - a damaged file may raise anything
             reason = in_words(error)
             return [PartUnreadable(run=self._run, rows=len(rows), part=where, reason=reason)] * len(rows)
+
+    def opened(self, part: str, rows: int) -> tuple[_Opened, int]:
+        """Return a part, or the one that it was merged into, and the position of its first row there."""
+        part, first = self.moved.get(part, (part, 0))
+        return open_parts.get((self._id, part), lambda: self._open(part, rows)), first
+
+    def look_for_moved(self) -> bool:
+        """Look up which parts were merged into others; return whether that has changed."""
+        assert self._target is not None
+        before, self.moved = self.moved, moved_in(self._target, self._id)
+        return self.moved != before
 
     def _open(self, part: str, rows: int) -> _Opened:
         if isinstance(self.sink, Own):
@@ -496,7 +552,12 @@ class Reader:
             return _Values(self._own.read(part))
         assert self._target is not None
         data = self._target.read(part)
-        return _Lines(data) if isinstance(self.sink, JSONL) else _Table(data)
+        if isinstance(self.sink, JSONL):
+            return _Lines(data)
+        table = _Table(data)
+        if table.id != self._id:
+            raise ValueError("it is of another run")
+        return table
 
     def _file(self, reference: bytes) -> Found | PartError:
         assert self._target is not None
@@ -513,12 +574,27 @@ class Reader:
             return PartUnreadable(run=self._run, rows=1, part=self._target.path(name), reason=in_words(error))
 
 
-def parts_of(references: Iterable[bytes]) -> set[str]:
-    """Return the names of the parts, or files, that references name."""
-    return {
-        msgpack.unpackb(bytes(each[1:]), unicode_errors="surrogatepass")[0] if each[0] == _FILE else referred(each)[0]
-        for each in references
-    }
+def moved_in(target: Target, id: str) -> dict[str, tuple[str, int]]:
+    """Return which parts of a run were merged into others, and the position of their first row there."""
+    found = {}
+    names = target.names()
+    for name in names:
+        if not is_moved(name, id):
+            continue
+        try:
+            said = json.loads(target.read(name))
+        except FileNotFoundError:  # it was merged again since the names were listed
+            continue
+        if said["into"] not in names:  # likewise, by a process that was killed before it could delete this
+            continue
+        for part, first, _ in said["of"]:
+            found[part] = said["into"], first
+    return found
+
+
+def is_moved(name: str, id: str) -> bool:
+    """Return whether a file says what parts of a run were merged into another one."""
+    return name.startswith(f"{prefix_of(id)}m-") and name.endswith(".json")
 
 
 assert issubclass(JSONL, Parquet), "a part of one is told from a part of the other by its class"

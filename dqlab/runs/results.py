@@ -19,7 +19,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_all_here, open_here
 from dqlab.datasets import needs_pyarrow
 from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, ROW_LINEAGE, check_columns
-from dqlab.datasets.parts import Found, PartError, Reader
+from dqlab.datasets.parts import Finds, Found, PartError
 from dqlab.documents import label_of
 from dqlab.errors import BadOption, CallTimeout, DqlabWarning, MessageNotFound, PositionNotFound, ResultUnreadable
 from dqlab.failures.failure import class_name, users_part
@@ -116,7 +116,7 @@ def check_readable(stretch: OpenedStretch) -> OpenedStretch:
     return stretch
 
 
-def open_settlements(parts: Sequence[bytes | memoryview], reader: Reader | None = None) -> list[OpenedStretch]:
+def open_settlements(parts: Sequence[bytes | memoryview], reader: Finds | None = None) -> list[OpenedStretch]:
     """Return the results in pages of settlements, by ordinal; with a reader, where they refer to parts of a sink.
 
     A value that cannot be unpickled here does not affect others: it comes as a `ResultUnreadable`.
@@ -360,7 +360,7 @@ class Results(Sequence[Any], StaysHere, SuggestsAttributes):
         Raises why results that existed are missing.
     code : callable, optional
         Returns the code version that made all of them, or None.
-    reader : Reader, optional
+    reader : Finds, optional
         Finds the rows of a run with a sink.
     """
 
@@ -375,7 +375,7 @@ class Results(Sequence[Any], StaysHere, SuggestsAttributes):
         instead: InPlace | None = None,
         gone: Callable[[], None] | None = None,
         code: Callable[[], str | None] = lambda: None,
-        reader: Reader | None = None,
+        reader: Finds | None = None,
     ) -> None:
         self.name = name
         self._reader = reader
@@ -547,6 +547,12 @@ class Results(Sequence[Any], StaysHere, SuggestsAttributes):
         rows = [row for each in page for row in each.lineage or [{}] * len(each.values)]
         return {name: [row.get(name) for row in rows] for name in ROW_LINEAGE}
 
+    def references(self) -> Iterator[tuple[int, bytes]]:
+        """Yield, of a run with a sink, the ordinal of each row, and what refers to it."""
+        raw = Results(self.name, self._handle, self._run, self._ranges, None, self._gone, self._code, _Raw())
+        for stretch in raw._read(0, len(raw)):
+            yield from zip(range(stretch.ordinal, stretch.end), stretch.values, strict=True)
+
     def replaced_keys(self) -> Iterator[tuple[Any, Any]]:
         """Yield the key of each value, and what replaces the value, or None."""
         for stretch in self._read(0, len(self)):
@@ -621,6 +627,14 @@ class Results(Sequence[Any], StaysHere, SuggestsAttributes):
         meta = {"run": self._run, "lo": self._ordinal(at), "hi": self._ordinal(stop - 1) + 1}
         answers = await asyncio.gather(*(self._handle.ask(at, "page", meta) for at in range(len(self._handle.refs))))
         return [part for _, parts in answers for part in parts]
+
+
+class _Raw:
+    """Finds references where others find rows."""
+
+    def find(self, references: Sequence[bytes]) -> list[Found | PartError]:
+        """Return the references."""
+        return [(reference, {}) for reference in references]
 
 
 def _ordinals_of(page: Sequence[OpenedStretch]) -> Sequence[int]:
@@ -806,7 +820,7 @@ class Streams:
     The cursor of a lost shard in memory restarts at zero; results that come again are not yielded twice.
     """
 
-    def __init__(self, handle: Handle, run: bytes, reader: Reader | None = None) -> None:
+    def __init__(self, handle: Handle, run: bytes, reader: Finds | None = None) -> None:
         self._handle, self._run, self._reader = handle, run, reader
         self._cursors: list[dict[str, Any]] = [{"cursor": 0} for _ in handle.refs]
         self._done = [False] * len(handle.refs)

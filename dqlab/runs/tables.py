@@ -21,6 +21,7 @@ from dqlab.documents import Document, Documents, Labelled
 from dqlab.documents.parts import Inline, Line, Row
 from dqlab.errors import BadOption, DocumentError
 from dqlab.keywords import checks_keywords
+from dqlab.runs.claiming import Claim
 from dqlab.runs.failures import Failures
 from dqlab.runs.lost import key_of, repeats
 from dqlab.runs.merged import MergedResults
@@ -31,6 +32,7 @@ from dqlab.runs.users_names import reading
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dqlab.datasets.merging import Compaction
     from dqlab.datasets.publishing import Published
     from dqlab.datasets.rows import Rows
     from dqlab.datasets.table import RunTable
@@ -250,6 +252,45 @@ class HasTables:
         table = self._waited("skip", timeout)
         with self._reading():
             return publish(table, self.failures(), path, self._identity(), self._facts)
+
+    @checks_keywords
+    def compact_sink(self) -> Compaction:
+        """Merge small parts of the run's sink, and delete what nothing refers to; return what was done.
+
+        May be called while the run goes on, and while others read its rows; then nothing else is deleted than what was
+        merged. Parts without a row that counts are those of deliveries that were lost, late or repeated. `Files`, and
+        sinks of your own, have no parts that could be merged: nothing is done.
+
+        Raises
+        ------
+        BadOption
+            The run has no sink.
+        PartError
+            A part cannot be read; it stays as it is.
+
+        Examples
+        --------
+        >>> print(run.compact_sink())  # doctest: +SKIP
+        2,114 parts before, 3 now
+        """
+        from dqlab.datasets.merging import Compaction, compact
+        from dqlab.datasets.sinks import Parquet
+
+        reader = self.reader()
+        if reader is None:
+            raise BadOption(option="sink", value=None, problem=f"is what run {self.name!r} has: nothing was written.")
+        if not isinstance(reader.sink, Parquet):
+            return Compaction()
+        claim = Claim(self.handle.link, f"sink/{self.id.hex()}")
+        while not claim.take(wait=1.0):  # another client does the same
+            pass
+        try:
+            done = self._progress().done  # first: what is settled later refers to parts that are not seen here
+            with self._reading():
+                found = self.results_now().references()
+                return compact(reader.sink, self.name, self.id.hex(), found, sweep=done)
+        finally:
+            claim.give_back()
 
     def _reading(self) -> AbstractContextManager[None]:
         return reading(self.name, self.handle)

@@ -181,6 +181,51 @@ def test_large_results_go_into_a_sink(queue: dq.QueuePool, tmp_path: Path, large
     assert run.counts["acked"] == 3
 
 
+def test_small_parts_are_merged_while_others_read(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """A function that takes long leaves a part for each second: thousands of files in a day."""
+    gate = Gate(tmp_path)
+
+    def held(n: int) -> int:
+        import time
+
+        time.sleep(0.2)
+        if n >= 20:
+            gate.wait()
+        return n
+
+    run = queue.map(held, range(24), sink=tmp_path / "out")
+    until(lambda: run.counts["acked"] == 20)
+    (tmp_path / "out" / f"{run.id.hex()[:8]}-lost.parquet").write_bytes(b"of a delivery that did not count")
+
+    before = run.table().to_arrow()["value"].to_pylist()
+    said = run.compact_sink()
+
+    assert said.after == 1 < said.before
+    assert said.swept == 0  # settlements may be on their way
+    assert run.table().to_arrow()["value"].to_pylist() == before == list(range(20))
+    gate.open()
+    assert list(run.results(timeout=30)) == list(range(24))
+    assert run.compact_sink().swept == 1
+    assert list(run.results()) == list(range(24))
+
+
+def test_a_function_that_takes_long_leaves_few_parts(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """A day of it would leave a file for each second and consumer, and reading them would take as long."""
+
+    def slow(n: int) -> int:
+        import time
+
+        time.sleep(0.15)  # each is written by itself, in the first moments of a run
+        return n
+
+    run = queue.map(slow, range(200), sink=tmp_path / "out")
+
+    assert list(run.results(timeout=60)) == list(range(200))
+    until(lambda: len(list(tmp_path.glob("out/*.parquet"))) < 50)
+    open_parts.forget()
+    assert list(run.results()) == list(range(200))
+
+
 # --- other kinds of sinks ------------------------------------------------------------------------
 
 

@@ -11,8 +11,9 @@ import asyncio
 import logging
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
@@ -21,8 +22,10 @@ from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.rows import opened_row, referring, refused_row
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.wire import pack, unpack
-from dqlab.datasets.parts import SinkRow, Writer, writer_of
-from dqlab.datasets.sinks import Sink, prefix_of, sink_of
+from dqlab.datasets.ladder import Ladder
+from dqlab.datasets.merging import merge
+from dqlab.datasets.parts import SinkRow, Writer, referred, writer_of
+from dqlab.datasets.sinks import Parquet, Sink, prefix_of, sink_of
 from dqlab.errors import DqlabError, RunNotFound, in_words
 from dqlab.frame import Outcome
 from dqlab.texts import one_line
@@ -85,6 +88,8 @@ class Gathering:
         Tells the run's shards why rows cannot be written, "" when they can; returns whether the run still wants them.
     busy : callable
         Returns whether more rows may come soon.
+    merged : callable, optional
+        Merges parts into one, by name, and returns its name.
     """
 
     def __init__(
@@ -96,9 +101,11 @@ class Gathering:
         thread: SlotThread,
         hold: Callable[[str], Any],
         busy: Callable[[], bool],
+        merged: Callable[[Sequence[str]], str] | None = None,
     ) -> None:
         self._sink, self._writer, self._names, self._origin, self._thread = sink, writer, names, origin, thread
-        self._hold, self._busy = hold, busy
+        self._hold, self._busy, self._merged = hold, busy, merged
+        self._small = Ladder(FEWEST)
         self._waiting: deque[_Lot] = deque()
         self._rows = self._nbytes = 0
         """Of what waits, and of what is being written."""
@@ -174,6 +181,18 @@ class Gathering:
                 for lot in lots:
                     if not lot.ready.done():
                         lot.ready.set_exception(error)
+            if not self._waiting:
+                await self._merge()
+
+    async def _merge(self) -> None:
+        """Merge small parts of this consumer when there are many: a function that takes long leaves one each second."""
+        while self._merged is not None and (small := self._small.take()):
+            try:
+                name = await asyncio.wrap_future(self._thread.submit(self._merged, [part for part, _ in small]))
+            except Exception:  # they stay as they are, and are read as they are
+                logger.warning("event=sink_unmerged sink=%s parts=%d", self._sink, len(small), exc_info=True)
+            else:
+                self._small.add(name, sum(rows for _, rows in small))
 
     async def _enough(self) -> None:
         """Wait until what waits is worth a part."""
@@ -250,6 +269,8 @@ class Gathering:
                 else:
                     made[lot][at] = row
         references = self._writer.write(part, rows) if rows else []
+        if self._merged is not None and (kept := [each for each in references if isinstance(each, bytes)]):
+            self._small.add(referred(kept[0])[0], len(kept))
         for (lot, at), reference in zip(places, references, strict=True):
             chunk, done = work[lot]
             if isinstance(reference, bytes):
@@ -296,6 +317,7 @@ class Sinks:
                     self._thread,
                     lambda why: self._hold(run, shards, why),
                     lambda: self.busy(),
+                    partial(merge, sink, meta["name"], id) if isinstance(sink, Parquet) else None,
                 )
         return found
 
