@@ -37,6 +37,7 @@ __all__ = [
     "let_go",
     "prefix_of",
     "same_sink",
+    "sink_named",
     "sink_of",
     "target_of",
 ]
@@ -314,6 +315,11 @@ def as_sink(given: Any, seal: Any) -> Sink:
         ways = "A sink is a folder, a URL, dq.Parquet, dq.JSONL, dq.Files, or an object with open, write and commit."
         raise BadOption(option="sink", value=one_line(repr(type(given)), 80), problem=f"{problem} {ways}")
     return Own(seal(given), type(given).__name__)
+
+
+def sink_named(word: str) -> Sink:
+    """Return the sink that a word of a line stands for: files where it has ``{key}`` or ``{ordinal}``, else Parquet."""
+    return Files(word) if _PLACES.search(word) else Parquet(word)
 
 
 def same_sink(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:

@@ -85,7 +85,7 @@ from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
 from dqlab.waits import Wait, shown
 
-__all__ = ["Run"]
+__all__ = ["RowsStay", "Run"]
 
 MIN_PAST = 60.0
 """Seconds that the series of a young run cover at least."""
@@ -141,6 +141,10 @@ _NOT_SET = {
 """Attributes that are only read, and what to write instead of setting them."""
 _OPTIONS = frozenset({"executor", "max_messages_per_process", "memory", "stop_if", "timeout"})
 """Options of `map` that are looked for at a run."""
+
+
+class RowsStay(DqlabWarning):
+    """A run with a sink was dropped, and what it has written is still there."""
 
 
 @dataclass(eq=False, repr=False)
@@ -350,7 +354,7 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, KeepsAttributes, Sugges
             let_go(sink, self.id.hex())
         elif sink is not None:
             said = f"run {self.name!r} is dropped, and its rows stay in {sink}. run.drop(data=True) deletes them too."
-            warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
+            warnings.warn(said, RowsStay, stacklevel=level_of_user())
 
     def scale(self, n: int | Literal["auto"]) -> None:
         """Set the number of consumers on the run's queue; see `QueuePool.scale`.
