@@ -30,7 +30,8 @@ class Ladder:
         """Return parts to be merged now, each with its rows, and forget them; none while there are few."""
         for step, parts in self._steps.items():
             if len(parts) >= AT_ONCE:
-                return self._steps.pop(step)
+                self._steps[step] = parts[AT_ONCE:]
+                return parts[:AT_ONCE]
         return []
 
 

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol, TypeAlias
+from zlib import crc32
 
 import msgpack
 
@@ -149,8 +150,8 @@ def writer_of(sink: Sink, run: str, id: str, here: str) -> Writer:
     target = _Claimed(sink.target, id, here)
     if isinstance(sink, Files):
         return _FileWriter(target, sink)
-    pack = _jsonl if isinstance(sink, JSONL) else _parquet
-    return _PartWriter(target, ".jsonl" if isinstance(sink, JSONL) else ".parquet", lambda rows: pack(rows, run, id))
+    pack, suffix = (_jsonl, ".jsonl") if isinstance(sink, JSONL) else (_parquet, ".parquet")
+    return _PartWriter(target, suffix, sink.rows, lambda rows: pack(rows, run, id))
 
 
 class _Claimed:
@@ -176,10 +177,16 @@ class _Claimed:
 class _PartWriter:
     """Writes a part as one file; rows that its format cannot have are named one by one."""
 
-    def __init__(self, target: _Claimed, suffix: str, pack: Callable[[Sequence[SinkRow]], bytes]) -> None:
-        self._target, self._suffix, self._pack = target, suffix, pack
+    def __init__(self, target: _Claimed, suffix: str, most: int, pack: Callable[[Sequence[SinkRow]], bytes]) -> None:
+        self._target, self._suffix, self._most, self._pack = target, suffix, most, pack
 
     def write(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
+        if len(rows) <= self._most:
+            return self._write(part, rows)
+        pieces = [rows[at : at + self._most] for at in range(0, len(rows), self._most)]
+        return [each for at, piece in enumerate(pieces) for each in self._write(f"{part}-{at}", piece)]
+
+    def _write(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
         refused: dict[int, Exception] = {}
         kept = list(range(len(rows)))
         try:
@@ -216,7 +223,7 @@ class _FileWriter:
             name = file_name(self._sink.name, row.key, row.ordinal)
             data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
             self._target.write(name, data)
-            told = [name, isinstance(value, str), row.version, row.code, row.seconds, row.consumer, row.at]
+            told = [name, isinstance(value, str), crc32(data), row.version, row.code, row.seconds, row.consumer, row.at]
             made.append(bytes([_FILE]) + msgpack.packb(told, unicode_errors="surrogatepass"))
         return made
 
@@ -561,12 +568,17 @@ class Reader:
 
     def _file(self, reference: bytes) -> Found | PartError:
         assert self._target is not None
-        name, is_text, version, code, seconds, consumer, at = msgpack.unpackb(
+        name, is_text, written, version, code, seconds, consumer, at = msgpack.unpackb(
             bytes(reference[1:]), unicode_errors="surrogatepass"
         )
         row = SinkRow(0, None, None, version, code, seconds, consumer, at)
         try:
             data = self._target.read(name)
+            if crc32(data) != written:
+                raise ValueError(
+                    "it has other bytes than were written there; another document with this key, or a later delivery "
+                    "of this one, may have taken its place"
+                )
             return (data.decode("utf-8", "surrogatepass") if is_text else data), row.lineage
         except FileNotFoundError:
             return PartMissing(run=self._run, rows=1, part=self._target.path(name))

@@ -68,6 +68,8 @@ class SinkUnreachable(DqlabError, OSError):
 class OwnSink(Protocol):
     """What an object of your own has to be a sink. It is pickled with the run, and opened on each consumer.
 
+    The pickle stays in the log of the queue: have it look secrets up in `open`, in the environment of its process.
+
     Each part is opened, written and committed by one consumer, in a thread that does nothing else. What raises is tried
     again, the whole part from `open` on, while the run is held up and shows the reason. Parts of deliveries that do not
     count stay unreferenced: they were committed, and no result refers to them.
@@ -82,7 +84,11 @@ class OwnSink(Protocol):
         ...
 
     def commit(self, part: Any) -> str | None:
-        """Make the part last; return a name for it, if it is to be read by another one than it was opened with."""
+        """Make the part last; return a name for it, if it is to be read by another one than it was opened with.
+
+        With a method ``read(part)``, which returns the values of the part of that name in the order of its rows, the
+        run's results and tables can be read; it is asked for nothing else.
+        """
         ...
 
 

@@ -36,7 +36,8 @@ def through(sink: Any, values: Sequence[Any], keys: Sequence[Any] | None = None)
     references = writer_of(sink, RUN, ID, "here").write("abababab-c0-1-000000", rows_of(values, keys))
     open_parts.forget()
     found = iter(Reader(sink_of(sink.record()), RUN, ID).find([each for each in references if isinstance(each, bytes)]))
-    return [next(found)[0] if isinstance(each, bytes) else each for each in references]
+    read = [next(found) if isinstance(each, bytes) else each for each in references]
+    return [each[0] if isinstance(each, tuple) else each for each in read]
 
 
 @dataclasses.dataclass
@@ -155,6 +156,21 @@ def test_files_have_texts_and_bytes_and_nothing_else(tmp_path: Path) -> None:
     assert "takes texts and bytes" in str(found[2])
     assert found[3] == ""
     assert sorted(path.name for path in (tmp_path / "txt").iterdir()) == [CLAIM, "a%2F1.txt", "b.txt", "d.txt"]
+
+
+def test_two_documents_of_one_key_are_told_apart(tmp_path: Path) -> None:
+    """The file of the first one is gone; its result must not be that of the other."""
+    found = through(dq.Files(f"{tmp_path}/{{key}}.txt"), ["eins", "zwei"], ["same", "same"])
+
+    assert isinstance(found[0], PartUnreadable)
+    assert "another document with this key" in str(found[0])
+    assert found[1] == "zwei"
+
+
+def test_a_part_has_no_more_rows_than_it_may(tmp_path: Path) -> None:
+    """Files of a million rows, or of ten, as what reads them wants."""
+    assert through(dq.Parquet(tmp_path, rows=4), list(range(10))) == list(range(10))
+    assert len(list(tmp_path.glob("*.parquet"))) == 3
 
 
 # --- whose a folder is ---------------------------------------------------------------------------

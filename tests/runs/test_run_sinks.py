@@ -326,7 +326,7 @@ class Flaky:
 
 
 def test_a_run_whose_sink_is_full_waits_with_the_reason_and_goes_on_by_itself(
-    queue: dq.QueuePool, tmp_path: Path
+    pool: dq.QueuePool, tmp_path: Path
 ) -> None:
     """Nothing is lost, nothing fails, nothing runs again, and nobody has to do anything but make room."""
     (tmp_path / "full").touch()
@@ -339,7 +339,7 @@ def test_a_run_whose_sink_is_full_waits_with_the_reason_and_goes_on_by_itself(
         (calls / f"{n}-{uuid.uuid4().hex}").touch()
         return n
 
-    run = queue.map(noted, range(5_000), sink=of_a_cell(Flaky)(str(tmp_path)))
+    run = pool.map(noted, range(5_000), sink=of_a_cell(Flaky)(str(tmp_path)))
     until(lambda: "No space left on device" in run.stats().why)
     assert run.state.value == "waiting"
     ran = None

@@ -22,7 +22,7 @@ from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.rows import opened_row, referring, refused_row
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.wire import pack, unpack
-from dqlab.datasets.ladder import Ladder
+from dqlab.datasets.ladder import AT_ONCE, Ladder
 from dqlab.datasets.merging import merge
 from dqlab.datasets.parts import SinkRow, Writer, referred, writer_of
 from dqlab.datasets.sinks import Parquet, Sink, prefix_of, sink_of
@@ -48,6 +48,10 @@ SLOW_S = 10.0
 AGAIN_S = 1.0, 5.0
 """Seconds until a part is tried again, at first and later; the run is held up meanwhile, which its shard learns anew
 each time."""
+
+
+KEEP = 32
+"""Runs whose gatherings are kept."""
 
 
 class Calls(Protocol):
@@ -105,7 +109,7 @@ class Gathering:
     ) -> None:
         self._sink, self._writer, self._names, self._origin, self._thread = sink, writer, names, origin, thread
         self._hold, self._busy, self._merged = hold, busy, merged
-        self._small = Ladder(FEWEST)
+        self._small = Ladder(min(FEWEST, sink.rows // AT_ONCE))  # so that sixteen of them fit into one part
         self._waiting: deque[_Lot] = deque()
         self._rows = self._nbytes = 0
         """Of what waits, and of what is being written."""
@@ -126,6 +130,11 @@ class Gathering:
     def crowded(self) -> bool:
         """Whether functions run ahead of what can be written."""
         return bool(self.held) or self._rows >= 2 * self.part_rows or self._nbytes >= 2 * PART_BYTES
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of the run is here."""
+        return not self._rows and (self._task is None or self._task.done())
 
     async def room(self, chunk: Chunk) -> None:
         """Wait until a chunk may run; one that is given back meanwhile has nothing left to."""
@@ -307,6 +316,7 @@ class Sinks:
             meta, _ = unpack(await shards[shard].call("sink", pack({"run": run})))
             found = self._gatherings.get(run)  # another slot may have been faster
             if found is None:
+                self._forget_some()
                 sink, id = sink_of(meta["sink"]), run.hex()
                 stem = f"{prefix_of(id)}c{self._consumer.rpartition('/')[2]}-{self._token}-"
                 found = self._gatherings[run] = Gathering(
@@ -320,6 +330,12 @@ class Sinks:
                     partial(merge, sink, meta["name"], id) if isinstance(sink, Parquet) else None,
                 )
         return found
+
+    def _forget_some(self) -> None:
+        """Forget runs that were served long ago; one that goes on is looked up again."""
+        idle = [run for run, gathering in self._gatherings.items() if gathering.idle]
+        for run in idle[: max(0, len(self._gatherings) - KEEP)]:
+            del self._gatherings[run]
 
     async def _hold(self, run: bytes, shards: dict[int, Any], why: str) -> bool:
         body = pack({"run": run, "consumer": self._consumer, "why": why})
