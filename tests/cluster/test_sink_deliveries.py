@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import dqlab as dq
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.running.rows import opened_row, referring
+from dqlab.cluster.consumer.running.sink_rows import opened_row, referring
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.datasets.parts import Reader, SinkRow, Writer, open_parts, writer_of

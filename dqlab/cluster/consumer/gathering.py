@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.running.rows import opened_row, referring, refused_row
+from dqlab.cluster.consumer.running.sink_rows import opened_row, referring, refused_row
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.datasets.ladder import AT_ONCE, Ladder

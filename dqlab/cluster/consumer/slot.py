@@ -38,7 +38,7 @@ from dqlab.cluster.consumer.running.execution import (
 )
 from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost
 from dqlab.cluster.consumer.running.occupancy import Occupancy, Stay, occupancy
-from dqlab.cluster.consumer.running.rows import code_in, rowed, with_room
+from dqlab.cluster.consumer.running.sink_rows import code_in, rowed, with_room
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.orders import RunningMessage
 from dqlab.cluster.transport.protocol import LEASE_PARK

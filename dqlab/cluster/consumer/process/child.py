@@ -74,7 +74,10 @@ class Turns:
             try:
                 work = functions.open(meta["hash"], bytes(parts[0]))
                 if meta["rows"]:
-                    from dqlab.cluster.consumer.running.rows import rowed, with_room  # seldom, and it takes its time
+                    from dqlab.cluster.consumer.running.sink_rows import (  # seldom, and it takes its time
+                        rowed,
+                        with_room,
+                    )
 
                     work, origin = rowed(work), with_room(own)
             except BaseException as raised:  # noqa: BLE001 - users' imports run here; each message reports the failure

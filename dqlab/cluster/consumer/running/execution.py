@@ -72,7 +72,7 @@ class Work:
     code : str
         Short code version, for failures.
     rows : bool
-        It returns its value in a tuple with what is known of it; see `running.rows`.
+        It returns its value in a tuple with what is known of it; see `running.sink_rows`.
     """
 
     call: Callable[..., Any]
