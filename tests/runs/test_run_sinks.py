@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from dqlab.datasets.sinks import CLAIM, SinkTaken
 from dqlab.errors import ExtraMissing, RunExists
 from dqlab.testing import Gate
 from tests.cells import of_a_cell
+from tests.log.test_real_enospc import small_disk  # noqa: F401 - a fixture
 from tests.waiting import until
 
 
@@ -353,6 +355,89 @@ def test_a_run_whose_sink_is_full_waits_with_the_reason_and_goes_on_by_itself(
     assert list(run.results(timeout=60)) == list(range(5_000))
     assert len(list(calls.iterdir())) == 5_000
     assert run.stats().why == ""
+
+
+def fill(filler: Path) -> None:
+    """Take all the room that is left on a disk."""
+    with suppress(OSError), filler.open("wb", buffering=0) as file:
+        while file.write(bytes(1 << 12)):
+            pass
+
+
+def test_a_disk_that_is_really_full_costs_no_row(queue: dq.QueuePool, small_disk: Path) -> None:  # noqa: F811
+    """What fits is written, what does not is tried again, and half a part is never seen."""
+    filler = small_disk / "filler"
+
+    def noise(n: int) -> str:
+        import random
+
+        return random.Random(n).randbytes(2_000).hex()
+
+    run = queue.map(noise, range(600), sink=dq.Parquet(small_disk / "out"))
+    fill(filler)
+    until(lambda: "No space left on device" in run.stats().why)
+    assert not run.done
+    filler.unlink()
+
+    values = list(run.results(timeout=60))
+
+    assert values == [noise(n) for n in range(600)]
+    assert not list(small_disk.glob("out/.*"))
+
+
+def test_the_next_chunk_runs_while_a_part_is_written(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """A store that takes a second for each part would otherwise stop all functions for as long."""
+
+    class Slow:
+        def open(self, part: str) -> Any:
+            return None
+
+        def write(self, part: Any, rows: list[Any]) -> None:
+            import time
+            from pathlib import Path
+
+            def calls() -> int:
+                return len(list(Path(str(tmp_path)).glob("called-*")))
+
+            before = calls()
+            time.sleep(0.5)
+            Path(str(tmp_path), f"during-{calls() - before}").touch()
+
+        def commit(self, part: Any) -> None:
+            pass
+
+    def noted(n: int) -> int:
+        import time
+        from pathlib import Path
+
+        time.sleep(0.01)
+        Path(str(tmp_path), f"called-{n}").touch()
+        return n
+
+    queue.map(noted, range(300), sink=of_a_cell(Slow)()).wait(timeout=60)
+
+    assert max(int(path.name.removeprefix("during-")) for path in tmp_path.glob("during-*")) > 20
+
+
+def test_a_consumer_that_is_retired_settles_its_rows(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """Fewer consumers are wanted: no document runs twice for that."""
+    calls = tmp_path / "calls"
+    calls.mkdir()
+
+    def noted(n: int) -> int:
+        import time
+        import uuid
+
+        time.sleep(0.005)
+        (calls / f"{n}-{uuid.uuid4().hex}").touch()
+        return n
+
+    run = queue.map(noted, range(600), sink=tmp_path / "out")
+    until(lambda: run.counts["acked"] > 50)
+    queue.scale(1)
+
+    assert list(run.results(timeout=60)) == list(range(600))
+    assert len(list(calls.iterdir())) == 600
 
 
 def test_a_run_that_is_cancelled_while_its_sink_is_full_ends(queue: dq.QueuePool, tmp_path: Path) -> None:
