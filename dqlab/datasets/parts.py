@@ -14,16 +14,19 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from zlib import crc32
 
 import msgpack
 
-from dqlab.datasets.lineage import KEY, LINEAGE, ORDINAL, REST, ROW_LINEAGE
+from dqlab.datasets.lineage import BARE, KEY, LINEAGE, NOTHING, ORDINAL, REST, ROW_LINEAGE
 from dqlab.datasets.plain import json_of, name_of, plain, row_of
 from dqlab.datasets.sinks import JSONL, Files, Own, Parquet, Sink, SinkUnreachable, claimed_by, prefix_of
 from dqlab.datasets.targets import Target
 from dqlab.errors import MessageError, RunError, in_words
+
+if TYPE_CHECKING:
+    from dqlab.datasets.rows import Columns, PartRows
 
 __all__ = [
     "Finds",
@@ -294,24 +297,21 @@ def _parquet(rows: Sequence[SinkRow], run: str, id: str) -> bytes:
     return file.getvalue()
 
 
-_NOTHING, _BARE = "nothing", "bare"
-
-
 def _kinds_of(
     values: Sequence[Any], name_of: Callable[[Any], str | None]
 ) -> tuple[list[str | list[str]], list[tuple[int, int]]]:
     """Return what kinds of values there are, and in order how many of which: (kind, number).
 
     A column is null where a row does not have it, where it has None there, and where the value is no row. A kind is
-    `_NOTHING`, `_BARE`, or the names of the columns that a row has.
+    `NOTHING`, `BARE`, or the names of the columns that a row has.
     """
     kinds: dict[Any, int] = {}
     runs: list[tuple[int, int]] = []
     for value in values:
-        kind: Any = _NOTHING
+        kind: Any = NOTHING
         if value is not None:
             row = row_of(value)
-            kind = _BARE if row is None else tuple(name for raw in row if (name := name_of(raw)) is not None)
+            kind = BARE if row is None else tuple(name for raw in row if (name := name_of(raw)) is not None)
         number = kinds.setdefault(kind, len(kinds))
         if runs and runs[-1][0] == number:
             runs[-1] = number, runs[-1][1] + 1
@@ -376,9 +376,22 @@ class _Table:
     def whose(self) -> tuple[list[Any], list[int]]:
         return self._table[KEY].to_pylist(), self._table[ORDINAL].to_pylist()
 
-    def rows(self, at: Sequence[int]) -> list[Found]:
+    def take(self, at: Sequence[int]) -> PartRows | None:
+        """Return rows by position as columns; None where some have values in the rest, which are no columns yet."""
+        from dqlab.datasets.rows import PartRows
+
+        self._check(at)
+        taken = self._table.take(list(at))
+        if taken.column(REST).null_count < len(at):
+            return None
+        return PartRows(taken, self._value, self._kinds, [self._kind_of[row] for row in at])
+
+    def _check(self, at: Sequence[int]) -> None:
         if at and max(at) >= self._table.num_rows:
             raise IndexError(f"it has {self._table.num_rows:,} rows, and row {max(at):,} was written")
+
+    def rows(self, at: Sequence[int]) -> list[Found]:
+        self._check(at)
         lo, hi = min(at), max(at) + 1
         near = self._table.slice(lo, hi - lo)
         columns = {name: near.column(name).to_pylist() for name in near.schema.names}
@@ -390,9 +403,9 @@ class _Table:
             more.pop(KEY, None)
             kind = self._kinds[self._kind_of[row]]
             value: Any = None
-            if kind == _BARE:
+            if kind == BARE:
                 value = more[self._value] if self._value in more else columns[self._value][i]
-            elif kind != _NOTHING:
+            elif kind != NOTHING:
                 value = {name: more.pop(name) if name in more else columns[name][i] for name in kind}
                 value.update(more)
             found.append((value, {name: columns[name][i] for name in ROW_LINEAGE}))
@@ -521,15 +534,39 @@ class Reader:
                 found[at] = each
         return found  # type: ignore[return-value]
 
+    def columns(self, references: Sequence[bytes]) -> Columns | None:
+        """Return rows as columns of Arrow; None where `find` has to find them one by one, or why it cannot."""
+        if not isinstance(self.sink, Parquet) or isinstance(self.sink, JSONL):
+            return None
+        import pyarrow as pa
+
+        from dqlab.datasets.rows import Columns
+
+        rows_of: dict[str, list[int]] = {}
+        places: list[tuple[str, int]] = []
+        for reference in references:
+            part, row = referred(reference)
+            rows = rows_of.setdefault(part, [])
+            places.append((part, len(rows)))
+            rows.append(row)
+        tables: list[PartRows] = []
+        begins, end = dict[str, int](), 0
+        for part, rows in rows_of.items():
+            try:
+                opened, first = self._there(part, len(rows))
+                taken = opened.take([first + row for row in rows]) if isinstance(opened, _Table) else None
+            except Exception:  # noqa: BLE001 - `find` has the same, and says which rows
+                return None
+            if taken is None:
+                return None
+            tables.append(taken)
+            begins[part], end = end, end + len(rows)
+        return Columns(tables, pa.array([begins[part] + at for part, at in places], pa.int64()))
+
     def _rows(self, part: str, rows: Sequence[int]) -> Sequence[Found | PartError]:
         where = self._target.path(part) if self._target is not None else repr(self.sink)
         try:
-            try:
-                opened, first = self.opened(part, len(rows))
-            except FileNotFoundError:  # or it was merged into another one meanwhile
-                if self._target is None or not self.look_for_moved():
-                    raise
-                opened, first = self.opened(part, len(rows))
+            opened, first = self._there(part, len(rows))
             return opened.rows([first + row for row in rows])
         except PartError as error:
             return [error] * len(rows)
@@ -538,6 +575,15 @@ class Reader:
         except Exception as error:  # noqa: BLE001 - a damaged file may raise anything
             reason = in_words(error)
             return [PartUnreadable(run=self._run, rows=len(rows), part=where, reason=reason)] * len(rows)
+
+    def _there(self, part: str, rows: int) -> tuple[_Opened, int]:
+        """Return what `opened` returns, also of a part that was merged into another one meanwhile."""
+        try:
+            return self.opened(part, rows)
+        except FileNotFoundError:
+            if self._target is None or not self.look_for_moved():
+                raise
+            return self.opened(part, rows)
 
     def opened(self, part: str, rows: int) -> tuple[_Opened, int]:
         """Return a part, or the one that it was merged into, and the position of its first row there."""

@@ -7,22 +7,23 @@ left out.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
 from dqlab.datasets.columns import build, widened
-from dqlab.datasets.kinds import NULL, Kind
-from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, REST, ROW_LINEAGE
+from dqlab.datasets.kinds import NULL, Kind, join
+from dqlab.datasets.lineage import BARE, CODE, ERROR, KEY, LINEAGE, ORDINAL, REST, ROW_LINEAGE
 from dqlab.datasets.plain import json_of, name_of, row_of
 from dqlab.texts import shown
 
-__all__ = ["MOST_COLUMNS", "SAMPLE", "Rows", "Shape"]
+__all__ = ["MOST_COLUMNS", "SAMPLE", "Columns", "PartRows", "Rows", "Shape"]
 
 SAMPLE = 1_000
 """Values whose columns the schema has."""
@@ -45,6 +46,83 @@ VALUE = _Value()
 
 
 @dataclass(frozen=True, slots=True)
+class PartRows:
+    """Rows of one part of a sink, as columns; none of them has anything in its rest.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+    bare : str
+        Name of the column of values that are no rows, if there are such.
+    kinds : sequence
+        Kinds of its values: `BARE`, `NOTHING`, or the columns that a row has.
+    kind_of : sequence of int
+        Which one each row is of.
+    """
+
+    table: Any
+    bare: str
+    kinds: Sequence[str | list[str]]
+    kind_of: Sequence[int]
+
+    def names_of(self, kind: int) -> Sequence[Any]:
+        """Return the columns that a row of a kind has, `VALUE` for values that are no rows."""
+        of = self.kinds[kind]
+        return [VALUE] if of == BARE else [] if isinstance(of, str) else of
+
+    def array(self, raw: Any) -> Any:
+        """Return a column; None where it has none."""
+        name = self.bare if raw is VALUE else raw
+        has_bare = BARE in self.kinds
+        if name not in self.table.schema.names or (name == self.bare and has_bare) is not (raw is VALUE):
+            return None
+        return _flat(self.table.column(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Rows of several parts of a sink, as columns.
+
+    Attributes
+    ----------
+    parts : sequence of PartRows
+    order : pyarrow.Array
+        Where each row is among those of all parts.
+    """
+
+    parts: Sequence[PartRows]
+    order: Any
+
+    def cut(self, start: int, stop: int) -> Columns:
+        """Return the rows from one position to before another."""
+        return Columns(self.parts, self.order.slice(start, stop - start))
+
+    def ordered(self, arrays: Sequence[Any]) -> Any:
+        """Return arrays of all parts as one, in the order of the rows."""
+        return pa.concat_arrays(arrays).take(self.order)
+
+    def places(self) -> list[tuple[int, int]]:
+        """Return the part, and the position there, of each row."""
+        ends = list(accumulate(len(part.kind_of) for part in self.parts))
+        begins = [0, *ends]
+        return [(part := bisect_right(ends, place), place - begins[part]) for place in self.order.to_pylist()]
+
+    def names(self) -> dict[Any, None]:
+        """Return the columns that the rows have, in the order in which they come."""
+        first = self.parts[0].kinds
+        if len(first) == 1 and all(part.kinds == first for part in self.parts):
+            return dict.fromkeys(self.parts[0].names_of(0))
+        kinds = dict.fromkeys((part, self.parts[part].kind_of[row]) for part, row in self.places())
+        return {raw: None for part, kind in kinds for raw in self.parts[part].names_of(kind)}
+
+
+def _flat(column: Any) -> Any:
+    """Return a column of a table as one array."""
+    made = column.combine_chunks()
+    return pa.concat_arrays(made.chunks) if isinstance(made, pa.ChunkedArray) else made
+
+
+@dataclass(frozen=True, slots=True)
 class Rows:
     """Some results, in the order of the input.
 
@@ -61,6 +139,8 @@ class Rows:
         Why a document has no result, in words, or None for one that has; None: all have one.
     lineage : mapping or None
         Values of the columns that `ROW_LINEAGE` names, where rows know them.
+    columns : Columns or None
+        The values and the lineage, in place of `values` and `lineage`.
     """
 
     ordinals: Sequence[int]
@@ -69,9 +149,10 @@ class Rows:
     code: str | None = None
     reasons: list[str | None] | None = None
     lineage: Mapping[str, Sequence[Any]] | None = None
+    columns: Columns | None = None
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.ordinals)
 
     def cut(self, start: int, stop: int) -> Rows:
         """Return those from one position to before another."""
@@ -79,7 +160,8 @@ class Rows:
         keys = None if self.keys is None else self.keys[at]
         reasons = None if self.reasons is None else self.reasons[at]
         lineage = None if self.lineage is None else {name: column[at] for name, column in self.lineage.items()}
-        return Rows(self.ordinals[at], keys, self.values[at], self.code, reasons, lineage)
+        columns = None if self.columns is None else self.columns.cut(start, stop)
+        return Rows(self.ordinals[at], keys, self.values[at], self.code, reasons, lineage, columns)
 
 
 @dataclass(slots=True)
@@ -178,20 +260,10 @@ class Shape:
     def _batch(self, rows: Rows, *, widen: bool, grow: bool) -> Any:
         rest: dict[int, dict[str, Any]] = {}
         made: dict[str, Any] = {}
-        columns, extra = _split(rows, self._names, grow=grow)
-        for raw in columns:
-            if raw not in self._names:
-                self._add(raw)
-        for raw, name in self._names.items():
-            values = columns.get(raw)
-            if values is None:
-                made[name] = pa.nulls(len(rows), self._kinds[raw])
-                continue
-            made[name], self._kinds[raw], misfits = _fitted(values, self._kinds[raw], widen=widen)
-            for at in misfits:
-                rest.setdefault(at, {})[name] = values[at]
-        for at, raw, value in extra:
-            rest.setdefault(at, {})[self._spare_name(raw, rest[at])] = value
+        if rows.columns is not None:
+            self._take(rows.columns, made, rest, widen=widen, grow=grow)
+        else:
+            self._make(rows, made, rest, widen=widen, grow=grow)
         made[KEY] = self._keys(rows, rest, widen=widen)
         made[ORDINAL] = _ordinals(rows.ordinals)
         if self.lined:
@@ -209,6 +281,90 @@ class Shape:
         return pa.RecordBatch.from_arrays(
             [made[name] if name in made else pa.nulls(len(rows)) for name in schema.names], schema=schema
         )
+
+    def _take(
+        self,
+        columns: Columns,
+        made: dict[str, Any],
+        rest: dict[int, dict[str, Any]],
+        *,
+        widen: bool,
+        grow: bool,
+    ) -> None:
+        """Take values from columns of Arrow, without an object for each."""
+        theirs, lost = columns.names(), list[tuple[str, int, int, Any]]()
+        for raw in theirs:
+            if grow and raw not in self._names and (raw is VALUE or len(self._names) < MOST_COLUMNS):
+                self._add(raw)
+        for raw, name in self._names.items():
+            arrays = [part.array(raw) for part in columns.parts]
+            if widen:
+                for array in arrays:
+                    kind = self._kinds[raw]
+                    self._kinds[raw] = kind if array is None else join(kind, array.type) or kind
+            kind, recast = self._kinds[raw], []
+            for number, array in enumerate(arrays):
+                if array is None:
+                    recast.append(pa.nulls(len(columns.parts[number].kind_of), kind))
+                    continue
+                fitted, misfits = _recast(array, kind, strictly=True)
+                recast.append(fitted)
+                lost += [(name, number, row, array[row]) for row in misfits]
+            made[name] = columns.ordered(recast)
+        others = [raw for raw in theirs if raw not in self._names]
+        if lost or others:
+            self._take_rest(columns, lost, others, rest)
+
+    def _take_rest(
+        self,
+        columns: Columns,
+        lost: Sequence[tuple[str, int, int, Any]],
+        others: Sequence[Any],
+        rest: dict[int, dict[str, Any]],
+    ) -> None:
+        """Put into the rest what does not fit, and columns that came too late.
+
+        Parameters
+        ----------
+        lost : sequence of (str, int, int, pyarrow.Scalar)
+            Column, part, position there, value.
+        """
+        places = columns.places()
+        at_of = {place: at for at, place in enumerate(places)}
+        for name, part, row, value in lost:
+            if (at := at_of.get((part, row))) is not None:
+                rest.setdefault(at, {})[name] = value.as_py()
+        for raw in others:
+            arrays = [part.array(raw) for part in columns.parts]
+            for at, (number, row) in enumerate(places):
+                its = columns.parts[number]
+                if raw in its.names_of(its.kind_of[row]):
+                    rest.setdefault(at, {})[self._spare_name(raw, rest[at])] = arrays[number][row].as_py()
+
+    def _make(
+        self,
+        rows: Rows,
+        made: dict[str, Any],
+        rest: dict[int, dict[str, Any]],
+        *,
+        widen: bool,
+        grow: bool,
+    ) -> None:
+        """Make columns of values."""
+        columns, extra = _split(rows, self._names, grow=grow)
+        for raw in columns:
+            if raw not in self._names:
+                self._add(raw)
+        for raw, name in self._names.items():
+            values = columns.get(raw)
+            if values is None:
+                made[name] = pa.nulls(len(rows), self._kinds[raw])
+                continue
+            made[name], self._kinds[raw], misfits = _fitted(values, self._kinds[raw], widen=widen)
+            for at in misfits:
+                rest.setdefault(at, {})[name] = values[at]
+        for at, raw, value in extra:
+            rest.setdefault(at, {})[self._spare_name(raw, rest[at])] = value
 
     def _add(self, raw: Any) -> None:
         name = self._free("value" if raw is VALUE else name_of(raw), self._names.values())
@@ -337,6 +493,9 @@ def _fitted(values: list[Any], kind: Kind, *, widen: bool) -> tuple[Any, Kind, l
 
 
 def _lined(rows: Rows) -> dict[str, Any]:
+    if rows.columns is not None:
+        columns = rows.columns
+        return {name: columns.ordered([_flat(part.table.column(name)) for part in columns.parts]) for name in _LINED}
     if rows.lineage is None:
         return {name: pa.nulls(len(rows), kind) for name, kind in _LINED.items()}
     return {name: pa.array(list(rows.lineage[name]), kind) for name, kind in _LINED.items()}
@@ -357,11 +516,14 @@ def _rest_column(count: int, rest: Mapping[int, dict[str, Any]]) -> Any:
     return pa.array([json_of(rest[at]) if at in rest else None for at in range(count)], pa.string())
 
 
-def _recast(column: Any, kind: Kind) -> tuple[Any, list[int]]:
-    """Return a column with another type, and the positions of values that do not fit it."""
+def _recast(column: Any, kind: Kind, *, strictly: bool = False) -> tuple[Any, list[int]]:
+    """Return a column with another type, and the positions of values that do not fit it.
+
+    With `strictly` the type may be any, and not a wider one alone: Arrow would read numbers from texts.
+    """
     if column.type.equals(kind):
         return column, []
-    if not pa.types.is_nested(kind):
+    if not pa.types.is_nested(kind) and not (strictly and join(kind, column.type) != kind):
         try:
             return column.cast(kind), []
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

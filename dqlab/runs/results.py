@@ -19,7 +19,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_all_here, open_here
 from dqlab.datasets import needs_pyarrow
 from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, ROW_LINEAGE, check_columns
-from dqlab.datasets.parts import Finds, Found, PartError
+from dqlab.datasets.parts import Finds, Found, PartError, Reader
 from dqlab.documents import label_of
 from dqlab.errors import BadOption, CallTimeout, DqlabWarning, MessageNotFound, PositionNotFound, ResultUnreadable
 from dqlab.failures.failure import class_name, users_part
@@ -526,6 +526,9 @@ class Results(Sequence[Any], StaysHere, SuggestsAttributes):
         """Yield pages of rows for a table, until at least `most` of them came."""
         from dqlab.datasets.rows import Rows
 
+        if isinstance(self._reader, Reader) and self._instead is None:
+            yield from self._rows_of_sink(self._reader, min(most, len(self)))
+            return
         code, replaces = self.code, self._replaces
         for page in self._pages(0, min(most, len(self))):
             for stretch in page:
@@ -535,6 +538,25 @@ class Results(Sequence[Any], StaysHere, SuggestsAttributes):
             if replaces is not None:
                 reasons = [said_by(value) if replaces(value) else None for value in values]
             yield Rows(_ordinals_of(page), _keys_of(page), values, code, reasons, self._lineage_of(page))
+
+    def _rows_of_sink(self, reader: Reader, most: int) -> Iterator[Rows]:
+        """Yield pages of rows as columns of Arrow where their parts have them so."""
+        from dqlab.datasets.rows import Rows
+
+        for page in self._raw()._pages(0, most):
+            references = [reference for stretch in page for reference in stretch.values]
+            where = _ordinals_of(page), _keys_of(page)
+            columns = reader.columns(references)
+            if columns is not None:
+                yield Rows(*where, [], columns=columns)
+                continue
+            found = reader.find(references)
+            for row in found:
+                if isinstance(row, PartError):
+                    raise row.with_traceback(None)
+            rows = [row for row in found if not isinstance(row, PartError)]
+            lineage = {name: [known.get(name) for _, known in rows] for name in ROW_LINEAGE}
+            yield Rows(*where, [value for value, _ in rows], lineage=lineage)
 
     @property
     def lined(self) -> bool:
@@ -549,9 +571,13 @@ class Results(Sequence[Any], StaysHere, SuggestsAttributes):
 
     def references(self) -> Iterator[tuple[int, bytes]]:
         """Yield, of a run with a sink, the ordinal of each row, and what refers to it."""
-        raw = Results(self.name, self._handle, self._run, self._ranges, None, self._gone, self._code, _Raw())
+        raw = self._raw()
         for stretch in raw._read(0, len(raw)):
             yield from zip(range(stretch.ordinal, stretch.end), stretch.values, strict=True)
+
+    def _raw(self) -> Results:
+        """Return, of a run with a sink, what refers to its rows in their place."""
+        return Results(self.name, self._handle, self._run, self._ranges, None, self._gone, self._code, _Raw())
 
     def replaced_keys(self) -> Iterator[tuple[Any, Any]]:
         """Yield the key of each value, and what replaces the value, or None."""
