@@ -561,7 +561,8 @@ class Reader:
                 return None
             tables.append(taken)
             begins[part], end = end, end + len(rows)
-        return Columns(tables, pa.array([begins[part] + at for part, at in places], pa.int64()))
+        columns = Columns(tables, pa.array([begins[part] + at for part, at in places], pa.int64()))
+        return columns if columns.agree() else None
 
     def _rows(self, part: str, rows: Sequence[int]) -> Sequence[Found | PartError]:
         where = self._target.path(part) if self._target is not None else repr(self.sink)

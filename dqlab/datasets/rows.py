@@ -65,6 +65,11 @@ class PartRows:
     kinds: Sequence[str | list[str]]
     kind_of: Sequence[int]
 
+    def only(self, rows: list[int]) -> PartRows:
+        """Return some of the rows."""
+        taken = self.table.take(pa.array(rows, _INT64))
+        return PartRows(taken, self.bare, self.kinds, [self.kind_of[row] for row in rows])
+
     def names_of(self, kind: int) -> Sequence[Any]:
         """Return the columns that a row of a kind has, `VALUE` for values that are no rows."""
         of = self.kinds[kind]
@@ -86,6 +91,7 @@ class Columns:
     Attributes
     ----------
     parts : sequence of PartRows
+        Those rows, and no others.
     order : pyarrow.Array
         Where each row is among those of all parts.
     """
@@ -94,8 +100,25 @@ class Columns:
     order: Any
 
     def cut(self, start: int, stop: int) -> Columns:
-        """Return the rows from one position to before another."""
-        return Columns(self.parts, self.order.slice(start, stop - start))
+        """Return the rows from one position to before another; no part has others then."""
+        chosen: list[dict[int, int]] = [{} for _ in self.parts]
+        places = self.places()[start:stop]
+        for part, row in places:
+            chosen[part].setdefault(row, len(chosen[part]))
+        kept = [part.only(list(rows)) for part, rows in zip(self.parts, chosen, strict=True)]
+        begins = [0, *accumulate(len(rows) for rows in chosen)]
+        return Columns(kept, pa.array([begins[part] + chosen[part][row] for part, row in places], _INT64))
+
+    def agree(self) -> bool:
+        """Return whether each column has a type that all parts can have; else the order of rows decides."""
+        for raw in self.names():
+            kind: Kind | None = NULL
+            for array in [part.array(raw) for part in self.parts]:
+                if array is not None and array.null_count < len(array):
+                    kind = join(kind, array.type)
+                if kind is None:
+                    return False
+        return True
 
     def ordered(self, arrays: Sequence[Any]) -> Any:
         """Return arrays of all parts as one, in the order of the rows."""
@@ -113,7 +136,10 @@ class Columns:
         if len(first) == 1 and all(part.kinds == first for part in self.parts):
             return dict.fromkeys(self.parts[0].names_of(0))
         kinds = dict.fromkeys((part, self.parts[part].kind_of[row]) for part, row in self.places())
-        return {raw: None for part, kind in kinds for raw in self.parts[part].names_of(kind)}
+        found = {raw: None for part, kind in kinds for raw in self.parts[part].names_of(kind)}
+        if VALUE in found:  # behind the others, where `_split` has it
+            found[VALUE] = found.pop(VALUE)
+        return found
 
 
 def _flat(column: Any) -> Any:
@@ -300,8 +326,8 @@ class Shape:
             arrays = [part.array(raw) for part in columns.parts]
             if widen:
                 for array in arrays:
-                    kind = self._kinds[raw]
-                    self._kinds[raw] = kind if array is None else join(kind, array.type) or kind
+                    if array is not None and array.null_count < len(array):
+                        self._kinds[raw] = join(self._kinds[raw], array.type) or self._kinds[raw]
             kind, recast = self._kinds[raw], []
             for number, array in enumerate(arrays):
                 if array is None:
