@@ -163,7 +163,7 @@ class _Claimed:
     def __init__(self, target: Target, id: str, here: str) -> None:
         self._target, self._id, self._here, self._known = target, id, here, False
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes, *, lasting: bool = True) -> None:
         if not self._known:
             there = claimed_by(self._target)
             if there is None or there["id"] != self._id:
@@ -171,10 +171,13 @@ class _Claimed:
                 raise SinkUnreachable(path=str(self._target.where), where=self._here, reason=reason)
             self._known = True
         try:
-            self._target.write(name, data)
+            self._target.write(name, data, lasting=lasting)
         except Exception:
             self._known = False
             raise
+
+    def sync(self) -> None:
+        self._target.sync()
 
 
 class _PartWriter:
@@ -225,9 +228,10 @@ class _FileWriter:
                 continue
             name = file_name(self._sink.name, row.key, row.ordinal)
             data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
-            self._target.write(name, data)
+            self._target.write(name, data, lasting=False)
             told = [name, isinstance(value, str), crc32(data), row.version, row.code, row.seconds, row.consumer, row.at]
             made.append(bytes([_FILE]) + msgpack.packb(told, unicode_errors="surrogatepass"))
+        self._target.sync()  # of all of them at once
         return made
 
 

@@ -54,30 +54,40 @@ class Target:
             with self._system() as (system, root):
                 system.makedirs(root, exist_ok=True)
 
-    def write(self, name: str, data: bytes) -> None:
-        """Have a file under its name, on the disk, in place of one that has it; not there at all if this raises."""
+    def write(self, name: str, data: bytes, *, lasting: bool = True) -> None:
+        """Have a file under its name, on the disk, in place of one that has it; not there at all if this raises.
+
+        Without `lasting` its name is on the disk behind the next `sync`.
+        """
         if self._local is None:
             with self._system() as (system, root):
                 system.pipe_file(f"{root}/{name}", data)
             return
         final = Path(self._local) / name
-        made = self._written(name, data)
+        made = self._written(data)
         try:
             made.replace(final)
         except OSError:
             made.unlink(missing_ok=True)
             raise
-        self._sync_names()
+        if lasting:
+            self.sync()
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a file that is not there yet; return whether it was not."""
         if self._local is None:
             with self._system() as (system, root):
-                if system.exists(f"{root}/{name}"):
+                path = f"{root}/{name}"
+                if system.exists(path):
                     return False
-                system.pipe_file(f"{root}/{name}", data)
-                return bool(system.cat_file(f"{root}/{name}") == data)
-        made = self._written(name, data)
+                try:
+                    system.pipe_file(path, data, mode="create")
+                except FileExistsError:
+                    return False
+                except (TypeError, ValueError, NotImplementedError):  # this one, or this version, has no such mode
+                    system.pipe_file(path, data)
+                return bool(system.cat_file(path) == data)
+        made = self._written(data)
         try:
             os.link(made, Path(self._local) / name)
         except FileExistsError:
@@ -90,7 +100,7 @@ class Target:
                 return False
         finally:
             made.unlink(missing_ok=True)
-        self._sync_names()
+        self.sync()
         return True
 
     def read(self, name: str) -> bytes:
@@ -129,10 +139,10 @@ class Target:
             with suppress(OSError):
                 Path(self._local).rmdir()
 
-    def _written(self, name: str, data: bytes) -> Path:
+    def _written(self, data: bytes) -> Path:
         """Return a file of another name with these bytes, on the disk."""
         assert self._local is not None
-        made = Path(self._local) / f".{name[:100]}{WRITING}{uuid.uuid4().hex[:12]}"
+        made = Path(self._local) / f".part{WRITING}{uuid.uuid4().hex}"
         try:
             with made.open("xb") as file:
                 file.write(data)
@@ -144,8 +154,10 @@ class Target:
             raise
         return made
 
-    def _sync_names(self) -> None:
-        assert self._local is not None
+    def sync(self) -> None:
+        """Have the names of all files on the disk."""
+        if self._local is None:
+            return
         descriptor = os.open(self._local, os.O_RDONLY)
         try:
             with suppress(OSError):  # not every file system syncs folders

@@ -97,12 +97,12 @@ def test_a_merge_that_is_killed_at_any_step_costs_no_row(
     left = step
 
     def counted(method: Any) -> Any:
-        def call(*args: Any) -> Any:
+        def call(*args: Any, **more: Any) -> Any:
             nonlocal left
             left -= 1
             if left < 0:
                 raise _Killed
-            return method(*args)
+            return method(*args, **more)
 
         return call
 

@@ -26,7 +26,7 @@ from dqlab.datasets.ladder import AT_ONCE, Ladder
 from dqlab.datasets.merging import merge
 from dqlab.datasets.parts import SinkRow, Writer, referred, writer_of
 from dqlab.datasets.sinks import Parquet, Sink, prefix_of, sink_of
-from dqlab.errors import DqlabError, RunNotFound, in_words
+from dqlab.errors import RunNotFound, in_words
 from dqlab.frame import Outcome
 from dqlab.texts import one_line
 
@@ -102,12 +102,13 @@ class Gathering:
         writer: Writer,
         names: Callable[[], str],
         origin: Origin,
-        thread: SlotThread,
         hold: Callable[[str], Any],
         busy: Callable[[], bool],
         merged: Callable[[Sequence[str]], str] | None = None,
     ) -> None:
-        self._sink, self._writer, self._names, self._origin, self._thread = sink, writer, names, origin, thread
+        self._sink, self._writer, self._names, self._origin = sink, writer, names, origin
+        self._thread = SlotThread(f"dq-{origin.consumer}-sink")
+        """Of its own: a sink that does not answer stops no other run's."""
         self._hold, self._busy, self._merged = hold, busy, merged
         self._small = Ladder(min(FEWEST, sink.rows // AT_ONCE))  # so that sixteen of them fit into one part
         self._waiting: deque[_Lot] = deque()
@@ -152,8 +153,8 @@ class Gathering:
             return done
         self._began = self._began if self._began is not None else lot.since
         self._waiting.append(lot)
-        self._rows, self._nbytes = self._rows + lot.rows, self._nbytes + lot.nbytes
-        self._waiting_rows, self._waiting_bytes = self._waiting_rows + lot.rows, self._waiting_bytes + lot.nbytes
+        self._rows, self._waiting_rows = self._rows + lot.rows, self._waiting_rows + lot.rows
+        self._nbytes, self._waiting_bytes = self._nbytes + lot.nbytes, self._waiting_bytes + lot.nbytes
         self._news.set()
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._run(), name="dqlab-sink")
@@ -167,6 +168,7 @@ class Gathering:
         """Write nothing more."""
         if self._task is not None:
             self._task.cancel()
+        self._thread.shutdown(wait=False)
 
     # --- inside -----------------------------------------------------------------------------
 
@@ -176,10 +178,8 @@ class Gathering:
             lots, rows, nbytes = list[_Lot](), 0, 0
             while self._waiting and (not lots or (rows < self.part_rows and nbytes < PART_BYTES)):
                 lot = self._waiting.popleft()
-                self._waiting_rows, self._waiting_bytes = (
-                    self._waiting_rows - lot.rows,
-                    self._waiting_bytes - lot.nbytes,
-                )
+                self._waiting_rows -= lot.rows
+                self._waiting_bytes -= lot.nbytes
                 if not lot.ready.done():
                     lots.append(lot)
                     rows, nbytes = rows + lot.rows, nbytes + lot.nbytes
@@ -256,11 +256,7 @@ class Gathering:
 
     async def _tell(self, why: str) -> bool:
         self.held = why
-        try:
-            return bool(await self._hold(why))
-        except DqlabError as error:  # its shard is on the move: the next try tells it
-            logger.warning("event=sink_hold_unknown sink=%s %s", self._sink, error)
-            return True
+        return bool(await self._hold(why))
 
     def _write_part(self, part: str, work: list[tuple[Chunk, list[Done]]]) -> list[list[Done]]:
         """Write rows; return the outcomes of each chunk. In the thread of sinks."""
@@ -305,7 +301,6 @@ class Sinks:
         self._consumer, self._here, self._origin = consumer, here, origin
         self._gatherings: dict[bytes, Gathering] = {}
         self._numbers, self._token = count(), uuid.uuid4().hex[:8]
-        self._thread = SlotThread(f"dq-{consumer}-sink")
         self.busy: Callable[[], bool] = lambda: False
         """Returns whether any slot runs something, or is about to."""
 
@@ -324,7 +319,6 @@ class Sinks:
                     writer_of(sink, meta["name"], id, self._here),
                     lambda: f"{stem}{next(self._numbers):06d}",
                     self._origin,
-                    self._thread,
                     lambda why: self._hold(run, shards, why),
                     lambda: self.busy(),
                     partial(merge, sink, meta["name"], id) if isinstance(sink, Parquet) else None,
@@ -335,21 +329,21 @@ class Sinks:
         """Forget runs that were served long ago; one that goes on is looked up again."""
         idle = [run for run, gathering in self._gatherings.items() if gathering.idle]
         for run in idle[: max(0, len(self._gatherings) - KEEP)]:
-            del self._gatherings[run]
+            self._gatherings.pop(run).close()
 
     async def _hold(self, run: bytes, shards: dict[int, Any], why: str) -> bool:
         body = pack({"run": run, "consumer": self._consumer, "why": why})
+        answers = await asyncio.gather(*(ref.call("hold", body) for ref in shards.values()), return_exceptions=True)
         wanted = False
-        for ref in shards.values():
-            try:
-                meta, _ = unpack(await ref.call("hold", body))
-                wanted |= bool(meta["wanted"])
-            except RunNotFound:
-                continue
+        for answer in answers:
+            if isinstance(answer, bytes):
+                wanted |= bool(unpack(answer)[0]["wanted"])
+            elif not isinstance(answer, RunNotFound):  # it is on the move: the next try tells it
+                logger.warning("event=sink_hold_unknown consumer=%s %s", self._consumer, answer)
+                wanted = True
         return wanted
 
     def close(self) -> None:
         """Write nothing more."""
         for gathering in self._gatherings.values():
             gathering.close()
-        self._thread.shutdown(wait=False)
