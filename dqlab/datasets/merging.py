@@ -1,7 +1,7 @@
 """Small parts of a sink become large ones, and what nothing refers to goes.
 
 The references in the log of a queue stay as they are. Beside a part that others were merged into stands a small file
-that says which, and where each begins: it is there before one of them is deleted, so a reader finds its rows at any
+with their names, and where each begins: it is there before one of them is deleted, so a reader finds its rows at any
 moment, and after a crash at any line of this. Knows no run; see `Reader.opened` for the other side.
 """
 
@@ -105,7 +105,7 @@ def merge(sink: Parquet, run: str, id: str, parts: Sequence[str]) -> str:
     target, reader = sink.target, Reader(sink, run, id)
     gathered: list[SinkRow] = []
     of: list[tuple[str, int, int]] = []
-    before = _said_in(target, id)
+    before = _listed_in(target, id)
     for part in parts:
         opened, _ = reader.opened(part, 1)
         begins = len(gathered)
@@ -132,21 +132,21 @@ def merge(sink: Parquet, run: str, id: str, parts: Sequence[str]) -> str:
     return name
 
 
-def _said_in(target: Target, id: str) -> Mapping[str, tuple[str, list[tuple[str, int, int]]]]:
-    """Return, by merged part, the file that says what was merged into it, and what that was."""
+def _listed_in(target: Target, id: str) -> Mapping[str, tuple[str, list[tuple[str, int, int]]]]:
+    """Return, by merged part, the file with what was merged into it, and what that was."""
     found = {}
     for name in target.names():
         if is_moved(name, id):
-            said = json.loads(target.read(name))
-            found[said["into"]] = name, [(part, first, n) for part, first, n in said["of"]]
+            listed = json.loads(target.read(name))
+            found[listed["into"]] = name, [(part, first, n) for part, first, n in listed["of"]]
     return found
 
 
 def _sweep(target: Target, id: str, wanted: set[str]) -> int:
     """Delete what is in no way to a wanted part; return how many files that were."""
-    said = _said_in(target, id)
+    listed = _listed_in(target, id)
     needed = set(wanted)
-    for into, (name, of) in said.items():
+    for into, (name, of) in listed.items():
         if any(part in wanted for part, _, _ in of):
             needed |= {into, name}
     swept = 0

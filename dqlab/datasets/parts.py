@@ -559,7 +559,7 @@ class Reader:
             try:
                 opened, first = self._there(part, len(rows))
                 taken = opened.take([first + row for row in rows]) if isinstance(opened, _Table) else None
-            except Exception:  # noqa: BLE001 - `find` has the same, and says which rows
+            except Exception:  # noqa: BLE001 - `find` meets the same, and names the rows
                 return None
             if taken is None:
                 return None
@@ -645,18 +645,18 @@ def moved_in(target: Target, id: str) -> dict[str, tuple[str, int]]:
         if not is_moved(name, id):
             continue
         try:
-            said = json.loads(target.read(name))
+            listed = json.loads(target.read(name))
         except FileNotFoundError:  # it was merged again since the names were listed
             continue
-        if said["into"] not in names:  # likewise, by a process that was killed before it could delete this
+        if listed["into"] not in names:  # likewise, by a process that was killed before it could delete this
             continue
-        for part, first, _ in said["of"]:
-            found[part] = said["into"], first
+        for part, first, _ in listed["of"]:
+            found[part] = listed["into"], first
     return found
 
 
 def is_moved(name: str, id: str) -> bool:
-    """Return whether a file says what parts of a run were merged into another one."""
+    """Return whether a file has the names of parts of a run that were merged into another one."""
     return name.startswith(f"{prefix_of(id)}m-") and name.endswith(".json")
 
 

@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 CLAIM = "_dqlab.json"
-"""The file that says which run a folder belongs to."""
+"""The file with the run that a folder belongs to."""
 ROWS = 100_000
 _PLACES = re.compile(r"\{([^{}]*)\}")
 _FIELDS = ("key", "ordinal")
@@ -347,8 +347,8 @@ def target_of(sink: Sink) -> Target | None:
 def claimed_by(target: Target) -> dict[str, Any] | None:
     """Return which run a folder belongs to, {run, id}; None where there is no such file. Raises OSError."""
     try:
-        said = json.loads(target.read(CLAIM))
-        return {"run": str(said["run"]), "id": str(said["id"])}
+        named = json.loads(target.read(CLAIM))
+        return {"run": str(named["run"]), "id": str(named["id"])}
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):

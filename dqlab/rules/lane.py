@@ -92,8 +92,8 @@ class Lane:
     paused : bool
         Nothing is leased from it; puts are accepted.
     held : str
-        Why nothing is leased from it for now: its consumers cannot keep results. It lasts as long as they say so, and
-        is not recorded.
+        Why nothing is leased from it for now: its consumers cannot keep results. It lasts as long as they report it,
+        and is not recorded.
     total : int or None
         Messages that were ever put here, known when the lane is sealed.
     producer : bytes

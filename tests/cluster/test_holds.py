@@ -1,4 +1,4 @@
-"""A run whose consumers cannot keep results: nothing of it is leased, as long as one of them says so."""
+"""A run whose consumers cannot keep results: nothing of it is leased, as long as one of them reports that."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def record(name: str) -> dict[str, object]:
     return {"name": name, "codes": [{"name": "f", "hash": "h", "short": "s"}], "sink": {"kind": "parquet"}}
 
 
-def test_a_word_counts_until_it_is_taken_back_or_too_old() -> None:
+def test_a_report_counts_until_it_is_taken_back_or_too_old() -> None:
     """A consumer that died cannot take it back."""
     holds = Holds()
 
@@ -93,7 +93,7 @@ def test_the_hold_of_a_dead_consumer_ends_with_it() -> None:
 
 
 def test_a_hold_that_nobody_repeats_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A consumer that was retired in good order says nothing any more, either."""
+    """A consumer that was retired in good order reports nothing any more, either."""
     monkeypatch.setattr("dqlab.cluster.shard.holds.LASTS", 0.05)
     monkeypatch.setattr(shard_actor, "LASTS", -0.9)
 

@@ -46,8 +46,8 @@ LOOK_S = 0.02
 SLOW_S = 10.0
 """Seconds that a part may take to be written until its run is held up."""
 AGAIN_S = 1.0, 5.0
-"""Seconds until a part is tried again, at first and later; the run is held up meanwhile, which its shard learns anew
-each time."""
+"""Seconds until a part is tried again, at first and later; the run is held up meanwhile, which is reported to its
+shards again each time."""
 
 
 KEEP = 32
@@ -89,7 +89,7 @@ class Gathering:
     Parameters
     ----------
     hold : callable
-        Tells the run's shards why rows cannot be written, "" when they can; returns whether the run still wants them.
+        Reports to the run's shards why rows cannot be written, "" when they can; returns whether they are still wanted.
     busy : callable
         Returns whether more rows may come soon.
     merged : callable, optional
@@ -231,13 +231,13 @@ class Gathering:
                 why = one_line(in_words(error), 300)
             else:
                 if self.held:
-                    await self._tell("")
+                    await self._report("")
                 for lot, done in zip(lots, made, strict=True):
                     if not lot.ready.done():
                         lot.ready.set_result(done)
                 return
             logger.warning("event=sink_refused sink=%s part=%s %s", self._sink, part, why)
-            wanted = await self._tell(f"its rows cannot be written to {self._sink}: {why}")
+            wanted = await self._report(f"its rows cannot be written to {self._sink}: {why}")
             await asyncio.sleep(pause)
             pause = min(2 * pause, AGAIN_S[1])
             for lot in [lot for lot in lots if not wanted or lot.given_up]:
@@ -245,16 +245,16 @@ class Gathering:
                 if not lot.ready.done():
                     lot.ready.set_result([(index, Outcome.RETURN, b"", None) for index, _, _, _ in lot.done])
         if self.held:
-            await self._tell("")
+            await self._report("")
 
     async def _written(self, part: str, lots: list[_Lot]) -> list[list[Done]]:
         work = [(lot.chunk, lot.done) for lot in lots]
         writing = asyncio.wrap_future(self._thread.submit(self._write_part, part, work))
         while not (await asyncio.wait((writing,), timeout=SLOW_S))[0]:
-            await self._tell(f"its rows are being written to {self._sink}, which takes long")
+            await self._report(f"its rows are being written to {self._sink}, which takes long")
         return writing.result()
 
-    async def _tell(self, why: str) -> bool:
+    async def _report(self, why: str) -> bool:
         self.held = why
         return bool(await self._hold(why))
 
@@ -338,7 +338,7 @@ class Sinks:
         for answer in answers:
             if isinstance(answer, bytes):
                 wanted |= bool(unpack(answer)[0]["wanted"])
-            elif not isinstance(answer, RunNotFound):  # it is on the move: the next try tells it
+            elif not isinstance(answer, RunNotFound):  # it is on the move: the next try reports it
                 logger.warning("event=sink_hold_unknown consumer=%s %s", self._consumer, answer)
                 wanted = True
         return wanted

@@ -303,7 +303,7 @@ class QueueActor:
         return pack({"wanted": lane.alive > 0})
 
     def _apply_holds(self) -> None:
-        """Hold up the runs of which consumers say so, and no others."""
+        """Hold up the runs that consumers have reported, and no others."""
         if self.closed:
             return
         now, changed = self._clock.monotonic(), False
