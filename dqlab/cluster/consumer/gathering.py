@@ -28,6 +28,7 @@ from dqlab.datasets.parts import SinkRow, Writer, referred, writer_of
 from dqlab.datasets.sinks import Parquet, Sink, prefix_of, sink_of
 from dqlab.errors import RunNotFound, in_words
 from dqlab.frame import Outcome
+from dqlab.stats.runs import UNWRITTEN
 from dqlab.texts import one_line
 
 __all__ = ["Calls", "Gathering", "Sinks"]
@@ -237,7 +238,7 @@ class Gathering:
                         lot.ready.set_result(done)
                 return
             logger.warning("event=sink_refused sink=%s part=%s %s", self._sink, part, why)
-            wanted = await self._report(f"its rows cannot be written to {self._sink}: {why}")
+            wanted = await self._report(f"{UNWRITTEN} to {self._sink}: {why}")
             await asyncio.sleep(pause)
             pause = min(2 * pause, AGAIN_S[1])
             for lot in [lot for lot in lots if not wanted or lot.given_up]:
@@ -251,7 +252,7 @@ class Gathering:
         work = [(lot.chunk, lot.done) for lot in lots]
         writing = asyncio.wrap_future(self._thread.submit(self._write_part, part, work))
         while not (await asyncio.wait((writing,), timeout=SLOW_S))[0]:
-            await self._report(f"its rows are being written to {self._sink}, which takes long")
+            await self._report(f"{UNWRITTEN} to {self._sink} for now: it takes long to answer")
         return writing.result()
 
     async def _report(self, why: str) -> bool:
