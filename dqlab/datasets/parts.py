@@ -14,6 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from zlib import crc32
 
@@ -286,14 +287,12 @@ def _parquet(rows: Sequence[SinkRow], run: str, id: str) -> bytes:
 
     from dqlab.datasets.rows import Rows, Shape
 
-    keyed = any(row.key is not None for row in rows)
-    columns = zip(*(row.lineage.values() for row in rows), strict=True)
-    lineage = dict(zip(ROW_LINEAGE, map(list, columns), strict=True))
-    shape = Shape(lined=True)
-    ordinals = [row.ordinal for row in rows]
-    keys = [_key_of(row) for row in rows] if keyed else None
-    batch = shape.whole(Rows(ordinals, keys, [row.value for row in rows], lineage=lineage))
-    kinds, runs = _kinds_of([row.value for row in rows], shape.name_of)
+    shape, (ordinals, labels, values, *known) = Shape(lined=True), zip(*rows, strict=True)
+    lineage: dict[str, Sequence[Any]] = dict(zip(ROW_LINEAGE, known, strict=True))
+    lineage["_at"] = [round(at * 1e6) for at in lineage["_at"]]
+    keys = None if set(labels) == {None} else [_key_of(row) for row in rows] if None in labels else labels
+    batch = shape.whole(Rows(ordinals, keys, list(values), lineage=lineage))
+    kinds, runs = _kinds_of(values, shape.name_of)
     about = {"run": run, "id": id, "value": shape.value_column, "kinds": kinds, "runs": runs}
     table = pa.Table.from_batches([batch]).replace_schema_metadata({_METADATA: json.dumps(about).encode()})
     file = io.BytesIO()
@@ -311,17 +310,20 @@ def _kinds_of(
     """
     kinds: dict[Any, int] = {}
     runs: list[tuple[int, int]] = []
-    for value in values:
-        kind: Any = NOTHING
-        if value is not None:
-            row = row_of(value)
-            kind = BARE if row is None else tuple(name for raw in row if (name := name_of(raw)) is not None)
-        number = kinds.setdefault(kind, len(kinds))
-        if runs and runs[-1][0] == number:
-            runs[-1] = number, runs[-1][1] + 1
-        else:
-            runs.append((number, 1))
-    return [kind if isinstance(kind, str) else list(kind) for kind in kinds], runs
+    for kind, alike in groupby(map(_raw_kind, values)):
+        runs.append((kinds.setdefault(kind, len(kinds)), sum(1 for _ in alike)))
+    return [
+        kind if isinstance(kind, str) else [name for raw in kind if (name := name_of(raw)) is not None]
+        for kind in kinds
+    ], runs
+
+
+def _raw_kind(value: Any) -> Any:
+    """Return the kind of a value, of a row with its keys as they are."""
+    if type(value) is dict:
+        return tuple(value)
+    row = None if value is None else row_of(value)
+    return NOTHING if value is None else BARE if row is None else tuple(row)
 
 
 def _jsonl(rows: Sequence[SinkRow], run: str, id: str) -> bytes:

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 import dqlab as dq
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.running.sink_rows import opened_row, referring
+from dqlab.cluster.consumer.running.sink_rows import opened_rows, referring
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.transport.wire import pack, unpack
-from dqlab.datasets.parts import Reader, SinkRow, Writer, open_parts, writer_of
+from dqlab.datasets.parts import Reader, Writer, open_parts, writer_of
 from dqlab.datasets.sinks import claim
 from dqlab.failures.failure import Failure
 from dqlab.frame import Frame, Kind, Outcome, Settlement
@@ -100,12 +100,18 @@ class Scene:
         taken = chunk.pending()
         if not taken:
             return None
-        rows = [opened_row(chunk, each, ORIGIN) for each in taken if each[1] is Outcome.ACK]
+        rows, others = opened_rows(chunk, taken, ORIGIN)
         self.parts += 1
-        references = iter(
-            self.writer.write(f"{RUN.hex()[:8]}-c-{self.parts}", [r for r in rows if isinstance(r, SinkRow)])
-        )
-        chunk.refer([referring(each, next(references)) if each[1] is Outcome.ACK else each for each in taken])  # type: ignore[arg-type]
+        references = iter(self.writer.write(f"{RUN.hex()[:8]}-c-{self.parts}", rows)) if rows else iter(())
+        kept: list[Any] = []
+        for each, other in zip(taken, others, strict=True):
+            if other is None:
+                reference = next(references)
+                assert isinstance(reference, bytes)
+                kept.append(referring(each, reference))
+            else:
+                kept.append(other)
+        chunk.refer(kept)
         return chunk.collect(len(taken))
 
     async def settle(self) -> None:

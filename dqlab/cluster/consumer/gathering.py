@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.running.sink_rows import opened_row, referring, refused_row
+from dqlab.cluster.consumer.running.sink_rows import opened_rows, referring, refused_row
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.datasets.ladder import AT_ONCE, Ladder
@@ -261,28 +261,28 @@ class Gathering:
 
     def _write_part(self, part: str, work: list[tuple[Chunk, list[Done]]]) -> list[list[Done]]:
         """Write rows; return the outcomes of each chunk. In the thread of sinks."""
-        made = [list(done) for _, done in work]
         rows: list[SinkRow] = []
-        places: list[tuple[int, int]] = []
-        for lot, (chunk, done) in enumerate(work):
-            for at, each in enumerate(done):
-                if each[1] is not Outcome.ACK:
-                    continue
-                row = opened_row(chunk, each, self._origin)
-                if isinstance(row, SinkRow):
-                    rows.append(row)
-                    places.append((lot, at))
-                else:
-                    made[lot][at] = row
+        opened = []
+        for chunk, done in work:
+            mine, others = opened_rows(chunk, done, self._origin)
+            rows += mine
+            opened.append(others)
         references = self._writer.write(part, rows) if rows else []
         if self._merged is not None and (kept := [each for each in references if isinstance(each, bytes)]):
             self._small.add(referred(kept[0])[0], len(kept))
-        for (lot, at), reference in zip(places, references, strict=True):
-            chunk, done = work[lot]
-            if isinstance(reference, bytes):
-                made[lot][at] = referring(done[at], reference)
-            else:
-                made[lot][at] = refused_row(chunk, done[at], reference, self._origin)
+        left, made = iter(references), list[list[Done]]()
+        for (chunk, done), others in zip(work, opened, strict=True):
+            mended: list[Done] = []
+            for each, other in zip(done, others, strict=True):
+                reference = None if other is not None else next(left)
+                if other is not None:
+                    mended.append(other)
+                elif isinstance(reference, bytes):
+                    mended.append(referring(each, reference))
+                else:
+                    assert reference is not None
+                    mended.append(refused_row(chunk, each, reference, self._origin))
+            made.append(mended)
         self.written += len(rows)
         return made
 

@@ -7,6 +7,7 @@ coroutine and from a process, and nothing is added to the loop over messages of 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from types import MethodType
 from typing import Any
@@ -19,7 +20,7 @@ from dqlab.datasets.parts import SinkRow
 from dqlab.documents import Document, label_of
 from dqlab.frame import Outcome
 
-__all__ = ["LARGEST_ROW", "code_in", "opened_row", "rowed", "with_room"]
+__all__ = ["LARGEST_ROW", "code_in", "opened_rows", "referring", "refused_row", "rowed", "with_room"]
 
 LARGEST_ROW = 512 << 20
 """Bytes of a result that a sink takes: it does not pass through the queue, whose limit is lower."""
@@ -58,15 +59,28 @@ def rowed(work: Work) -> Work:
     return Work(awaited if work.is_coroutine else called, work.code, rows=True)
 
 
-def opened_row(chunk: Chunk, done: Done, origin: Origin) -> SinkRow | Done:
-    """Return a result as a row; as a failure of its message, where its value cannot be opened here."""
-    index, _, payload, key = done
-    try:
-        value, seconds, at, version = open_value(payload)
-    except Exception as error:  # noqa: BLE001 - opening runs users' code
-        return failed(index, error, origin, chunk.code, key, 0.0)
-    label = None if key is None else label_of(key)
-    return SinkRow(chunk.ordinal_at(index), label, value, version, chunk.code, seconds, origin.consumer, at)
+def opened_rows(chunk: Chunk, done: Sequence[Done], origin: Origin) -> tuple[list[SinkRow], list[Done | None]]:
+    """Return results as rows, and for each outcome None where it is one of them, else the outcome as it is to be.
+
+    That is a failure of its message, where the value of a result cannot be opened here.
+    """
+    code, consumer, load, ordinal_at = chunk.code, origin.consumer, open_value, chunk.ordinal_at
+    rows: list[SinkRow] = []
+    others: list[Done | None] = []
+    for each in done:
+        index, outcome, payload, key = each
+        if outcome is not Outcome.ACK:
+            others.append(each)
+            continue
+        try:
+            value, seconds, at, version = load(payload)
+        except Exception as error:  # noqa: BLE001 - opening runs users' code
+            others.append(failed(index, error, origin, code, key, 0.0))
+        else:
+            label = None if key is None else label_of(key)
+            rows.append(SinkRow(ordinal_at(index), label, value, version, code, seconds, consumer, at))
+            others.append(None)
+    return rows, others
 
 
 def refused_row(chunk: Chunk, done: Done, error: Exception, origin: Origin) -> Done:
