@@ -844,9 +844,16 @@ class Streams:
     """A cursor into each shard's results, and the results already yielded.
 
     The cursor of a lost shard in memory restarts at zero; results that come again are not yielded twice.
+
+    Parameters
+    ----------
+    reader : callable
+        Returns what finds the rows of a run with a sink, within so many seconds; asked when there are results.
     """
 
-    def __init__(self, handle: Handle, run: bytes, reader: Finds | None = None) -> None:
+    def __init__(
+        self, handle: Handle, run: bytes, reader: Callable[[float | None], Finds | None] = lambda _: None
+    ) -> None:
         self._handle, self._run, self._reader = handle, run, reader
         self._cursors: list[dict[str, Any]] = [{"cursor": 0} for _ in handle.refs]
         self._done = [False] * len(handle.refs)
@@ -885,10 +892,11 @@ class Streams:
             asked = self._handle.ask(shard, "stream", meta, wait=wait)
             try:
                 answer, parts = self._handle.link.sync(asked, timeout=patience)
+                reader = self._reader(patience) if parts else None
             except CallTimeout as error:
                 silent = error
                 continue
-            page = [stretch for found in open_settlements(parts, self._reader) for stretch in self._new(found)]
+            page = [stretch for found in open_settlements(parts, reader) for stretch in self._new(found)]
             if page:
                 yield page
             self._cursors[shard] = {"cursor": answer["cursor"], "epoch": answer["epoch"]}

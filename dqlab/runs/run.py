@@ -936,10 +936,10 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, KeepsAttributes, Sugges
             self.name, self.handle, self.id, covered, None, self._raise_gone, self._only_code, self.reader(progress)
         )
 
-    def reader(self, progress: Progress | None = None) -> Reader | None:
+    def reader(self, progress: Progress | None = None, *, timeout: float | None = None) -> Reader | None:
         """Return what finds the rows of a run with a sink; None of one without."""
         if not self._reader:
-            record = (self._progress() if progress is None else progress).record.sink
+            record = (self._progress(timeout=timeout) if progress is None else progress).record.sink
             self._reader.append(None if record is None else Reader(sink_of(record), self.name, self.id.hex()))
         return self._reader[0]
 
@@ -1064,7 +1064,7 @@ class Run(HasTables, HasWidget, StaysHere, IsNoSequence, KeepsAttributes, Sugges
 
     def _completed(self, limit: float | None, wait: Wait) -> Iterator[tuple[Any, Any]]:
         self._raise_other_input()
-        streams = Streams(self.handle, self.id, self.reader())
+        streams = Streams(self.handle, self.id, lambda patience: self.reader(timeout=patience))
         deadline, over, alone_since, looked = Deadline(limit), False, None, time.monotonic()
         given_up, error, standstill = False, None, self._standstill(limit)
         keys = Keys(self.name)

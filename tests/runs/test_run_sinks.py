@@ -70,6 +70,33 @@ def test_rows_of_a_sink_are_the_results_of_its_run(pool: dq.QueuePool, tmp_path:
     assert set(frame["_code"]) == {run.versions[0].short}
 
 
+@of_a_cell
+class Running(dq.ConsumerBaseClass):
+    """Runs calls, as consumers of the user's own may."""
+
+    def process_item(self, item: Any) -> Any:
+        return item()
+
+
+@pytest.mark.parametrize("kind", ["at most once", "three shards", "consumers of the user's own"])
+def test_rows_are_written_whatever_the_queue_is(lab: dq.Lab, queue_name: str, tmp_path: Path, kind: str) -> None:
+    """References belong to the shard of their message, and rows to the run."""
+    own = kind.startswith("consumers")
+    options: dict[str, Any] = {"early_ack": True} if kind == "at most once" else {}
+    pool = dq.QueuePool(lab.client, name=queue_name, served=not own, n_queues=3 if "shards" in kind else 1, **options)
+    consumers = dq.ConsumerPool(lab.client, pool, Running, n_consumers=2) if own else None
+    try:
+        run = pool.map(square, range(2_500), sink=tmp_path / "out", consumers=None if own else "auto")
+        if consumers is not None:
+            consumers.start()
+        assert list(run.results(timeout=60)) == [{"n": n, "square": n * n} for n in range(2_500)]
+        assert run.table().to_arrow()["n"].to_pylist() == list(range(2_500))
+    finally:
+        if consumers is not None:
+            consumers.cancel()
+        pool.close(force=True)
+
+
 def test_the_tables_of_a_run_are_read_from_its_sink(queue: dq.QueuePool, tmp_path: Path) -> None:
     """All that results give as tables, without passing the queue."""
     papers = pd.DataFrame({"id": [f"p{n}" for n in range(100)], "year": [2000 + n % 2 for n in range(100)]})
