@@ -95,7 +95,7 @@ class OwnSink(Protocol):
 class _Placed:
     """What sinks have in common that are files in a folder."""
 
-    path: str
+    path: Any
     storage_options: Any
     _where: str
 
@@ -133,7 +133,7 @@ class _Placed:
         return f"{type(self).__name__}({self.path!r})"
 
     def __str__(self) -> str:
-        return self.path
+        return str(self.path)
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,7 +156,7 @@ class Parquet(_Placed):
     >>> run = lab.map(extract, papers, sink=dq.Parquet("out/"))  # doctest: +SKIP
     """
 
-    path: str
+    path: str | os.PathLike[str]
     rows: int = ROWS
     storage_options: Any = None
     kind = "parquet"
@@ -221,7 +221,7 @@ class Files(_Placed):
     >>> run = lab.map(text_of, papers, sink=dq.Files("txt/{key}.txt"))  # doctest: +SKIP
     """
 
-    path: str
+    path: str | os.PathLike[str]
     storage_options: Any = None
     name: str = field(init=False, default="")
     kind = "files"
