@@ -387,7 +387,7 @@ class _Table:
         from dqlab.datasets.rows import PartRows
 
         self._check(at)
-        taken = self._table.take(list(at))
+        taken = self._near(at)
         if taken.column(REST).null_count < len(at):
             return None
         return PartRows(taken, self._value, self._kinds, [self._kind_of[row] for row in at])
@@ -398,13 +398,10 @@ class _Table:
 
     def rows(self, at: Sequence[int]) -> list[Found]:
         self._check(at)
-        lo, hi = min(at), max(at) + 1
-        near = self._table.slice(lo, hi - lo)
+        near = self._near(at)
         columns = {name: near.column(name).to_pylist() for name in near.schema.names}
-        rest = columns[REST]
-        found: list[Found] = []
-        for row in at:
-            i = row - lo
+        rest, found = columns[REST], list[Found]()
+        for i, row in enumerate(at):
             more = json.loads(rest[i]) if rest[i] is not None else {}
             more.pop(KEY, None)
             kind = self._kinds[self._kind_of[row]]
@@ -416,6 +413,12 @@ class _Table:
                 value.update(more)
             found.append((value, {name: columns[name][i] for name in ROW_LINEAGE}))
         return found
+
+    def _near(self, at: Sequence[int]) -> Any:
+        """Return rows by position as a table; neighbours are not copied."""
+        if list(at) == list(range(at[0], at[0] + len(at))):
+            return self._table.slice(at[0], len(at))
+        return self._table.take(list(at))
 
 
 class _Lines:
