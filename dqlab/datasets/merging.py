@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dqlab.datasets.parts import Reader, SinkRow, is_moved, open_parts, referred, writer_of
+from dqlab.datasets.parts import PartMissing, Reader, SinkRow, is_merged, is_moved, open_parts, referred, writer_of
 from dqlab.datasets.sinks import CLAIM, JSONL, Parquet, prefix_of
 from dqlab.datasets.targets import WRITING, Target
 from dqlab.numbers import many
@@ -21,6 +21,8 @@ __all__ = ["Compaction", "compact", "merge"]
 
 SMALL = 0.5
 """Share of the rows of a full part below which a part is small."""
+ATTEMPTS = 5
+"""Times that a compaction begins again because consumers merge the same parts."""
 MERGED_BYTES = 64 << 20
 """Bytes in memory of the rows of a merged part."""
 
@@ -62,36 +64,61 @@ def compact(sink: Parquet, run: str, id: str, references: Iterable[tuple[int, by
     Raises
     ------
     PartError
-        A part that is to be merged cannot be read; nothing of it is deleted.
+        A part that is to be merged is gone or cannot be read; nothing of it is deleted.
     OSError
     """
-    target, reader = sink.target, Reader(sink, run, id)
-    reader.look_for_moved()
-    first: dict[str, int] = {}
+    wanted: dict[str, tuple[int, int]] = {}
     for ordinal, reference in references:
         part, _ = referred(reference)
-        first[part] = min(ordinal, first.get(part, ordinal))
-    places: dict[str, int] = {}
-    for part, ordinal in first.items():
-        now = reader.moved.get(part, (part, 0))[0]
-        places[now] = min(ordinal, places.get(now, ordinal))
-    merged = made = 0
-    group: list[str] = []
-    rows = nbytes = 0
-    ends: list[str | None] = [*sorted(places, key=places.__getitem__), None]
-    for place in ends:
-        size = 0 if place is None else len(reader.opened(place, 1)[0])
-        small = place is not None and size < SMALL * sink.rows
-        if group and (not small or rows + size > sink.rows or nbytes >= MERGED_BYTES):
-            if len(group) > 1:
+        first, rows = wanted.get(part, (ordinal, 0))
+        wanted[part] = min(first, ordinal), rows + 1
+    before = merged = made = 0
+    for attempt in range(ATTEMPTS):
+        reader = Reader(sink, run, id)
+        reader.look_for_moved()
+        places = _places(wanted, reader)
+        before = before or len(places)
+        try:
+            for group in _groups(places, sink, reader):
                 merge(sink, run, id, group)
                 merged, made = merged + len(group), made + 1
+        except FileNotFoundError as error:  # a consumer has merged it meanwhile, with others of its own
+            gone = next((place for place in places if place not in set(sink.target.names())), "")
+            open_parts.forget()
+            if attempt + 1 == ATTEMPTS:
+                raise PartMissing(run=run, rows=places[gone][1] if gone else 0, part=sink.target.path(gone)) from error
+        else:
+            break
+    swept = _sweep(sink.target, id, set(wanted)) if sweep else 0
+    return Compaction(before, len(places) - merged + made, merged, swept)
+
+
+def _places(wanted: Mapping[str, tuple[int, int]], reader: Reader) -> dict[str, tuple[int, int]]:
+    """Return the files that parts are in now, each with its first ordinal, and how many rows of it count."""
+    places: dict[str, tuple[int, int]] = {}
+    for part, (first, rows) in wanted.items():
+        now = reader.moved.get(part, (part, 0))[0]
+        before, more = places.get(now, (first, 0))
+        places[now] = min(before, first), more + rows
+    return places
+
+
+def _groups(places: Mapping[str, tuple[int, int]], sink: Parquet, reader: Reader) -> Iterator[list[str]]:
+    """Yield groups of small parts to be merged; large ones are not opened for that."""
+    group: list[str] = []
+    rows = nbytes = 0
+    for place in sorted(places, key=lambda place: places[place][0]):
+        opened = reader.opened(place, 1)[0] if places[place][1] < SMALL * sink.rows else None
+        size = sink.rows if opened is None else len(opened)
+        if len(group) > 1 and (rows + size > sink.rows or nbytes >= MERGED_BYTES):
+            yield group
+        if rows + size > sink.rows or nbytes >= MERGED_BYTES:
             group, rows, nbytes = [], 0, 0
-        if small and place is not None:
+        if opened is not None and size < SMALL * sink.rows:
             group.append(place)
-            rows, nbytes = rows + size, nbytes + reader.opened(place, 1)[0].nbytes
-    swept = _sweep(target, id, set(first)) if sweep else 0
-    return Compaction(len(places), len(places) - merged + made, merged, swept)
+            rows, nbytes = rows + size, nbytes + opened.nbytes
+    if len(group) > 1:
+        yield group
 
 
 def merge(sink: Parquet, run: str, id: str, parts: Sequence[str]) -> str:
@@ -143,7 +170,11 @@ def _listed_in(target: Target, id: str) -> Mapping[str, tuple[str, list[tuple[st
 
 
 def _sweep(target: Target, id: str, wanted: set[str]) -> int:
-    """Delete what is in no way to a wanted part; return how many files that were."""
+    """Delete what is in no way to a wanted part; return how many files that were.
+
+    A merged part without the file that lists what was merged into it may be on its way: a consumer writes that file
+    next, and then deletes what it has merged.
+    """
     listed = _listed_in(target, id)
     needed = set(wanted)
     for into, (name, of) in listed.items():
@@ -151,7 +182,7 @@ def _sweep(target: Target, id: str, wanted: set[str]) -> int:
             needed |= {into, name}
     swept = 0
     for name in target.names():
-        if name == CLAIM or name in needed:
+        if name == CLAIM or name in needed or (is_merged(name, id) and name not in listed):
             continue
         if name.startswith(prefix_of(id)) or (name.startswith(".") and WRITING in name):
             target.delete(name)

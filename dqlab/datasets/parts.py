@@ -40,6 +40,7 @@ __all__ = [
     "SinkNotReadable",
     "SinkRow",
     "Writer",
+    "is_merged",
     "is_moved",
     "moved_in",
     "open_parts",
@@ -663,6 +664,11 @@ def moved_in(target: Target, id: str) -> dict[str, tuple[str, int]]:
 def is_moved(name: str, id: str) -> bool:
     """Return whether a file has the names of parts of a run that were merged into another one."""
     return name.startswith(f"{prefix_of(id)}m-") and name.endswith(".json")
+
+
+def is_merged(name: str, id: str) -> bool:
+    """Return whether a file is a part that others of a run were merged into."""
+    return name.startswith(f"{prefix_of(id)}m-") and not name.endswith(".json")
 
 
 assert issubclass(JSONL, Parquet), "a part of one is told from a part of the other by its class"
