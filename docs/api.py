@@ -31,12 +31,12 @@ INTERNAL = {
     },
     dq.Run: {
         *("doubt", "examples", "handle", "left", "newer", "on_drop", "past", "record", "send_again", "snapshot"),
-        *("submitter", "undecided", "until_over", "was_over", "why_none"),
+        *("reader", "submitter", "undecided", "until_over", "was_over", "why_none"),
     },
     dq.QueuePool: {"forget", "gone", "past", "snapshot"},
     dq.Document: {"n_pages", "part"},
     dq.Documents: {"filtered", "repeats", "source_label", "why_none"},
-    Results: {"replaced_keys"},
+    Results: {"lined", "references", "replaced_keys"},
     Failures: {"example", "named", "of", "places"},
 }
 """Public names that views and lines of `%dq` need, and users do not."""
@@ -62,6 +62,11 @@ GROUPS = [
         "Results and failures",
         "What `run.results()`, `run.failures()` and `run.lost()` return: sequences that are read page by page.",
         [("results", Results), ("failures", Failures), ("letter", DeadLetter), ("lost", Lost)],
+    ),
+    Group(
+        "Sinks",
+        "Where consumers write the results of a run, as `sink=` of `map`.",
+        [("dq", [dq.Parquet, dq.JSONL, dq.Files])],
     ),
     Group(
         "Documents",

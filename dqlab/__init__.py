@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dqlab.cluster.consumer.message import Message
     from dqlab.cluster.consumer.running.execution import cancelled
     from dqlab.connecting import connect
+    from dqlab.datasets.sinks import JSONL, Files, Parquet
     from dqlab.documents import Document, Documents
     from dqlab.errors import DqlabError, Reject, RunFailed
     from dqlab.lab import Lab
@@ -41,6 +42,10 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     # documents
     "Document",
     "Documents",
+    # where results are written
+    "Files",
+    "JSONL",
+    "Parquet",
     # queues and runs
     "Durability",
     "Later",
@@ -71,10 +76,13 @@ _HOMES = {
     "DqlabError": "dqlab.errors",
     "DummyConsumer": "dqlab.runs.consumers",
     "Durability": "dqlab.runs.session",
+    "Files": "dqlab.datasets.sinks",
     "GeneralConsumer": "dqlab.runs.consumers",
+    "JSONL": "dqlab.datasets.sinks",
     "Lab": "dqlab.lab",
     "Later": "dqlab.rules.retry",
     "Message": "dqlab.cluster.consumer.message",
+    "Parquet": "dqlab.datasets.sinks",
     "QueuePool": "dqlab.runs.pool",
     "Reject": "dqlab.errors",
     "Retry": "dqlab.rules.retry",

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import logging
+import os
 import socket
 import sys
 import time
@@ -27,6 +28,7 @@ from dqlab.cluster.transport.link import LAST_REPORT
 from dqlab.cluster.transport.undisturbed import undisturbed
 from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw, without_way
 from dqlab.config import check_name, option, seconds
+from dqlab.datasets.sinks import JSONL, Files, OwnSink, Parquet
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
 from dqlab.keywords import IsNoSequence, KeepsAttributes, SuggestsAttributes, call_of, checks_keywords, documented_as
 from dqlab.log import OwnerStillAlive
@@ -414,6 +416,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         memory: int | str | None = None,
         max_messages_per_process: int | None = None,
         stop_if: int | None = 100,
+        sink: Parquet | JSONL | Files | OwnSink | str | os.PathLike[str] | None = None,
         consumers: Literal["auto"] | None = "auto",
         cell: int | None = None,
     ) -> Run:
@@ -429,6 +432,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             memory=memory,
             max_messages_per_process=max_messages_per_process,
             stop_if=stop_if,
+            sink=sink,
             consumers=consumers,
             cell=cell,
         )

@@ -82,6 +82,11 @@ class Scene:
         return cls(lab, pool, run, put, results, dq.ConsumerPool(pool.session.link.client, pool))
 
     @property
+    def same_run(self) -> dq.Run:
+        """The run, before anything is known of it."""
+        return dq.Run(self.run.name, self.run.id, self.pool.handle)
+
+    @property
     def failures(self) -> Failures:
         """One that is looked for."""
         return Failures("none", self.pool.handle, self.run.id, [1])
@@ -164,6 +169,8 @@ ASKS: dict[str, Call] = {
     "Run.left": lambda s: s.run.left(timeout=5),
     "Run.lost": lambda s: list(s.run.lost()),
     "Run.past": lambda s: s.run.past(60),
+    "Run.reader": lambda s: s.same_run.reader(),
+    "Run.sink": lambda s: s.same_run.sink,
     "Run.record": lambda s: s.run.record(),
     "Run.snapshot": lambda s: s.run.snapshot(),
     "Run.stats": lambda s: s.run.stats(),
@@ -188,6 +195,7 @@ ASKS: dict[str, Call] = {
     "Results.count": lambda s: s.results.count(1),
     "Results.index": lambda s: _found(s.results, 1),
     "Results.items": lambda s: list(s.results.items()),
+    "Results.references": lambda s: list(s.results.references()),
     "Results.keys": lambda s: list(s.results.keys()),
     "Results.replaced_keys": lambda s: list(s.results.replaced_keys()),
     "Results.code": lambda s: s.results.code,
@@ -250,6 +258,7 @@ ACTS: dict[str, Call] = {
     "Run.replace": lambda s: s.run.replace("c0"),
     "Run.give_up": lambda s: s.run.give_up("#0"),
     "Run.resubmit_lost": lambda s: s.run.resubmit_lost(),
+    "Run.compact_sink": lambda s: s.same_run.compact_sink(),
     "ConsumerPool.start": lambda s: s.consumers.start(),
     "ConsumerPool.scale": lambda s: s.consumers.scale(1),
     "ConsumerPool.cancel": lambda s: s.consumers.cancel(),
@@ -266,7 +275,7 @@ SAYS_NOTHING_TO_THE_CLUSTER = {
     "QueuePool": "closed get_len get_queue get_queues put_many_sync put_nowait widget __getitem__ __iter__ __len__",
     "Run": "newer queue on_drop undecided widget __getitem__ __iter__ __len__",
     "PutResult": "__getitem__ __iter__ __len__",
-    "Results": "__len__",
+    "Results": "lined __len__",
     "ConsumerPool": "__getitem__ __len__",
     "Failures": "__len__",
     "MergedResults": "__len__",

@@ -150,6 +150,11 @@ WORDINGS = {
         lambda it: f"queue {it.queue} {it.text}: {_listed(it.detail)}",
         lambda _, __: Advice("Make room: delete files, drop runs that are finished, compact", "lab.gc()"),
     ),
+    "sink": Wording(
+        "queues",
+        lambda it: f"run {it.run} {it.text}: {_listed(it.detail)}",
+        lambda _, __: Advice("Make room there, or have the workers reach it; the run goes on by itself", "df -h"),
+    ),
     "lease-ends": Wording(
         "leases",
         lambda it: f"{it.subject} {it.text} in queue {it.queue}: {it.detail}",

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from dqlab.errors import ColumnUnknown
 from dqlab.texts import one_line
 
-__all__ = ["CODE", "ERROR", "KEY", "LINEAGE", "ORDINAL", "REST", "check_columns"]
+__all__ = ["BARE", "CODE", "ERROR", "KEY", "LINEAGE", "NOTHING", "ORDINAL", "REST", "ROW_LINEAGE", "check_columns"]
 
 KEY, ORDINAL, CODE, ERROR, REST = "_key", "_ordinal", "_code", "_error", "_rest"
 LINEAGE = (KEY, ORDINAL, "_version", CODE, "_seconds", "_attempts", "_consumer", "_at", ERROR, REST)
 """Names that no column of a user gets in a table of Arrow: theirs have an underscore more behind."""
+ROW_LINEAGE = ("_version", CODE, "_seconds", "_consumer", "_at")
+"""What a row of a sink has besides; the consumer that wrote it knew them."""
+NOTHING, BARE = "nothing", "bare"
+"""Kinds of values that are no rows, as parts of a sink have them: None, and others."""
 NAMED = 20
 """Columns that an error names."""
 

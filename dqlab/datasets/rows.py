@@ -8,25 +8,26 @@ left out.
 from __future__ import annotations
 
 import warnings
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
 from dqlab.datasets.columns import build, widened
-from dqlab.datasets.kinds import NULL, Kind
-from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, REST
+from dqlab.datasets.kinds import NULL, Kind, join
+from dqlab.datasets.lineage import BARE, CODE, ERROR, KEY, LINEAGE, ORDINAL, REST, ROW_LINEAGE
 from dqlab.datasets.plain import json_of, name_of, row_of
 from dqlab.errors import DqlabWarning
 from dqlab.texts import one_line, shown
 from dqlab.user_frames import level_of_user
 
-__all__ = ["MOST_COLUMNS", "SAMPLE", "Rows", "Shape", "warn_of_rest"]
+__all__ = ["MOST_COLUMNS", "SAMPLE", "Columns", "PartRows", "Rows", "Shape", "warn_of_rest"]
 
 SAMPLE = 1_000
 """Values whose columns the schema has."""
@@ -35,6 +36,9 @@ MOST_COLUMNS = 1_000
 NAMED = 3
 """Columns that a warning names."""
 _INT64 = pa.int64()
+_LINED = dict(
+    zip(ROW_LINEAGE, (pa.string(), pa.string(), pa.float64(), pa.string(), pa.timestamp("us", tz="UTC")), strict=True)
+)
 
 
 class _Value:
@@ -45,6 +49,109 @@ class _Value:
 
 
 VALUE = _Value()
+
+
+@dataclass(frozen=True, slots=True)
+class PartRows:
+    """Rows of one part of a sink, as columns; none of them has anything in its rest.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+    bare : str
+        Name of the column of values that are no rows, if there are such.
+    kinds : sequence
+        Kinds of its values: `BARE`, `NOTHING`, or the columns that a row has.
+    kind_of : sequence of int
+        Which one each row is of.
+    """
+
+    table: Any
+    bare: str
+    kinds: Sequence[str | list[str]]
+    kind_of: Sequence[int]
+
+    def only(self, rows: list[int]) -> PartRows:
+        """Return some of the rows."""
+        taken = self.table.take(pa.array(rows, _INT64))
+        return PartRows(taken, self.bare, self.kinds, [self.kind_of[row] for row in rows])
+
+    def names_of(self, kind: int) -> Sequence[Any]:
+        """Return the columns that a row of a kind has, `VALUE` for values that are no rows."""
+        of = self.kinds[kind]
+        return [VALUE] if of == BARE else [] if isinstance(of, str) else of
+
+    def array(self, raw: Any) -> Any:
+        """Return a column; None where it has none."""
+        name = self.bare if raw is VALUE else raw
+        has_bare = BARE in self.kinds
+        if name not in self.table.schema.names or (name == self.bare and has_bare) is not (raw is VALUE):
+            return None
+        return _flat(self.table.column(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Rows of several parts of a sink, as columns.
+
+    Attributes
+    ----------
+    parts : sequence of PartRows
+        Those rows, and no others.
+    order : pyarrow.Array
+        Where each row is among those of all parts.
+    """
+
+    parts: Sequence[PartRows]
+    order: Any
+
+    def cut(self, start: int, stop: int) -> Columns:
+        """Return the rows from one position to before another; no part has others then."""
+        chosen: list[dict[int, int]] = [{} for _ in self.parts]
+        places = self.places()[start:stop]
+        for part, row in places:
+            chosen[part].setdefault(row, len(chosen[part]))
+        kept = [part.only(list(rows)) for part, rows in zip(self.parts, chosen, strict=True)]
+        begins = [0, *accumulate(len(rows) for rows in chosen)]
+        return Columns(kept, pa.array([begins[part] + chosen[part][row] for part, row in places], _INT64))
+
+    def agree(self) -> bool:
+        """Return whether each column has a type that all parts can have; else the order of rows decides."""
+        for raw in self.names():
+            kind: Kind | None = NULL
+            for array in [part.array(raw) for part in self.parts]:
+                if array is not None and array.null_count < len(array):
+                    kind = join(kind, array.type)
+                if kind is None:
+                    return False
+        return True
+
+    def ordered(self, arrays: Sequence[Any]) -> Any:
+        """Return arrays of all parts as one, in the order of the rows."""
+        return pa.concat_arrays(arrays).take(self.order)
+
+    def places(self) -> list[tuple[int, int]]:
+        """Return the part, and the position there, of each row."""
+        ends = list(accumulate(len(part.kind_of) for part in self.parts))
+        begins = [0, *ends]
+        return [(part := bisect_right(ends, place), place - begins[part]) for place in self.order.to_pylist()]
+
+    def names(self) -> dict[Any, None]:
+        """Return the columns that the rows have, in the order in which they come."""
+        first = self.parts[0].kinds
+        if len(first) == 1 and all(part.kinds == first for part in self.parts):
+            return dict.fromkeys(self.parts[0].names_of(0))
+        kinds = dict.fromkeys((part, self.parts[part].kind_of[row]) for part, row in self.places())
+        found = {raw: None for part, kind in kinds for raw in self.parts[part].names_of(kind)}
+        if VALUE in found:  # behind the others, where `_split` has it
+            found[VALUE] = found.pop(VALUE)
+        return found
+
+
+def _flat(column: Any) -> Any:
+    """Return a column of a table as one array."""
+    made = column.combine_chunks()
+    return pa.concat_arrays(made.chunks) if isinstance(made, pa.ChunkedArray) else made
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +169,10 @@ class Rows:
         Code version that made all of them; None: not known.
     reasons : list or None
         Why a document has no result, in words, or None for one that has; None: all have one.
+    lineage : mapping or None
+        Values of the columns that `ROW_LINEAGE` names, where rows know them.
+    columns : Columns or None
+        The values and the lineage, in place of `values` and `lineage`.
     """
 
     ordinals: Sequence[int]
@@ -69,16 +180,20 @@ class Rows:
     values: list[Any]
     code: str | None = None
     reasons: list[str | None] | None = None
+    lineage: Mapping[str, Sequence[Any]] | None = None
+    columns: Columns | None = None
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.ordinals)
 
     def cut(self, start: int, stop: int) -> Rows:
         """Return those from one position to before another."""
         at = slice(start, stop)
         keys = None if self.keys is None else self.keys[at]
         reasons = None if self.reasons is None else self.reasons[at]
-        return Rows(self.ordinals[at], keys, self.values[at], self.code, reasons)
+        lineage = None if self.lineage is None else {name: column[at] for name, column in self.lineage.items()}
+        columns = None if self.columns is None else self.columns.cut(start, stop)
+        return Rows(self.ordinals[at], keys, self.values[at], self.code, reasons, lineage, columns)
 
 
 @dataclass(slots=True)
@@ -95,10 +210,13 @@ class Shape:
         By column, how many of these rows have a null there because their value did not fit its type.
     coded, reasoned : bool
         Whether rows have their code version; whether documents without a result are among them.
+    lined : bool
+        Whether rows know the columns that `ROW_LINEAGE` names, the code version among them.
     """
 
     coded: bool = False
     reasoned: bool = False
+    lined: bool = False
     seen: int = 0
     in_rest: int = 0
     misfits: Counter[str] = field(default_factory=Counter)
@@ -135,7 +253,9 @@ class Shape:
             yield name, self._kinds[raw]
         if not self._names:
             yield "value", NULL
-        if self.coded:
+        if self.lined:
+            yield from _LINED.items()
+        elif self.coded:
             yield CODE, pa.string()
         if self.reasoned:
             yield ERROR, pa.string()
@@ -160,9 +280,113 @@ class Shape:
             self.seen = min(SAMPLE, self.seen + len(part)) if widen else self.seen
             start = stop
 
+    def whole(self, rows: Rows) -> Any:
+        """Return rows as one record batch with a column for each that they have, up to `MOST_COLUMNS`."""
+        return self._batch(rows, widen=True, grow=True)
+
+    @property
+    def value_column(self) -> str:
+        """Name of the column of values that are no rows."""
+        return self._names.get(VALUE, "value")
+
+    def name_of(self, raw: Any) -> str | None:
+        """Return the name of the column that has the values of a key; None: they are in the rest."""
+        return self._names.get(raw)
+
     def _batch(self, rows: Rows, *, widen: bool, grow: bool) -> Any:
         rest: dict[int, dict[str, Any]] = {}
         made: dict[str, Any] = {}
+        if rows.columns is not None:
+            self._take(rows.columns, made, rest, widen=widen, grow=grow)
+        else:
+            self._make(rows, made, rest, widen=widen, grow=grow)
+        made[KEY] = self._keys(rows, rest, widen=widen)
+        made[ORDINAL] = _ordinals(rows.ordinals)
+        if self.lined:
+            made |= _lined(rows)
+        elif self.coded:
+            made[CODE] = (
+                pa.array([rows.code] * len(rows), pa.string()) if rows.code else pa.nulls(len(rows), pa.string())
+            )
+        made[ERROR] = pa.array(
+            [reason and shown(reason) for reason in rows.reasons or ()] or [None] * len(rows), pa.string()
+        )
+        made[REST] = _rest_column(len(rows), rest)
+        self.in_rest += len(rest)
+        schema = self.schema
+        return pa.RecordBatch.from_arrays(
+            [made[name] if name in made else pa.nulls(len(rows)) for name in schema.names], schema=schema
+        )
+
+    def _take(
+        self,
+        columns: Columns,
+        made: dict[str, Any],
+        rest: dict[int, dict[str, Any]],
+        *,
+        widen: bool,
+        grow: bool,
+    ) -> None:
+        """Take values from columns of Arrow, without an object for each."""
+        theirs, lost = columns.names(), list[tuple[str, int, int, Any]]()
+        for raw in theirs:
+            if grow and raw not in self._names and (raw is VALUE or len(self._names) < MOST_COLUMNS):
+                self._add(raw)
+        for raw, name in self._names.items():
+            arrays = [part.array(raw) for part in columns.parts]
+            if widen:
+                for array in arrays:
+                    if array is not None and array.null_count < len(array):
+                        self._kinds[raw] = join(self._kinds[raw], array.type) or self._kinds[raw]
+            kind, recast = self._kinds[raw], []
+            for number, array in enumerate(arrays):
+                if array is None:
+                    recast.append(pa.nulls(len(columns.parts[number].kind_of), kind))
+                    continue
+                fitted, misfits = _recast(array, kind, strictly=True)
+                recast.append(fitted)
+                lost += [(name, number, row, array[row]) for row in misfits]
+            made[name] = columns.ordered(recast)
+        others = [raw for raw in theirs if raw not in self._names]
+        if lost or others:
+            self._take_rest(columns, lost, others, rest)
+
+    def _take_rest(
+        self,
+        columns: Columns,
+        lost: Sequence[tuple[str, int, int, Any]],
+        others: Sequence[Any],
+        rest: dict[int, dict[str, Any]],
+    ) -> None:
+        """Put into the rest what does not fit, and columns that came too late.
+
+        Parameters
+        ----------
+        lost : sequence of (str, int, int, pyarrow.Scalar)
+            Column, part, position there, value.
+        """
+        places = columns.places()
+        at_of = {place: at for at, place in enumerate(places)}
+        for name, part, row, value in lost:
+            if (at := at_of.get((part, row))) is not None:
+                rest.setdefault(at, {})[name] = value.as_py()
+        for raw in others:
+            arrays = [part.array(raw) for part in columns.parts]
+            for at, (number, row) in enumerate(places):
+                its = columns.parts[number]
+                if raw in its.names_of(its.kind_of[row]):
+                    rest.setdefault(at, {})[self._spare_name(raw, rest[at])] = arrays[number][row].as_py()
+
+    def _make(
+        self,
+        rows: Rows,
+        made: dict[str, Any],
+        rest: dict[int, dict[str, Any]],
+        *,
+        widen: bool,
+        grow: bool,
+    ) -> None:
+        """Make columns of values."""
         columns, extra = _split(rows, self._names, grow=grow)
         for raw in columns:
             if raw not in self._names:
@@ -179,18 +403,6 @@ class Shape:
                 self.misfits[name] += len(misfits)
         for at, raw, value in extra:
             rest.setdefault(at, {})[self._spare_name(raw, rest[at])] = value
-        made[KEY] = self._keys(rows, rest, widen=widen)
-        made[ORDINAL] = _ordinals(rows.ordinals)
-        made[CODE] = pa.array([rows.code] * len(rows), pa.string()) if rows.code else pa.nulls(len(rows), pa.string())
-        made[ERROR] = pa.array(
-            [reason and shown(reason) for reason in rows.reasons or ()] or [None] * len(rows), pa.string()
-        )
-        made[REST] = _rest_column(len(rows), rest)
-        self.in_rest += len(rest)
-        schema = self.schema
-        return pa.RecordBatch.from_arrays(
-            [made[name] if name in made else pa.nulls(len(rows)) for name in schema.names], schema=schema
-        )
 
     def _add(self, raw: Any) -> None:
         name = self._free("value" if raw is VALUE else name_of(raw), self._names.values())
@@ -320,6 +532,15 @@ def _fitted(values: list[Any], kind: Kind, *, widen: bool) -> tuple[Any, Kind, l
     return made, kind, misfits
 
 
+def _lined(rows: Rows) -> dict[str, Any]:
+    if rows.columns is not None:
+        columns = rows.columns
+        return {name: columns.ordered([_flat(part.table.column(name)) for part in columns.parts]) for name in _LINED}
+    if rows.lineage is None:
+        return {name: pa.nulls(len(rows), kind) for name, kind in _LINED.items()}
+    return {name: pa.array(list(rows.lineage[name]), kind) for name, kind in _LINED.items()}
+
+
 def _ordinals(ordinals: Sequence[int]) -> Any:
     if isinstance(ordinals, range) and ordinals:
         try:
@@ -350,11 +571,14 @@ def _rest_column(count: int, rest: Mapping[int, dict[str, Any]]) -> Any:
     return pa.array([json_of(rest[at]) if at in rest else None for at in range(count)], pa.string())
 
 
-def _recast(column: Any, kind: Kind) -> tuple[Any, list[int]]:
-    """Return a column with another type, and the positions of values that do not fit it."""
+def _recast(column: Any, kind: Kind, *, strictly: bool = False) -> tuple[Any, list[int]]:
+    """Return a column with another type, and the positions of values that do not fit it.
+
+    With `strictly` the type may be any, and not a wider one alone: Arrow would read numbers from texts.
+    """
     if column.type.equals(kind):
         return column, []
-    if not pa.types.is_nested(kind):
+    if not pa.types.is_nested(kind) and not (strictly and join(kind, column.type) != kind):
         try:
             return column.cast(kind), []
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

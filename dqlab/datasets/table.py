@@ -29,6 +29,11 @@ class Source(Protocol):
         """Whether documents without a result are among the rows, with the reason."""
         ...
 
+    @property
+    def lined(self) -> bool:
+        """Whether rows know by whom and when they were made, as those of a sink do."""
+        ...
+
     def code(self) -> str | None:
         """Return the code version that made all of its results; None: there are several."""
         ...
@@ -230,7 +235,8 @@ class RunTable:
     def _first(self, n: int) -> tuple[Shape, list[Any]]:
         """Learn the columns from the first values; return the shape of as many rows or of `n`, and these as batches."""
         source = self._source.now()  # one question which results there are
-        shape = Shape(coded=source.code() is not None, reasoned=source.reasoned)
+        lined = source.lined
+        shape = Shape(coded=not lined and source.code() is not None, reasoned=source.reasoned, lined=lined)
         left, batches = max(n, SAMPLE), list[Any]()
         for rows in source.rows(left):
             batches += shape.batches(rows.cut(0, left), widen=True)

@@ -413,7 +413,8 @@ class ResultTooLarge(MessageError):
 
     text = (
         "the result is {size:byte}, the limit is {limit:,}. It was not kept. "
-        "Write it to a file in the function and return its path."
+        "Map with sink=dq.Parquet('out/'), which takes larger ones; or write it to a file in the function and return "
+        "its path."
     )
 
 
@@ -964,7 +965,7 @@ class ResultsFull(RunError):
     text = (
         "run {run!r} paused itself: its queue keeps {used:byte} of results, the limit is {limit:,}. Nothing is "
         "lost. Read and run.drop() runs that are finished: then it goes on by itself. Or return less per document "
-        "(write it to a file)."
+        "(sink=dq.Parquet('out/') of map keeps results in files)."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from argparse import Namespace
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any
 from dqlab.checkup.examine import TIMEOUT
 from dqlab.checkup.findings import Checkup
 from dqlab.clock import SystemClock
+from dqlab.datasets.sinks import sink_named
 from dqlab.documents import Documents
 from dqlab.documents.summary import summarize
 from dqlab.errors import RunExists, UsageError
@@ -47,7 +49,7 @@ from dqlab.runs.code.explanation import Explanation, explain
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import Results
-from dqlab.runs.run import Run
+from dqlab.runs.run import RowsStay, Run
 from dqlab.runs.session import Durability
 from dqlab.runs.timeline import Timeline
 from dqlab.stats import Counts, RunList, Snapshot
@@ -113,6 +115,7 @@ def submit(line: Line, options: Namespace) -> Run:
                 memory=options.memory,
                 max_messages_per_process=options.max_messages_per_process,
                 stop_if=options.stop_if,
+                sink=None if options.sink is None else sink_named(options.sink),
                 cell=line.cell,
             )
         if options.out is not None:
@@ -298,16 +301,21 @@ def drop(line: Line, options: Namespace) -> None:
     counts = run.stats().counts
     held = f"{many(counts.acked, 'result')} and {many(counts.dead, 'failure')}"
     left = f"; {many(counts.left, 'document')} without a result would be given up" if counts.left else ""
+    sink = run.sink
+    rows = "" if sink is None else f"; its rows in {sink} too" if options.data else f"; its rows stay in {sink}"
     if not options.yes:
-        line.say(f"{run.name}: {held} would be deleted, for good{left}. To do it: add -y")
+        more = "" if sink is None or options.data else ", and --data to delete those too"
+        line.say(f"{run.name}: {held} would be deleted, for good{left}{rows}. To do it: add -y{more}")
         return
-    line.lab.attach(run.name).drop()  # named, with what it has: no other documents are meant
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RowsStay)  # it is said below
+        line.lab.attach(run.name).drop(data=options.data)  # named, with what it has: no other documents are meant
     at = minute(SystemClock().wall())
     decided(line.lab, run.name, f"{run.name} was dropped at {at}; run this cell again to map it again")
     kept = line.lab.session.pools.get(run.queue)
     durable = kept is not None and kept.durability is Durability.DURABLE
     space = f". Its disk space comes back with: %dq compact {run.queue}" if durable else ""
-    line.say(f"{run.name} is dropped: {held} deleted{space}")
+    line.say(f"{run.name} is dropped: {held} deleted{rows}{space}")
 
 
 @dataclass(frozen=True)

@@ -326,6 +326,8 @@ def _submit() -> Command:
     command.add("--max-messages-per-process", type=int, metavar="N", help="start a new process after so many documents")
     failing = "pause when at least N documents have failed and none has succeeded; default: 100"
     command.add("--stop-if", type=_stop_if, metavar="N|never", default=100, help=failing)
+    written = "write results there: a folder or URL for Parquet, or txt/{key}.txt for files"
+    command.add("--sink", metavar="PATH", names=Names.NEW, help=written)
     there = "when a run of that name exists: the same if code and documents are, start over, or retry what is dead"
     command.add("--on-existing", choices=["attach", "new", "retry-failed"], default="attach", help=there)
     command.add("--watch", action="store_true", help="show it while it runs")
@@ -389,6 +391,7 @@ def _cancel() -> Command:
 def _drop() -> Command:
     command = _command("drop", "Delete a run with its results and failures; its name is free again.", "run.drop()")
     command.add("run", metavar="RUN", names=Names.RUN, help="a name, or a variable that holds it")
+    command.add("--data", action="store_true", help="delete what its sink has too; without, it stays where it is")
     return command.add("-y", "--yes", action="store_true", help="do it; without, only say what it would delete")
 
 

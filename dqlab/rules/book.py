@@ -68,6 +68,8 @@ class RunRecord:
     """Pause a shard of it when so many documents are dead there before any has succeeded; None = never (again)."""
     halted: str = ""
     """Why it paused itself because of `stop_if`; "" once it was resumed."""
+    sink: dict[str, Any] | None = None
+    """Where its rows are written, as the consumers understand it; None = its results are in the settlements."""
 
     @property
     def code(self) -> dict[str, Any]:
@@ -251,6 +253,7 @@ class Book:
             paused=lane.paused,
             stopped=self.stopped,
             halted=self.halted,
+            held=lane.held,
             stop_if=record.stop_if if record else None,
             sealed=lane.sealed,
             total=record.total if record else None,

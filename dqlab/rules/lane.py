@@ -91,6 +91,9 @@ class Lane:
         stretches, since ids of single calls lie between those of runs, and a queue lives for months.
     paused : bool
         Nothing is leased from it; puts are accepted.
+    held : str
+        Why nothing is leased from it for now: its consumers cannot keep results. It lasts as long as they report it,
+        and is not recorded.
     total : int or None
         Messages that were ever put here, known when the lane is sealed.
     producer : bytes
@@ -126,6 +129,7 @@ class Lane:
         self.functions = FrameFunctions()
         self.acked_by: dict[bytes, int] = {}
         self.paused = False
+        self.held = ""
         self.total: int | None = None
         self.producer = NO_ID
         self.journal = journal
@@ -226,7 +230,7 @@ class Lane:
 
     def leasable(self, *, suspects: bool) -> bool:
         """Return whether there is something to lease now, with or without suspects."""
-        return not self.paused and bool(self.ready or (suspects and self.suspects))
+        return not (self.paused or self.held) and bool(self.ready or (suspects and self.suspects))
 
     def put(self, frame: Frame, first: int, now: float, place: int) -> None:
         """Store a frame; its messages, from id `first` on, are ready after all others.

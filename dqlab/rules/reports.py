@@ -82,6 +82,8 @@ class LaneReport:
     """Paused because no room was left for results."""
     halted: str = ""
     """Why it paused itself because everything fails."""
+    held: str = ""
+    """Why its consumers cannot keep results at the moment."""
     stop_if: int | None = None
     sealed: bool = False
     total: int | None = None

@@ -26,6 +26,7 @@ from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import Code, Drop, Open, OpenMissing
 from dqlab.cluster.transport.progress import Progress
 from dqlab.config import check_name
+from dqlab.datasets.sinks import Sink, check_free, claim, let_go, same_sink, sink_of, target_of
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, DqlabWarning, RunExists, RunNotFound
 from dqlab.frame import Kind
 from dqlab.rules.retry import Retry
@@ -117,6 +118,7 @@ class RunBook:
         retry: Retry | None,
         process: Isolation | None,
         stop_if: int | None,
+        sink: Sink | None,
         serve: bool,
         cell: int | None,
     ) -> Run:
@@ -138,14 +140,18 @@ class RunBook:
                 self._serve(pool)
             if found is not None and on_existing != "new":
                 entry = Entry(Kind.ELEMENT, hash, blob)
-                run = self._again(found, fn, elements, code, version, entry, on_existing)
+                run = self._again(found, fn, elements, code, version, entry, on_existing, sink)
                 if on_existing == "attach":
                     tell_uncertain(found.name, version)
                 return run
             if found is not None:
+                if sink is not None and (target := target_of(sink)) is not None:
+                    check_free(target, found.name, "")  # before the run that has it is dropped
                 self._as_it_is(found).drop()
             name = name if name is not None else self._fresh_name(version.name)
-            run = self._start(pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry, process, stop_if)
+            run = self._start(
+                pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry, process, stop_if, sink
+            )
             mark(self._link, "submit", pool.name, cell=cell)
             return run
 
@@ -307,10 +313,12 @@ class RunBook:
         retry: Retry | None,
         process: Isolation | None,
         stop_if: int | None,
+        sink: Sink | None,
     ) -> Run:
         id = uuid.uuid4().bytes
         record: dict[str, Any] = {"name": name, "codes": [code], "client": self._link.client.id, "stop_if": stop_if}
         record |= {} if process is None else {"process": process.record()}
+        record |= {} if sink is None else {"sink": sink.record()}
         opening = Open(id, record, None if retry is None else asdict(retry))
         sender = RunSender(
             pool.handle.of_run(name),
@@ -323,6 +331,7 @@ class RunBook:
         )
         submitter = Submitter(name, elements, sender)
         run = Run(name, id, pool.handle, submitter, on_drop=self._dropped)
+        claimed = sink is not None and claim(sink, name, id.hex())
         try:
             self._runs[name] = run  # before its shards know it: a run that this process does not submit is cut off
             self._link.sync(pool.handle.order(opening))
@@ -332,6 +341,9 @@ class RunBook:
             self._dropped(run)
             submitter.stop(RunNotFound(run=name, hint=" It was interrupted.", known="-"))
             self._let_go(pool.handle, id, submitter)
+            if sink is not None and claimed:
+                with suppress(OSError):
+                    let_go(sink, id.hex())
             raise
         return run
 
@@ -398,6 +410,7 @@ class RunBook:
         version: CodeVersion,
         entry: Entry,
         on_existing: str,
+        sink: Sink | None,
     ) -> Run:
         """Attach to an existing run, after checking that it is the same one.
 
@@ -414,6 +427,7 @@ class RunBook:
             progress = self._cut_off(run, progress)
         record = progress.record
         codes = record.codes
+        _check_sink(run.name, record.sink, sink)
         if not retries:
             if all(each["hash"] != code["hash"] for each in codes):
                 raise RunExists(run=run.name, difference=_difference(fn, version, codes[-1]))
@@ -504,6 +518,13 @@ def _tell_nothing_failed(run: str, progress: Progress, code: str) -> None:
         NothingFailed,
         stacklevel=level_of_user(),
     )
+
+
+def _check_sink(run: str, there: dict[str, Any] | None, sink: Sink | None) -> None:
+    """Refuse another sink than that of the run; without one its rows go where they went."""
+    if sink is not None and not same_sink(there, sink.record()):
+        has = "no sink" if there is None else str(sink_of(there))
+        raise RunExists(run=run, difference=f"another sink ({has}, and these rows are for {sink})")
 
 
 def _difference(fn: Any, code: CodeVersion, newest: dict[str, Any]) -> str:

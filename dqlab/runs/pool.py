@@ -14,7 +14,9 @@ from dqlab.cluster.consumer.running.isolation import Executor, isolation
 from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
+from dqlab.cluster.transport.sealed import seal_or_explain
 from dqlab.config import MOST, check_directory, check_name, option, seconds, seconds_or_none
+from dqlab.datasets.sinks import JSONL, Files, OwnSink, Parquet, as_sink
 from dqlab.documents import labelled, parsed_natively
 from dqlab.documents.sources import misread
 from dqlab.errors import BadOption, DqlabError, QueueClosed, QueueInUse
@@ -261,6 +263,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         memory: int | str | None = None,
         max_messages_per_process: int | None = None,
         stop_if: int | None = 100,
+        sink: Parquet | JSONL | Files | OwnSink | str | os.PathLike[str] | None = None,
         consumers: Literal["auto"] | None = "auto",
         cell: int | None = None,
     ) -> Run:
@@ -300,6 +303,11 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             `wait` and `results` raise `AllFailed` then. What consumers hold by then still runs: with a fast
             function that may be some hundred more, or all, so that the run is done. Each shard of a queue counts its
             own part, and judges once: after ``resume`` or ``retry`` the run continues. None = never.
+        sink : Parquet, JSONL, Files, str, path or object, optional
+            Where consumers write the results, which then do not pass through the queue: ``dq.Parquet("out/")``, for
+            short a folder or a URL; ``dq.JSONL("out/")``; ``dq.Files("txt/{key}.txt")``; or an object of your own with
+            ``open``, ``write`` and ``commit``, see `dqlab.datasets.sinks.OwnSink`. The folder is empty or new, and the
+            run's until ``run.drop(data=True)``. The run's results and tables are read from there.
         consumers : {"auto"} or None
             "auto": one consumer on every consumer worker, also on those that join later.
         cell : int, optional
@@ -320,6 +328,10 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         BadOption
             An option is invalid; or a limit was given for a thread or a coroutine function; or `fn` cannot be called
             with one document, or the labels of `documents` repeat. Nothing was submitted.
+        SinkTaken
+            The place of `sink` has something else: rows of another run, or other files. Nothing was submitted.
+        ExtraMissing
+            `sink` needs a package that is not installed here. Nothing was submitted.
 
         Warns
         -----
@@ -342,6 +354,9 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             raise BadOption(option="consumers", value=consumers, problem="is 'auto' or None.")
         if stop_if is not None:
             check_count("stop_if", stop_if)
+        into = None if sink is None else as_sink(sink, _sealed_sink)
+        if into is not None:
+            into.check()
         return self.session.runs.map(
             self,
             fn,
@@ -358,6 +373,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
                 native=parsed_natively(documents),
             ),
             stop_if=stop_if,
+            sink=into,
             serve=consumers == "auto",
             cell=cell,
         )
@@ -733,3 +749,7 @@ def _call(call: Any, position: int) -> tuple[Callable[..., Any], tuple[Any, ...]
     if len(args) == 2 and isinstance(args[0], tuple) and isinstance(args[1], dict):
         return fn, args[0], args[1]
     return fn, tuple(args), {}
+
+
+def _sealed_sink(sink: object) -> bytes:
+    return seal_or_explain(sink, "the sink")

@@ -19,7 +19,8 @@ from dqlab.cluster.shard.vault import PAGE_VALUES
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_all_here, open_here
 from dqlab.datasets import needs_pyarrow
-from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, check_columns
+from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, ROW_LINEAGE, check_columns
+from dqlab.datasets.parts import Finds, Found, PartError, Reader
 from dqlab.documents import label_of
 from dqlab.errors import BadOption, CallTimeout, DqlabWarning, MessageNotFound, PositionNotFound, ResultUnreadable
 from dqlab.failures.failure import class_name, users_part
@@ -78,7 +79,9 @@ class OpenedStretch:
     ordinal: int
     values: list[Any]
     keys: list[Any] | None = None
-    unreadable: ResultUnreadable | None = None
+    unreadable: ResultUnreadable | PartError | None = None
+    lineage: list[dict[str, Any]] | None = None
+    """What is known of each row, of a run with a sink."""
 
     @property
     def end(self) -> int:
@@ -90,7 +93,9 @@ class OpenedStretch:
         if (lo, hi) == (self.ordinal, self.end):
             return self
         a, b = lo - self.ordinal, hi - self.ordinal
-        return OpenedStretch(lo, self.values[a:b], self.keys and self.keys[a:b])
+        return OpenedStretch(
+            lo, self.values[a:b], self.keys and self.keys[a:b], lineage=self.lineage and self.lineage[a:b]
+        )
 
     def items(self) -> Iterable[tuple[Any, Any]]:
         """Yield (key, value)."""
@@ -112,15 +117,20 @@ def check_readable(stretch: OpenedStretch) -> OpenedStretch:
     return stretch
 
 
-def open_settlements(parts: Sequence[bytes | memoryview]) -> list[OpenedStretch]:
-    """Return the results in pages of settlements, by ordinal.
+def open_settlements(parts: Sequence[bytes | memoryview], reader: Finds | None = None) -> list[OpenedStretch]:
+    """Return the results in pages of settlements, by ordinal; with a reader, where they refer to parts of a sink.
 
     A value that cannot be unpickled here does not affect others: it comes as a `ResultUnreadable`.
     """
     found: list[OpenedStretch] = []
-    for part in parts:
-        settlement = Settlement.decode(part)
-        values, errors = _opened(settlement.entries(), settlement.payload)
+    settlements = [Settlement.decode(part) for part in parts]
+    rows = None if reader is None else iter(reader.find([each for one in settlements for each in one.entries()]))
+    for settlement in settlements:
+        lineage = None
+        if rows is None:
+            values, errors = _opened(settlement.entries(), settlement.payload)
+        else:
+            values, lineage, errors = _found(list(islice(rows, settlement.count)))
         keys = None
         if settlement.key_lengths is not None:
             texts = [settlement.key(at) for at in range(settlement.count)]
@@ -128,7 +138,9 @@ def open_settlements(parts: Sequence[bytes | memoryview]) -> list[OpenedStretch]
         at = 0
         for piece in settlement.pieces:
             stop = at + piece.n
-            whole = OpenedStretch(piece.ordinal, values[at:stop], keys and keys[at:stop])
+            whole = OpenedStretch(
+                piece.ordinal, values[at:stop], keys and keys[at:stop], lineage=lineage and lineage[at:stop]
+            )
             if errors:
                 broken = {i - at: errors[i] for i in range(at, stop) if i in errors}
                 found += _without(whole, broken, single=settlement.run == NO_ID)
@@ -137,6 +149,15 @@ def open_settlements(parts: Sequence[bytes | memoryview]) -> list[OpenedStretch]
             at = stop
     found.sort(key=lambda stretch: stretch.ordinal)
     return found
+
+
+def _found(
+    rows: list[Found | PartError],
+) -> tuple[list[Any], list[dict[str, Any]], dict[int, BaseException]]:
+    """Return the values of rows of a sink, what is known of each, and errors by position."""
+    errors: dict[int, BaseException] = {at: row for at, row in enumerate(rows) if isinstance(row, PartError)}
+    kept = [(b"", {}) if isinstance(row, PartError) else row for row in rows]
+    return [value for value, _ in kept], [lineage for _, lineage in kept], errors
 
 
 def _opened(entries: list[bytes], payload: memoryview) -> tuple[list[Any], dict[int, BaseException]]:
@@ -165,8 +186,10 @@ def _without(whole: OpenedStretch, errors: dict[int, BaseException], *, single: 
     start = 0
     for i, error in [*errors.items(), (len(whole.values), None)]:
         if i > start:
-            yield OpenedStretch(whole.ordinal + start, whole.values[start:i], whole.keys and whole.keys[start:i])
-        if error is not None:
+            yield whole.cut(whole.ordinal + start, whole.ordinal + i)
+        if isinstance(error, PartError):
+            yield OpenedStretch(whole.ordinal + i, [error], whole.keys and [whole.keys[i]], error)
+        elif error is not None:
             key, payload = whole.ordinal + i if whole.keys is None else whole.keys[i], whole.values[i]
             unreadable = ResultUnreadable(
                 payload,
@@ -236,7 +259,7 @@ class InPlace:
     @staticmethod
     def is_one(value: object) -> bool:
         """Return whether a value replaces a result."""
-        return isinstance(value, DeadLetter | AbsentDocument | ResultUnreadable)
+        return isinstance(value, DeadLetter | AbsentDocument | ResultUnreadable | PartError)
 
     @property
     def ordinals(self) -> Iterator[int]:
@@ -378,6 +401,8 @@ class Results(Values, StaysHere, SuggestsAttributes):
         Raises why results that existed are missing.
     code : callable, optional
         Returns the code version that made all of them, or None.
+    reader : Finds, optional
+        Finds the rows of a run with a sink.
     """
 
     _way_out = "take along list(results)"
@@ -391,8 +416,10 @@ class Results(Values, StaysHere, SuggestsAttributes):
         instead: InPlace | None = None,
         gone: Callable[[], None] | None = None,
         code: Callable[[], str | None] = lambda: None,
+        reader: Finds | None = None,
     ) -> None:
         self.name = name
+        self._reader = reader
         self._handle, self._run, self._instead = handle, run, instead
         merged = sorted([*covered, *((at, at + 1) for at in (instead.ordinals if instead is not None else ()))])
         self._ranges = _join(merged)
@@ -475,7 +502,8 @@ class Results(Values, StaysHere, SuggestsAttributes):
         columns : sequence, optional
             These alone, in this order; the others are not kept while it reads. Besides those of the values, ``value``
             for values that are not dicts: ``_key``, ``_ordinal``, ``_code`` (the code version, of a run that had one),
-            and ``_error`` with `errors="return"`.
+            and ``_error`` with `errors="return"`. Of a run with a sink also ``_version``, ``_seconds``, ``_consumer``
+            and ``_at``.
 
         Raises
         ------
@@ -490,8 +518,9 @@ class Results(Values, StaysHere, SuggestsAttributes):
                 return frame_of_pages(pages, len(self), self._replaces)
             if isinstance(columns, str):
                 columns = [columns]
-            code = self.code if CODE in columns else None
-            return chosen_columns(self.name, pages, list(columns), self._replaces, len(self), code)
+            code = self.code if CODE in columns and not self.lined else None
+            lined = ROW_LINEAGE if self.lined else ()
+            return chosen_columns(self.name, pages, list(columns), self._replaces, len(self), code, lined)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> Any:
         """Return a `pyarrow.Table`: columns of the values, ``_key``, ``_ordinal``, ``_code``, and ``_rest``.
@@ -538,6 +567,9 @@ class Results(Values, StaysHere, SuggestsAttributes):
         """Yield pages of rows for a table, until at least `most` of them came."""
         from dqlab.datasets.rows import Rows
 
+        if isinstance(self._reader, Reader) and self._instead is None:
+            yield from self._rows_of_sink(self._reader, min(most, len(self)))
+            return
         code, replaces = self.code, self._replaces
         for page in self._pages(0, min(most, len(self))):
             for stretch in page:
@@ -546,7 +578,47 @@ class Results(Values, StaysHere, SuggestsAttributes):
             reasons = None
             if replaces is not None:
                 reasons = [said_by(value) if replaces(value) else None for value in values]
-            yield Rows(_ordinals_of(page), _keys_of(page), values, code, reasons)
+            yield Rows(_ordinals_of(page), _keys_of(page), values, code, reasons, self._lineage_of(page))
+
+    def _rows_of_sink(self, reader: Reader, most: int) -> Iterator[Rows]:
+        """Yield pages of rows as columns of Arrow where their parts have them so."""
+        from dqlab.datasets.rows import Rows
+
+        for page in self._raw()._pages(0, most):
+            references = [reference for stretch in page for reference in stretch.values]
+            where = _ordinals_of(page), _keys_of(page)
+            columns = reader.columns(references)
+            if columns is not None:
+                yield Rows(*where, [], columns=columns)
+                continue
+            found = reader.find(references)
+            for row in found:
+                if isinstance(row, PartError):
+                    raise row.with_traceback(None)
+            rows = [row for row in found if not isinstance(row, PartError)]
+            lineage = {name: [known.get(name) for _, known in rows] for name in ROW_LINEAGE}
+            yield Rows(*where, [value for value, _ in rows], lineage=lineage)
+
+    @property
+    def lined(self) -> bool:
+        """Whether its rows know by whom and when they were made."""
+        return self._reader is not None
+
+    def _lineage_of(self, page: Sequence[OpenedStretch]) -> dict[str, list[Any]] | None:
+        if self._reader is None:
+            return None
+        rows = [row for each in page for row in each.lineage or [{}] * len(each.values)]
+        return {name: [row.get(name) for row in rows] for name in ROW_LINEAGE}
+
+    def references(self) -> Iterator[tuple[int, bytes]]:
+        """Yield, of a run with a sink, the ordinal of each row, and what refers to it."""
+        raw = self._raw()
+        for stretch in raw._read(0, len(raw)):
+            yield from zip(range(stretch.ordinal, stretch.end), stretch.values, strict=True)
+
+    def _raw(self) -> Results:
+        """Return, of a run with a sink, what refers to its rows in their place."""
+        return Results(self.name, self._handle, self._run, self._ranges, None, self._gone, self._code, _Raw())
 
     def replaced_keys(self) -> Iterator[tuple[Any, Any]]:
         """Yield the key of each value, and what replaces the value, or None."""
@@ -588,7 +660,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
 
     def _opened(self, parts: list[memoryview], at: int, stop: int) -> list[OpenedStretch]:
         """Return a page's results from position `at` on, up to the first missing one."""
-        page = open_settlements(parts)
+        page = open_settlements(parts, self._reader)
         if self._instead is not None:
             # A page is cut at 4 MiB: failures after it come with the next one, or now when the page is empty.
             end = page[-1].end if page else self._ordinal(min(stop, at + PAGE_VALUES) - 1) + 1
@@ -624,6 +696,14 @@ class Results(Values, StaysHere, SuggestsAttributes):
         return [part for _, parts in answers for part in parts]
 
 
+class _Raw:
+    """Finds references where others find rows."""
+
+    def find(self, references: Sequence[bytes]) -> list[Found | PartError]:
+        """Return the references."""
+        return [(reference, {}) for reference in references]
+
+
 def _ordinals_of(page: Sequence[OpenedStretch]) -> Sequence[int]:
     first, last = page[0], page[-1]
     if last.end - first.ordinal == sum(len(stretch.values) for stretch in page):
@@ -654,6 +734,11 @@ class ResultRows:
         """Whether documents without a result are among the rows."""
         return self._results._replaces is not None
 
+    @property
+    def lined(self) -> bool:
+        """Whether rows know by whom and when they were made."""
+        return self._results.lined
+
     def code(self) -> str | None:
         """Return the code version that made all results, if it is known."""
         return self._results.code
@@ -678,16 +763,19 @@ def chosen_columns(
     replaces: Callable[[Any], bool] | None,
     count: int,
     code: str | None,
+    lined: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Return a DataFrame with some columns of the results, or of their lineage."""
-    lineage = [KEY, ORDINAL, *([CODE] if code is not None else []), *([ERROR] if replaces is not None else [])]
+    """Return a DataFrame with some columns of the results, or of their lineage; rows know those of `lined`."""
+    lineage = [KEY, ORDINAL, *([CODE] if code is not None else []), *lined, *([ERROR] if replaces is not None else [])]
     own = [column for column in columns if column not in lineage]
     check_columns([column for column in own if column in LINEAGE], lineage, run)
     import numpy as np
+    import pandas as pd
 
     ordinals, reasons = array("q"), list[str | None]()
     found = dict[Any, None]()
     wanted = set(own)
+    known: dict[str, list[Any]] = {name: [] for name in lined if name in columns}
 
     def chosen(value: Any) -> dict[Any, Any]:
         bad = replaces is not None and replaces(value)
@@ -702,6 +790,8 @@ def chosen_columns(
     def kept() -> Iterator[list[OpenedStretch]]:
         for page in pages:
             ordinals.extend(_ordinals_of(page))
+            for name, column in known.items():
+                column += [row.get(name) for each in page for row in each.lineage or [{}] * len(each.values)]
             yield [OpenedStretch(each.ordinal, [chosen(value) for value in each.values], each.keys) for each in page]
 
     frame = frame_of_pages(kept(), count, None, rows=True)
@@ -709,6 +799,7 @@ def chosen_columns(
         missing = [column for column in own if column not in frame.columns]
         check_columns(missing, [*frame.columns, *found, *lineage], run)
     made = {KEY: frame.index, ORDINAL: np.array(ordinals), CODE: code, ERROR: series_of(reasons or None, frame.index)}
+    made |= {name: pd.Series(column, index=frame.index) for name, column in known.items()}
     for name in dict.fromkeys(column for column in columns if column in lineage):
         frame[name] = made[name]
     return frame[columns] if count else frame.reindex(columns=columns)
@@ -794,10 +885,17 @@ class Streams:
     """A cursor into each shard's results, and the results already yielded.
 
     The cursor of a lost shard in memory restarts at zero; results that come again are not yielded twice.
+
+    Parameters
+    ----------
+    reader : callable
+        Returns what finds the rows of a run with a sink, within so many seconds; asked when there are results.
     """
 
-    def __init__(self, handle: Handle, run: bytes) -> None:
-        self._handle, self._run = handle, run
+    def __init__(
+        self, handle: Handle, run: bytes, reader: Callable[[float | None], Finds | None] = lambda _: None
+    ) -> None:
+        self._handle, self._run, self._reader = handle, run, reader
         self._cursors: list[dict[str, Any]] = [{"cursor": 0} for _ in handle.refs]
         self._done = [False] * len(handle.refs)
         self._more = [True] * len(handle.refs)
@@ -835,10 +933,11 @@ class Streams:
             asked = self._handle.ask(shard, "stream", meta, wait=wait)
             try:
                 answer, parts = self._handle.link.sync(asked, timeout=patience)
+                reader = self._reader(patience) if parts else None
             except CallTimeout as error:
                 silent = error
                 continue
-            page = [stretch for found in open_settlements(parts) for stretch in self._new(found)]
+            page = [stretch for found in open_settlements(parts, reader) for stretch in self._new(found)]
             if page:
                 yield page
             self._cursors[shard] = {"cursor": answer["cursor"], "epoch": answer["epoch"]}

@@ -24,6 +24,8 @@ from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.sealed import open_here, opened_blob
 from dqlab.config import seconds_or_none
+from dqlab.datasets.parts import Reader
+from dqlab.datasets.sinks import Sink, let_go, sink_of
 from dqlab.documents import Document
 from dqlab.errors import (
     OF_DOCUMENTS,
@@ -87,10 +89,11 @@ from dqlab.waits import Wait, shown
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dqlab.datasets.merging import Compaction
     from dqlab.datasets.publishing import Published
     from dqlab.datasets.table import RunTable
 
-__all__ = ["Run"]
+__all__ = ["RowsStay", "Run"]
 
 MIN_PAST = 60.0
 """Seconds that the series of a young run cover at least."""
@@ -148,6 +151,10 @@ _OPTIONS = frozenset({"executor", "max_messages_per_process", "memory", "stop_if
 """Options of `map` that are looked for at a run."""
 
 
+class RowsStay(DqlabWarning):
+    """A run with a sink was dropped, and what it has written is still there."""
+
+
 @dataclass(eq=False, repr=False)
 class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttributes):
     """One mapping of a function over documents. Made by `map`, found again by `attach`.
@@ -177,6 +184,8 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     """Whether it was over when it was last waited for, and nothing was sent again since."""
     _redefined: Redefined = field(default_factory=Redefined, init=False, repr=False)
     _empty_said: bool = field(default=False, init=False, repr=False)
+    _reader: list[Reader | None] = field(default_factory=list, init=False, repr=False)
+    """What finds its rows, once that is known."""
 
     def __post_init__(self) -> None:
         self.handle = self.handle.of_run(self.name)
@@ -322,8 +331,14 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
                 return self.handle.link.sync(self.handle.let_go(document=at, run=self.id, give_up=True))
             raise error from None
 
-    def drop(self) -> None:
+    def drop(self, *, data: bool = False) -> None:
         """Cancel what is left and forget the run, its results and failures; frees their space.
+
+        Parameters
+        ----------
+        data : bool, default False
+            Of a run with a sink: delete what it has written, too. Otherwise its files stay where they are, which a
+            warning says; without the run, nothing knows which of their rows count.
 
         Raises
         ------
@@ -332,6 +347,10 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             ``lab.attach(name).drop()`` drops the run that is there.
         """
         try:
+            sink = self.sink
+        except RunNotFound:
+            sink = None
+        try:
             self.cancel()
         except RunNotFound:  # perhaps in some shards alone: a client or the cluster died while it was dropped
             there, _ = self.handle.link.sync(self.handle.ask(0, "runs", {"name": self.name}))
@@ -339,6 +358,11 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
                 raise
         self.handle.link.sync(self.handle.order(Drop(self.id)))
         self.on_drop(self)
+        if sink is not None and data:
+            let_go(sink, self.id.hex())
+        elif sink is not None:
+            said = f"run {self.name!r} is dropped, and its rows stay in {sink}. run.drop(data=True) deletes them too."
+            warnings.warn(said, RowsStay, stacklevel=level_of_user())
 
     def scale(self, n: int | Literal["auto"]) -> None:
         """Set the number of consumers on the run's queue; see `QueuePool.scale`.
@@ -907,14 +931,31 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         self._warn_empty(progress)
         covered = [span for shard in progress.shards for span in shard.covered]
         instead = self._in_place(progress, covered) if errors == "return" else None
-        return Results(self.name, self.handle, self.id, covered, instead, self._raise_gone, self._only_code)
+        return Results(
+            self.name, self.handle, self.id, covered, instead, self._raise_gone, self._only_code, self.reader(progress)
+        )
 
     def results_now(self) -> Results:
         """Return the values that there are now, in document order: a table reads them also while the run goes on."""
         self._raise_other_input()
         progress = self._progress(covered=True)
         covered = [span for shard in progress.shards for span in shard.covered]
-        return Results(self.name, self.handle, self.id, covered, None, self._raise_gone, self._only_code)
+        return Results(
+            self.name, self.handle, self.id, covered, None, self._raise_gone, self._only_code, self.reader(progress)
+        )
+
+    def reader(self, progress: Progress | None = None, *, timeout: float | None = None) -> Reader | None:
+        """Return what finds the rows of a run with a sink; None of one without."""
+        if not self._reader:
+            record = (self._progress(timeout=timeout) if progress is None else progress).record.sink
+            self._reader.append(None if record is None else Reader(sink_of(record), self.name, self.id.hex()))
+        return self._reader[0]
+
+    @property
+    def sink(self) -> Sink | None:
+        """Where its consumers write the results; None: the queue keeps them."""
+        reader = self.reader()
+        return None if reader is None else reader.sink
 
     @checks_keywords
     def table(self) -> RunTable:
@@ -1067,6 +1108,28 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         """
         return RunTables(self).publish(path, timeout)
 
+    @checks_keywords
+    def compact_sink(self) -> Compaction:
+        """Merge small parts of the run's sink, and delete what nothing refers to; return what was done.
+
+        May be called while the run goes on, and while others read its rows; then nothing else is deleted than what was
+        merged. Parts without a row that counts are those of deliveries that were lost, late or repeated. `Files`, and
+        sinks of your own, have no parts that could be merged: nothing is done.
+
+        Raises
+        ------
+        BadOption
+            The run has no sink.
+        PartError
+            A part cannot be read; it stays as it is.
+
+        Examples
+        --------
+        >>> print(run.compact_sink())  # doctest: +SKIP
+        2,114 parts before, 3 now
+        """
+        return RunTables(self).compact_sink()
+
     def _only_code(self) -> str | None:
         """Return the code version that made all results, or None: there are several, and a result has no name of its.
 
@@ -1182,7 +1245,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     def _completed(self, limit: float | None, wait: Wait) -> Iterator[tuple[Any, Any]]:
         self._raise_other_input()
-        streams = Streams(self.handle, self.id)
+        streams = Streams(self.handle, self.id, lambda patience: self.reader(timeout=patience))
         deadline, over, alone_since, looked = Deadline(limit), False, None, time.monotonic()
         given_up, error, standstill = False, None, self._standstill(limit)
         keys = Keys(self.name)

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.progress import Progress
 from dqlab.datasets import needs_pyarrow
+from dqlab.datasets.parts import Reader
 from dqlab.documents import Document, Documents, Labelled
 from dqlab.documents.parts import Inline, Line, Row
 from dqlab.errors import BadOption, DocumentError
+from dqlab.runs.claiming import Claim
 from dqlab.runs.failures import Failures
 from dqlab.runs.lost import key_of, repeats
 from dqlab.runs.merged import MergedResults
@@ -28,6 +30,7 @@ from dqlab.runs.users_names import reading
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dqlab.datasets.merging import Compaction
     from dqlab.datasets.publishing import Published
     from dqlab.datasets.rows import Rows
     from dqlab.datasets.table import RunTable
@@ -60,6 +63,9 @@ class HasResults(Protocol):
 
     def results_now(self) -> Results:
         """Return the values that there are now."""
+
+    def reader(self) -> Reader | None:
+        """Return what finds the rows of a run with a sink; None of one without."""
 
     def _progress(self) -> Progress: ...
 
@@ -124,6 +130,29 @@ class RunTables:
         with self._reading():
             return publish(table, self._run.failures(), path, self._identity(), self._facts)
 
+    def compact_sink(self) -> Compaction:
+        """Merge small parts of the sink, and delete what nothing refers to; return what was done."""
+        from dqlab.datasets.merging import Compaction, compact
+        from dqlab.datasets.sinks import Parquet
+
+        reader = self._run.reader()
+        if reader is None:
+            raise BadOption(
+                option="sink", value=None, problem=f"is what run {self._run.name!r} has: nothing was written."
+            )
+        if not isinstance(reader.sink, Parquet):
+            return Compaction()
+        claim = Claim(self._run.handle.link, f"sink/{self._run.id.hex()}")
+        while not claim.take(wait=1.0):  # another client does the same
+            pass
+        try:
+            done = self._run._progress().done  # first: what is settled later refers to parts that are not seen here
+            with self._reading():
+                found = self._run.results_now().references()
+                return compact(reader.sink, self._run.name, self._run.id.hex(), found, sweep=done)
+        finally:
+            claim.give_back()
+
     def _reading(self) -> AbstractContextManager[None]:
         return reading(self._run.name, self._run.handle)
 
@@ -184,6 +213,11 @@ class RunRows:
 
     reasoned = False
 
+    @property
+    def lined(self) -> bool:
+        """Whether rows know by whom and when they were made."""
+        return self._run.reader() is not None
+
     def __init__(self, run: HasResults) -> None:
         self._run = run
 
@@ -212,7 +246,7 @@ class RunRows:
 class InputRows:
     """The input of a run as the source of a table: what is known of documents, and the columns of rows."""
 
-    reasoned = False
+    reasoned = lined = False
 
     def __init__(self, name: str, elements: Any) -> None:
         self.name, self._elements = name, elements

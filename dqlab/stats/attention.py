@@ -125,6 +125,7 @@ def brief(found: Attention) -> str:
         "no-consumer": "no consumer",
         "store": "store has failed",
         "no-room": "no room",
+        "sink": "sink refuses",
         "lost": f"{found.subject}",
         "missing": f"{found.subject}",
         "lease-ends": "lease ends unrenewed",
@@ -161,6 +162,9 @@ def _store(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     if scene.trouble:
         kind, text = ("no-room", "waits for room in its store") if scene.full else ("store", "can confirm nothing")
         yield _of(scene, kind, scene.queue.name, text, scene.trouble, "doctor")
+    for run in scene.runs:
+        if run.unwritten and not scene.trouble:
+            yield _of(scene, "sink", run.name, "waits for its sink", run.why, run=run.name)
     for name, missing in scene.missing.items():
         subject, detail = f"{numbers.many(missing, 'result')} missing", "run.wait() names the documents"
         text = f"of run {name}, though processed"
@@ -279,7 +283,7 @@ _RULES = (
     _growing,
     _lag,
 )
-_BAD = frozenset({"stopped", "no-consumer", "store", "no-room", "missing", "lost"})
+_BAD = frozenset({"stopped", "no-consumer", "store", "no-room", "sink", "missing", "lost"})
 
 
 def _of(

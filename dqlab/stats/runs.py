@@ -9,10 +9,13 @@ from typing import overload
 from dqlab.keywords import SuggestsAttributes
 from dqlab.stats.counts import Counts, RunState, StopReason
 
-__all__ = ["NO_ROOM", "ClassStats", "CodeStats", "Eta", "RunFacts", "RunList", "RunStats"]
+__all__ = ["NO_ROOM", "UNWRITTEN", "ClassStats", "CodeStats", "Eta", "RunFacts", "RunList", "RunStats"]
 
 NO_ROOM = "no room for more results"
 """How the reason of a run begins that paused itself because its queue can keep no more results."""
+
+UNWRITTEN = "its rows cannot be written"
+"""How the reason of a run begins that is held up because its sink refuses rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,11 @@ class RunStats(SuggestsAttributes):
     def resting(self) -> bool:
         """Finished, or the input ended early and all that was submitted is settled."""
         return self.finished or (self.state is RunState.INCOMPLETE and self.counts.left == 0)
+
+    @property
+    def unwritten(self) -> bool:
+        """Kept from going on by its sink."""
+        return self.why.startswith(UNWRITTEN) and self.state is RunState.WAITING
 
     @property
     def held(self) -> bool:

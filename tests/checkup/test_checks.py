@@ -12,7 +12,7 @@ from dqlab.checkup.examine import CHECKS, judge
 from dqlab.checkup.facts import Facts, Process, Queue, StoreFacts
 from dqlab.checkup.findings import Finding
 from dqlab.log.ownership import Holder
-from dqlab.stats import ClassStats, Counts, Severity, StopReason, Unacked
+from dqlab.stats import ClassStats, Counts, RunState, Severity, StopReason, Unacked
 from dqlab.stats.attention import brief
 from dqlab.store.probe import Probe
 from tests.checkup.planted import (
@@ -245,6 +245,12 @@ PLANTED = {
     ),
     "behind": (with_queue(lag=3600.0), "queues", WARNING, "queue pages is 1 h behind, and falls further"),
     "stopped": (stopped_run(), "queues", PROBLEM, "run count paused itself: no room for more results"),
+    "a sink that refuses rows": (
+        with_scene(a_run(state=RunState.WAITING, why="its rows cannot be written to out/: No space left on device")),
+        "queues",
+        PROBLEM,
+        "run count waits for its sink: its rows cannot be written to out/: No space left on device",
+    ),
     "held for long": (
         with_lease(held=600.0),
         "leases",

@@ -18,6 +18,7 @@ class Pages:
     """Values in pages, as the source of a table."""
 
     name = "numbers"
+    lined = False
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ NAMES: dict[str, Any] = {"docs": [1, 2], "parse": parse, "text": "no documents",
         ("%dq ru", ["runs"]),
         ("%dq runs -", ["-o", "--out"]),
         ("%dq dro", ["drop"]),
-        ("%dq drop my-run -", ["-y", "--yes"]),
+        ("%dq drop my-run -", ["--data", "-y", "--yes"]),
         ("%dq nonsense x", []),
     ],
 )

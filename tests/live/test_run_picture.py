@@ -38,6 +38,20 @@ def test_running_view_answers_how_much_how_fast_and_what_failed(running: RunStat
     assert view.figures[3].extra == "211 waiting to retry"
 
 
+def test_a_run_whose_sink_refuses_rows_has_the_reason_in_its_view(running: RunStats) -> None:
+    """It stands still, and it has consumers: what it waits for has to be read there."""
+    why = "its rows cannot be written to out/: No space left on device"
+    held = replace(running, state=RunState.WAITING, why=why, rate=None, units_rate=None)
+
+    view = run_view(held)
+
+    assert view.chip == "Waiting"
+    assert view.notice.text == why
+    assert (
+        next(figure.second for figure in view.figures if figure.label.startswith("Speed")) == "while its sink refuses"
+    )
+
+
 def test_bar_stacks_states_in_one_order_and_adds_up(running: RunStats) -> None:
     """Settled first, waiting last, so the eye finds the edge that moves."""
     bars = run_view(running).bars

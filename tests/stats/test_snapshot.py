@@ -19,6 +19,7 @@ from dqlab.stats import (
     QueueStats,
     RunState,
     RunStats,
+    Severity,
     Snapshot,
     StopReason,
     run_state,
@@ -26,7 +27,7 @@ from dqlab.stats import (
     total_queue,
 )
 from dqlab.stats.attention import QueueFacts, Thresholds, brief, find, find_leaving
-from dqlab.stats.runs import RunFacts
+from dqlab.stats.runs import UNWRITTEN, RunFacts
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "snapshot.json"
 SHARES = json.loads(GOLDEN.with_name("shares.json").read_text(encoding="utf-8"))
@@ -295,6 +296,17 @@ def test_a_queue_that_was_filled_at_once_falls_soon_after() -> None:
     assert past.net_rate() == -100.0
     assert past.net_rate(over=60.0) == (710.0 - 400.0) / 5
     assert History(t0=0.0, step=5.0).net_rate() is None
+
+
+def test_a_run_whose_sink_refuses_rows_needs_a_user() -> None:
+    """A full disk in the night: whoever looks in the morning has to see it at once, with the reason."""
+    why = f"{UNWRITTEN} to out/: No space left on device"
+    run = RunStats("parse", "pages", RunState.WAITING, Counts(ready=5), why=why)
+
+    [need] = find([QueueFacts(QueueStats("pages", "running", run.counts), runs=(run,))], Thresholds())
+
+    assert (need.kind, need.severity, need.run) == ("sink", Severity.PROBLEM, "parse")
+    assert "No space left" in need.detail
 
 
 def test_what_is_offered_for_a_run_that_paused_itself_fits_its_reason() -> None:

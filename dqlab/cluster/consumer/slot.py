@@ -19,12 +19,13 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from itertools import count, groupby
 from typing import Any
 
+from dqlab.cluster.consumer.gathering import Sinks
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import SETTLE_MOST, Chunk
 from dqlab.cluster.consumer.running.coroutines import CoroutineThread
 from dqlab.cluster.consumer.running.execution import (
     Flight,
@@ -37,6 +38,7 @@ from dqlab.cluster.consumer.running.execution import (
 )
 from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost
 from dqlab.cluster.consumer.running.occupancy import Occupancy, Stay, occupancy
+from dqlab.cluster.consumer.running.sink_rows import code_in, rowed, with_room
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.orders import RunningMessage
 from dqlab.cluster.transport.protocol import LEASE_PARK
@@ -157,6 +159,8 @@ Both double with each loss of the suspect beside others, `MOST_IN_VAIN` times at
 """
 ISOLATION_TOLD_IN = 5.0
 """Seconds that a shard may take to note that a suspect runs alone. Until then this process does nothing else."""
+SINK_CHUNK = 500
+"""Messages of a chunk of a run with a sink: what has run and is in no part yet runs again if the consumer is killed."""
 COROUTINES_AHEAD = 4
 """Coroutines leased for each that runs at a time: they wait together, so their mean cost means little."""
 
@@ -171,12 +175,16 @@ class Slot:
         options: SlotOptions,
         functions: FunctionCache,
         touched: Callable[[], None],
+        sinks: Sinks | None = None,
     ) -> None:
         self.name, self.options = name, options
         self.done = self.units = self.chunk = 0
         self.busy_s = 0.0
         self.last_error: str | None = None
         self._shards, self._functions, self._touched = shards, functions, touched
+        self._sinks = sinks if sinks is not None else Sinks(name.partition("#")[0], "this process", options.origin)
+        self._into_sinks: dict[Chunk, asyncio.Task[None]] = {}
+        """By chunk of a run with a sink, what settles its finished messages while it runs."""
         self._session = uuid.uuid4().hex
         self._inbox: deque[Chunk] = deque()
         self._running: Chunk | None = None
@@ -258,6 +266,11 @@ class Slot:
         return sum(chunk.count - chunk.settled for chunk in self._chunks)
 
     @property
+    def busy(self) -> bool:
+        """Whether something runs here, or is about to."""
+        return bool(self._running or self._flying or self._inbox)
+
+    @property
     def abandoned(self) -> list[str]:
         """Names of cancelled messages whose functions still run here."""
         self._abandoned = [kept for kept in self._abandoned if _runs(kept[1])]
@@ -332,7 +345,11 @@ class Slot:
             self.chunk = sum(frame.count for frame in cuts)
             receipt = shard, lease["id"], meta["epoch"], lease["timeout"]
             doubt = {"suspect": True, **suspect} if suspect else {}
-            self._inbox.append(Chunk(*receipt, firsts, cuts, process, **doubt))
+            if lease.get("sink"):
+                for first, cut in _pieces(firsts, cuts):
+                    self._inbox.append(Chunk(*receipt, [first], [cut], process, sink=True, **doubt))
+            else:
+                self._inbox.append(Chunk(*receipt, firsts, cuts, process, **doubt))
         if shard not in self._renewing:
             work = self._renew(shard)
             self._renewing[shard] = asyncio.get_running_loop().create_task(
@@ -389,6 +406,8 @@ class Slot:
 
     async def _run(self, chunk: Chunk) -> None:
         ref = self._shards[chunk.shard]
+        if chunk.sink:
+            await (await self._sinks.of(chunk.run, self._shards, chunk.shard)).room(chunk)
         if not await self._enter(chunk):
             self._end(chunk)
             return
@@ -484,7 +503,10 @@ class Slot:
             False if it has not ended because a cancelled message still runs.
         """
         while not (await asyncio.wait((end,), timeout=SETTLE_EVERY))[0]:
-            await self._settle_done(chunk)
+            if chunk.sink:
+                self._settle_meanwhile(chunk)
+            else:
+                await self._settle_done(chunk)
             if self.begun.look(chunk, asyncio.get_running_loop().time()):
                 self._touched()
             if chunk.stopped or (self._clinging(chunk) and time.monotonic() - chunk.cancelled_at >= LET_GO_S):
@@ -555,7 +577,11 @@ class Slot:
             if not await self._attend_flight(chunk, flight, flight.begun):
                 return
             if not flight.ended.done():
-                await self._settle_done(chunk, tell=True)
+                if chunk.sink:
+                    self._settle_meanwhile(chunk)
+                    await self._settle(chunk, chunk.nothing())
+                else:
+                    await self._settle_done(chunk, tell=True)
             if await self._attend_flight(chunk, flight, flight.ended):
                 await self._settle_done(chunk)
         except Exception as error:  # noqa: BLE001 - its messages are delivered again, and other chunks run on
@@ -611,7 +637,9 @@ class Slot:
 
     def _execute(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> Flight | None:
         """Run the chunk, or hand it to the coroutines; in the slot's thread."""
-        frame = chunk.frames[0]
+        frame, origin = chunk.frames[0], self.options.origin
+        if chunk.sink:
+            chunk.code, origin = code_in(blobs.get(frame.function)), with_room(origin)
         try:
             if frame.kind is Kind.VALUE:
                 work = self.options.values() if self.options.values is not None else Work(refuse_value)
@@ -626,13 +654,15 @@ class Slot:
                 work = self._functions.open(frame.function, blob)
                 if self.options.calls is not None:
                     work = self.options.calls(work, chunk)
+                if chunk.sink:
+                    work = rowed(work)
         except BaseException as error:  # noqa: BLE001 - users' imports run here; each message reports the failure
             fail_all(chunk, error, self.options.origin)
             return None
         concurrency = self.options.concurrency
         if not work.is_coroutine:
             self._at_least = 1
-            run_chunk(chunk, work, self.options.origin, concurrency)
+            run_chunk(chunk, work, origin, concurrency)
             return None
         self._at_least = min(COROUTINES_AHEAD * concurrency, self.options.batch)
         thread = self._coroutines
@@ -658,20 +688,49 @@ class Slot:
         The next one begins beside one that ran alone when the shard has its outcome: it may kill this process at once.
         """
         try:
-            await self._settle_done(chunk)
+            if not chunk.sink:
+                await self._settle_done(chunk)
+            # Before the rows of a sink are written, which may take a second: the shard may send others meanwhile.
             if not self._stopping and self._told[chunk.shard][1] != self._want(chunk.shard):
                 await self._settle(chunk, chunk.nothing())
+            if chunk.sink:
+                await self._settle_done(chunk)
         except Exception as error:  # noqa: BLE001 - the lease ends by itself, and the messages are delivered again
             self._lost(chunk, error)
         finally:
             self._leave(chunk)
             self._ending.remove(chunk)
 
+    def _settle_meanwhile(self, chunk: Chunk) -> None:
+        """Settle what is finished of a chunk with a sink, unless that is under way; not awaited."""
+        if chunk not in self._into_sinks and chunk.pending():
+            self._into_sinks[chunk] = self._in_background(self._settle_rows(chunk))
+
+    async def _settle_rows(self, chunk: Chunk) -> None:
+        try:
+            await self._settle_taken(chunk)
+        except Exception as error:  # noqa: BLE001 - what it had taken ends with its lease, and is delivered again
+            self._lost(chunk, error)
+        finally:
+            del self._into_sinks[chunk]
+
     async def _settle_done(self, chunk: Chunk, *, tell: bool = False) -> None:
         """Settle what is finished; with `tell`, send at least how many messages are wanted now."""
+        if (before := self._into_sinks.get(chunk)) is not None:  # one settlement of a chunk follows another
+            await asyncio.wait((before,))
+        await self._settle_taken(chunk, tell=tell)
+
+    async def _settle_taken(self, chunk: Chunk, *, tell: bool = False) -> None:
         while True:
+            most = SETTLE_MOST
+            if chunk.sink:
+                if not (taken := chunk.pending()):
+                    break
+                gathering = await self._sinks.of(chunk.run, self._shards, chunk.shard)
+                chunk.refer(await gathering.keep(chunk, taken))
+                most = len(taken)  # and none that has come meanwhile: its result is still in its place
             done, units, busy = chunk.acked + chunk.failed, chunk.units, chunk.busy_collected
-            settlement = chunk.collect()
+            settlement = chunk.collect(most)
             if settlement is None:
                 break
             self.done += chunk.acked + chunk.failed - done
@@ -744,6 +803,14 @@ class Slot:
         # Were it missing here for a moment, its renewals would end and its lease expire, and a recreated shard would
         # deliver its messages to others.
         return [chunk for chunk in (*self._ending, *self._chunks) if chunk.shard == shard]
+
+
+def _pieces(firsts: Sequence[int], frames: Sequence[Frame]) -> Iterator[tuple[int, Frame]]:
+    """Yield frames of at most `SINK_CHUNK` messages each, with the id of their first."""
+    for first, frame in zip(firsts, frames, strict=True):
+        for at in range(0, frame.count, SINK_CHUNK):
+            n = min(SINK_CHUNK, frame.count - at)
+            yield first + at, frame if n == frame.count else Frame.decode(frame.cut(at, n))
 
 
 def _runs(thread: asyncio.Future[Any] | CoroutineThread) -> bool:

@@ -24,6 +24,7 @@ from distributed import get_worker
 from dqlab.clock import SystemClock
 from dqlab.cluster.shard.confirmed import Confirmed
 from dqlab.cluster.shard.durable import open_durable
+from dqlab.cluster.shard.holds import LASTS, Holds
 from dqlab.cluster.shard.memory import MemoryStore, Store
 from dqlab.cluster.shard.recalls import Recalls
 from dqlab.cluster.shard.upkeep import Upkeep
@@ -121,6 +122,9 @@ class QueueActor:
         self._puts_waiting = 0
         self._without_room: set[bytes] = set()
         """Runs that were stopped because there was no room for results: they continue when there is."""
+        self._holds = Holds()
+        self._held: set[bytes] = set()
+        """Runs that are held up."""
         self._reports, self._whole = 0, True
         self._reported: set[bytes] = set()
         """Runs that were reported to the scheduler."""
@@ -276,6 +280,45 @@ class QueueActor:
         blob = self.ledger.functions.get(meta["hash"])
         return pack({"known": blob is not None}, blob or b"")
 
+    async def sink(self, body: bytes) -> bytes:
+        """Return where the rows of a run are written, and the run's name: {run}; consumers ask once."""
+        meta, _ = unpack(body)
+        record = self.ledger.book(meta["run"]).record
+        assert record is not None, "its leases have it from there"
+        return pack({"sink": record.sink, "name": record.name})
+
+    async def hold(self, body: bytes) -> bytes:
+        """Lease nothing of a run as long as a consumer cannot keep its results: {run, consumer, why}, why "" = it can.
+
+        Answers {wanted}: whether results of the run are still wanted.
+        """
+        meta, _ = unpack(body)
+        run, lane = meta["run"], self.shard.lanes.get(meta["run"])
+        if lane is None:
+            return pack({"wanted": False})
+        self._holds.note(run, meta["consumer"], meta["why"], self._clock.monotonic())
+        self._apply_holds()
+        if meta["why"]:
+            asyncio.get_running_loop().call_later(LASTS + 1.0, self._apply_holds)
+        return pack({"wanted": lane.alive > 0})
+
+    def _apply_holds(self) -> None:
+        """Hold up the runs that consumers have reported, and no others."""
+        if self.closed:
+            return
+        now, changed = self._clock.monotonic(), False
+        for run in self._holds.runs | self._held:
+            lane, why = self.shard.lanes.get(run), self._holds.why(run, now)
+            if lane is None or why == lane.held:
+                continue
+            begins, lane.held, changed = not lane.held, why, True
+            self.shard.activity.touch(run)
+            if begins:
+                self._give_back_untouched(run)
+        self._held = self._holds.runs
+        if changed:
+            self._dispatch()
+
     # --- messages out -----------------------------------------------------------------------
 
     async def lease(self, body: bytes) -> bytes:
@@ -346,6 +389,8 @@ class QueueActor:
             record = self.books[lease.run].record if lease.run in self.books else None
             process = record.process if record is not None else None
             answer["lease"] = {"id": lease.id, "timeout": lease.timeout, "firsts": firsts, "process": process}
+            if record is not None and record.sink is not None:
+                answer["lease"]["sink"] = True
             if lease.suspect:
                 answer["lease"]["suspect"] = {"isolate": lease.isolate, "in_vain": lease.in_vain}
         return pack(answer, *cuts)
@@ -434,6 +479,8 @@ class QueueActor:
         for consumer in [name for name in self._lot.known if name.split("#")[0] in meta["consumers"]]:
             returned += self.ledger.release(consumer, meta.get("why", ""))
             self._lot.release(consumer)
+        self._holds.forget(meta["consumers"])
+        self._apply_holds()
         self._dispatch()
         return pack({"returned": returned})
 
@@ -685,6 +732,7 @@ class QueueActor:
             cancelled=record.cancelled,
             client=record.client,
             process=record.process,
+            sink=record.sink,
         )
 
     async def dead(self, body: bytes) -> bytes:
@@ -751,6 +799,7 @@ class QueueActor:
         book = self.ledger.book(meta["run"])
         assert book.record is not None, "only runs have names"
         record = {part: getattr(book.record, part) for part in ("name", "codes", "client", "process", "stop_if")}
+        record |= {} if book.record.sink is None else {"sink": book.record.sink}
         cut_off = book.record.incomplete == CUT_OFF
         may_be_missing = not book.lane.sealed or (cut_off and not book.record.submitted)
         retry = asdict(book.lane.retry)

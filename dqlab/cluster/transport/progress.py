@@ -51,6 +51,7 @@ class ShardProgress:
     cancelled: bool = False
     client: str = ""
     process: dict[str, Any] | None = None
+    sink: dict[str, Any] | None = None
     covered: list[tuple[int, int]] = field(default_factory=list)
     came: list[tuple[int, int]] = field(default_factory=list)
     missing_ordinals: list[tuple[int, int]] = field(default_factory=list)
@@ -74,7 +75,8 @@ class ShardProgress:
 
     def opening(self) -> dict[str, Any]:
         """Return the run record that lanes are opened with where they are missing."""
-        return {"name": self.lane.name, "codes": self.codes, "process": self.process, "stop_if": self.lane.stop_if}
+        record = {"name": self.lane.name, "codes": self.codes, "process": self.process, "stop_if": self.lane.stop_if}
+        return record | ({} if self.sink is None else {"sink": self.sink})
 
     @property
     def input(self) -> Submitted:
@@ -159,7 +161,7 @@ class Progress:
     @property
     def blocked(self) -> str:
         """Why nothing that happens now can be confirmed: a disk that is full, or that failed; "" when it can."""
-        return next((why for shard in self.shards if (why := shard.failure or shard.short)), "")
+        return next((why for shard in self.shards if (why := shard.failure or shard.short or shard.lane.held)), "")
 
     @property
     def stopped(self) -> bool:

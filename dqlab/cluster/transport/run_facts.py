@@ -41,7 +41,7 @@ def state_of(lanes: Collection[LaneReport], *, paused: bool, blocked: str, serve
         paused=paused or any(lane.paused for lane in lanes),
         stopped=any(lane.stopped or lane.halted for lane in lanes),
         consumers=int(served),
-        blocked=bool(blocked),
+        blocked=bool(blocked) or any(lane.held for lane in lanes),
     )
 
 
@@ -84,7 +84,7 @@ def run_facts(
         halted=next((lane.halted for lane in lanes if lane.halted), ""),
         full=any(lane.stopped for lane in lanes),
         trouble=trouble,
-        blocked=blocked,
+        blocked=blocked or next((lane.held for lane in lanes if lane.held), ""),
         code=CodeStats(
             name=code.name,
             short=code.short,

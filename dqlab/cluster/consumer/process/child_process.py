@@ -51,7 +51,7 @@ class Child:
     def __init__(self, origin: Origin) -> None:
         self.ready = self.opening = self.gone = False
         self.given = 0
-        self.function: tuple[bytes, Kind] | None = None
+        self.function: tuple[bytes, Kind, bool] | None = None
         self.started = time.monotonic()
         self.words = LastWords.make()
         theirs, self._turns = os.pipe()
@@ -108,11 +108,11 @@ class Child:
         """Bytes that it has not read yet."""
         return len(self._pending)
 
-    def run(self, hash: bytes, kind: Kind, blob: bytes) -> None:
-        """Give it the function of the messages that follow, unless it has that."""
-        if self.function != (hash, kind):
-            self.function, self.opening = (hash, kind), True
-            meta = {"hash": hash, "kind": int(kind), "path": _path()}
+    def run(self, hash: bytes, kind: Kind, blob: bytes, *, rows: bool = False) -> None:
+        """Give it the function of the messages that follow, unless it has that; with `rows`, for a run with a sink."""
+        if self.function != (hash, kind, rows):
+            self.function, self.opening = (hash, kind, rows), True
+            meta = {"hash": hash, "kind": int(kind), "path": _path(), "rows": rows}
             self._pending += record(Say.FUNCTION, body=pack(meta, blob))
 
     def give(self, turn: int, message: bytes) -> None:

@@ -163,7 +163,7 @@ class _Passage:
                 slot.ahead = min(2 * slot.ahead, AHEAD_MOST)
         while len(given) < slot.ahead and (index := self._next()) is not None:
             child = self._child
-            child.run(self._chunk.frames[0].function, self._chunk.kind, self._blob)
+            child.run(self._chunk.frames[0].function, self._chunk.kind, self._blob, rows=self._chunk.sink)
             turns.append(slot.next_turn())
             child.give(turns[-1], self._messages[index])
             given.append((turns[-1], index))

@@ -19,7 +19,7 @@ from dqlab.errors import FrameCorrupt
 from dqlab.failures.failure import Failure
 from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
 
-__all__ = ["Chunk", "Done"]
+__all__ = ["SETTLE_MOST", "Chunk", "Done"]
 
 
 Done: TypeAlias = tuple[int, Outcome, bytes, str | None]
@@ -51,6 +51,8 @@ class Chunk:
         Its one message was lost with a consumer; more than once, so nothing may run beside it in the worker's process.
     in_vain : int
         How often it was lost beside others, since one of the two could not wait any longer.
+    sink : bool
+        The run has a sink: its results are written there, and settled as references.
     """
 
     def __init__(
@@ -66,11 +68,14 @@ class Chunk:
         suspect: bool = False,
         isolate: bool = False,
         in_vain: int = 0,
+        sink: bool = False,
     ):
         self.shard, self.lease, self.epoch, self.timeout = shard, lease, epoch, timeout
         self.run = frames[0].run
         self.frames, self.process = frames, process
         self.suspect, self.isolate, self.in_vain = suspect, isolate, in_vain
+        self.sink, self.code = sink, ""
+        """With a sink: the short code version that its results have."""
         self.pieces = [Piece(first, frame.ordinal, frame.count) for first, frame in zip(firsts, frames, strict=True)]
         self._starts = list(accumulate((piece.n for piece in self.pieces), initial=0))
         self.count = self._starts[-1]
@@ -153,6 +158,11 @@ class Chunk:
         at = bisect_right(self._starts, index) - 1
         return self.pieces[at].first + index - self._starts[at]
 
+    def ordinal_at(self, index: int) -> int:
+        """Return the position in the run's input of the message at a position."""
+        at = bisect_right(self._starts, index) - 1
+        return self.pieces[at].ordinal + index - self._starts[at]
+
     def _weight_at(self, index: int) -> int:
         at = bisect_right(self._starts, index) - 1
         weights = self.frames[at].weights
@@ -230,6 +240,14 @@ class Chunk:
             self._note_failures(done)
         self.units += sum(self._weight_at(entry[0]) for entry in done) if self.frames[0].weights else len(done)
         return settlement
+
+    def pending(self) -> list[Done]:
+        """Return the outcomes that no settlement has taken, which `collect` would take next."""
+        return self.done[self._collected : self._collected + SETTLE_MOST]
+
+    def refer(self, done: Sequence[Done]) -> None:
+        """Have other outcomes in the place of those that `pending` returned: their results are elsewhere now."""
+        self.done[self._collected : self._collected + len(done)] = done
 
     def sending(self) -> None:
         """Note that all that was collected is being sent: what of it a shard knows is not certain until it answers."""

@@ -41,9 +41,11 @@ __all__ = [
     "Queued",
     "Work",
     "cancelled",
+    "check_called",
     "end_if_forked",
     "fail_all",
     "fail_taken",
+    "failed",
     "is_coroutine",
     "run_calls",
     "run_chunk",
@@ -69,10 +71,13 @@ class Work:
         Takes, depending on `Kind`, the element, or (args, kwargs), or the value.
     code : str
         Short code version, for failures.
+    rows : bool
+        It returns its value in a tuple with what is known of it; see `running.sink_rows`.
     """
 
     call: Callable[..., Any]
     code: str = ""
+    rows: bool = False
 
     @property
     def is_coroutine(self) -> bool:
@@ -214,7 +219,7 @@ def fail_all(chunk: Queued, error: BaseException, origin: Origin) -> None:
     messages, is_element = chunk.messages(), chunk.kind is Kind.ELEMENT
     while (index := _take(chunk)) is not None:
         key = sealed_key(messages[index]) if is_element else None
-        chunk.done.append(_failed(index, error, origin, "", key, 0.0))
+        chunk.done.append(failed(index, error, origin, "", key, 0.0))
 
 
 def fail_taken(chunk: Chunk, error: BaseException, origin: Origin) -> None:
@@ -222,7 +227,7 @@ def fail_taken(chunk: Chunk, error: BaseException, origin: Origin) -> None:
     messages, is_element = chunk.messages(), chunk.kind is Kind.ELEMENT
     for index in chunk.taken():
         key = sealed_key(messages[index]) if is_element else None
-        chunk.done.append(_failed(index, error, origin, "", key, 0.0))
+        chunk.done.append(failed(index, error, origin, "", key, 0.0))
 
 
 def _take(chunk: Queued) -> int | None:
@@ -269,15 +274,15 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:
                     key, value = key_text(value.label), value.value
                 result = call(value)
                 if key is not None and type(result) is MethodType:
-                    _check_called(result, value)
+                    check_called(result, value)
             payload = seal(result)
             if len(payload) > limit:
                 raise ResultTooLarge(size=len(payload), limit=limit)
         except SealError as error:
-            refused = _refusal(result, error.reason)
-            finish(_failed(index, refused, origin, work.code, key, clock() - started))
+            refused = _refusal(result[0] if work.rows else result, error.reason)
+            finish(failed(index, refused, origin, work.code, key, clock() - started))
         except BaseException as error:  # noqa: BLE001 - sys.exit in a function fails its message, not the worker
-            finish(_failed(index, error, origin, work.code, key, clock() - started))
+            finish(failed(index, error, origin, work.code, key, clock() - started))
         else:
             finish((index, ACK, payload, key))
     end_if_forked()
@@ -426,10 +431,10 @@ class Coroutines:
             call = flight.work.call
             result = await (call(*value[0], **value[1]) if flight.spread else call(value))
             if key is not None and type(result) is MethodType:
-                _check_called(result, value)
-            return index, Outcome.ACK, _seal(result, origin.result_max), key
+                check_called(result, value)
+            return index, Outcome.ACK, _seal(result, origin.result_max, rows=flight.work.rows), key
         except BaseException as error:  # noqa: BLE001 - sys.exit in a coroutine fails its message, not the loop
-            return _failed(index, error, origin, flight.work.code, key, time.perf_counter() - started)
+            return failed(index, error, origin, flight.work.code, key, time.perf_counter() - started)
 
 
 def _resolve(future: concurrent.futures.Future[None]) -> None:
@@ -437,17 +442,17 @@ def _resolve(future: concurrent.futures.Future[None]) -> None:
         future.set_result(None)
 
 
-def _seal(result: Any, limit: int) -> bytes:
+def _seal(result: Any, limit: int, *, rows: bool) -> bytes:
     try:
         payload = seal_value(result)
     except SealError as error:
-        raise _refusal(result, error.reason) from error
+        raise _refusal(result[0] if rows else result, error.reason) from error
     if len(payload) > limit:
         raise ResultTooLarge(size=len(payload), limit=limit)
     return payload
 
 
-def _check_called(result: MethodType, value: Any) -> None:
+def check_called(result: MethodType, value: Any) -> None:
     """Refuse `doc.text` where `doc.text()` was meant: it can be pickled, so it would be a result."""
     if result.__self__ is value:
         raise NotCalled(method=result.__name__)
@@ -472,7 +477,8 @@ def _refusal(result: Any, reason: str) -> ResultNotPicklable:
     )
 
 
-def _failed(index: int, error: BaseException, origin: Origin, code: str, key: str | None, held: float) -> Done:
+def failed(index: int, error: BaseException, origin: Origin, code: str, key: str | None, held: float) -> Done:
+    """Return the outcome of a message that ended in an exception, after so many seconds."""
     describe = partial(
         Failure.from_exception,
         key=None if key is None else str(label_of(key)),

@@ -1,0 +1,350 @@
+"""Rows on their way from a consumer's slots into the sinks of their runs.
+
+Owns when a part is written: rows of all slots gather until they are many enough, or a second old, or nothing else runs
+here. A part is on its disk before the settlement of any of its rows is sent. Knows neither how a part is written
+(`datasets.parts`) nor how an outcome is settled (`slot`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any, Protocol
+
+from dqlab.cluster.consumer.running.chunk import Chunk, Done
+from dqlab.cluster.consumer.running.execution import Origin
+from dqlab.cluster.consumer.running.sink_rows import opened_rows, referring, refused_row
+from dqlab.cluster.consumer.running.thread import SlotThread
+from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.datasets.ladder import AT_ONCE, Ladder
+from dqlab.datasets.merging import merge
+from dqlab.datasets.parts import SinkRow, Writer, referred, writer_of
+from dqlab.datasets.sinks import Parquet, Sink, prefix_of, sink_of
+from dqlab.errors import RunNotFound, in_words
+from dqlab.frame import Outcome
+from dqlab.stats.runs import UNWRITTEN
+from dqlab.texts import one_line
+
+__all__ = ["Calls", "Gathering", "Sinks"]
+
+logger = logging.getLogger("dqlab.consumer")
+
+FEWEST, SHARE = 500, 100
+"""Rows of a part at the beginning of a run, and which share of what was written it has later: what a killed consumer
+had in hand is run again, and must stay a small part of the run, however fast that is."""
+PART_BYTES = 32 << 20
+"""Bytes of pickled results above which a part is written."""
+LONGEST, SOONEST, AGING = 1.0, 0.05, 0.1
+"""Seconds that a row waits at most, and in the first moments of a run; and its part of the run's age in between."""
+LOOK_S = 0.02
+"""Seconds between two looks whether anything runs here."""
+SLOW_S = 10.0
+"""Seconds that a part may take to be written until its run is held up."""
+AGAIN_S = 1.0, 5.0
+"""Seconds until a part is tried again, at first and later; the run is held up meanwhile, which is reported to its
+shards again each time."""
+
+
+KEEP = 32
+"""Runs whose gatherings are kept."""
+
+
+class Calls(Protocol):
+    """How a shard is called."""
+
+    async def call(self, function: str, body: bytes, /) -> bytes:
+        """Return the answer of a method."""
+        ...
+
+
+@dataclass(eq=False)
+class _Lot:
+    """Finished messages of a chunk, and what waits for their part."""
+
+    chunk: Chunk
+    done: list[Done]
+    ready: asyncio.Future[list[Done]]
+    since: float
+    rows: int = field(init=False)
+    nbytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        acked = [len(payload) for _, outcome, payload, _ in self.done if outcome is Outcome.ACK]
+        self.rows, self.nbytes = len(acked), sum(acked)
+
+    @property
+    def given_up(self) -> bool:
+        """Whether nobody waits for these rows any more."""
+        return self.ready.done() or all(index in self.chunk.cancelled for index, _, _, _ in self.done)
+
+
+class Gathering:
+    """The rows of one run on one consumer.
+
+    Parameters
+    ----------
+    hold : callable
+        Reports to the run's shards why rows cannot be written, "" when they can; returns whether they are still wanted.
+    busy : callable
+        Returns whether more rows may come soon.
+    merged : callable, optional
+        Merges parts into one, by name, and returns its name.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        writer: Writer,
+        names: Callable[[], str],
+        origin: Origin,
+        hold: Callable[[str], Any],
+        busy: Callable[[], bool],
+        merged: Callable[[Sequence[str]], str] | None = None,
+    ) -> None:
+        self._sink, self._writer, self._names, self._origin = sink, writer, names, origin
+        self._thread = SlotThread(f"dq-{origin.consumer}-sink")
+        """Of its own: a sink that does not answer stops no other run's."""
+        self._hold, self._busy, self._merged = hold, busy, merged
+        self._small = Ladder(min(FEWEST, sink.rows // AT_ONCE))  # so that sixteen of them fit into one part
+        self._waiting: deque[_Lot] = deque()
+        self._rows = self._nbytes = 0
+        """Of what waits, and of what is being written."""
+        self._waiting_rows = self._waiting_bytes = 0
+        self._news, self._left = asyncio.Event(), asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._began: float | None = None
+        self.written = 0
+        """Rows that this consumer has written."""
+        self.held = ""
+
+    @property
+    def part_rows(self) -> int:
+        """Rows of the next part, about."""
+        return min(self._sink.rows, max(FEWEST, self.written // SHARE))
+
+    @property
+    def crowded(self) -> bool:
+        """Whether functions run ahead of what can be written."""
+        return bool(self.held) or self._rows >= 2 * self.part_rows or self._nbytes >= 2 * PART_BYTES
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of the run is here."""
+        return not self._rows and (self._task is None or self._task.done())
+
+    async def room(self, chunk: Chunk) -> None:
+        """Wait until a chunk may run; one that is given back meanwhile has nothing left to."""
+        while self.crowded and chunk.todo and not chunk.finished:
+            self._left.clear()
+            with_news = asyncio.ensure_future(self._left.wait())
+            await asyncio.wait((with_news,), timeout=10 * LOOK_S)
+            with_news.cancel()
+
+    async def keep(self, chunk: Chunk, done: list[Done]) -> list[Done]:
+        """Write what is acked among some outcomes, with others; return the outcomes as they are to be settled."""
+        loop = asyncio.get_running_loop()
+        lot = _Lot(chunk, done, loop.create_future(), loop.time())
+        if not lot.rows:
+            return done
+        self._began = self._began if self._began is not None else lot.since
+        self._waiting.append(lot)
+        self._rows, self._waiting_rows = self._rows + lot.rows, self._waiting_rows + lot.rows
+        self._nbytes, self._waiting_bytes = self._nbytes + lot.nbytes, self._waiting_bytes + lot.nbytes
+        self._news.set()
+        if self._task is None or self._task.done():
+            self._task = loop.create_task(self._run(), name="dqlab-sink")
+        try:
+            return await lot.ready
+        finally:
+            self._rows, self._nbytes = self._rows - lot.rows, self._nbytes - lot.nbytes
+            self._left.set()
+
+    def close(self) -> None:
+        """Write nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+        self._thread.shutdown(wait=False)
+
+    # --- inside -----------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while self._waiting:
+            await self._enough()
+            lots, rows, nbytes = list[_Lot](), 0, 0
+            while self._waiting and (not lots or (rows < self.part_rows and nbytes < PART_BYTES)):
+                lot = self._waiting.popleft()
+                self._waiting_rows -= lot.rows
+                self._waiting_bytes -= lot.nbytes
+                if not lot.ready.done():
+                    lots.append(lot)
+                    rows, nbytes = rows + lot.rows, nbytes + lot.nbytes
+            try:
+                await self._write(lots)
+            except Exception as error:  # what it was is the error of those that wait: their lease ends without them
+                logger.exception("event=sink_failed sink=%s", self._sink)
+                for lot in lots:
+                    if not lot.ready.done():
+                        lot.ready.set_exception(error)
+            if not self._waiting:
+                await self._merge()
+
+    async def _merge(self) -> None:
+        """Merge small parts of this consumer when there are many: a function that takes long leaves one each second."""
+        while self._merged is not None and (small := self._small.take()):
+            try:
+                name = await asyncio.wrap_future(self._thread.submit(self._merged, [part for part, _ in small]))
+            except Exception:  # they stay as they are, and are read as they are
+                logger.warning("event=sink_unmerged sink=%s parts=%d", self._sink, len(small), exc_info=True)
+            else:
+                self._small.add(name, sum(rows for _, rows in small))
+
+    async def _enough(self) -> None:
+        """Wait until what waits is worth a part."""
+        loop, idle = asyncio.get_running_loop(), 0
+        assert self._began is not None
+        while self._waiting_rows < self.part_rows and self._waiting_bytes < PART_BYTES:
+            now = loop.time()
+            patience = min(LONGEST, max(SOONEST, AGING * (now - self._began)))
+            left = self._waiting[0].since + patience - now
+            idle = 0 if self._busy() else idle + 1
+            if left <= 0 or idle > 1:
+                return
+            self._news.clear()
+            try:
+                async with asyncio.timeout(min(left, LOOK_S)):
+                    await self._news.wait()
+            except TimeoutError:
+                continue
+
+    async def _write(self, lots: list[_Lot]) -> None:
+        """Write a part until it is written, or nobody wants it any more."""
+        part, pause = self._names(), AGAIN_S[0]
+        while lots:
+            try:
+                made = await self._written(part, lots)
+            except Exception as error:  # noqa: BLE001 - a sink of the user's may raise anything; it is shown
+                why = one_line(in_words(error), 300)
+            else:
+                if self.held:
+                    await self._report("")
+                for lot, done in zip(lots, made, strict=True):
+                    if not lot.ready.done():
+                        lot.ready.set_result(done)
+                return
+            logger.warning("event=sink_refused sink=%s part=%s %s", self._sink, part, why)
+            wanted = await self._report(f"{UNWRITTEN} to {self._sink}: {why}")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, AGAIN_S[1])
+            for lot in [lot for lot in lots if not wanted or lot.given_up]:
+                lots.remove(lot)
+                if not lot.ready.done():
+                    lot.ready.set_result([(index, Outcome.RETURN, b"", None) for index, _, _, _ in lot.done])
+        if self.held:
+            await self._report("")
+
+    async def _written(self, part: str, lots: list[_Lot]) -> list[list[Done]]:
+        work = [(lot.chunk, lot.done) for lot in lots]
+        writing = asyncio.wrap_future(self._thread.submit(self._write_part, part, work))
+        while not (await asyncio.wait((writing,), timeout=SLOW_S))[0]:
+            await self._report(f"{UNWRITTEN} to {self._sink} for now: it takes long to answer")
+        return writing.result()
+
+    async def _report(self, why: str) -> bool:
+        self.held = why
+        return bool(await self._hold(why))
+
+    def _write_part(self, part: str, work: list[tuple[Chunk, list[Done]]]) -> list[list[Done]]:
+        """Write rows; return the outcomes of each chunk. In the thread of sinks."""
+        rows: list[SinkRow] = []
+        opened = []
+        for chunk, done in work:
+            mine, others = opened_rows(chunk, done, self._origin)
+            rows += mine
+            opened.append(others)
+        references = self._writer.write(part, rows) if rows else []
+        if self._merged is not None and (kept := [each for each in references if isinstance(each, bytes)]):
+            self._small.add(referred(kept[0])[0], len(kept))
+        left, made = iter(references), list[list[Done]]()
+        for (chunk, done), others in zip(work, opened, strict=True):
+            mended: list[Done] = []
+            for each, other in zip(done, others, strict=True):
+                reference = None if other is not None else next(left)
+                if other is not None:
+                    mended.append(other)
+                elif isinstance(reference, bytes):
+                    mended.append(referring(each, reference))
+                else:
+                    assert reference is not None
+                    mended.append(refused_row(chunk, each, reference, self._origin))
+            made.append(mended)
+        self.written += len(rows)
+        return made
+
+
+class Sinks:
+    """The gatherings of one consumer, by run.
+
+    Parameters
+    ----------
+    consumer : str
+        Its name.
+    here : str
+        This process, for errors.
+    """
+
+    def __init__(self, consumer: str, here: str, origin: Origin) -> None:
+        self._consumer, self._here, self._origin = consumer, here, origin
+        self._gatherings: dict[bytes, Gathering] = {}
+        self._numbers, self._token = count(), uuid.uuid4().hex[:8]
+        self.busy: Callable[[], bool] = lambda: False
+        """Returns whether any slot runs something, or is about to."""
+
+    async def of(self, run: bytes, shards: dict[int, Any], shard: int) -> Gathering:
+        """Return what gathers the rows of a run; its sink is asked of a shard once."""
+        found = self._gatherings.get(run)
+        if found is None:
+            meta, _ = unpack(await shards[shard].call("sink", pack({"run": run})))
+            found = self._gatherings.get(run)  # another slot may have been faster
+            if found is None:
+                self._forget_some()
+                sink, id = sink_of(meta["sink"]), run.hex()
+                stem = f"{prefix_of(id)}c{self._consumer.rpartition('/')[2]}-{self._token}-"
+                found = self._gatherings[run] = Gathering(
+                    sink,
+                    writer_of(sink, meta["name"], id, self._here),
+                    lambda: f"{stem}{next(self._numbers):06d}",
+                    self._origin,
+                    lambda why: self._hold(run, shards, why),
+                    lambda: self.busy(),
+                    partial(merge, sink, meta["name"], id) if isinstance(sink, Parquet) else None,
+                )
+        return found
+
+    def _forget_some(self) -> None:
+        """Forget runs that were served long ago; one that goes on is looked up again."""
+        idle = [run for run, gathering in self._gatherings.items() if gathering.idle]
+        for run in idle[: max(0, len(self._gatherings) - KEEP)]:
+            self._gatherings.pop(run).close()
+
+    async def _hold(self, run: bytes, shards: dict[int, Any], why: str) -> bool:
+        body = pack({"run": run, "consumer": self._consumer, "why": why})
+        answers = await asyncio.gather(*(ref.call("hold", body) for ref in shards.values()), return_exceptions=True)
+        wanted = False
+        for answer in answers:
+            if isinstance(answer, bytes):
+                wanted |= bool(unpack(answer)[0]["wanted"])
+            elif not isinstance(answer, RunNotFound):  # it is on the move: the next try reports it
+                logger.warning("event=sink_hold_unknown consumer=%s %s", self._consumer, answer)
+                wanted = True
+        return wanted
+
+    def close(self) -> None:
+        """Write nothing more."""
+        for gathering in self._gatherings.values():
+            gathering.close()

@@ -1,0 +1,48 @@
+"""Runs of one shard whose consumers cannot keep results for now, and which consumers those are.
+
+A report counts for a while, so that of a consumer that died or was retired does not stay: it has to be repeated.
+"""
+
+from __future__ import annotations
+
+__all__ = ["LASTS", "Holds"]
+
+LASTS = 30.0
+"""Seconds that a report of a consumer counts."""
+
+
+class Holds:
+    """Why runs are held up, by run and consumer. `now` is seconds on any clock that does not go back."""
+
+    def __init__(self) -> None:
+        self._why: dict[bytes, dict[str, tuple[str, float]]] = {}
+
+    def note(self, run: bytes, consumer: str, why: str, now: float) -> str:
+        """Note why a consumer cannot keep results, "" when it can; return why the run is held up now."""
+        reported = self._why.setdefault(run, {})
+        if why:
+            reported[consumer] = why, now
+        else:
+            reported.pop(consumer, None)
+        return self.why(run, now)
+
+    def why(self, run: bytes, now: float) -> str:
+        """Return why a run is held up; "" when it is not."""
+        reported = self._why.get(run, {})
+        for consumer in [consumer for consumer, (_, at) in reported.items() if now - at >= LASTS]:
+            del reported[consumer]
+        if not reported:
+            self._why.pop(run, None)
+            return ""
+        return next(iter(reported.values()))[0]
+
+    def forget(self, consumers: list[str]) -> None:
+        """Forget the reports of consumers that are gone."""
+        for reported in self._why.values():
+            for consumer in consumers:
+                reported.pop(consumer, None)
+
+    @property
+    def runs(self) -> set[bytes]:
+        """The runs that a consumer has reported."""
+        return set(self._why)

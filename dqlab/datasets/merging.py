@@ -1,0 +1,190 @@
+"""Small parts of a sink become large ones, and what nothing refers to goes.
+
+The references in the log of a queue stay as they are. Beside a part that others were merged into stands a small file
+with their names, and where each begins: it is there before one of them is deleted, so a reader finds its rows at any
+moment, and after a crash at any line of this. Knows no run; see `Reader.opened` for the other side.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dqlab.datasets.parts import PartMissing, Reader, SinkRow, is_merged, is_moved, open_parts, referred, writer_of
+from dqlab.datasets.sinks import CLAIM, JSONL, Parquet, prefix_of
+from dqlab.datasets.targets import WRITING, Target
+from dqlab.numbers import many
+
+__all__ = ["Compaction", "compact", "merge"]
+
+SMALL = 0.5
+"""Share of the rows of a full part below which a part is small."""
+ATTEMPTS = 5
+"""Times that a compaction begins again because consumers merge the same parts."""
+MERGED_BYTES = 64 << 20
+"""Bytes in memory of the rows of a merged part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What became of the parts of a sink.
+
+    Attributes
+    ----------
+    before, after : int
+        Parts that the run's rows stand in.
+    merged : int
+        Parts that were merged into others.
+    swept : int
+        Files that nothing refers to, and were deleted.
+    """
+
+    before: int = 0
+    after: int = 0
+    merged: int = 0
+    swept: int = 0
+
+    def __str__(self) -> str:
+        swept = f", {many(self.swept, 'file')} that nothing refers to deleted" if self.swept else ""
+        return f"{many(self.before, 'part')} before, {self.after:,} now{swept}"
+
+
+def compact(sink: Parquet, run: str, id: str, references: Iterable[tuple[int, bytes]], *, sweep: bool) -> Compaction:
+    """Merge small parts of a run with their neighbours in the order of the input.
+
+    Parameters
+    ----------
+    references : iterable of (int, bytes)
+        Of all rows that count, each with its ordinal.
+    sweep : bool
+        Delete parts without a row that counts: only where no settlement is on its way.
+
+    Raises
+    ------
+    PartError
+        A part that is to be merged is gone or cannot be read; nothing of it is deleted.
+    OSError
+    """
+    wanted: dict[str, tuple[int, int]] = {}
+    for ordinal, reference in references:
+        part, _ = referred(reference)
+        first, rows = wanted.get(part, (ordinal, 0))
+        wanted[part] = min(first, ordinal), rows + 1
+    before = merged = made = 0
+    for attempt in range(ATTEMPTS):
+        reader = Reader(sink, run, id)
+        reader.look_for_moved()
+        places = _places(wanted, reader)
+        before = before or len(places)
+        try:
+            for group in _groups(places, sink, reader):
+                merge(sink, run, id, group)
+                merged, made = merged + len(group), made + 1
+        except FileNotFoundError as error:  # a consumer has merged it meanwhile, with others of its own
+            gone = next((place for place in places if place not in set(sink.target.names())), "")
+            open_parts.forget()
+            if attempt + 1 == ATTEMPTS:
+                raise PartMissing(run=run, rows=places[gone][1] if gone else 0, part=sink.target.path(gone)) from error
+        else:
+            break
+    swept = _sweep(sink.target, id, set(wanted)) if sweep else 0
+    return Compaction(before, len(places) - merged + made, merged, swept)
+
+
+def _places(wanted: Mapping[str, tuple[int, int]], reader: Reader) -> dict[str, tuple[int, int]]:
+    """Return the files that parts are in now, each with its first ordinal, and how many rows of it count."""
+    places: dict[str, tuple[int, int]] = {}
+    for part, (first, rows) in wanted.items():
+        now = reader.moved.get(part, (part, 0))[0]
+        before, more = places.get(now, (first, 0))
+        places[now] = min(before, first), more + rows
+    return places
+
+
+def _groups(places: Mapping[str, tuple[int, int]], sink: Parquet, reader: Reader) -> Iterator[list[str]]:
+    """Yield groups of small parts to be merged; large ones are not opened for that."""
+    group: list[str] = []
+    rows = nbytes = 0
+    for place in sorted(places, key=lambda place: places[place][0]):
+        opened = reader.opened(place, 1)[0] if places[place][1] < SMALL * sink.rows else None
+        size = sink.rows if opened is None else len(opened)
+        if len(group) > 1 and (rows + size > sink.rows or nbytes >= MERGED_BYTES):
+            yield group
+        if rows + size > sink.rows or nbytes >= MERGED_BYTES:
+            group, rows, nbytes = [], 0, 0
+        if opened is not None and size < SMALL * sink.rows:
+            group.append(place)
+            rows, nbytes = rows + size, nbytes + opened.nbytes
+    if len(group) > 1:
+        yield group
+
+
+def merge(sink: Parquet, run: str, id: str, parts: Sequence[str]) -> str:
+    """Write the rows of some parts as one, then delete them; return its name.
+
+    Raises
+    ------
+    PartError
+        One cannot be read.
+    """
+    target, reader = sink.target, Reader(sink, run, id)
+    gathered: list[SinkRow] = []
+    of: list[tuple[str, int, int]] = []
+    before = _listed_in(target, id)
+    for part in parts:
+        opened, _ = reader.opened(part, 1)
+        begins = len(gathered)
+        keys, ordinals = opened.whose()
+        found = opened.rows(range(len(opened))) if len(opened) else []
+        for key, ordinal, (value, lineage) in zip(keys, ordinals, found, strict=True):
+            version, code, seconds, consumer, at = lineage.values()
+            gathered.append(SinkRow(ordinal, key, value, version, code, seconds, consumer, at.timestamp()))
+        of.append((part, begins, len(opened)))
+        of += [(earlier, begins + at, n) for earlier, at, n in before.get(part, ("", ()))[1]]
+    stem = f"{prefix_of(id)}m-{uuid.uuid4().hex[:12]}"
+    written = writer_of(sink, run, id, "here").write(stem, gathered)
+    places = [referred(each) for each in written if isinstance(each, bytes)]
+    name = f"{stem}{'.jsonl' if isinstance(sink, JSONL) else '.parquet'}"
+    if places != [(name, at) for at in range(len(gathered))]:  # a row that was written once can be written again
+        target.delete(name)
+        raise ValueError(f"{len(gathered) - len(places):,} rows of {len(parts):,} parts cannot be written again")
+    target.write(f"{stem}.json", json.dumps({"into": name, "of": of}).encode())
+    for part in parts:
+        if part in before:
+            target.delete(before[part][0])
+        target.delete(part)
+    open_parts.forget()
+    return name
+
+
+def _listed_in(target: Target, id: str) -> Mapping[str, tuple[str, list[tuple[str, int, int]]]]:
+    """Return, by merged part, the file with what was merged into it, and what that was."""
+    found = {}
+    for name in target.names():
+        if is_moved(name, id):
+            listed = json.loads(target.read(name))
+            found[listed["into"]] = name, [(part, first, n) for part, first, n in listed["of"]]
+    return found
+
+
+def _sweep(target: Target, id: str, wanted: set[str]) -> int:
+    """Delete what is in no way to a wanted part; return how many files that were.
+
+    A merged part without the file that lists what was merged into it may be on its way: a consumer writes that file
+    next, and then deletes what it has merged.
+    """
+    listed = _listed_in(target, id)
+    needed = set(wanted)
+    for into, (name, of) in listed.items():
+        if any(part in wanted for part, _, _ in of):
+            needed |= {into, name}
+    swept = 0
+    for name in target.names():
+        if name == CLAIM or name in needed or (is_merged(name, id) and name not in listed):
+            continue
+        if name.startswith(prefix_of(id)) or (name.startswith(".") and WRITING in name):
+            target.delete(name)
+            swept += 1
+    return swept

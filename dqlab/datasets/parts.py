@@ -1,0 +1,674 @@
+"""Rows of a run as parts of its sink, and rows found again by the references that its settlements have.
+
+A part is written once, whole, under a name that no other part has. Which rows of it count is not known here: those that
+a settlement refers to. Knows no cluster; pyarrow is loaded for Parquet alone, where a part is written or read.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from zlib import crc32
+
+import msgpack
+
+from dqlab.datasets.lineage import BARE, KEY, LINEAGE, NOTHING, ORDINAL, REST, ROW_LINEAGE
+from dqlab.datasets.plain import json_of, name_of, plain, row_of
+from dqlab.datasets.sinks import JSONL, Files, Own, Parquet, Sink, SinkUnreachable, claimed_by, prefix_of
+from dqlab.datasets.targets import Target
+from dqlab.errors import MessageError, RunError, in_words
+
+if TYPE_CHECKING:
+    from dqlab.datasets.rows import Columns, PartRows
+
+__all__ = [
+    "Finds",
+    "Found",
+    "NotForSink",
+    "PartError",
+    "PartMissing",
+    "PartUnreadable",
+    "Reader",
+    "SinkNotReadable",
+    "SinkRow",
+    "Writer",
+    "is_merged",
+    "is_moved",
+    "moved_in",
+    "open_parts",
+    "referred",
+    "writer_of",
+]
+
+_ROW, _FILE = 1, 2
+_HEAD = struct.Struct("<BI")
+_METADATA = b"dqlab"
+_OPEN_BYTES = 256 << 20
+"""Bytes of parts that a process keeps open."""
+_NAME_BYTES = 200
+_UTC = datetime.UTC
+
+
+class SinkRow(NamedTuple):
+    """A result with where it comes from; `at` is seconds since 1970 UTC."""
+
+    ordinal: int
+    key: str | int | None
+    value: Any
+    version: str
+    code: str
+    seconds: float
+    consumer: str
+    at: float
+
+    @property
+    def lineage(self) -> dict[str, Any]:
+        """As the columns that `ROW_LINEAGE` names."""
+        at = datetime.datetime.fromtimestamp(self.at, _UTC)
+        return dict(zip(ROW_LINEAGE, (self.version, self.code, self.seconds, self.consumer, at), strict=True))
+
+
+Found: TypeAlias = "tuple[Any, dict[str, Any]]"
+"""A value that was read, and its lineage by column."""
+
+
+class NotForSink(MessageError):
+    """A result cannot be written by the sink of its run."""
+
+    text = "the result, of type {type}, cannot be written to {sink}, which takes {takes}. It was not kept. {steps}"
+
+
+class PartError(RunError):
+    """Results were written to a sink, and cannot be read from there."""
+
+
+class PartMissing(PartError):
+    """A part of a sink is not there any more."""
+
+    text = (
+        "{rows:row} of run {run!r} that were asked for stand in {part}, and it is not there any more. The queue knows "
+        "where they were and has none of them. Bring the file back, or run those documents again."
+    )
+
+
+class PartUnreadable(PartError):
+    """A part of a sink is damaged, or cannot be reached."""
+
+    text = (
+        "{rows:row} of run {run!r} that were asked for stand in {part}, which cannot be read: {reason}. The queue "
+        "knows where they are and has none of them. Bring the file back as it was, or run those documents again."
+    )
+
+
+class SinkNotReadable(PartError):
+    """A sink of the user's own has no way to read what it wrote."""
+
+    text = (
+        "{rows:row} of run {run!r} that were asked for were written by its sink, {part}, which has no method "
+        "read(part). They are where it has put them. Give it one that returns the values of a part, in their order."
+    )
+
+
+# --- references ----------------------------------------------------------------------------------
+
+
+def refer(part: str, row: int) -> bytes:
+    """Return what the settlement of a result has in its place."""
+    return _HEAD.pack(_ROW, row) + part.encode()
+
+
+def referred(reference: bytes | memoryview) -> tuple[str, int]:
+    """Return the part and the row of a reference."""
+    _, row = _HEAD.unpack_from(reference)
+    return bytes(reference[_HEAD.size :]).decode(), row
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+class Writer(Protocol):
+    """Writes the parts of one run on one consumer, one after the other; in a thread of its own."""
+
+    def write(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
+        """Write a part; return a reference for each row, or why it cannot be written at all.
+
+        Raises
+        ------
+        Exception
+            Nothing of it counts, and it is to be tried again.
+        """
+        ...
+
+
+def writer_of(sink: Sink, run: str, id: str, here: str) -> Writer:
+    """Return what writes to a sink; `here` names this process in errors."""
+    if isinstance(sink, Own):
+        return _OwnWriter(sink)
+    target = _Claimed(sink.target, id, here)
+    if isinstance(sink, Files):
+        return _FileWriter(target, sink)
+    pack, suffix = (_jsonl, ".jsonl") if isinstance(sink, JSONL) else (_parquet, ".parquet")
+    return _PartWriter(target, suffix, sink.rows, lambda rows: pack(rows, run, id))
+
+
+class _Claimed:
+    """A folder that has to be the one that the run was given, which is looked up before the first file."""
+
+    def __init__(self, target: Target, id: str, here: str) -> None:
+        self._target, self._id, self._here, self._known = target, id, here, False
+
+    def write(self, name: str, data: bytes, *, lasting: bool = True) -> None:
+        if not self._known:
+            there = claimed_by(self._target)
+            if there is None or there["id"] != self._id:
+                reason = "it is not there, or has no _dqlab.json" if there is None else "it belongs to another run"
+                raise SinkUnreachable(path=str(self._target.where), where=self._here, reason=reason)
+            self._known = True
+        try:
+            self._target.write(name, data, lasting=lasting)
+        except Exception:
+            self._known = False
+            raise
+
+    def sync(self) -> None:
+        self._target.sync()
+
+
+class _PartWriter:
+    """Writes a part as one file; rows that its format cannot have are named one by one."""
+
+    def __init__(self, target: _Claimed, suffix: str, most: int, pack: Callable[[Sequence[SinkRow]], bytes]) -> None:
+        self._target, self._suffix, self._most, self._pack = target, suffix, most, pack
+
+    def write(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
+        if len(rows) <= self._most:
+            return self._write(part, rows)
+        pieces = [rows[at : at + self._most] for at in range(0, len(rows), self._most)]
+        return [each for at, piece in enumerate(pieces) for each in self._write(f"{part}-{at}", piece)]
+
+    def _write(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
+        refused: dict[int, Exception] = {}
+        kept = list(range(len(rows)))
+        try:
+            data = self._pack(rows)
+        except Exception:  # noqa: BLE001 - which one it was is found out below
+            for at in list(kept):
+                try:
+                    self._pack([rows[at]])
+                except Exception as error:  # noqa: BLE001 - its message fails with it
+                    refused[at] = error
+                    kept.remove(at)
+            data = self._pack([rows[at] for at in kept]) if kept else b""
+        name = f"{part}{self._suffix}"
+        if kept:
+            self._target.write(name, data)
+        places = {at: row for row, at in enumerate(kept)}
+        return [refused[at] if at in refused else refer(name, places[at]) for at in range(len(rows))]
+
+
+class _FileWriter:
+    """Writes each result as a file of its own."""
+
+    def __init__(self, target: _Claimed, sink: Files) -> None:
+        self._target, self._sink = target, sink
+
+    def write(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
+        made: list[bytes | Exception] = []
+        for row in rows:
+            value = row.value
+            if not isinstance(value, str | bytes | bytearray):
+                takes, steps = "texts and bytes", "Return one of them, or choose dq.Parquet or dq.JSONL."
+                made.append(NotForSink(type=type(value).__name__, sink=repr(self._sink), takes=takes, steps=steps))
+                continue
+            name = file_name(self._sink.name, row.key, row.ordinal)
+            data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
+            self._target.write(name, data, lasting=False)
+            told = [name, isinstance(value, str), crc32(data), row.version, row.code, row.seconds, row.consumer, row.at]
+            made.append(bytes([_FILE]) + msgpack.packb(told, unicode_errors="surrogatepass"))
+        self._target.sync()  # of all of them at once
+        return made
+
+
+def file_name(pattern: str, key: str | int | None, ordinal: int) -> str:
+    """Return the name of a document's file; see `Files`."""
+    text = str(ordinal if key is None else key)
+    safe = (
+        "".join(f"%{ord(each):02X}" if each in "%/\\" or ord(each) < 32 or ord(each) == 127 else each for each in text)
+        .encode("utf-8", "backslashreplace")
+        .decode()
+    )
+    name = pattern.replace("{ordinal}", str(ordinal)).replace("{key}", safe)
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
+    if len(name.encode()) > _NAME_BYTES:
+        stem, dot, suffix = name.rpartition(".")
+        if not dot or len(suffix) > 16:
+            stem, suffix = name, ""
+        digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        room = _NAME_BYTES - len(digest) - len(suffix.encode()) - 2
+        short = stem.encode()[:room].decode("utf-8", "ignore")
+        name = f"{short}-{digest}{f'.{suffix}' if suffix else ''}"
+    return name
+
+
+class _OwnWriter:
+    """Hands parts to an object of the user's."""
+
+    def __init__(self, sink: Own) -> None:
+        self._sink, self._made = sink, None
+
+    def write(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
+        if self._made is None:
+            self._made = self._sink.opened()
+        opened: Any = self._made
+        begun = opened.open(part)
+        opened.write(
+            begun, [{KEY: _key_of(row), ORDINAL: row.ordinal, **row.lineage, "value": row.value} for row in rows]
+        )
+        name = opened.commit(begun)
+        name = name if isinstance(name, str) and name else part
+        return [refer(name, at) for at in range(len(rows))]
+
+
+def _key_of(row: SinkRow) -> str | int:
+    return row.ordinal if row.key is None else row.key
+
+
+def _parquet(rows: Sequence[SinkRow], run: str, id: str) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from dqlab.datasets.rows import Rows, Shape
+
+    shape, (ordinals, labels, values, *known) = Shape(lined=True), zip(*rows, strict=True)
+    lineage: dict[str, Sequence[Any]] = dict(zip(ROW_LINEAGE, known, strict=True))
+    lineage["_at"] = [round(at * 1e6) for at in lineage["_at"]]
+    keys = None if set(labels) == {None} else [_key_of(row) for row in rows] if None in labels else labels
+    batch = shape.whole(Rows(ordinals, keys, list(values), lineage=lineage))
+    kinds, runs = _kinds_of(values, shape.name_of)
+    about = {"run": run, "id": id, "value": shape.value_column, "kinds": kinds, "runs": runs}
+    table = pa.Table.from_batches([batch]).replace_schema_metadata({_METADATA: json.dumps(about).encode()})
+    file = io.BytesIO()
+    pq.write_table(table, file, compression="zstd")
+    return file.getvalue()
+
+
+def _kinds_of(
+    values: Sequence[Any], name_of: Callable[[Any], str | None]
+) -> tuple[list[str | list[str]], list[tuple[int, int]]]:
+    """Return what kinds of values there are, and in order how many of which: (kind, number).
+
+    A column is null where a row does not have it, where it has None there, and where the value is no row. A kind is
+    `NOTHING`, `BARE`, or the names of the columns that a row has.
+    """
+    kinds: dict[Any, int] = {}
+    runs: list[tuple[int, int]] = []
+    for kind, alike in groupby(map(_raw_kind, values)):
+        runs.append((kinds.setdefault(kind, len(kinds)), sum(1 for _ in alike)))
+    return [
+        kind if isinstance(kind, str) else [name for raw in kind if (name := name_of(raw)) is not None]
+        for kind in kinds
+    ], runs
+
+
+def _raw_kind(value: Any) -> Any:
+    """Return the kind of a value, of a row with its keys as they are."""
+    if type(value) is dict:
+        return tuple(value)
+    row = None if value is None else row_of(value)
+    return NOTHING if value is None else BARE if row is None else tuple(row)
+
+
+def _jsonl(rows: Sequence[SinkRow], run: str, id: str) -> bytes:
+    return b"".join(map(_line, rows))
+
+
+def _line(row: SinkRow) -> bytes:
+    made: dict[str, Any] = {KEY: _key_of(row), ORDINAL: row.ordinal}
+    values = row_of(row.value)
+    if values is None:
+        made["value"], made["_bare"] = row.value, True
+    else:
+        for raw, value in values.items():
+            name = name_of(raw)
+            while name in made or name in LINEAGE or name == "_bare":
+                name += "_"
+            made[name] = value
+    return json_of({**made, **{name: plain(value) for name, value in row.lineage.items()}}).encode() + b"\n"
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+class _Opened(Protocol):
+    nbytes: int
+
+    def __len__(self) -> int: ...
+
+    def rows(self, at: Sequence[int]) -> list[Found]:
+        """Return rows by position; IndexError where there is none."""
+        ...
+
+    def whose(self) -> tuple[list[Any], list[int]]:
+        """Return the keys and the ordinals of all rows."""
+        ...
+
+
+class _Table:
+    """A part in Parquet."""
+
+    def __init__(self, data: bytes) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._table = pq.read_table(pa.BufferReader(data), use_threads=False)
+        about = json.loads(self._table.schema.metadata[_METADATA])
+        self.id = about["id"]
+        self._value = about["value"]
+        self._kinds = about["kinds"]
+        self._kind_of = [kind for kind, n in about["runs"] for _ in range(n)]
+        self.nbytes = self._table.nbytes
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def whose(self) -> tuple[list[Any], list[int]]:
+        return self._table[KEY].to_pylist(), self._table[ORDINAL].to_pylist()
+
+    def take(self, at: Sequence[int]) -> PartRows | None:
+        """Return rows by position as columns; None where some have values in the rest, which are no columns yet."""
+        from dqlab.datasets.rows import PartRows
+
+        self._check(at)
+        taken = self._near(at)
+        if taken.column(REST).null_count < len(at):
+            return None
+        return PartRows(taken, self._value, self._kinds, [self._kind_of[row] for row in at])
+
+    def _check(self, at: Sequence[int]) -> None:
+        if at and max(at) >= self._table.num_rows:
+            raise IndexError(f"it has {self._table.num_rows:,} rows, and row {max(at):,} was written")
+
+    def rows(self, at: Sequence[int]) -> list[Found]:
+        self._check(at)
+        near = self._near(at)
+        columns = {name: near.column(name).to_pylist() for name in near.schema.names}
+        rest, found = columns[REST], list[Found]()
+        for i, row in enumerate(at):
+            more = json.loads(rest[i]) if rest[i] is not None else {}
+            more.pop(KEY, None)
+            kind = self._kinds[self._kind_of[row]]
+            value: Any = None
+            if kind == BARE:
+                value = more[self._value] if self._value in more else columns[self._value][i]
+            elif kind != NOTHING:
+                value = {name: more.pop(name) if name in more else columns[name][i] for name in kind}
+                value.update(more)
+            found.append((value, {name: columns[name][i] for name in ROW_LINEAGE}))
+        return found
+
+    def _near(self, at: Sequence[int]) -> Any:
+        """Return rows by position as a table; neighbours are not copied."""
+        if list(at) == list(range(at[0], at[0] + len(at))):
+            return self._table.slice(at[0], len(at))
+        return self._table.take(list(at))
+
+
+class _Lines:
+    """A part in lines of JSON."""
+
+    def __init__(self, data: bytes) -> None:
+        self._lines = data.splitlines()
+        if data and not data.endswith(b"\n"):
+            raise ValueError("it is cut off in its last line")
+        self.nbytes = len(data)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def whose(self) -> tuple[list[Any], list[int]]:
+        rows = [json.loads(line) for line in self._lines]
+        return [row[KEY] for row in rows], [row[ORDINAL] for row in rows]
+
+    def rows(self, at: Sequence[int]) -> list[Found]:
+        return [self._row(self._lines[each]) for each in at]
+
+    @staticmethod
+    def _row(line: bytes) -> Found:
+        made = json.loads(line)
+        lineage = {name: made.pop(name, None) for name in ROW_LINEAGE}
+        if lineage["_at"]:
+            lineage["_at"] = datetime.datetime.fromisoformat(lineage["_at"])
+        for name in (KEY, ORDINAL):
+            made.pop(name, None)
+        return (made["value"] if made.pop("_bare", False) else made), lineage
+
+
+class _Values:
+    """A part of a sink of the user's own."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self._values, self.nbytes = list(values), 1 << 20
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def whose(self) -> tuple[list[Any], list[int]]:
+        raise NotImplementedError
+
+    def rows(self, at: Sequence[int]) -> list[Found]:
+        return [(self._values[each], dict.fromkeys(ROW_LINEAGE)) for each in at]
+
+
+class _Kept:
+    """The parts that were opened last in this process."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._nbytes = most, 0
+        self._parts: OrderedDict[Any, _Opened] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Any, make: Callable[[], _Opened]) -> _Opened:
+        """Return a part; it is opened if it is not here."""
+        with self._lock:
+            found = self._parts.get(key)
+            if found is not None:
+                self._parts.move_to_end(key)
+                return found
+        made = make()  # not under the lock: it may take long
+        with self._lock:
+            if key not in self._parts:
+                self._parts[key] = made
+                self._nbytes += made.nbytes
+            while self._nbytes > self._most and len(self._parts) > 1:
+                self._nbytes -= self._parts.popitem(last=False)[1].nbytes
+        return made
+
+    def forget(self) -> None:
+        """Close all of them."""
+        with self._lock:
+            self._parts.clear()
+            self._nbytes = 0
+
+
+open_parts = _Kept(_OPEN_BYTES)
+"""Of this process; parts never change, so one that is open stays right."""
+
+
+class Finds(Protocol):
+    """What finds the rows that references stand for."""
+
+    def find(self, references: Sequence[bytes]) -> list[Found | PartError]:
+        """Return the row of each reference, or why it cannot be read."""
+        ...
+
+
+class Reader:
+    """Finds the rows of a run again.
+
+    Parameters
+    ----------
+    sink : Sink
+    run, id : str
+        Name of the run, and its id in hex digits.
+    """
+
+    def __init__(self, sink: Sink, run: str, id: str) -> None:
+        self.sink, self._run, self._id = sink, run, id
+        self._target = None if isinstance(sink, Own) else sink.target
+        self._own: Any = None
+        self.moved: dict[str, tuple[str, int]] = {}
+        """Parts that were merged into others since they were referred to: the other one, and where they begin there."""
+
+    def find(self, references: Sequence[bytes]) -> list[Found | PartError]:
+        """Return what references stand for: each a value with its lineage, or why it cannot be read."""
+        found: list[Found | PartError | None] = [None] * len(references)
+        by_part: dict[str, list[tuple[int, int]]] = {}
+        for at, reference in enumerate(references):
+            if reference[0] == _FILE:
+                found[at] = self._file(reference)
+            else:
+                part, row = referred(reference)
+                by_part.setdefault(part, []).append((at, row))
+        for part, places in by_part.items():
+            rows = self._rows(part, [row for _, row in places])
+            for (at, _), each in zip(places, rows, strict=True):
+                found[at] = each
+        return found  # type: ignore[return-value]
+
+    def columns(self, references: Sequence[bytes]) -> Columns | None:
+        """Return rows as columns of Arrow; None where `find` has to find them one by one, or why it cannot."""
+        if not isinstance(self.sink, Parquet) or isinstance(self.sink, JSONL):
+            return None
+        import pyarrow as pa
+
+        from dqlab.datasets.rows import Columns
+
+        rows_of: dict[str, list[int]] = {}
+        places: list[tuple[str, int]] = []
+        for reference in references:
+            part, row = referred(reference)
+            rows = rows_of.setdefault(part, [])
+            places.append((part, len(rows)))
+            rows.append(row)
+        tables: list[PartRows] = []
+        begins, end = dict[str, int](), 0
+        for part, rows in rows_of.items():
+            try:
+                opened, first = self._there(part, len(rows))
+                taken = opened.take([first + row for row in rows]) if isinstance(opened, _Table) else None
+            except Exception:  # noqa: BLE001 - `find` meets the same, and names the rows
+                return None
+            if taken is None:
+                return None
+            tables.append(taken)
+            begins[part], end = end, end + len(rows)
+        columns = Columns(tables, pa.array([begins[part] + at for part, at in places], pa.int64()))
+        return columns if columns.agree() else None
+
+    def _rows(self, part: str, rows: Sequence[int]) -> Sequence[Found | PartError]:
+        where = self._target.path(part) if self._target is not None else repr(self.sink)
+        try:
+            opened, first = self._there(part, len(rows))
+            return opened.rows([first + row for row in rows])
+        except PartError as error:
+            return [error] * len(rows)
+        except FileNotFoundError:
+            return [PartMissing(run=self._run, rows=len(rows), part=where)] * len(rows)
+        except Exception as error:  # noqa: BLE001 - a damaged file may raise anything
+            reason = in_words(error)
+            return [PartUnreadable(run=self._run, rows=len(rows), part=where, reason=reason)] * len(rows)
+
+    def _there(self, part: str, rows: int) -> tuple[_Opened, int]:
+        """Return what `opened` returns, also of a part that was merged into another one meanwhile."""
+        try:
+            return self.opened(part, rows)
+        except FileNotFoundError:
+            if self._target is None or not self.look_for_moved():
+                raise
+            return self.opened(part, rows)
+
+    def opened(self, part: str, rows: int) -> tuple[_Opened, int]:
+        """Return a part, or the one that it was merged into, and the position of its first row there."""
+        part, first = self.moved.get(part, (part, 0))
+        return open_parts.get((self._id, part), lambda: self._open(part, rows)), first
+
+    def look_for_moved(self) -> bool:
+        """Look up which parts were merged into others; return whether that has changed."""
+        assert self._target is not None
+        before, self.moved = self.moved, moved_in(self._target, self._id)
+        return self.moved != before
+
+    def _open(self, part: str, rows: int) -> _Opened:
+        if isinstance(self.sink, Own):
+            if self._own is None:
+                self._own = self.sink.opened()
+            if not callable(getattr(self._own, "read", None)):
+                raise SinkNotReadable(run=self._run, rows=rows, part=repr(self.sink))
+            return _Values(self._own.read(part))
+        assert self._target is not None
+        data = self._target.read(part)
+        if isinstance(self.sink, JSONL):
+            return _Lines(data)
+        table = _Table(data)
+        if table.id != self._id:
+            raise ValueError("it is of another run")
+        return table
+
+    def _file(self, reference: bytes) -> Found | PartError:
+        assert self._target is not None
+        name, is_text, written, version, code, seconds, consumer, at = msgpack.unpackb(
+            bytes(reference[1:]), unicode_errors="surrogatepass"
+        )
+        row = SinkRow(0, None, None, version, code, seconds, consumer, at)
+        try:
+            data = self._target.read(name)
+            if crc32(data) != written:
+                raise ValueError(
+                    "it has other bytes than were written there; another document with this key, or a later delivery "
+                    "of this one, may have taken its place"
+                )
+            return (data.decode("utf-8", "surrogatepass") if is_text else data), row.lineage
+        except FileNotFoundError:
+            return PartMissing(run=self._run, rows=1, part=self._target.path(name))
+        except Exception as error:  # noqa: BLE001 - likewise
+            return PartUnreadable(run=self._run, rows=1, part=self._target.path(name), reason=in_words(error))
+
+
+def moved_in(target: Target, id: str) -> dict[str, tuple[str, int]]:
+    """Return which parts of a run were merged into others, and the position of their first row there."""
+    found = {}
+    names = target.names()
+    for name in names:
+        if not is_moved(name, id):
+            continue
+        try:
+            listed = json.loads(target.read(name))
+        except FileNotFoundError:  # it was merged again since the names were listed
+            continue
+        if listed["into"] not in names:  # likewise, by a process that was killed before it could delete this
+            continue
+        for part, first, _ in listed["of"]:
+            found[part] = listed["into"], first
+    return found
+
+
+def is_moved(name: str, id: str) -> bool:
+    """Return whether a file has the names of parts of a run that were merged into another one."""
+    return name.startswith(f"{prefix_of(id)}m-") and name.endswith(".json")
+
+
+def is_merged(name: str, id: str) -> bool:
+    """Return whether a file is a part that others of a run were merged into."""
+    return name.startswith(f"{prefix_of(id)}m-") and not name.endswith(".json")
+
+
+assert issubclass(JSONL, Parquet), "a part of one is told from a part of the other by its class"

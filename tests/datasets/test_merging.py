@@ -1,0 +1,220 @@
+"""Parts of a sink that are merged: rows are found by the references that they had before."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dqlab as dq
+from dqlab.datasets.ladder import AT_ONCE, Ladder
+from dqlab.datasets.merging import compact, merge
+from dqlab.datasets.parts import PartMissing, Reader, SinkRow, open_parts, writer_of
+from dqlab.datasets.sinks import CLAIM, claim
+from dqlab.datasets.targets import Target
+
+RUN, ID = "numbers", "ab" * 16
+VALUES: list[Any] = [{"n": 1}, None, "text", {"n": "other", "more": [1, 2]}, {}, {"n": None}, 2.5]
+
+
+def value_of(n: int) -> Any:
+    value = VALUES[n % len(VALUES)]
+    return {**value, "at": n} if isinstance(value, dict) else value
+
+
+def written(sink: Any, parts: int, rows: int) -> list[tuple[int, bytes]]:
+    """Write parts with rows of any ordinals; return the references."""
+    claim(sink, RUN, ID)
+    writer, ordinals = writer_of(sink, RUN, ID, "here"), list(range(parts * rows))
+    random.Random(3).shuffle(ordinals)
+    found: list[tuple[int, bytes]] = []
+    for at in range(parts):
+        mine = ordinals[at * rows : (at + 1) * rows]
+        made = [SinkRow(n, f"k{n}", value_of(n), "", "c", 0.1, "consumer", 1e9) for n in mine]
+        references = writer.write(f"{ID[:8]}-c0-x-{at:06d}", made)
+        found += [(n, each) for n, each in zip(mine, references, strict=True) if isinstance(each, bytes)]
+    return sorted(found)
+
+
+def check(sink: Any, references: list[tuple[int, bytes]]) -> None:
+    open_parts.forget()
+    found = Reader(sink, RUN, ID).find([each for _, each in references])
+    assert [row if isinstance(row, Exception) else repr(row[0]) for row in found] == [
+        repr(value_of(n)) for n, _ in references
+    ]
+
+
+@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
+def test_rows_are_found_after_their_parts_were_merged_again_and_again(tmp_path: Path, kind: Any) -> None:
+    """The log of the queue keeps the references that it had."""
+    sink = kind(tmp_path, rows=50)
+    references = written(sink, 20, 7)
+
+    said = compact(sink, RUN, ID, references, sweep=True)
+    assert (said.before, said.merged, said.swept) == (20, 20, 0)
+    assert said.after == 3
+    check(sink, references)
+
+    more = kind(tmp_path, rows=1000)
+    said = compact(more, RUN, ID, references, sweep=True)
+    assert (said.before, said.after) == (3, 1)
+    check(sink, references)
+    assert len(list(tmp_path.iterdir())) == 3  # the part, what was merged into it, and whose the folder is
+
+
+def test_what_nothing_refers_to_goes_when_it_may(tmp_path: Path) -> None:
+    """Parts of deliveries that did not count, and what killed processes left, take room for ever."""
+    sink = dq.Parquet(tmp_path)
+    references = written(sink, 4, 5)
+    writer_of(sink, RUN, ID, "here").write(f"{ID[:8]}-c1-y-000000", [SinkRow(0, None, 1, "", "", 0.0, "", 0.0)])
+    (tmp_path / ".x.writing-123").write_bytes(b"half a part")
+    (tmp_path / "mine.txt").write_text("of a user")
+
+    assert compact(sink, RUN, ID, references, sweep=False).swept == 0
+    assert (tmp_path / f"{ID[:8]}-c1-y-000000.parquet").exists()
+    assert compact(sink, RUN, ID, references, sweep=True).swept == 2
+    check(sink, references)
+    assert (tmp_path / "mine.txt").exists()
+    assert (tmp_path / CLAIM).exists()
+
+
+def test_a_merge_that_is_under_way_is_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its part would be deleted a moment before what was merged into it is."""
+    sink = dq.Parquet(tmp_path)
+    references = written(sink, 4, 5)
+    parts = sorted(path.name for path in tmp_path.glob("*.parquet"))
+    write = Target.write
+
+    def swept_between(target: Target, name: str, data: bytes, **more: Any) -> None:
+        if name.endswith(".json"):  # the merged part is there, and nothing refers to it yet
+            monkeypatch.setattr(Target, "write", write)
+            compact(dq.Parquet(tmp_path, rows=1), RUN, ID, references, sweep=True)
+        write(target, name, data, **more)
+
+    monkeypatch.setattr(Target, "write", swept_between)
+    merge(sink, RUN, ID, parts)
+
+    check(sink, references)
+
+
+def test_parts_that_a_consumer_merges_meanwhile_are_found_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compaction of a run that goes on: what it has listed may be merged before it is read."""
+    sink = dq.Parquet(tmp_path)
+    references = written(sink, 6, 5)
+    parts = sorted(path.name for path in tmp_path.glob("*.parquet"))
+    look = Reader.look_for_moved
+
+    def merged_behind(reader: Reader) -> bool:
+        found = look(reader)
+        monkeypatch.setattr(Reader, "look_for_moved", look)
+        merge(sink, RUN, ID, parts[:3])
+        return found
+
+    monkeypatch.setattr(Reader, "look_for_moved", merged_behind)
+    said = compact(sink, RUN, ID, references, sweep=True)
+
+    assert said.after == 1
+    check(sink, references)
+
+
+def test_large_parts_are_not_read_to_be_left_as_they_are(tmp_path: Path) -> None:
+    """A compaction of a terabyte, with a few small parts at its end."""
+    sink = dq.Parquet(tmp_path, rows=10)
+    references = written(sink, 3, 9)
+    for path in tmp_path.glob("*.parquet"):
+        path.write_bytes(b"not even a part")
+    open_parts.forget()
+
+    assert compact(sink, RUN, ID, references, sweep=False).merged == 0
+
+
+class _Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_a_merge_that_is_killed_at_any_step_costs_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """It deletes what was there; another one has to be there before."""
+    sink = dq.Parquet(tmp_path, rows=20)
+    references = written(sink, 6, 5)
+    compact(sink, RUN, ID, references, sweep=False)  # merged parts, which are merged again
+    left = step
+
+    def counted(method: Any) -> Any:
+        def call(*args: Any, **more: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise _Killed
+            return method(*args, **more)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Target, "write", counted(Target.write))
+        patch.setattr(Target, "delete", counted(Target.delete))
+        try:
+            compact(dq.Parquet(tmp_path, rows=1000), RUN, ID, references, sweep=True)
+        except _Killed:
+            pass
+        else:
+            assert step > 5
+    check(sink, references)
+    compact(dq.Parquet(tmp_path, rows=1000), RUN, ID, references, sweep=True)
+    check(sink, references)
+
+
+def test_two_merges_of_the_same_parts_leave_all_rows(tmp_path: Path) -> None:
+    """A consumer merges its own parts, and a client all of them, at the same time."""
+    sink = dq.Parquet(tmp_path)
+    references = written(sink, 4, 5)
+    parts = sorted(path.name for path in tmp_path.glob("*.parquet"))
+    kept = {name: (tmp_path / name).read_bytes() for name in parts}
+
+    merge(sink, RUN, ID, parts)
+    for name, data in kept.items():  # as the other one sees them
+        (tmp_path / name).write_bytes(data)
+    merge(sink, RUN, ID, parts)
+
+    check(sink, references)
+    compact(sink, RUN, ID, references, sweep=True)
+    check(sink, references)
+
+
+def test_a_part_that_is_gone_is_not_merged(tmp_path: Path) -> None:
+    """Its neighbours stay where they are."""
+    sink = dq.Parquet(tmp_path)
+    references = written(sink, 3, 4)
+    next(tmp_path.glob("*-000001.parquet")).unlink()
+    open_parts.forget()
+
+    with pytest.raises(PartMissing, match="000001"):
+        compact(sink, RUN, ID, references, sweep=True)
+    assert len(list(tmp_path.glob("*.parquet"))) == 2
+
+
+@given(st.lists(st.integers(1, 600), max_size=300))
+def test_a_ladder_leaves_few_parts_and_writes_no_row_often(sizes: list[int]) -> None:
+    """As many parts as there are steps, times sixteen; each row once for each step."""
+    ladder, there, again = Ladder(500), dict[str, int](), 0
+    for at, rows in enumerate(sizes):
+        ladder.add(f"p{at}", rows)
+        there[f"p{at}"] = rows
+        while taken := ladder.take():
+            assert len(taken) >= AT_ONCE
+            rows = sum(n for _, n in taken)
+            assert rows == sum(there.pop(part) for part, _ in taken)
+            again += rows
+            there[f"m{at}-{rows}"] = rows
+            ladder.add(f"m{at}-{rows}", rows)
+    assert sum(there.values()) == sum(sizes)
+    assert sum(rows < 500 for rows in there.values()) < 3 * AT_ONCE
+    assert again <= 3 * sum(sizes)

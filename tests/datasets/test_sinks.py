@@ -1,0 +1,292 @@
+"""Sinks without a cluster: whose a folder is, what a part keeps of values, and what is said of one that is gone."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import os
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dqlab as dq
+from dqlab.datasets.parts import PartMissing, PartUnreadable, Reader, SinkRow, file_name, open_parts, writer_of
+from dqlab.datasets.sinks import CLAIM, SinkTaken, as_sink, claim, let_go, sink_of
+from dqlab.datasets.targets import Target
+from dqlab.errors import BadOption, PasswordInURL, StorageRefused
+
+RUN, ID = "numbers", "ab" * 16
+
+
+def rows_of(values: Sequence[Any], keys: Sequence[Any] | None = None) -> list[SinkRow]:
+    return [
+        SinkRow(at, None if keys is None else keys[at], value, "v", "c0de", 0.5, "consumer/q/0", 1.7e9 + at)
+        for at, value in enumerate(values)
+    ]
+
+
+def through(sink: Any, values: Sequence[Any], keys: Sequence[Any] | None = None) -> list[Any]:
+    """Write values as one part; return what is read of it, or errors."""
+    claim(sink, RUN, ID)
+    references = writer_of(sink, RUN, ID, "here").write("abababab-c0-1-000000", rows_of(values, keys))
+    open_parts.forget()
+    found = iter(Reader(sink_of(sink.record()), RUN, ID).find([each for each in references if isinstance(each, bytes)]))
+    read = [next(found) if isinstance(each, bytes) else each for each in references]
+    return [each[0] if isinstance(each, tuple) else each for each in read]
+
+
+@dataclasses.dataclass
+class Paper:
+    title: str
+    pages: int
+
+
+UTC = datetime.UTC
+EXACT: dict[str, list[Any]] = {
+    "rows": [{"n": 1, "t": "a"}, {"n": 2, "t": "b"}],
+    "numbers": [1, 2, -(2**62)],
+    "numbers with a point": [0.5, 1e300, -0.0],
+    "texts": ["", "ä", "\ud800"],
+    "nothing": [None, None],
+    "nothing among rows": [{"a": 1}, None, {"a": None}],
+    "nothing among numbers": [1, None, 3],
+    "lists": [[1, 2], [], [3]],
+    "nested": [{"a": {"x": [1, {"y": "z"}]}}, {"a": {"x": [2, {"y": "w"}]}}],
+    "types that change midway": [{"a": 1}, {"a": "two"}, {"a": [3]}, {"a": None}],
+    "values that change midway": [1, "two", [3], {"four": 4}],
+    "columns that differ": [{"a": 1}, {"b": 2, "a": None}, {}, {"c": None}, {"b": 3}],
+    "large whole numbers": [2**63, 2**200, 1],
+    "truth": [True, False],
+}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+@pytest.mark.parametrize("name", EXACT)
+def test_a_value_comes_back_from_its_part_as_it_was(tmp_path: Path, kind: str, name: str) -> None:
+    """Results of a run with a sink are its values, whatever they are."""
+    values = EXACT[name]
+    sink = dq.Parquet(tmp_path / "out") if kind == "parquet" else dq.JSONL(tmp_path / "out")
+
+    found = through(sink, values)
+
+    assert list(map(repr, found)) == list(map(repr, values))
+
+
+def test_values_of_other_libraries_become_what_they_stand_for(tmp_path: Path) -> None:
+    """A part is read by whatever reads Parquet, where numpy's types and dataclasses are unknown."""
+    when = datetime.datetime(2024, 5, 1, 12, 30, tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
+    values = [
+        {"a": np.int64(5), "b": np.arange(3), "c": np.float32(0.5)},
+        Paper("x", 3),
+        {"at": when, "naive": datetime.datetime(2024, 5, 1), "day": datetime.date(2024, 5, 1)},  # noqa: DTZ001
+        {"price": decimal.Decimal("1.50"), "raw": b"\0\xff"},
+    ]
+
+    found = through(dq.Parquet(tmp_path), values)
+
+    assert found[0] == {"a": 5, "b": [0, 1, 2], "c": 0.5}
+    assert found[1] == {"title": "x", "pages": 3}
+    assert found[2]["at"] == when
+    assert found[2]["naive"] == datetime.datetime(2024, 5, 1)  # noqa: DTZ001
+    assert found[3]["price"] == decimal.Decimal("1.50")
+    assert found[3]["raw"] == b"\0\xff"
+
+
+def test_lineage_of_a_row_is_in_its_part(tmp_path: Path) -> None:
+    """Whoever has the file alone can say which document, code and consumer a row comes from."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    through(dq.Parquet(tmp_path), [{"n": 1}, {"n": 2}], ["a/b", 7])
+
+    (part,) = tmp_path.glob("*.parquet")
+    table = pq.read_table(part)
+    assert table["_key"].to_pylist() == ["a/b", "7"]
+    assert table["_ordinal"].to_pylist() == [0, 1]
+    assert table["_code"].to_pylist() == ["c0de"] * 2
+    assert table["_consumer"].to_pylist() == ["consumer/q/0"] * 2
+    assert str(table.schema.field("_at").type) == "timestamp[us, tz=UTC]"
+
+
+def test_names_of_columns_of_a_user_do_not_take_those_of_lineage(tmp_path: Path) -> None:
+    """A user's column would be read as the key of the document."""
+    for sink in (dq.Parquet(tmp_path / "p"), dq.JSONL(tmp_path / "j")):
+        assert through(sink, [{"_key": 5, "_at": 1, 3: 4}]) == [{"_key_": 5, "_at_": 1, "3": 4}]
+
+
+# --- Files ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("a/b.pdf", "a%2Fb.pdf.txt"),
+        ("50%", "50%25.txt"),
+        ("..", "%2E..txt"),
+        ("/etc/passwd", "%2Fetc%2Fpasswd.txt"),
+        ("a\nb\\c\0", "a%0Ab%5Cc%00.txt"),
+        (17, "17.txt"),
+        (None, "5.txt"),
+        ("ä", "ä.txt"),
+    ],
+)
+def test_a_key_stays_in_its_folder_as_a_name(key: Any, name: str) -> None:
+    """A key is a path of the input; in the output it must not lead anywhere else."""
+    assert file_name("{key}.txt", key, 5) == name
+
+
+def test_long_keys_have_names_of_their_own() -> None:
+    """A file system takes 255 bytes, and two long keys often differ in the end alone."""
+    names = {file_name("{key}.txt", f"{'ä' * 300}{end}", 0) for end in ("x", "y")}
+
+    assert len(names) == 2
+    assert all(len(name.encode()) <= 200 and name.endswith(".txt") for name in names)
+
+
+def test_files_have_texts_and_bytes_and_nothing_else(tmp_path: Path) -> None:
+    """A dict is no file: its message fails and says so, and those beside it do not."""
+    sink = dq.Files(f"{tmp_path}/txt/{{key}}.txt")
+
+    found = through(sink, ["eins", b"zwei\xff", {"drei": 3}, ""], ["a/1", "b", "c", "d"])
+
+    assert found[:2] == ["eins", b"zwei\xff"]
+    assert "takes texts and bytes" in str(found[2])
+    assert found[3] == ""
+    assert sorted(path.name for path in (tmp_path / "txt").iterdir()) == [CLAIM, "a%2F1.txt", "b.txt", "d.txt"]
+
+
+def test_two_documents_of_one_key_are_told_apart(tmp_path: Path) -> None:
+    """The file of the first one is gone; its result must not be that of the other."""
+    found = through(dq.Files(f"{tmp_path}/{{key}}.txt"), ["eins", "zwei"], ["same", "same"])
+
+    assert isinstance(found[0], PartUnreadable)
+    assert "another document with this key" in str(found[0])
+    assert found[1] == "zwei"
+
+
+def test_a_part_has_no_more_rows_than_it_may(tmp_path: Path) -> None:
+    """Files of a million rows, or of ten, as what reads them wants."""
+    assert through(dq.Parquet(tmp_path, rows=4), list(range(10))) == list(range(10))
+    assert len(list(tmp_path.glob("*.parquet"))) == 3
+
+
+# --- whose a folder is ---------------------------------------------------------------------------
+
+
+def test_a_folder_belongs_to_one_run(tmp_path: Path) -> None:
+    """Two runs in one folder would mix their rows."""
+    sink = dq.Parquet(tmp_path / "out")
+
+    assert claim(sink, RUN, ID)
+    assert not claim(sink, RUN, ID)  # as when it is mapped again
+    with pytest.raises(SinkTaken, match="rows of run 'numbers'"):
+        claim(sink, "others", "cd" * 16)
+    with pytest.raises(SinkTaken, match="another run of that name"):
+        claim(sink, RUN, "cd" * 16)
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    """What was in the folder before must not be taken for rows, nor deleted with them."""
+    (tmp_path / "notes.md").write_text("mine")
+
+    with pytest.raises(SinkTaken, match=r"'notes\.md'"):
+        claim(dq.Parquet(tmp_path), RUN, ID)
+    (tmp_path / "notes.md").unlink()
+    claim(dq.Parquet(tmp_path), RUN, ID)
+    through(dq.Parquet(tmp_path), [1])
+    (tmp_path / "notes.md").write_text("mine")
+    assert let_go(dq.Parquet(tmp_path), "cd" * 16) == 0
+    assert let_go(dq.Parquet(tmp_path), ID) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.md"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
+    """Otherwise the run would stand still with its first row."""
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(SinkTaken, match="no place"):
+            claim(dq.Parquet(tmp_path / "out"), RUN, ID)
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    """A sink is a folder."""
+    (tmp_path / "out").write_text("x")
+
+    with pytest.raises(SinkTaken):
+        claim(dq.Parquet(tmp_path / "out"), RUN, ID)
+
+
+# --- what is gone --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sink", [dq.Parquet, dq.JSONL])
+@pytest.mark.parametrize("harm", ["missing", "cut", "empty", "other bytes"])
+def test_a_part_that_is_gone_or_damaged_is_named(tmp_path: Path, sink: Any, harm: str) -> None:
+    """A gap must never be silent: rows that were acked are there, or it is said where they should be."""
+    chosen = sink(tmp_path)
+    claim(chosen, RUN, ID)
+    references = writer_of(chosen, RUN, ID, "here").write("abababab-c0-1-000000", rows_of([{"n": n} for n in range(9)]))
+    (part,) = tmp_path.glob("abab*")
+    if harm == "missing":
+        part.unlink()
+    elif harm == "cut":
+        part.write_bytes(part.read_bytes()[:-3])
+    else:
+        part.write_bytes(b"" if harm == "empty" else b"something else\n" * 3)
+    open_parts.forget()
+
+    found = Reader(chosen, RUN, ID).find([each for each in references if isinstance(each, bytes)][:4])
+
+    kind = PartMissing if harm == "missing" else PartUnreadable
+    assert all(isinstance(each, kind) for each in found)
+    said = str(found[0])
+    assert part.name in said
+    assert "4 rows of run 'numbers'" in said
+
+
+# --- what users give -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [5, object(), dict, dq.Parquet], ids=str)
+def test_what_is_no_sink_says_what_is_one(given: Any) -> None:
+    """It would fail on the workers, with the first row."""
+    with pytest.raises(BadOption, match=r"dq\.Parquet"):
+        as_sink(given, pickle.dumps)
+
+
+@pytest.mark.parametrize(
+    "path", ["", "txt/{name}.txt", "txt/all.txt", "{key}/a.txt", "txt/"], ids=lambda path: path or "empty"
+)
+def test_a_pattern_has_to_name_each_document(path: str) -> None:
+    """All results would go into one file."""
+    with pytest.raises(BadOption):
+        dq.Files(path)
+
+
+def test_secrets_do_not_travel_with_a_sink() -> None:
+    """The record of a run is in the log of its queue, and in what views show."""
+    with pytest.raises(StorageRefused):
+        dq.Parquet("s3://bucket/out", storage_options={"secret": "hush"})
+    with pytest.raises(PasswordInURL):
+        dq.Parquet("ftp://me:hush@host/out")
+    sink = dq.Parquet("s3://bucket/out", storage_options={"secret": "env:HUSH", "anon": False})
+    assert "HUSH" not in repr(sink)
+    assert sink_of(sink.record()).record() == sink.record()
+
+
+def test_a_sink_can_be_behind_a_url(tmp_path: Path) -> None:
+    """Object stores have no rename: a part has its final name at once, and its references decide."""
+    pytest.importorskip("fsspec")
+    sink = dq.Parquet("memory://sinks/out")
+
+    assert through(sink, [{"n": 1}]) == [{"n": 1}]
+    assert Target("memory://sinks/out").names() == [CLAIM, "abababab-c0-1-000000.parquet"]
+    with pytest.raises(SinkTaken):
+        claim(sink, "others", "cd" * 16)
+    assert let_go(sink, ID) == 1
