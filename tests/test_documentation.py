@@ -252,6 +252,7 @@ def test_the_examples_of_rows_run(lab: dq.Lab, tmp_path: Path, monkeypatch: pyte
     assert (list(names["good"]), names["reasons"]) == (["x"], {"broken.jsonl:1": "RecordInvalid"})
 
 
+@pytest.mark.filterwarnings("ignore:values of run 'odd-numbers'")  # the page says so
 def test_results_come_out_as_the_page_says(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order of the page, in one notebook."""
     monkeypatch.chdir(tmp_path)

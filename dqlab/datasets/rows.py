@@ -559,7 +559,7 @@ def warn_of_rest(run: str, shape: Shape, columns: Sequence[str] | None = None) -
     parts = [f"{n:,} in {one_line(name, 40)} ({kinds[name]})" for name, n in islice(null.items(), NAMED)]
     more = f" and of {len(null) - NAMED} more columns" if len(null) > NAMED else ""
     said = (
-        f"values of run {run!r} that came late do not fit the type of their column, and are null there: "
+        f"values of run {run!r} that do not fit the type of their column are null there: "
         f"{', '.join(parts)}{more}. The column _rest has them, as JSON; run.results().to_frame() has every value."
     )
     warnings.warn(said, DqlabWarning, stacklevel=level_of_user())

@@ -138,7 +138,7 @@ class RunTables:
         reader = self._run.reader()
         if reader is None:
             raise BadOption(
-                option="sink", value=None, problem=f"is what run {self._run.name!r} has: nothing was written."
+                option="sink", value=None, problem=f"run {self._run.name!r} has none: its results are in the queue."
             )
         if not isinstance(reader.sink, Parquet):
             return Compaction()

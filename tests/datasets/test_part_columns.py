@@ -88,6 +88,7 @@ NAMES = st.sampled_from(["a", "b", "value", "_key"])
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:values of run")
 @settings(max_examples=150)
 @given(
     values=st.lists(st.dictionaries(NAMES, LEAVES | NUMBERS, max_size=3) | LEAVES | NUMBERS, max_size=40),
@@ -116,6 +117,7 @@ def without_nothing(value: Any) -> Any:
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:values of run")
 @settings(max_examples=100)
 @given(
     values=st.lists(st.dictionaries(NAMES, NESTED, max_size=3), max_size=30),

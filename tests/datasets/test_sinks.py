@@ -253,7 +253,7 @@ def test_a_part_that_is_gone_or_damaged_is_named(tmp_path: Path, sink: Any, harm
 # --- what users give -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", [5, object(), dict, dq.Parquet], ids=str)
+@pytest.mark.parametrize("given", [5, object(), dict, dq.Parquet], ids=["number", "object", "class", "kind of sink"])
 def test_what_is_no_sink_says_what_is_one(given: Any) -> None:
     """It would fail on the workers, with the first row."""
     with pytest.raises(BadOption, match=r"dq\.Parquet"):

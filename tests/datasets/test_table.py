@@ -98,7 +98,7 @@ LATE: list[Any] = [{"v": n, "w": n} for n in range(MANY)] + [{"v": "s", "w": 1}]
 )
 def test_values_that_are_null_in_their_column_are_counted_in_a_warning(read: Any) -> None:
     """Of 2,000 rows `count(v)` was 1,500, in silence."""
-    with pytest.warns(DqlabWarning, match=r"'numbers' that came late .* null there: 500 in v \(int64\)\. .* _rest"):
+    with pytest.warns(DqlabWarning, match=r"'numbers' that do not fit .* null there: 500 in v \(int64\)\. .* _rest"):
         read(table_of(LATE))
 
 
