@@ -339,10 +339,13 @@ class FunctionTooLarge(PutError):
     """A function, with what it captures, is above what a durable queue can keep."""
 
     text = (
-        "the function is {size:byte} with the values it captures, a durable queue keeps functions of up to "
+        "the function is {size:byte} with the values it captures{largest}, a durable queue keeps functions of up to "
         "{limit:,}. It was not queued, and nothing else changed. Load large values inside the function, from a "
         "file, or use a transient queue."
     )
+
+    def __init__(self, *, size: int, limit: int, largest: str = "") -> None:
+        super().__init__(size=size, limit=limit, largest=largest)
 
 
 class NotPicklable(PutError):
