@@ -184,6 +184,8 @@ def status(line: Line, options: Namespace) -> Snapshot | None:
         gone = {queue.name for queue in snapshot.queues}
         kept = f"; durable ones are in {line.lab.store}" if line.lab.store is not None else ""
         line.say(f"no worker is left, and what transient queues held is lost{kept}. Begin again: %dq connect -o lab")
+    if snapshot.queues and not held:
+        _say_resting(line, snapshot)
     return sorted_by(_without(snapshot, gone), SortBy(options.sort))
 
 
@@ -330,10 +332,7 @@ class PanelLink:
 def queues(line: Line, _: Namespace) -> Snapshot:
     """List the queues of the cluster, and which are in the store only."""
     snapshot = line.lab.stats()
-    known = {queue.name for queue in snapshot.queues}
-    resting = [name for name in line.lab.queue_names() if name not in known]
-    if resting and snapshot.queues_total == len(known):
-        line.say(f"in the store {line.lab.store}, and not open: {', '.join(resting)}")
+    _say_resting(line, snapshot)
     return replace(snapshot, runs=(), attention=(), attention_total=0)
 
 
@@ -494,6 +493,14 @@ def _waited(line: Line, run: Run, timeout: str | None = None, *, stored: bool) -
 
 def _duration(text: str | None) -> float | str | None:
     return float(text) if text is not None and text.replace(".", "", 1).isdecimal() else text
+
+
+def _say_resting(line: Line, snapshot: Snapshot) -> None:
+    """Name the queues that are in the store only: a snapshot has those that are open."""
+    known = {queue.name for queue in snapshot.queues}
+    resting = [name for name in line.lab.queue_names() if name not in known]
+    if resting and snapshot.queues_total == len(known):
+        line.say(f"in the store {line.lab.store}, and not open: {', '.join(resting)}; %dq runs lists their runs too")
 
 
 def _remains(pool: QueuePool) -> str:
