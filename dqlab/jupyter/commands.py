@@ -120,7 +120,14 @@ def submit(line: Line, options: Namespace) -> Run:
         if run.doubt is not None:
             return run
         line.desk.submitted(line.lab, run)
-        line.say(submitted(run, documents, options.over, retries=options.on_existing == "retry-failed"))
+        retries = options.on_existing == "retry-failed"
+        line.say(submitted(run, documents, options.over, function=options.function, retries=retries))
+        if options.meant:
+            meant = options.meant[0]
+            line.say(
+                f"{options.function}() is mapped, the last function of the cell. To map {meant}(): put it last, or type "
+                f"%dq submit {meant} --over {options.over}"
+            )
         for notice in notices:
             line.say(notice)
         if options.watch:
