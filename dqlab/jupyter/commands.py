@@ -125,8 +125,8 @@ def submit(line: Line, options: Namespace) -> Run:
         if options.meant:
             meant = options.meant[0]
             line.say(
-                f"{options.function}() is mapped, the last function of the cell. To map {meant}(): put it last, or type "
-                f"%dq submit {meant} --over {options.over}"
+                f"{options.function}() is mapped, the last function of the cell. To map {meant}(): put it last, or "
+                f"type %dq submit {meant} --over {options.over}"
             )
         for notice in notices:
             line.say(notice)
