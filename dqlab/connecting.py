@@ -7,10 +7,11 @@ import errno
 import json
 import os
 import shlex
+import socket
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from difflib import get_close_matches
 from pathlib import Path
@@ -45,7 +46,7 @@ from dqlab.numbers import many
 from dqlab.runs.session import result_limit
 from dqlab.stats import Severity
 from dqlab.store.probe import Marker, Probe, probe
-from dqlab.user_frames import level_of_user
+from dqlab.user_frames import assigned_by_user, level_of_user
 from dqlab.waits import shown, step
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ T = TypeVar("T")
 
 __all__ = [
     "RESERVED",
+    "HostUnknown",
     "NoAddress",
     "NothingListens",
     "StoreUnusable",
@@ -86,6 +88,7 @@ NEEDED = (
     "dqlab.cluster.worker.plugin",
 )
 """Modules that every worker needs: imported once, before they are forked."""
+_NO_HOST = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_CONNECTED = "not connected; what was started for it has ended. The same line connects again."
 RESERVED = "0"
@@ -99,6 +102,16 @@ class NothingListens(ConnectFailed):
         "nothing listens at {address!r}: the connection was refused ({reason}). Nothing was started. Check the port, "
         "start a scheduler with `dask scheduler`, or call dq.connect() without an address for a cluster on this "
         "machine. One that is about to start is waited for with timeout='30s'."
+    )
+
+
+class HostUnknown(ConnectFailed):
+    """No machine of that name is known here."""
+
+    text = (
+        "no host is known as {host!r} here{hint}. Nothing was started. Check the name in {address!r}, or call "
+        "dq.connect() without an address for a cluster on this machine. A name that is about to be known is waited "
+        "for with timeout='30s'."
     )
 
 
@@ -174,8 +187,9 @@ def connect(
     Raises
     ------
     ConnectFailed
-        No scheduler answers there. `NothingListens`: the connection was refused; found at once, unless `timeout` is
-        given. `NoAddress`: neither protocol nor port. `NoLocalCluster`: no cluster of `dqlab up` runs.
+        No scheduler answers there. `NothingListens`: the connection was refused; `HostUnknown`: no machine has that
+        name; both are found at once, unless `timeout` is given. `NoAddress`: neither protocol nor port.
+        `NoLocalCluster`: no cluster of `dqlab up` runs.
     SeveralLocalClusters
         "local", and more than one runs.
     VersionMismatch
@@ -220,6 +234,8 @@ def _connect(
         if lab is not None and lab.ended:
             lab.close()
             lab = None
+        if lab is not None:
+            _tell_same(lab, target, n, path, directory)
         if lab is None:
             keeper = keeper_of(directory) if target is None and path is None and directory is not None else None
             if keeper is not None:
@@ -241,6 +257,26 @@ def _connect(
                 lab.close()
                 raise
         return lab
+
+
+def _tell_same(lab: Lab, target: Any, n: int | None, path: str | None, directory: Path | None) -> None:
+    """Warn where the user's line gives an open lab another variable: the two look like two labs."""
+    new, known = assigned_by_user(lab)
+    if not new or not known or new in known:
+        return
+    again = _call_again(target, n, path, new, directory)
+    another = again or ("" if target is not None else _written({"n": n, "name": new}))
+    warnings.warn(
+        f"`{new}` is the lab that `{known[0]}` is: the same arguments give the lab that is open, so that closing one "
+        f"closes the other.{f' Another lab: {another}.' if another else ''}",
+        DqlabWarning,
+        stacklevel=level_of_user(),
+    )
+
+
+def _written(given: Mapping[str, Any], *first: str) -> str:
+    """Return a call of `connect` with the arguments that are given."""
+    return f"dq.connect({', '.join([*first, *(f'{key}={value!r}' for key, value in given.items() if value)])})"
 
 
 def opened(
@@ -337,8 +373,7 @@ def _call_again(target: Any, n: int | None, path: str | None, name: str | None, 
     given = {"n": n, "scheduler_file": path, "name": name, "store": None if directory is None else str(directory)}
     if isinstance(target, Registration):
         given["store"] = None  # it is found with the cluster
-    words = [*([] if of is None else [repr(of)]), *(f"{key}={value!r}" for key, value in given.items() if value)]
-    return f"dq.connect({', '.join(words)})"
+    return _written(given, *([] if of is None else [repr(of)]))
 
 
 def _open_labs() -> list[Lab]:
@@ -496,10 +531,47 @@ def _reach(
         return _client(address, timeout=max(SHORTEST, until - time.monotonic()))
     except (OSError, TimeoutError, ValueError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if isinstance(error, socket.gaierror) and address is not None:
+            host = _host_in(address)
+            if error.errno in _NO_HOST:
+                near = get_close_matches(host.lower(), ["localhost", socket.gethostname()], n=1, cutoff=0.75)
+                hint = f": did you mean {near[0]!r}?" if near else ""
+                raise HostUnknown(address=address, seconds=timeout, reason=said, host=host, hint=hint) from error
+            said = f"its name could not be looked up: {error.strerror}"
         reason = ", ".join(filter(None, (said, what)))
         if isinstance(error, ConnectionRefusedError):
             raise NothingListens(address=address, seconds=timeout, reason=reason) from error
         raise ConnectFailed(address=address, seconds=timeout, reason=reason) from error
+
+
+async def _await_name(address: str, *, patient: bool, unknown: list[socket.gaierror]) -> None:
+    """Return when the name of an address is known; raise why it is not unless `patient`, and note it in `unknown`."""
+    from distributed.comm.addressing import parse_address, parse_host_port
+
+    try:
+        scheme, place = parse_address(address)
+        host, port = parse_host_port(place)
+    except ValueError:
+        return
+    if scheme not in ("tcp", "tls"):
+        return
+    while True:
+        try:
+            await asyncio.get_running_loop().getaddrinfo(host, port)
+        except UnicodeError:  # a label that is empty or too long
+            raise socket.gaierror(socket.EAI_NONAME, "not a name of a host") from None
+        except socket.gaierror as error:
+            if error.errno in _NO_HOST and not patient:
+                raise
+            unknown[:] = [error]
+        else:
+            unknown.clear()
+            return
+        await asyncio.sleep(LOOK_EVERY)
+
+
+def _host_in(address: str) -> str:
+    return address.rpartition("://")[2].rpartition(":")[0]
 
 
 class _Listener:
@@ -558,10 +630,12 @@ def _await_answer(address: str, timeout: float, *, patient: bool) -> None:
     from distributed.security import Security
 
     listens = _Listener.at(address, patient=patient)
+    unknown: list[socket.gaierror] = []
 
     async def ask() -> None:
         try:
             async with asyncio.timeout(timeout):
+                await _await_name(address, patient=patient, unknown=unknown)
                 if listens is not None:
                     await listens.wait()
                 arguments = Security().get_connection_args("client")
@@ -571,6 +645,8 @@ def _await_answer(address: str, timeout: float, *, patient: bool) -> None:
                 finally:
                     comm.abort()
         except TimeoutError:
+            if unknown:
+                raise unknown[0] from None
             if listens is not None and listens.refused is not None:
                 raise listens.refused from None
             raise TimeoutError("somebody listens there, and does not answer: a scheduler that is stopped?") from None

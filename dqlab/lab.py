@@ -30,7 +30,16 @@ from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, w
 from dqlab.config import check_name, option, seconds
 from dqlab.datasets.sinks import JSONL, Files, OwnSink, Parquet
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
-from dqlab.keywords import IsNoSequence, KeepsAttributes, SuggestsAttributes, call_of, checks_keywords, documented_as
+from dqlab.keywords import (
+    IsNoSequence,
+    KeepsAttributes,
+    Listed,
+    SuggestsAttributes,
+    Text,
+    call_of,
+    checks_keywords,
+    documented_as,
+)
 from dqlab.log import OwnerStillAlive
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import few_of, many
@@ -207,7 +216,27 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         if workers == 0:
             return "no worker is left; dq.connect() starts new ones" if self.embedded else "no worker has come yet"
         steps = "next: lab.map(function, documents), or %%dq submit --over documents"
+        if resting := self._resting():
+            names = few_of(resting, 5)
+            steps = f"its store has {many(len(resting), 'queue')}, not open: {names}; lab.all_runs() lists their runs"
         return f"{crew(self, workers)}, dashboard {self.dashboard}; {steps}"
+
+    def _resting(self) -> list[str]:
+        """Return the names of the queues in this lab's store, if none is open; empty where no answer comes soon."""
+        if self.store is None or self.session.pools:
+            return []
+        link = self.session.link
+        with suppress(DqlabError):
+            if link.sync(link.scheduler("dq_queues"), timeout=LOOK_TIMEOUT):
+                return []
+            return sorted(link.sync(link.scheduler("dq_stored", store=str(self.store)), timeout=LOOK_TIMEOUT))
+        return []
+
+    def _of_store(self) -> str:
+        """Return what a list that is empty says of the store."""
+        if resting := self._resting():
+            return f"the store has {many(len(resting), 'queue')}: {few_of(resting, 5)}"
+        return ""
 
     def _elsewhere(self, name: str) -> str:
         if call := call_of(QueuePool, name):
@@ -252,7 +281,8 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     @property
     def runs(self) -> list[Run]:
         """Runs this lab has made or attached to, oldest first."""
-        return list(self.session.runs)
+        way = "lab.attach({0}) returns the run of a name, lab.all_runs() lists those of other processes too"
+        return Listed(self.session.runs, "lab.runs", way, self._of_store)
 
     def all_runs(self) -> RunList:
         """Return statistics of every run, the newest first; `runs` has only those of this process.
@@ -280,7 +310,8 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     @property
     def queues(self) -> list[QueuePool]:
         """Queues this lab has open."""
-        return list(self.session.pools.values())
+        way = "lab.queue({0}) opens or returns the queue of a name, lab.all_runs() opens all of them"
+        return Listed(self.session.pools.values(), "lab.queues", way, self._of_store)
 
     @property
     def held_elsewhere(self) -> str:
@@ -690,8 +721,8 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         """Address of Dask's own dashboard."""
         http, link = self.session.http, self.session.link
         if http is not None and link.address.startswith(PREFIX):  # Dask takes the sockets' directory for a host
-            return f"{http['scheme']}://127.0.0.1:{http['port']}/status"
-        return str(self.client.dashboard_link)
+            return Text.of(f"{http['scheme']}://127.0.0.1:{http['port']}/status", "lab.dashboard")
+        return Text.of(str(self.client.dashboard_link), "lab.dashboard")
 
     def stats(self) -> Snapshot:
         """Return everything at this instant."""
@@ -712,7 +743,9 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         while time.monotonic() < deadline and _reports_missing(snapshot, link.ended_lately()):
             later = link.scheduler("dq_snapshot", since=snapshot.seq, wait=LAST_REPORT)
             snapshot = Snapshot.from_dict(link.sync(later, timeout=timeout))
-        self.seen = replace(snapshot, lab=self.name, store="" if self.store is None else str(self.store))
+        resting = () if snapshot.queues else tuple(self._resting())
+        store = "" if self.store is None else str(self.store)
+        self.seen = replace(snapshot, lab=self.name, store=store, resting=resting)
         return self.seen
 
     def history(self, span: float | str = "30m") -> Timeline:

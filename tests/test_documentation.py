@@ -165,6 +165,8 @@ def test_every_recipe_runs(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.Monk
     assert names["total"] == {"the": 780, "word": 780}
     assert names["of_json"] == names["of_csv"] == list(range(12))
     assert list(names["counts"]) == list(range(40))
+    assert names["beginnings"] == ["", *["the"] * 39]
+    assert names["noise"] == [names["noisy"](n) for n in range(50)]
     assert names["answers"] == [2 * n for n in range(100)]
     assert names["fetched"] == list(range(200))
     assert pd.read_parquet("squares.parquet")["square"].tolist() == [n**2 for n in range(2_500)]
@@ -260,6 +262,8 @@ def test_results_come_out_as_the_page_says(lab: dq.Lab, tmp_path: Path, monkeypa
     for block in examples("results.md"):
         block.run(names)
 
+    assert names["beside"]["value"].tolist() == [5, 7]
+    assert names["beside"].index.tolist() == [1, 3]
     assert names["table"].head(3)["n"].to_pylist() == [2, 3, 1]
     assert names["frame"]["n"].to_list() == names["whole"]["n"].to_pylist() == [2, 3, 1, 4]
     assert names["total"] == 10

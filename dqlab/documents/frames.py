@@ -25,7 +25,7 @@ from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
 from dqlab.documents.parts import Inline
 from dqlab.documents.sources import Look
 from dqlab.documents.tables import plain_values
-from dqlab.errors import BadOption, in_words
+from dqlab.errors import BadOption, KeysRepeat, in_words
 
 __all__ = ["FrameRows", "Table", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
 
@@ -99,7 +99,7 @@ class FrameRows:
 
     def looks(self) -> Iterator[Look]:
         """Name the rows; they become Python objects a thousand at a time."""
-        keys = Keys(self._keys)
+        keys = Keys(self._keys, KeysRepeat.OF_INDEX if self._key is None else KeysRepeat.OF_FRAME)
         for table, before in self._tables():
             for block in self._blocks(table, before):
                 for at in range(block.count):
@@ -113,7 +113,7 @@ class FrameRows:
 
     def documents(self) -> Iterator[Document]:
         """List the rows; the same as all looks at half of their cost, for nothing is skipped."""
-        keys = Keys(self._keys)
+        keys = Keys(self._keys, KeysRepeat.OF_INDEX if self._key is None else KeysRepeat.OF_FRAME)
         for table, before in self._tables():
             for block in self._blocks(table, before):
                 labels = [self._key_at(block, at) for at in range(block.count)]

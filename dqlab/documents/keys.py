@@ -38,10 +38,12 @@ class Keys:
     ----------
     again : callable
         Lists (key, place) of all rows from the first on, to find out what a key that seems to repeat really is.
+    way : str
+        What to do where keys repeat.
     """
 
-    def __init__(self, again: Callable[[], Iterable[tuple[str | int, str]]]) -> None:
-        self._again = again
+    def __init__(self, again: Callable[[], Iterable[tuple[str | int, str]]], way: str = KeysRepeat.OF_FILES) -> None:
+        self._again, self._way = again, way
         self._codes = _Codes()
         self._shared: set[int] = set()
         """Codes that different keys have; of a billion keys some do."""
@@ -78,7 +80,7 @@ class Keys:
         if alike:
             shown = [f"{key!r} in {' and '.join(there)}" for key, there in alike.items()]
             more = " and more" if len(shown) > NAMED else ""
-            raise KeysRepeat(shown="; ".join(shown[:NAMED]) + more, keys=list(alike)[:NAMED])
+            raise KeysRepeat(shown="; ".join(shown[:NAMED]) + more, keys=list(alike)[:NAMED], way=self._way)
         self._shared.add(code)
 
 

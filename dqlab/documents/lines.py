@@ -11,6 +11,7 @@ import csv
 import io
 import json
 import os
+import re
 import threading
 import weakref
 from codecs import BOM_UTF8
@@ -140,14 +141,16 @@ def values_of(found: bytes, names: tuple[str, ...], form: str) -> dict[str, Any]
     try:
         text = found.decode(form[1:] or "utf-8")
     except UnicodeDecodeError as error:
-        raise _Invalid(f"is not text in {error.encoding}: {error.reason} at its byte {error.start:,}") from error
+        other = " (another one: from_csv(..., encoding='latin-1'))" if form else ""
+        raise _Invalid(f"is not text in {error.encoding}{other}: {error.reason} at its byte {error.start:,}") from error
     if not form:
         try:
             values = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise _Invalid(f"is not JSON: {in_words(error)}") from error
         if type(values) is not dict:
-            raise _Invalid(f"is a JSON {type(values).__name__}, not an object with names")
+            whole = f"; {_WHOLE.format(where='PATH')}" if type(values) is list else ""
+            raise _Invalid(f"is a JSON {type(values).__name__}, not an object with names{whole}")
         return values
     try:
         rows = list(csv.reader(io.StringIO(text, newline="\n"), delimiter=form[0]))
@@ -171,8 +174,12 @@ def version_of_record(found: bytes, header: Header) -> str:
 def header_of(stream: BinaryIO, form: str, where: str) -> Header:
     """Read what comes before the records, and leave the stream behind it."""
     if not form:
-        mark = len(BOM_UTF8) if cast(io.BufferedReader, stream).peek(3).startswith(BOM_UTF8) else 0
+        head = cast(io.BufferedReader, stream).peek(64)
+        mark = len(BOM_UTF8) if head.startswith(BOM_UTF8) else 0
         stream.read(mark)
+        if _ONE_DOCUMENT.match(head, mark):
+            reason = "it is one JSON document over several lines, and JSON lines have a record in each"
+            raise FileUnreadable(where=where, form="JSON lines", reason=reason, hint=_WHOLE.format(where=repr(where)))
         return Header((), mark, None)
     for record in records(stream, form, 0, where):
         cells = list(record.cells or [])
@@ -186,6 +193,9 @@ def header_of(stream: BinaryIO, form: str, where: str) -> Header:
     )
 
 
+_ONE_DOCUMENT = re.compile(rb"\s*[\[{][ \t\r]*\n")
+"""The first line of JSON that was indented: no record is a bracket alone."""
+_WHOLE = "Read it as a whole: dq.Documents.from_frame(pd.read_json({where})), or map the list that json.load returns"
 _WITH_NAMES = "Give it a first line with the names of its columns, or leave it out of the pattern"
 
 

@@ -339,10 +339,13 @@ class FunctionTooLarge(PutError):
     """A function, with what it captures, is above what a durable queue can keep."""
 
     text = (
-        "the function is {size:byte} with the values it captures, a durable queue keeps functions of up to "
+        "the function is {size:byte} with the values it captures{largest}, a durable queue keeps functions of up to "
         "{limit:,}. It was not queued, and nothing else changed. Load large values inside the function, from a "
         "file, or use a transient queue."
     )
+
+    def __init__(self, *, size: int, limit: int, largest: str = "") -> None:
+        super().__init__(size=size, limit=limit, largest=largest)
 
 
 class NotPicklable(PutError):
@@ -778,7 +781,7 @@ class KeyUnusable(DocumentError):
     text = (
         "column {column!r} of {where!r} holds values of type {type}, which cannot be keys of documents: these are "
         "texts or whole numbers. Nothing was submitted. Convert the column, name another one, or leave out key=: "
-        "rows are then called by file and position."
+        "rows of files are then called by file and position, rows of a frame by its index."
     )
 
 
@@ -786,10 +789,14 @@ class KeysRepeat(DocumentError):
     """Several documents have one key."""
 
     text = (
-        "keys repeat, so results could not be joined with their rows: {shown}. The rows before the first of these were "
-        "listed, and those that were submitted go on. Name a column with unique values, or leave out key=: rows are "
-        "then called by file and position."
+        "keys repeat, so results could not be joined with their rows: {shown}. What was submitted before them goes on. "
+        "{way}."
     )
+    NAME = "Name a column with unique values"
+    OF_FILES = f"{NAME}, or leave out key=: rows are then called by file and position"
+    OF_FRAME = f"{NAME}, or leave out key=: rows are then called by the index of the frame"
+    OF_INDEX = f"{NAME} in key=, or give the frame an index without repeats: frame.reset_index(drop=True)"
+    """What to do, by where the keys come from."""
 
 
 class StorageUnset(DocumentError):
@@ -938,6 +945,12 @@ class SubmissionIncomplete(RunError):
         "the input of run {run!r} stopped at position {position:,}: {reason}. The {position:element} "
         "before it {position:was|were} submitted and {position:goes|go} on; their results: run.results(errors='skip')."
     )
+    of_first = "the input of run {run!r} stopped at its first element: {reason}. Nothing was submitted."
+
+    def __init__(self, *, run: str, position: int, reason: str) -> None:
+        if not position:
+            self.text = self.of_first  # type: ignore[misc]
+        super().__init__(run=run, position=position, reason=reason)
 
 
 class InputResized(RunError):

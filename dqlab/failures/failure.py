@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import linecache
+import os
 import re
 import traceback
 from bdb import BdbQuit
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from itertools import islice
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -37,6 +40,19 @@ _FUTILE = (
 _NO_LINE = "EOF when reading a line"
 """Text of Python's own `EOFError` of `input`."""
 _NO_KEYBOARD = "a consumer has no keyboard."
+_OF_DOCUMENT = (
+    "A document is a reference to what it holds: doc.text() returns its text, doc.bytes() its bytes, doc.where its "
+    "path."
+)
+_A_DOCUMENT = re.compile(r"\bDocument\b")
+_OF_ENVIRONMENT = (
+    "consumers have the environment variables that were set when they were started, as by dq.connect. Give the value "
+    "to the function, or set it before you connect."
+)
+_OF_FOLDER = (
+    "a relative path goes from the folder in which the consumer was started, {folder}; os.chdir after dq.connect does "
+    "not change it. Give an absolute path"
+)
 _SIGNATURE = re.compile(
     r"\(\) (missing \d+ required|takes (no|at least|at most|exactly|from|\d)|got (an unexpected|multiple values|some))"
     r"| expected (at (most|least) )?\d+ arguments?, got|needs an argument$|is an invalid keyword argument for"
@@ -110,7 +126,7 @@ class Failure:
         trace = users_part(exception.__traceback__, skip)
         return cls(
             error=class_name(type(exception)),
-            message=brief(_explained(exception), _MAX_MESSAGE),
+            message=brief(_explained(exception, trace), _MAX_MESSAGE),
             traceback=_without_middle(traceback_text(exception, trace), _MAX_TRACEBACK),
             at=innermost(trace),
             fingerprint=fingerprint(exception, trace),
@@ -156,21 +172,58 @@ def shown_name(error: str) -> str:
     return error.rpartition(".")[2] if error.startswith("dqlab.") else error
 
 
-def _explained(exception: BaseException) -> str:
-    """Return the text of an exception, with the cause where a function has asked a user who is not there."""
+def _explained(exception: BaseException, trace: TracebackType | None) -> str:
+    """Return the text of an exception, with the cause where that is not in the function, or not to be seen from it."""
     said = said_by(exception)
     if type(exception) is EOFError and said == _NO_LINE:
         return f"{said}: {_NO_KEYBOARD} Ask before the run, and give the answer to the function in place of input()."
     if type(exception) is BdbQuit and not said:
         return f"{_NO_KEYBOARD} Call the function here with one document to debug it, or leave breakpoint() out."
+    if type(exception) is TypeError and _misuses_document(said, trace):
+        return f"{said}. {_OF_DOCUMENT}"
+    if type(exception) is KeyError and _ends_in_environment(trace):
+        return f"{said}: {_OF_ENVIRONMENT}"
+    if type(exception) is FileNotFoundError and isinstance(exception.filename, str):
+        path = exception.filename
+        if path and "://" not in path and not PurePath(path).is_absolute():
+            with suppress(OSError):  # its folder was removed
+                return f"{said}; {_OF_FOLDER.format(folder=Path.cwd())}"
     return said
+
+
+def _misuses_document(said: str, trace: TracebackType | None) -> bool:
+    """Return whether a TypeError is about a document of ours that the user's code had in hand."""
+    if _A_DOCUMENT.search(said) is None:
+        return False
+    for frame, _ in islice(traceback.walk_tb(trace), _MAX_FRAMES):
+        if is_users(frame.f_code.co_filename):
+            for value in frame.f_locals.values():
+                with suppress(Exception):  # a metaclass may return anything, or raise
+                    if class_name(type(value)).startswith("dqlab.documents.") and type(value).__name__ == "Document":
+                        return True
+    return False
+
+
+def _ends_in_environment(trace: TracebackType | None) -> bool:
+    """Return whether an exception was raised by ``os.environ[...]``."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code is type(os.environ).__getitem__.__code__
+
+
+def _ends_in_users_line(trace: TracebackType | None) -> bool:
+    """Return whether the innermost frame is the user's own, and not that of a library that was called there."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and is_users(trace.tb_frame.f_code.co_filename)
 
 
 def retryable(exception: BaseException) -> bool:
     """Return False for failures that would repeat with the same code and document.
 
-    Those are unknown names and attributes, calls that do not fit a signature, syntax and import errors, files that
-    are missing, text that cannot be decoded, questions to a user (`input`, `breakpoint`), and the message errors:
+    Those are unknown names and attributes, calls that do not fit a signature, documents that the user's own line takes
+    for their text or path, syntax and import errors, files that are missing, text that cannot be decoded, questions to
+    a user (`input`, `breakpoint`), and the message errors:
     `Reject`, values that are not calls, results too large or not picklable. A group is worth a retry when one of its
     members is.
     """
@@ -180,7 +233,8 @@ def retryable(exception: BaseException) -> bool:
         if isinstance(member, BaseExceptionGroup):
             members += member.exceptions
         elif type(member) is TypeError:
-            if _SIGNATURE.search(said_by(member)) is None:
+            said, trace = said_by(member), member.__traceback__
+            if _SIGNATURE.search(said) is None and not (_ends_in_users_line(trace) and _misuses_document(said, trace)):
                 return True
         elif not isinstance(member, _FUTILE):
             return True

@@ -123,7 +123,14 @@ def submit(line: Line, options: Namespace) -> Run:
         if run.doubt is not None:
             return run
         line.desk.submitted(line.lab, run)
-        line.say(submitted(run, documents, options.over, retries=options.on_existing == "retry-failed"))
+        retries = options.on_existing == "retry-failed"
+        line.say(submitted(run, documents, options.over, function=options.function, retries=retries))
+        if options.meant:
+            meant = options.meant[0]
+            line.say(
+                f"{options.function}() is mapped, the last function of the cell. To map {meant}(): put it last, or "
+                f"type %dq submit {meant} --over {options.over}"
+            )
         for notice in notices:
             line.say(notice)
         if options.watch:
@@ -187,6 +194,8 @@ def status(line: Line, options: Namespace) -> Snapshot | None:
         gone = {queue.name for queue in snapshot.queues}
         kept = f"; durable ones are in {line.lab.store}" if line.lab.store is not None else ""
         line.say(f"no worker is left, and what transient queues held is lost{kept}. Begin again: %dq connect -o lab")
+    if snapshot.queues and not held:
+        _say_resting(line, snapshot)
     return sorted_by(_without(snapshot, gone), SortBy(options.sort))
 
 
@@ -338,10 +347,7 @@ class PanelLink:
 def queues(line: Line, _: Namespace) -> Snapshot:
     """List the queues of the cluster, and which are in the store only."""
     snapshot = line.lab.stats()
-    known = {queue.name for queue in snapshot.queues}
-    resting = [name for name in line.lab.queue_names() if name not in known]
-    if resting and snapshot.queues_total == len(known):
-        line.say(f"in the store {line.lab.store}, and not open: {', '.join(resting)}")
+    _say_resting(line, snapshot)
     return replace(snapshot, runs=(), attention=(), attention_total=0)
 
 
@@ -502,6 +508,14 @@ def _waited(line: Line, run: Run, timeout: str | None = None, *, stored: bool) -
 
 def _duration(text: str | None) -> float | str | None:
     return float(text) if text is not None and text.replace(".", "", 1).isdecimal() else text
+
+
+def _say_resting(line: Line, snapshot: Snapshot) -> None:
+    """Name the queues that are in the store only: a snapshot has those that are open."""
+    known = {queue.name for queue in snapshot.queues}
+    resting = [name for name in line.lab.queue_names() if name not in known]
+    if resting and snapshot.queues_total == len(known):
+        line.say(f"in the store {line.lab.store}, and not open: {', '.join(resting)}; %dq runs lists their runs too")
 
 
 def _remains(pool: QueuePool) -> str:

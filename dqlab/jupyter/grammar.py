@@ -311,7 +311,7 @@ def _connect() -> Command:
 def _submit() -> Command:
     twin = "run = lab.queue(q).map(fn, documents, name=..., retry=dq.Retry(n))"
     command = _command("submit", "Map a function over documents; %%dq maps the last def of its cell.", twin)
-    command.parser.set_defaults(defined=False)
+    command.parser.set_defaults(defined=False, meant=())
     command.add("function", nargs="?", metavar="FUNC", names=Names.FUNCTION, help="the function; not with %%%%dq")
     command.add("--over", required=True, metavar="EXPR", names=Names.VALUES, help="anything that can be iterated")
     command.add("-q", "--queue", metavar="QUEUE", names=Names.QUEUE, help="default: what %%config DQMagics.queue says")

@@ -30,7 +30,7 @@ from dqlab.jupyter.completion import matcher
 from dqlab.jupyter.desk import Desk
 from dqlab.jupyter.grammar import find, overview, split
 from dqlab.jupyter.line import Line
-from dqlab.jupyter.source import define
+from dqlab.jupyter.source import define, users_of_last
 from dqlab.lab import Lab
 from dqlab.live.display import Mode, mode, set_mode
 
@@ -116,6 +116,7 @@ class DQMagics(Magics):
                 raise UsageError(reason="only %%dq submit takes a cell, and maps the last function of it. Write one %.")
         if cell is not None:
             options.function, options.defined = define(self._shell, cell), True
+            options.meant = users_of_last(self._shell.transform_cell(cell))
         with _said_of_cell("The cell was run; nothing was submitted." if cell is not None else ""):
             value = ACTIONS[command.name](line, options)
         if getattr(options, "out", None) is None:

@@ -157,8 +157,12 @@ def warned() -> Iterator[list[str]]:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
-def submitted(run: Run, documents: object, expression: str, *, retries: bool = False) -> str:
+def submitted(
+    run: Run, documents: object, expression: str, *, function: str | None = None, retries: bool = False
+) -> str:
     """Return how much was submitted, or attached to, as far as that is known without listing anything twice.
+
+    A function that the run is not named after is named beside it.
 
     Raises
     ------
@@ -184,7 +188,9 @@ def submitted(run: Run, documents: object, expression: str, *, retries: bool = F
         amount = many(len(documents), "document")
     if attached and not retries:
         return f"Attached to run {run.name!r} ({amount}); nothing runs again"
-    return f"{run.name}: {amount} on queue {run.queue}, {many(stats.consumers, 'consumer')}"
+    called = run.name == function or function is None or run.name.startswith(f"{function}-")
+    over = "" if called else f"{function}() over "
+    return f"{run.name}: {over}{amount} on queue {run.queue}, {many(stats.consumers, 'consumer')}"
 
 
 def standing(run: Run) -> str:

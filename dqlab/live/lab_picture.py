@@ -308,6 +308,10 @@ def _notice(snapshot: Snapshot, silence: Silence | None, trouble: str, busy: str
         if not each.queue:
             tone = Tone.BAD if each.severity is Severity.PROBLEM else Tone.WARN
             return Notice(one_line(f"{each.subject} {each.text}", 300), tone)
+    if snapshot.resting:
+        names = numbers.few_of(snapshot.resting)
+        text = f"{many(len(snapshot.resting), 'queue')} in the store: {names}. %dq runs shows what runs they have."
+        return Notice(one_line(text, 300))
     return Notice()
 
 

@@ -122,10 +122,16 @@ def status_table(snapshot: Snapshot, *, only: str = "") -> Table:
     if snapshot.queues_total > len(snapshot.queues):
         hidden = snapshot.queues_total - len(snapshot.queues)
         notes.append(f"and {many(hidden, 'queue')} not listed; the total counts all")
-    if not snapshot.queues:
+    lines: tuple[str, ...] = ()
+    if snapshot.resting:
+        names = one_line(numbers.few_of(snapshot.resting, 5), 200)
+        notes.append(f"no queue is open; the store has {len(snapshot.resting)}: {names}")
+        lines = ("%dq runs    # what runs they have", 'lab.attach("name")    # goes on with one')
+    elif not snapshot.queues:
         notes.append("no queues yet")
     total = _queue_cells(snapshot.totals, durable=durable, total=True) if len(busy) > 1 else ()
-    return Table(columns, tuple(_queue_cells(queue, durable=durable) for queue in busy), total, tuple(notes))
+    rows = tuple(_queue_cells(queue, durable=durable) for queue in busy)
+    return Table(columns, rows, total, tuple(notes), lines)
 
 
 def _queue_cells(queue: QueueStats, *, durable: bool, total: bool = False) -> tuple[Cell, ...]:

@@ -84,7 +84,9 @@ def run_end(view: RunView, style: TextStyle = PLAIN) -> str:
 def table_text(table: Table, style: TextStyle = PLAIN) -> str:
     """Return a table; columns are as wide as needed, the widest one shrinks first."""
     if not table.rows:
-        return "\n".join(paint([Span(note)], style) for note in table.notes)
+        return "\n".join(
+            [*(paint([Span(note)], style) for note in table.notes), *(f"  {line}" for line in table.lines)]
+        )
     columns_of, body = list(table.columns), [*table.rows, *([table.total] if table.total else [])]
     widths = [
         max(columns(column.title), *(columns(row[place].text) for row in body))

@@ -127,7 +127,7 @@ class RunBook:
         check_takes_one(fn)
         elements = as_mapped(_iterable(documents))
         tell_class(elements)
-        hash, blob, version = sealed_function(fn)
+        hash, blob, version = sealed_function(fn, durable="store" in pool.options)
         code = code_record(version, hash) | {
             "cell": cell if cell is not None else version.cell,
             "owner": owner(),

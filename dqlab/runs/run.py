@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from dqlab.cluster.consumer.running.isolation import isolation
 from dqlab.cluster.transport import run_orders
-from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.handle import TRANSIENT, Handle
 from dqlab.cluster.transport.link import LAST_REPORT
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
 from dqlab.cluster.transport.progress import Progress
@@ -604,7 +604,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         check_takes_one(fn)
         if self._progress().record.process is not None:
             isolation("process", fn)
-        hash, blob, version = sealed_function(fn)
+        hash, blob, version = sealed_function(fn, durable=self.handle.promise != TRANSIENT)
         return Code(hash, blob, code_record(version, hash))
 
     def _order(self, order: Pause | Resume, *, by: str = "") -> Self:

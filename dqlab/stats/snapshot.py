@@ -162,6 +162,8 @@ class Snapshot(SuggestsAttributes):
         Share of the consumers' time spent in functions over the last minute, 0 to 1.
     units : str
         What `units_rate` of consumers counts: "pages" or "documents".
+    resting : tuple of str
+        Queues in the store, where none is open yet.
     """
 
     at: float
@@ -189,6 +191,7 @@ class Snapshot(SuggestsAttributes):
     queues_total: int = 0
     runs_total: int = 0
     consumers_total: int = 0
+    resting: tuple[str, ...] = ()
     schema: int = SCHEMA
 
     def run(self, name: str) -> RunStats | None:

@@ -519,3 +519,31 @@ def test_a_csv_file_with_its_first_line_alone_is_named_as_such(tmp_path: Path) -
     for documents in (dq.Documents.from_csv(path), dq.Documents.from_csv(path).longest_first()):
         assert "has a first line, which names the columns ('id', 'title'), and no rows" in documents.why_none()
         assert "no rows below it" in summarize(documents).none
+
+
+def test_a_file_in_another_encoding_names_the_option(tmp_path: Path) -> None:
+    """ "Correct the file" said of a file that needs no correction."""
+    (tmp_path / "a.csv").write_bytes("id,name\n1,Zoë\n".encode("latin-1"))
+
+    with pytest.raises(RecordInvalid, match=r"is not text in utf-8.*from_csv\(\.\.\., encoding='latin-1'\)"):
+        next(iter(dq.Documents.from_csv(tmp_path / "*.csv"))).row  # noqa: B018
+    assert next(iter(dq.Documents.from_csv(tmp_path / "*.csv", encoding="latin-1"))).row == {"id": "1", "name": "Zoë"}
+
+
+@pytest.mark.parametrize("indent", [1, 4])
+@pytest.mark.parametrize("value", [[{"a": 1}, {"a": 2}], {"a": 1, "b": 2}])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_file_that_is_one_json_document_is_refused_once(tmp_path: Path, value: Any, indent: int, suffix: str) -> None:
+    """Each of its lines failed by itself, 26 times "Expecting value"."""
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(COMPRESSED[suffix](json.dumps(value, indent=indent).encode()))
+
+    with pytest.raises(FileUnreadable, match=r"one JSON document.*from_frame\(pd\.read_json\(.*json\.load"):
+        list(dq.Documents.from_jsonl(path))
+
+
+def test_a_json_array_in_one_line_names_the_way_too(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('[{"a": 1}, {"a": 2}]')
+
+    with pytest.raises(RecordInvalid, match=r"is a JSON list.*from_frame\(pd\.read_json\("):
+        next(iter(dq.Documents.from_jsonl(tmp_path / "a.jsonl"))).row  # noqa: B018

@@ -93,7 +93,28 @@ def test_submission_says_one_line_that_lasts(connected: Any, queue: dq.QueuePool
     """A notebook saved half-way holds a dead widget; the line survives."""
     connected.run("%dq submit abs --over range(7) --name seven --on-existing new --wait -o run")
 
-    assert f"seven: 7 documents on queue {queue.name}, 2 consumers" in capsys.readouterr().out
+    assert f"seven: abs() over 7 documents on queue {queue.name}, 2 consumers" in capsys.readouterr().out
+
+
+def test_submission_of_a_cell_names_the_function_that_is_mapped(
+    connected: Any, queue: dq.QueuePool, capsys: Any
+) -> None:
+    """The last one is, and a reader who had written the main one first was not told."""
+    main, helper = "def main(x): return helper(x) + 1", "def helper(x): return x"
+    note = "helper() is mapped, the last function of the cell. To map main(): put it last, or type %dq submit main"
+
+    connected.run(f"%%dq submit --over range(4) --name helperlast --wait -o run\n{main}\n{helper}")
+    said = capsys.readouterr().out
+    assert f"helperlast: helper() over 4 documents on queue {queue.name}, 2 consumers" in said
+    assert f"{note} --over range(4)" in said
+    connected.run(f"%%dq submit --over range(4) --wait -o run\n{main}\n{helper}")
+    assert note in capsys.readouterr().out, "its name alone, helper-1, is easily overlooked"
+
+    connected.run(f"%%dq submit --over range(4) --wait -o run\n{helper}\n{main}")
+    connected.run(f"%%dq submit --over range(4) --name main --wait -o run\n{helper}\n{main}")
+    said = capsys.readouterr().out
+    assert "is mapped" not in said, "helpers stand before what uses them"
+    assert f"main: 4 documents on queue {queue.name}" in said
 
 
 def test_submission_that_attaches_names_the_run_and_its_documents(

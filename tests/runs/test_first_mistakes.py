@@ -14,7 +14,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.documents import Document
-from dqlab.errors import AllFailed, BadOption, DqlabWarning, RunFailed
+from dqlab.errors import AllFailed, BadOption, DqlabWarning, RunFailed, SubmissionIncomplete
 
 ONCE = dq.Retry(0)
 
@@ -391,3 +391,26 @@ def test_a_dict_of_results_has_each_value_under_its_own_key(queue: dq.QueuePool,
         assert others[label] == [5, 6, 7, 8][index[1]]  # elsewhere it is a number, and numbers are positions
     with pytest.raises(TypeError, match=r"dict\(results.items\(\)\)"):
         results["a"]  # type: ignore[call-overload]
+
+
+def test_keys_of_a_frame_that_repeat_are_told_in_words_of_a_frame(queue: dq.QueuePool) -> None:
+    """ "The 0 elements before it were submitted and go on" followed "called by file and position", of a frame."""
+    frame = pd.DataFrame({"id": ["a", "a"], "text": ["x", "y"]})
+
+    with pytest.raises(SubmissionIncomplete) as caught:
+        queue.map(same, dq.Documents.from_frame(frame, key="id")).results(timeout=30)
+
+    said = str(caught.value)
+    assert "'a' in row 0 and row 1" in said or "keys repeat" in said
+    assert "rows are then called by the index of the frame" in said
+    assert said.endswith("Nothing was submitted.")
+    assert " 0 elements" not in said
+
+
+def test_an_input_that_stops_later_says_what_goes_on(queue: dq.QueuePool) -> None:
+    def two() -> Iterator[int]:
+        yield from (1, 2)
+        raise ValueError("no more")
+
+    with pytest.raises(SubmissionIncomplete, match=r"The 2 elements before it were submitted and go on; their results"):
+        queue.map(same, two()).results(timeout=30)

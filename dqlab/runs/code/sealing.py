@@ -14,6 +14,7 @@ from dqlab.errors import DqlabWarning
 from dqlab.runs.code.changes import RETURN_IT, Changed, changes
 from dqlab.runs.code.source import attribute, innermost
 from dqlab.runs.code.versions import CodeVersion, exact_version, fingerprint, version_and_values
+from dqlab.runs.code.weight import check_weight
 from dqlab.user_frames import level_of_user
 
 __all__ = [
@@ -27,18 +28,21 @@ __all__ = [
 ]
 
 
-def sealed_function(fn: Callable[..., Any]) -> tuple[bytes, bytes, CodeVersion]:
+def sealed_function(fn: Callable[..., Any], *, durable: bool = False) -> tuple[bytes, bytes, CodeVersion]:
     """Return a function's blob hash, its blob and its code version.
 
     Raises
     ------
     NotPicklable
         The function, or something it captured, cannot be pickled.
+    FunctionTooLarge
+        It is for a `durable` queue, which cannot keep it.
     """
     sealed = function_bytes(fn)  # first: what cannot be pickled, such as a client, can take long to describe
     version, values = version_and_values(fn)
-    tell_changes(version, changes(fn, (value for _, value in values)))
     blob = pack_function(sealed, code=version.short)
+    check_weight(version.name, len(blob), values, durable=durable)
+    tell_changes(version, changes(fn, (value for _, value in values)))
     return blob_hash(blob), blob, version
 
 
