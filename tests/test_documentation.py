@@ -271,6 +271,7 @@ def test_results_come_out_as_the_page_says(lab: dq.Lab, tmp_path: Path, monkeypa
     assert names["joined"]["n"].tolist() == [2, 3, 1, 4]
     assert pd.read_parquet("out").n.tolist() == pd.read_parquet("words.parquet").n.tolist() == [2, 3, 1, 4]
     assert str(names["made"]).endswith("dataset: 4 rows, 0 failures")
+    assert names["texts"] == names["from_table"]
     assert [text["n"] for text in names["texts"]] == names["whole"]["n"].to_pylist()
     assert [row["_rest"] for row in names["kept"]] == [None, '{"n":"even"}', None, '{"n":"even"}']
 

@@ -6,17 +6,18 @@ a settlement refers to. Knows no cluster; pyarrow is loaded for Parquet alone, w
 
 from __future__ import annotations
 
+import base64
 import datetime
 import io
 import json
 import struct
 import threading
+import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
-from zlib import crc32
 
 import msgpack
 
@@ -54,6 +55,8 @@ _METADATA = b"dqlab"
 _OPEN_BYTES = 256 << 20
 """Bytes of parts that a process keeps open."""
 _NAME_BYTES = 200
+_LONG = 4096
+"""Bytes of metadata from which on they are compressed: Parquet does not do that, and pyarrow keeps them twice."""
 _UTC = datetime.UTC
 
 
@@ -231,7 +234,16 @@ class _FileWriter:
             name = file_name(self._sink.name, row.key, row.ordinal)
             data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
             self._target.write(name, data, lasting=False)
-            told = [name, isinstance(value, str), crc32(data), row.version, row.code, row.seconds, row.consumer, row.at]
+            told = [
+                name,
+                isinstance(value, str),
+                zlib.crc32(data),
+                row.version,
+                row.code,
+                row.seconds,
+                row.consumer,
+                row.at,
+            ]
             made.append(bytes([_FILE]) + msgpack.packb(told, unicode_errors="surrogatepass"))
         self._target.sync()  # of all of them at once
         return made
@@ -295,10 +307,20 @@ def _parquet(rows: Sequence[SinkRow], run: str, id: str) -> bytes:
     batch = shape.whole(Rows(ordinals, keys, list(values), lineage=lineage))
     kinds, runs = _kinds_of(values, shape.name_of)
     about = {"run": run, "id": id, "value": shape.value_column, "kinds": kinds, "runs": runs}
-    table = pa.Table.from_batches([batch]).replace_schema_metadata({_METADATA: json.dumps(about).encode()})
+    table = pa.Table.from_batches([batch]).replace_schema_metadata({_METADATA: _packed(about)})
     file = io.BytesIO()
     pq.write_table(table, file, compression="zstd")
     return file.getvalue()
+
+
+def _packed(about: Mapping[str, Any]) -> bytes:
+    """Return what a part has of itself as text; rows that all have columns of their own make it long."""
+    text = json.dumps(about, separators=(",", ":")).encode()
+    return text if len(text) < _LONG else base64.b64encode(zlib.compress(text))
+
+
+def _unpacked(text: bytes) -> Any:
+    return json.loads(text if text.startswith(b"{") else zlib.decompress(base64.b64decode(text)))
 
 
 def _kinds_of(
@@ -370,7 +392,7 @@ class _Table:
         import pyarrow.parquet as pq
 
         self._table = pq.read_table(pa.BufferReader(data), use_threads=False)
-        about = json.loads(self._table.schema.metadata[_METADATA])
+        about = _unpacked(self._table.schema.metadata[_METADATA])
         self.id = about["id"]
         self._value = about["value"]
         self._kinds = about["kinds"]
@@ -631,7 +653,7 @@ class Reader:
         row = SinkRow(0, None, None, version, code, seconds, consumer, at)
         try:
             data = self._target.read(name)
-            if crc32(data) != written:
+            if zlib.crc32(data) != written:
                 raise ValueError(
                     "it has other bytes than were written there; another document with this key, or a later delivery "
                     "of this one, may have taken its place"

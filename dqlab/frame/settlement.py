@@ -23,7 +23,7 @@ class Outcome(IntEnum):
     """How one delivery ended, as the consumer reports it; the rules have yet to judge it."""
 
     ACK = 0
-    """Done; the payload is the pickled result."""
+    """Done; the payload is the pickled result, or refers to a row in the sink of its run."""
     FAIL = 1
     """An exception that may be retried; the payload is a failure record."""
     REJECT = 2

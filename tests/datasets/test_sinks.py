@@ -97,6 +97,15 @@ def test_values_of_other_libraries_become_what_they_stand_for(tmp_path: Path) ->
     assert found[3]["raw"] == b"\0\xff"
 
 
+def test_words_of_texts_counted_in_dicts_come_back(tmp_path: Path) -> None:
+    """Each row has columns of its own, more than a table has: they are in the rest, and the part stays small."""
+    values = [{f"word{n * 37 % 5_000}": n for n in range(row, row + 150)} for row in range(0, 9_000, 100)]
+
+    assert through(dq.Parquet(tmp_path), values) == values
+    (part,) = tmp_path.glob("*.parquet")
+    assert part.stat().st_size < 1_500_000
+
+
 def test_lineage_of_a_row_is_in_its_part(tmp_path: Path) -> None:
     """Whoever has the file alone can say which document, code and consumer a row comes from."""
     pq = pytest.importorskip("pyarrow.parquet")
