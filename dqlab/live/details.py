@@ -41,6 +41,7 @@ __all__ = [
     "examples",
     "held_for",
     "held_rows",
+    "last_ends",
     "leases",
     "left_chart",
     "needs",
@@ -284,7 +285,7 @@ def left_chart(stats: RunStats, history: History | None) -> Chart:
         values=tuple(values),
         fan=fan,
         due=due,
-        band=between,
+        band=between if between != due else "",
         ticks=_ticks(start, end),
         marks=_marks(history, start, now),
     )
@@ -336,6 +337,12 @@ def sure(eta: Eta, now: float) -> str:
     """Return the same as a sentence; ends too near for times of day are given to the minute."""
     times = band(eta, now)
     return f"80 % sure: {times}" if "\N{EN DASH}" in times else "80 % sure, to the minute"
+
+
+def last_ends(stats: RunStats) -> str:
+    """Return what a run waits for that has none left but the documents that run; "" while others wait."""
+    held = stats.counts.leased
+    return "" if stats.counts.waiting or not held else f"when {many(held, 'document')} {'ends' if held == 1 else 'end'}"
 
 
 def _marks(history: History, start: float, now: float) -> tuple[ChartMark, ...]:

@@ -432,6 +432,8 @@ class LiveRun(Live[RunView]):
         self._history: History | None = None
         self._code: tuple[int, str | None] = (0, None)
         self._examples: tuple[str, tuple[Example, ...]] | None = None
+        self._opened: tuple[str, int, tuple[str, ...]] | None = None
+        """The class that `_examples` are of, how many of it were dead, and which code they had run."""
         self._newer: Callable[..., Any] | None = None
         self._names, self._named_at = NO_NAMES, -FOCUS_PERIOD
         self._seen_at_rest: object = None
@@ -476,6 +478,7 @@ class LiveRun(Live[RunView]):
             self._stats = stats = _without_speed(stats)
         if self._asking.silence is not None or not has_details(self.source):
             return
+        self._look_at_opened(stats)
         changes = at_rest is None or at_rest != self._seen_at_rest
         if changes and (self._more.due or self._ended):
             self._ask_more(stats)
@@ -504,6 +507,25 @@ class LiveRun(Live[RunView]):
             self._history = self._past.ask(lambda: source.past(stats.since_start, timeout=CALL_TIMEOUT), self._history)
         if self._code[0] != stats.code.version:
             self._code = self._more.ask(lambda: (stats.code.version, source.source), self._code)
+
+    def _look_at_opened(self, stats: RunStats) -> None:
+        """Fetch the documents of the class that is opened again, once a retry has left others dead than those."""
+        shown, was = self._examples, self._opened
+        now = None if shown is None else _class_of(stats, shown[0])
+        if shown is None or now is None:
+            return
+        if was is not None and was[0] == now[0] and (now[1] < was[1] or now[2] != was[2]):
+            again = self._more.ask(lambda: self._examples_of(shown[0]), shown)
+            if not self._more.heard:
+                return
+            if self._examples is shown:  # no other was opened meanwhile
+                self._examples = again
+        self._opened = now
+
+    def _examples_of(self, fingerprint: str) -> tuple[str, tuple[Example, ...]]:
+        source: Any = self.source
+        letters = source.examples(fingerprint, timeout=CALL_TIMEOUT)
+        return details.examples(fingerprint, letters, self._cell_of, None if self._stats is None else self._stats.code)
 
     def _look_around(self) -> None:
         """Look what the notebook calls the run, and whether it has redefined its function; asks nobody."""
@@ -546,9 +568,8 @@ class LiveRun(Live[RunView]):
         source: Any = self.source
         self._asking.now()
         if press.command is Command.SHOW and has_details(source):
-            letters = source.examples(press.target, timeout=CALL_TIMEOUT)
-            code = None if self._stats is None else self._stats.code
-            self._examples = details.examples(press.target, letters, self._cell_of, code)
+            self._opened = None if self._stats is None else _class_of(self._stats, press.target)
+            self._examples = self._examples_of(press.target)
             return ""
         if press.command is Command.RETRY:
             newer, stats = self._newer, self._stats
@@ -573,6 +594,12 @@ class LiveRun(Live[RunView]):
 
     def _cell_of(self, letter: Any) -> str:
         return "" if self._stats is None else run_here(letter, self._stats, self._names)
+
+
+def _class_of(stats: RunStats, fingerprint: str) -> tuple[str, int, tuple[str, ...]] | None:
+    """Return a failure class, how many of it are dead, and the code that they ran; None where it is not listed."""
+    found = next((each for each in stats.classes if each.fingerprint == fingerprint), None)
+    return None if found is None else (fingerprint, found.dead, found.versions)
 
 
 def _is_before_a_retry(snapshot: Snapshot, stats: RunStats) -> bool:

@@ -332,7 +332,7 @@ def _lab_figures(snapshot: Snapshot, *, stale: bool) -> tuple[Figure, ...]:
     where = many(snapshot.dead_queues, "queue") if counts.dead else ""
     if worst is not None and snapshot.dead_queues > 2:
         where += f", most in {one_line(worst.name, 24)}"
-    busy = numbers.share(None if stale else snapshot.busy_share, places=0).split()
+    busy = numbers.share(None if stale else snapshot.working_share, places=0).split()
     return (
         _waiting(counts),
         Figure("Unacked", numbers.count(counts.leased), _messages(counts.leased), _oldest(snapshot)),
@@ -441,7 +441,7 @@ def _run_line(run: RunStats, row: RunRow) -> RunLine:
         state=row.state.capitalize() + (f" · {one_line(row.why, 60)}" if row.why else ""),
         tone={Ink.BAD: "bad", Ink.WARN: "warn"}.get(row.ink, ""),
         share=numbers.share(run.share),
-        left=f"{numbers.count(run.progress.left)} {run.unit}",
+        left=many(run.progress.left, run.unit.removesuffix("s")),
         done=done,
         dead=numbers.count(run.counts.dead),
     )

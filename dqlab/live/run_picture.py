@@ -533,9 +533,7 @@ def _no_estimate(stats: RunStats) -> str:
         return f"after {many(MIN_DOCUMENTS, 'document')}"
     if stats.elapsed < MIN_SECONDS:
         return "in a moment"
-    if not stats.counts.waiting and stats.counts.leased:
-        return f"when {many(stats.counts.leased, 'document')} {'ends' if stats.counts.leased == 1 else 'end'}"
-    return "when documents end again"
+    return details.last_ends(stats) or "when documents end again"
 
 
 def _from_now(eta: Eta, now: float) -> tuple[float, float, float]:

@@ -185,6 +185,8 @@ def _lease_ends(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
 
 
 def _held(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
+    if not scene.queue.counts.leased:  # given up or cancelled: the consumer's last report still has it
+        return
     limit = max(thresholds.held, 10 * (scene.typical or 0.0))
     for consumer in scene.consumers:
         if consumer.oldest_age is not None and consumer.oldest_age > limit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,6 +54,17 @@ def test_the_dashboard_of_a_narrow_window_stands_in_it(show: Any, feed: Feed) ->
     golden(feed)
 
     assert flaws(opened(show, "/dq?theme=light", "420"), "main", CARDS) == {}
+
+
+def test_the_name_of_a_run_is_broken_where_the_window_ends(show: Any, feed: Feed) -> None:
+    """The line above the figures named a run of 80 letters, and the whole page scrolled sideways."""
+    golden(feed)
+    name = "outline-" + "x" * 72
+    feed.now = replace(feed.now, runs=(replace(feed.now.runs[0], name=name), *feed.now.runs[1:]))
+    page = opened(show, "/dq?theme=light&queue=pages&of=long", "420")
+
+    page.locator(".scope", has_text=name).wait_for()
+    assert flaws(page, "main", CARDS) == {}
 
 
 @pytest.mark.slow

@@ -258,7 +258,7 @@ PLANTED = {
         "consumer/pages/0#0 holds 3 messages of shard 0 of queue pages for 10 min, longer than the visibility timeout",
     ),
     "a document held for long": (
-        replace(with_lease(held=600.0), snapshot=snapshot(queue(), consumers=[consumer(oldest_age=590.0)])),
+        replace(with_lease(held=600.0), snapshot=snapshot(queue(), consumers=[consumer(leased=1, oldest_age=590.0)])),
         "leases",
         WARNING,
         "consumer c0 of queue pages held one document for 9 min 50 s: a.pdf",

@@ -135,8 +135,9 @@ def test_documents_that_fail_most_come_first(hall: Hall) -> None:
 
 def test_ages_of_leases_grow_between_reports(hall: Hall) -> None:
     """A consumer that hangs reports nothing; its lease gets older all the same."""
-    hall.shard("a", held=[[0.5, 59.5, 60, 2]], oldest=[["consumer/a/5#0", 0.5, 59.5, 2, 3, 1]])
-    hall.consumer("a", 5, oldest=["ledger.pdf", 0.4])
+    lane = lane_report("r", counts=[0, 0, 2, 0, 0, 0, 0])
+    hall.shard("a", lane, held=[[0.5, 59.5, 60, 2]], oldest=[["consumer/a/5#0", 0.5, 59.5, 2, 3, 1]])
+    hall.consumer("a", 5, leased=2, oldest=["ledger.pdf", 0.4])
     assert hall.see("a").unacked.age_bins[0] == 2
     hall.after(40)
 

@@ -120,6 +120,7 @@ class DetailedSource(HandSource):
 
     source: str | None = CODE
     redefined: Any = None
+    failed_key = "lux/contract-7.pdf"
 
     def __init__(self, answer: RunStats | Exception, snapshot: Snapshot | Exception, past: History) -> None:
         super().__init__(answer)
@@ -148,7 +149,7 @@ class DetailedSource(HandSource):
         self._obey(f"examples {fingerprint}")
         return [
             SimpleNamespace(
-                id=7, key="lux/contract-7.pdf", deliveries=4, version="a41f9c", traceback="Traceback\n  x\x1b[0m"
+                id=7, key=self.failed_key, deliveries=4, version="a41f9c", traceback="Traceback\n  x\x1b[0m"
             )
         ]
 

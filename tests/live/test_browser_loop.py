@@ -180,6 +180,17 @@ def test_the_menu_scales(show: Show, running: RunStats, focus: Focus) -> None:
     assert page.evaluate("sent") == [{"command": "scale", "n": 12}]
 
 
+def test_the_menu_scales_below_a_run_that_has_ended(show: Show, ended: RunView) -> None:
+    """A run that cannot be cancelled any more closed each question as it came: nothing happened."""
+    page = show(ended)
+    page.get_by_role("button", name="More").click()
+    page.get_by_role("menuitem", name="Scale…").click()
+    page.get_by_role("spinbutton").fill("3")
+    page.get_by_role("button", name="Set").click(timeout=3_000)
+
+    assert page.evaluate("sent") == [{"command": "scale", "n": 3}]
+
+
 def test_one_failed_document_is_run_here_by_a_cell(
     show: Show, running: RunStats, focus: Focus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

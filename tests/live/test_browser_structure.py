@@ -32,6 +32,21 @@ def test_the_widget_of_a_run_stands_in_a_narrow_notebook(show: Show, full: RunVi
     assert flaws(show(full, width=420), CARD, CARD) == {}
 
 
+@pytest.mark.parametrize("name", ["loop", "run-of-a-long-name-that-says-all-of-it"])
+def test_the_header_of_a_run_has_its_name_and_whole_buttons_in_a_window_of_420_pixels(
+    show: Show, done: RunStats, snapshot: Snapshot, past: History, name: str
+) -> None:
+    """JupyterLab leaves 290 of 420 pixels: no name was seen, and the button that matters was "Retr…"."""
+    page = show(run_view(replace(done, name=name), Focus(snapshot, past, CODE)), width=312)
+
+    seen, cut = page.evaluate("""() => [document.querySelector("h1").clientWidth,
+      [...document.querySelectorAll("header button")].filter((each) => each.scrollWidth > each.clientWidth)
+        .map((each) => each.innerText)]""")
+    assert seen > 25
+    assert cut == []
+    assert flaws(page, CARD, CARD) == {}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)

@@ -38,6 +38,15 @@ def test_chart_of_a_run_begins_with_it_and_ends_behind_the_late_estimate(running
     assert chart.label.startswith("Pages left over time: 315,894 now, zero expected at 14:34")
 
 
+def test_chart_names_an_end_that_is_sure_to_the_minute_once(running: RunStats, past: History) -> None:
+    """Below "06:23" stood "06:23": a band that is none."""
+    at = running.eta.p50 // 60 * 60 + 20 if running.eta is not None else 0.0
+    chart = left_chart(replace(running, eta=Eta(at - 10, at, at + 9)), past)
+
+    assert (chart.due, chart.band) == ("14:34", "")
+    assert "zero expected at 14:34, 80 percent sure" in chart.label
+
+
 def test_chart_without_an_estimate_ends_now(running: RunStats, past: History) -> None:
     """No fan is drawn that nobody computed."""
     chart = left_chart(replace(running, eta=None), past)

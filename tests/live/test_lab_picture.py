@@ -14,7 +14,18 @@ from dqlab.live.style import TextStyle, columns
 from dqlab.live.text import queues_screen
 from dqlab.live.views import Command, Tone
 from dqlab.numbers import UNKNOWN
-from dqlab.stats import Attention, Counts, Held, History, QueueStats, Severity, Snapshot
+from dqlab.stats import (
+    Attention,
+    ConsumerStats,
+    Counts,
+    Held,
+    History,
+    QueueStats,
+    RunState,
+    RunStats,
+    Severity,
+    Snapshot,
+)
 from tests.live.scenes import lab_history, many_queues
 from tests.live.test_html import ALLOWED_ATTRIBUTES, ALLOWED_TAGS, Reader
 
@@ -233,6 +244,14 @@ def test_a_lab_lists_its_runs_and_names_the_way_to_the_rest(snapshot: Snapshot) 
     assert "and 17 more: %dq runs" in queues_html(crowded)
 
 
+def test_last_document_of_a_run_is_one_document(snapshot: Snapshot) -> None:
+    """The list of runs had "1 documents" left."""
+    last = RunStats("mixed", "pages", RunState.RUNNING, Counts(leased=1, acked=9), total=10)
+    view = lab_view(replace(snapshot, runs=(last,), runs_total=1), place=PAPERS)
+
+    assert view.runs[0].left == "1 document"
+
+
 def test_runs_of_one_name_in_two_queues_are_two_rows(snapshot: Snapshot) -> None:
     """A widget that keeps rows by name shows one of them twice."""
     twin = replace(snapshot.runs[0], queue="ocr")
@@ -250,3 +269,15 @@ def test_slow_consumers_of_a_lab_are_counted(snapshot: Snapshot) -> None:
     assert snapshot.slow_consumers == 1
     assert busy(snapshot) == "1 slow"
     assert busy(replace(snapshot, consumers=())) == ""
+
+
+def test_consumers_of_a_lab_are_as_busy_as_their_rows(snapshot: Snapshot) -> None:
+    """Both were held up by one document each, 0 % idle in the dashboard, and the lab said "Busy 49 %"."""
+    stuck = [
+        ConsumerStats(f"c{at}", "pages", f"{at}", leased=1, busy_share=0.49, oldest_age=75.0, document="a.pdf")
+        for at in range(2)
+    ]
+    now = replace(snapshot, busy_share=0.49, consumers=tuple(stuck), consumers_total=2)
+    busy = next(each for each in lab_view(now, place=PAPERS).figures if each.label == "Busy")
+
+    assert (busy.value, busy.unit) == ("100", "%")

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from bokeh.models import CustomJS, Div, InlineStyleSheet, RadioButtonGroup, Select, Toggle
 
+from dqlab.live.details import last_ends
 from dqlab.live.next_lines import failed_line, next_line
 from dqlab.live.panels.changes import html, show
 from dqlab.live.panels.look import read
@@ -214,7 +215,7 @@ def _left(scene: Scene) -> Figure:
         counts = scene.queue.counts
         held = f"{count(counts.waiting)} waiting, {count(counts.leased)} unacked"
         return "Left", count(counts.left), noun_of(counts.left, "message"), held, ""
-    more = f"{count(run.units.left)} {run.unit}" if run.units is not None else ""
+    more = many(run.units.left, run.unit.removesuffix("s")) if run.units is not None else ""
     return "Left", count(run.counts.left), noun_of(run.counts.left, "document"), more, ""
 
 
@@ -243,7 +244,9 @@ def _empty(scene: Scene, empty_in: float | None, at: float) -> Figure:
 
 
 def _no_eta(run: RunStats) -> str:
-    return "not known yet" if run.state in ("running", "submitting") else str(run.state)
+    if run.state == "running":
+        return last_ends(run) or "not known yet"
+    return "not known yet" if run.state == "submitting" else str(run.state)
 
 
 def _speed(scene: Scene) -> Figure:
@@ -287,7 +290,8 @@ def _dead(scene: Scene) -> Figure:
 def _consumers(scene: Scene) -> Figure:
     snapshot = scene.snapshot
     amount = scene.consumers
-    idle = f"{share(snapshot.idle_share, places=0)} idle" if snapshot.idle_share is not None else ""
+    of = _queues(scene) if not scene.queue.state else ""
+    idle = f"{share(snapshot.idle_share, places=0)} idle{of}" if snapshot.idle_share is not None else ""
     slow = f"{count(snapshot.slow_consumers)} slow" if snapshot.slow_consumers else ""
     words = ", ".join(filter(None, (slow, idle)))
     waits = not amount and scene.counts.left > 0

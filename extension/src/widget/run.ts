@@ -49,6 +49,7 @@ export function runWidget(context: Context<RunParts>): WidgetView {
 
   function scale(queue: string, from: HTMLElement): void {
     const now = context.part('consumers')?.rows.length ?? 1;
+    again = null;
     ask.number(`Consumers for queue ${queue}:`, now, 'Set', (n) => context.send({ command: 'scale', n }), from);
   }
 
@@ -177,8 +178,7 @@ export function runWidget(context: Context<RunParts>): WidgetView {
       drawNumbers(context.part('numbers'));
       drawBars(context.part('bars'));
       const words = cancelWords();
-      if (context.asking && words) again?.(words);
-      if (context.asking && !words) ask.close();
+      if (context.asking && again) words ? again(words) : ask.close(); // a run that has ended is not cancelled
       drawTools(head);
       show(two, context.part('chart') !== null);
       chart.draw();

@@ -56,6 +56,30 @@ def test_one_of_something_is_singular(open_page: Open, feed: Any) -> None:
     assert "<small>documents</small>" not in said
 
 
+def test_one_page_that_is_left_is_singular(open_page: Open, feed: Any) -> None:
+    """The sibling of "1 documents", below it."""
+    run = replace(feed.now.runs[0], counts=Counts(leased=1, acked=8), units=Counts(leased=1, acked=99))
+    feed.change(runs=(run,))
+
+    assert "1 page</div>" in summary(open_page(queue="pages"))
+
+
+def test_idle_consumers_of_all_queues_are_not_those_of_a_run(open_page: Open, feed: Any) -> None:
+    """ "Consumers 2, 75 % idle" was said of two, of which one was busy and one was not; the share was of all four."""
+    feed.change(runs=feed.now.runs[:1], of_queue="")
+
+    assert "% idle in all queues" in summary(open_page())
+    assert "% idle</div>" in summary(open_page(queue="pages"))
+
+
+def test_run_that_waits_for_its_last_document_says_so(open_page: Open, feed: Any) -> None:
+    """ "not known yet" sounds as if it came by itself; the widget says what the end waits for."""
+    run = replace(feed.now.runs[0], counts=Counts(leased=1, acked=8), units=None, eta=None, why="")
+    feed.change(runs=(run,))
+
+    assert "when 1 document ends" in summary(open_page(queue="pages"))
+
+
 def test_all_queues_are_empty_at_the_end_of_the_last_run(open_page: Open, feed: Any) -> None:
     """Until when is asked first, and was blank for all queues."""
     queues = feed.now.queues
