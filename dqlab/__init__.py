@@ -10,6 +10,8 @@ run.results()
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from opcode import opmap
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if sys.platform == "win32":
@@ -115,11 +117,18 @@ def __getattr__(name: str) -> Any:
     else:
         if name.startswith("_") or find_spec(f"dqlab.{name}") is not None:  # `from dqlab import config` asks here first
             raise AttributeError(f"module 'dqlab' has no attribute {name!r}")
-        from dqlab.errors import NoAttribute
+        from dqlab.errors import NoAttribute, NoName
 
+        if _imported_by(sys._getframe(1)):  # Python drops what an AttributeError says
+            raise NoName(module="dqlab", wanted=name, hint=_meant(name))
         raise NoAttribute(what="dqlab", attribute=name, hint=_meant(name))
     globals()[name] = found
     return found
+
+
+def _imported_by(frame: FrameType) -> bool:
+    """Return whether a frame carries out ``from dqlab import NAME``."""
+    return frame.f_code.co_code[frame.f_lasti] == opmap["IMPORT_FROM"]
 
 
 def _meant(name: str) -> str:
@@ -130,7 +139,9 @@ def _meant(name: str) -> str:
         return f"A listing of documents is made so: dq.Documents.{name}(...)"
     from difflib import get_close_matches
 
-    near = get_close_matches(name, __dir__(), n=1)
+    near = get_close_matches(name, [*__dir__(), *_OF_A_LAB, *_OF_DOCUMENTS], n=1)
+    if near and near[0] in (*_OF_A_LAB, *_OF_DOCUMENTS):
+        return f"Did you mean {near[0]}? {_meant(near[0])}"
     return f"Did you mean {near[0]}?" if near else "dir(dqlab) lists what it has."
 
 

@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -97,12 +98,24 @@ def seconds(value: float | str, *, name: str = "duration") -> float:
         else:
             result = float(parse_timedelta(value))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        if _is_below_zero(value):
+            raise BadOption(
+                option=name, value=value, problem="must be zero or more. Write seconds, or '90s'."
+            ) from None
         raise BadOption(
             option=name, value=value, problem="not a duration. Write seconds, or '90s', '2m', '1h30m'."
         ) from None
     if not math.isfinite(result) or result < 0:
-        raise BadOption(option=name, value=value, problem="a duration is finite and not negative.")
+        raise BadOption(option=name, value=value, problem="must be finite, and zero or more.")
     return result
+
+
+def _is_below_zero(value: object) -> bool:
+    """Return whether a value would be a duration without its sign."""
+    if isinstance(value, str) and value.strip().startswith("-"):
+        with suppress(BadOption):
+            return seconds(value.strip()[1:]) > 0
+    return isinstance(value, int | float) and value < 0
 
 
 def seconds_or_none(value: float | str | None, *, name: str = "duration") -> float | None:

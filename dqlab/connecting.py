@@ -207,7 +207,7 @@ def connect(
     if target is not None and n is not None:
         raise BadOption(option="n", value=n, problem="is only for a cluster that connect() starts; leave target out.")
     if n is not None and (not isinstance(n, int) or n < 1):
-        raise BadOption(option="n", value=n, problem="is a number of processes, at least 1.")
+        raise BadOption(option="n", value=n, problem="must be a number of processes, at least 1.")
     limit = seconds_or_none(timeout, name="timeout")
     with interruptible(_NOT_CONNECTED), shown("connecting"):
         return _connect(target, n, scheduler_file, name, store, limit)

@@ -46,7 +46,7 @@ from dqlab.numbers import few_of, many
 from dqlab.rules.retry import Retry
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
-from dqlab.runs.session import Durability, Session, stored_in, tell_kept
+from dqlab.runs.session import Durability, Session, check_shards, stored_in, tell_kept
 from dqlab.runs.staying import StaysHere
 from dqlab.runs.timeline import Timeline
 from dqlab.runs.widget import HasWidget
@@ -394,6 +394,8 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         if maxsize != "auto":
             given["maxsize"] = maxsize  # None is a value of it
         known = self.session.pools.get(name)
+        if n_queues is not None:
+            check_shards(n_queues)
         if known is not None:
             gone, waits = self.session.link.sync(known.handle.missing())
             if waits and self.embedded and not self._workers():
@@ -635,7 +637,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             lost = f"{what}; {they}, for queue {run.queue!r} was in memory"
             if steps:
                 return f"{lost}; the run was paused, and waiting would not have ended. Before you close, {steps}."
-            return f"{lost}: call run.wait() first."
+            return f"{lost}: call run.wait() first, or connect with store= to go on later."
         there = f"dq.connect(store={str(store)!r}).attach({run.name!r})"
         # The cell that has the input is the only one that can give the rest.
         again = f"map the same documents under the name {run.name!r} again"
@@ -777,7 +779,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         name : {"dq", "depth", "throughput", "failures", "unacked", "runs", "storage"}
         """
         if name not in PANELS:
-            raise BadOption(option="panel", value=name, problem=f"is one of {', '.join(PANELS)}.")
+            raise BadOption(option="panel", value=name, problem=f"must be one of {', '.join(PANELS)}.")
         page = "dq" if name == "dq" else f"individual-dq-{name}"
         return f"{self.dashboard.rsplit('/', 1)[0]}/{page}"
 

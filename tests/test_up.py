@@ -182,7 +182,7 @@ def test_results_of_a_cluster_that_was_killed_are_there_when_it_is_up_again(tmp_
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-n", "0"], "n=0: is a number of processes"),
+        (["-n", "0"], "n=0: must be a number of processes"),
         (["--port", "99999"], "port=99999: is 0 to 65535"),
         (["--name", "my cluster"], "Try 'my-cluster'"),
         (["--store", __file__], "is a file"),

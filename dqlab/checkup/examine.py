@@ -179,5 +179,5 @@ def examine_store(directory: Path, *, timeout: float | str = TIMEOUT) -> Checkup
 def _checked(timeout: float | str) -> float:
     limit = seconds(timeout, name="timeout")
     if limit <= 0:
-        raise BadOption(option="timeout", value=timeout, problem="is above zero.")
+        raise BadOption(option="timeout", value=timeout, problem="must be above zero.")
     return limit

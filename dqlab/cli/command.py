@@ -210,6 +210,15 @@ def _unknown(word: str) -> int:
     known = [*COMMANDS, *OF_NOTEBOOKS]
     near = get_close_matches(word, known, n=1)
     hint = f" Did you mean `dqlab {near[0]}`?" if near else ""
+    alone = get_close_matches(word, [*known, "connect", "submit"], n=1)
+    if alone and alone[0] not in known:
+        say(
+            f"dqlab: no command {word!r}: a shell has none. In a notebook: %dq {alone[0]}; in Python: "
+            f"{'dq.connect(...)' if alone[0] == 'connect' else 'lab.map(fn, documents)'}. A cluster for several "
+            "notebooks: `dqlab up`.",
+            sys.stderr,
+        )
+        return MISUSED
     if word == "gc":
         hint = " Did you mean `dqlab compact DIR`, for a store that nobody has open? In a notebook: %dq gc."
     say(f"dqlab: no command {word!r}.{hint} Commands: {', '.join(known)}.", sys.stderr)
@@ -226,6 +235,10 @@ def _lab(_: argparse.Namespace, rest: list[str]) -> int:
         return _missing_extra(error)
     asked_for = _value_of(rest, "--notebook-dir", "--ServerApp.root_dir", "--ServerApp.notebook_dir")
     root = Path(asked_for).expanduser().absolute() if asked_for is not None else Path.cwd()
+    if root.is_dir() and (wrong := _unknown_options(rest, LabApp)):
+        said = f"{wrong.strip().removesuffix(' either.')}. Nothing was started, and nothing copied."
+        say(f"dqlab lab: {said} `jupyter lab --help` lists its options.", sys.stderr)
+        return MISUSED
     try:
         copy = _copied(quickstart(), root / NOTEBOOK)
     except OSError as error:

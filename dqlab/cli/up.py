@@ -62,7 +62,7 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int | None = None
     """
     check_name(name, kind="cluster")
     if n < 1:
-        raise BadOption(option="n", value=n, problem="is a number of processes, at least 1.")
+        raise BadOption(option="n", value=n, problem="must be a number of processes, at least 1.")
     if port is not None and not 0 <= port <= 65535:
         raise BadOption(option="port", value=port, problem="is 0 to 65535.")
     check_free(name)

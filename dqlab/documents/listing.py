@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from operator import index as as_index
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from dqlab.documents.choosing import LongestFirst, Sample, Split, Where
 from dqlab.documents.document import Document
@@ -665,6 +665,15 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
     def repeats(self) -> bool:
         """Whether they can be listed more than once; False when they come from an iterator."""
         return self._source.repeats
+
+    if not TYPE_CHECKING:  # else the type checker would take it for a list
+
+        def __add__(self, other: Any) -> Any:
+            """Name what to write instead."""
+            hint = "Write dq.Documents([*docs, *more]); several patterns or files are listed in one call"
+            raise WrongUse(what="a listing of documents", problem="cannot be added to another", hint=hint)
+
+        __radd__ = __add__
 
     def __len__(self) -> int:
         """Count the documents by listing them, without examining any.

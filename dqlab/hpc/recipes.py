@@ -174,12 +174,12 @@ def recipe(
     system = find(kind)
     lasts = seconds(walltime, name="walltime")
     if lasts < SHORTEST:
-        raise BadOption(option="walltime", value=walltime, problem="is at least a minute.")
+        raise BadOption(option="walltime", value=walltime, problem="must be at least a minute.")
     drains = min(DRAIN, lasts / 10) if drain is None else seconds(drain, name="drain")
     if not 0 < drains <= lasts / 2:
-        raise BadOption(option="drain", value=drain, problem="is above zero, and at most half of walltime.")
+        raise BadOption(option="drain", value=drain, problem="must be above zero, and at most half of walltime.")
     if not is_count(cores):
-        raise BadOption(option="cores", value=cores, problem="is a number of threads, at least 1.")
+        raise BadOption(option="cores", value=cores, problem="must be a number of threads, at least 1.")
     fewest, most = number_of_jobs(jobs)
     python = str(python) if isinstance(python, Path) else python
     networks = {"interface": interface, "scheduler_interface": scheduler_interface}

@@ -117,6 +117,8 @@ _IN_SHELL = frozenset(
 _KINDS = {"int": "a whole number", "float": "a number"}
 _WRONG_VALUE = re.compile(rf"argument (\S+): invalid ({'|'.join(_KINDS)}) value: (.*)")
 """What argparse says of a value that is not a number."""
+_WRONG_CHOICE = re.compile(r"argument \S+: invalid choice: '(.*)' \(choose from (.*)\)")
+"""The same of a word that is none of those it takes."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -125,6 +127,10 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if wrong := _WRONG_VALUE.fullmatch(message):
             raise UsageError(reason=f"{self.prog} {wrong[1]} takes {_KINDS[wrong[2]]}, not {wrong[3]}")
+        if choice := _WRONG_CHOICE.fullmatch(message):
+            near = get_close_matches(choice[1], re.findall(r"[\w-]+", choice[2]), n=1)
+            if near:
+                raise UsageError(reason=f"{self.prog}: {message}. Did you mean {near[0]}? See {self.prog} -h")
         raise UsageError(reason=f"{self.prog}: {message}. See {self.prog} -h")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:

@@ -187,7 +187,9 @@ def submitted(
     else:
         amount = many(len(documents), "document")
     if attached and not retries:
-        return f"Attached to run {run.name!r} ({amount}); nothing runs again"
+        left = stats.counts.left
+        rest = f", {left:,} of them not done yet: {'they go' if left > 1 else 'it goes'} on" if left else ""
+        return f"Attached to run {run.name!r} ({amount}{rest}); nothing runs again"
     called = run.name == function or function is None or run.name.startswith(f"{function}-")
     over = "" if called else f"{function}() over "
     return f"{run.name}: {over}{amount} on queue {run.queue}, {many(stats.consumers, 'consumer')}"

@@ -505,7 +505,8 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
         rates = (None, None) if face is Face.NO_ANSWER else (stats.rate, stats.units_rate)
         speed = _speed("Speed, last 60 s", stats, *rates)._replace(live=True)
         if face in _NO_SPEED:
-            speed = speed._replace(second="while its sink refuses" if stats.unwritten else _NO_SPEED[face])
+            blocked = "while its store takes nothing" if face is Face.WAITING and stats.consumers else _NO_SPEED[face]
+            speed = speed._replace(second="while its sink refuses" if stats.unwritten else blocked)
     dead = stats.counts.dead
     retry = "" if stats.resting and not stats.retrying else f"{numbers.count(stats.retrying)} waiting to retry"
     share = numbers.share(stats.dead_share, places=2)

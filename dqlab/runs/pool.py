@@ -348,10 +348,12 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         _check_documents(fn, documents)
         documents = labelled(documents)
         if on_existing not in ("attach", "new", "retry-failed"):
-            raise BadOption(option="on_existing", value=on_existing, problem="is 'attach', 'new' or 'retry-failed'.")
+            raise BadOption(
+                option="on_existing", value=on_existing, problem="must be 'attach', 'new' or 'retry-failed'."
+            )
         _check_retry(retry)
         if consumers not in ("auto", None):
-            raise BadOption(option="consumers", value=consumers, problem="is 'auto' or None.")
+            raise BadOption(option="consumers", value=consumers, problem="must be 'auto' or None.")
         if stop_if is not None:
             check_count("stop_if", stop_if)
         into = None if sink is None else as_sink(sink, _sealed_sink)

@@ -148,9 +148,7 @@ class Session(Generic[Pool]):
 
         If one of its shards could not be recovered, the queue is recreated; a durable one keeps all it held.
         """
-        if not isinstance(shards, int) or not 1 <= shards <= MAX_SHARDS:
-            problem = f"is 1 to {MAX_SHARDS}: every consumer waits at each, and one takes in 100,000 messages a second."
-            raise BadOption(option="n_queues", value=shards, problem=problem)
+        check_shards(shards)
         limit, late = OPEN_FOR, None
         if "store" in options:
             limit, late = OPEN_LOG_FOR, (OPENS_LATE, _opens_late(name, options["store"]["directory"]))
@@ -273,6 +271,15 @@ def queue_options(
         "results_memory": nbytes(option("results.memory-bytes"), name="dqlab.results.memory-bytes"),
         "results_maxsize": nbytes(option("results.maxsize"), name="dqlab.results.maxsize"),
     }
+
+
+def check_shards(shards: object) -> None:
+    """Raise `BadOption` for a number of shards that no queue can have."""
+    if not isinstance(shards, int) or not 1 <= shards <= MAX_SHARDS:
+        problem = (
+            f"must be 1 to {MAX_SHARDS}: every consumer waits at each, and one takes in 100,000 messages a second."
+        )
+        raise BadOption(option="n_queues", value=shards, problem=problem)
 
 
 def stored_in(options: dict[str, Any]) -> Path | None:

@@ -305,7 +305,7 @@ def test_doctor_refuses_to_wait_for_itself(lab: dq.Lab) -> None:
 
 
 def test_closed_lab_and_a_timeout_of_nothing_are_refused(lab: dq.Lab) -> None:
-    with pytest.raises(BadOption, match="timeout=0: is above zero"):
+    with pytest.raises(BadOption, match="timeout=0: must be above zero"):
         lab.doctor(timeout=0)
     closed = dq.Lab(lab.client, name="closed")
     closed.close()

@@ -401,6 +401,14 @@ def test_a_run_that_is_paused_shows_no_speed(running: RunStats, state: RunState)
     assert (speed.label, speed.value, speed.second) == ("Speed, last 60 s", UNKNOWN, "while it is paused")
 
 
+@pytest.mark.parametrize(("consumers", "why"), [(0, "without consumers"), (2, "while its store takes nothing")])
+def test_a_run_that_waits_names_what_it_waits_for(running: RunStats, consumers: int, why: str) -> None:
+    """ "Without consumers" stood below "2 consumers" while the disk was full."""
+    speed = run_view(replace(running, state=RunState.WAITING, rate=None, consumers=consumers)).figures[2]
+
+    assert speed.second == why
+
+
 def test_figures_and_log_lines_of_one_document_are_singular(running: RunStats) -> None:
     """ "Left 1 documents" stood in the largest letters of the view."""
     one = replace(running, counts=Counts(leased=1, dead=1), units=None, total=2)

@@ -1,0 +1,110 @@
+"""Small mistakes whose answer left the reader alone: each names what is right, or what to type."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.cli.command import main
+from dqlab.config import seconds
+from dqlab.errors import BadOption, UsageError, WrongUse
+from dqlab.jupyter.grammar import COMMANDS
+
+
+@pytest.mark.parametrize("wrong", ["from dqlab import maap", "from dqlab import Documnets, connect"])
+def test_an_import_of_a_name_that_is_not_there_says_which_was_meant(wrong: str) -> None:
+    """`dq.maap` had a "Did you mean", and the import of the same name had none."""
+    with pytest.raises(ImportError, match=r"Did you mean|lab = dq\.connect\(\); lab\.map") as caught:
+        exec(wrong)
+    assert not isinstance(caught.value, AttributeError)
+    with pytest.raises(AttributeError):
+        dq.maap  # noqa: B018
+    assert not hasattr(dq, "maap")
+
+
+@pytest.mark.parametrize("value", [-1, -0.5, "-1", "-5s", "-1h30m"])
+def test_a_duration_below_zero_is_named_as_such(value: Any) -> None:
+    """It was "not a duration"."""
+    with pytest.raises(BadOption, match="must be zero or more"):
+        seconds(value, name="timeout")
+
+
+@pytest.mark.parametrize("call", [lambda: dq.connect(n=0), lambda: main(["up", "-n", "0"])])
+def test_a_number_of_processes_that_is_none_says_what_it_must_be(
+    call: Callable[[], Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ "n=0: is a number of processes" read as if 0 were one."""
+    try:
+        assert call() != 0
+        said = capsys.readouterr().err
+    except BadOption as error:
+        said = str(error)
+    assert "n=0: must be a number of processes, at least 1" in said
+
+
+def test_documents_that_are_added_up_say_how_to_join_them(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    docs = dq.Documents.from_glob(tmp_path / "*.txt")
+
+    with pytest.raises(WrongUse, match=r"dq\.Documents\(\[\*docs, \*more\]\)"):
+        docs + docs
+    with pytest.raises(WrongUse):
+        [1] + docs  # noqa: RUF005
+    assert len(dq.Documents([*docs, *docs])) == 2
+
+
+def test_a_run_that_is_awaited_says_how_to_wait_for_it(queue: dq.QueuePool) -> None:
+    run = queue.map(abs, [1])
+
+    async def cell() -> Any:
+        return await run  # type: ignore[misc]
+
+    with pytest.raises(WrongUse, match=r"await asyncio\.to_thread\(run\.results\)"):
+        asyncio.run(cell())
+    assert list(run.results(timeout=30)) == [1]
+
+
+def test_options_that_no_queue_can_have_are_refused_for_an_open_one_too(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """The advice was to close it, and to write the same line again."""
+    with pytest.raises(BadOption, match="n_queues=0: must be 1 to 16"):
+        lab.queue(queue.name, n_queues=0)
+
+
+def test_consumers_say_what_they_must_be(queue: dq.QueuePool) -> None:
+    with pytest.raises(BadOption, match="consumers=-1: must be 'auto' or None"):
+        queue.map(abs, [1], consumers=-1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("word", ["conect", "connect"])
+def test_a_command_of_notebooks_alone_is_named_as_one(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was "Did you mean `dqlab inspect`?"."""
+    assert main([word]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "%dq connect" in said
+    assert "dq.connect(...)" in said
+    assert "inspect`?" not in said
+
+
+@pytest.mark.cluster  # JupyterLab starts a process when it is imported
+def test_an_option_that_jupyterlab_does_not_have_is_refused_before_anything_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The quickstart was copied, and Jupyter printed 40 lines of usage."""
+    pytest.importorskip("jupyterlab")
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["lab", "--nope"]) == 2
+
+    assert "`jupyter lab` has no option --nope. Nothing was started" in " ".join(capsys.readouterr().err.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("words", "meant"), [(["depht"], "depth"), (["faliures"], "failures")])
+def test_a_choice_that_is_misspelled_is_guessed(words: list[str], meant: str) -> None:
+    with pytest.raises(UsageError, match=f"Did you mean {meant}\\?"):
+        COMMANDS["open"].parse(words)
