@@ -332,3 +332,28 @@ def test_shard_refuses_a_settlement_out_of_order_before_it_changes_anything() ->
     counts = asyncio.run(scenario())
 
     assert (counts[State.LEASED], counts[State.ACKED]) == (2, 0)
+
+
+def test_what_is_in_a_sink_is_not_written_again_when_its_settlement_is_cut() -> None:
+    """Tracebacks of many failures fill a settlement: the rest of its references comes with the next one."""
+    frame = Frame.decode(Frame.encode([b"x"] * 500, kind=Kind.ELEMENT, ordinal=0))
+    chunk = Chunk(0, 1, 1, TIMEOUT, [1], [frame], sink=True)
+    failed = Failure.from_exception(
+        ValueError("x" * 30_000), key=None, code="c", consumer="c", worker="w", when=0.0, seconds=0.0
+    ).to_bytes()
+    assert chunk.collect() is None
+    for at in range(500):
+        chunk.done.append((at, Outcome.FAIL if at % 2 else Outcome.ACK, failed if at % 2 else b"result", None))
+    taken = chunk.pending()
+    chunk.done.append((0, Outcome.RETURN, b"", None))  # as if one had come meanwhile
+    chunk.refer(
+        [(at, outcome, b"ref" if outcome is Outcome.ACK else payload, key) for at, outcome, payload, key in taken]
+    )
+
+    settled: dict[int, bytes] = {}
+    while (settlement := chunk.collect(most_bytes=1 << 20)) is not None:
+        settled |= {id: payload for id, (_, outcome, payload, _) in told(settlement).items() if not outcome}
+        assert len(chunk.pending()) == 1
+
+    assert set(settled.values()) == {b"ref"}
+    assert len(settled) == 250

@@ -201,10 +201,20 @@ def test_the_first_rows_can_be_read_while_the_run_goes_on(queue: dq.QueuePool, t
     run.wait(timeout=30)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("large", [64 << 10, 20 << 20])
-def test_large_results_go_into_a_sink(queue: dq.QueuePool, tmp_path: Path, large: int) -> None:
+def test_large_results_go_into_a_sink(queue: dq.QueuePool, tmp_path: Path, large: int, kind: str) -> None:
     """A result of 20 MB is too large for the queue, which never gets it."""
-    run = queue.map(lambda n: "x" * (large + n), range(3), sink=tmp_path / "out")
+
+    def text(n: int) -> str:
+        return "x" * (large + n)
+
+    async def later(n: int) -> str:
+        return text(n)
+
+    function: Any = later if kind == "coroutine" else text
+    executor: Any = "process" if kind == "process" else "auto"
+    run = queue.map(function, range(3), sink=tmp_path / "out", executor=executor)
 
     assert [len(value) for value in run.results(timeout=60)] == [large, large + 1, large + 2]
     assert run.counts["acked"] == 3

@@ -25,7 +25,7 @@ from typing import Any
 
 from dqlab.cluster.consumer.gathering import Sinks
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
-from dqlab.cluster.consumer.running.chunk import SETTLE_MOST, Chunk
+from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.coroutines import CoroutineThread
 from dqlab.cluster.consumer.running.execution import (
     Flight,
@@ -38,7 +38,7 @@ from dqlab.cluster.consumer.running.execution import (
 )
 from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost
 from dqlab.cluster.consumer.running.occupancy import Occupancy, Stay, occupancy
-from dqlab.cluster.consumer.running.sink_rows import code_in, rowed, with_room
+from dqlab.cluster.consumer.running.sink_rows import code_in, rowed
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.orders import RunningMessage
 from dqlab.cluster.transport.protocol import LEASE_PARK
@@ -637,9 +637,9 @@ class Slot:
 
     def _execute(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> Flight | None:
         """Run the chunk, or hand it to the coroutines; in the slot's thread."""
-        frame, origin = chunk.frames[0], self.options.origin
+        frame = chunk.frames[0]
         if chunk.sink:
-            chunk.code, origin = code_in(blobs.get(frame.function)), with_room(origin)
+            chunk.code = code_in(blobs.get(frame.function))
         try:
             if frame.kind is Kind.VALUE:
                 work = self.options.values() if self.options.values is not None else Work(refuse_value)
@@ -662,7 +662,7 @@ class Slot:
         concurrency = self.options.concurrency
         if not work.is_coroutine:
             self._at_least = 1
-            run_chunk(chunk, work, origin, concurrency)
+            run_chunk(chunk, work, self.options.origin, concurrency)
             return None
         self._at_least = min(COROUTINES_AHEAD * concurrency, self.options.batch)
         thread = self._coroutines
@@ -722,15 +722,11 @@ class Slot:
 
     async def _settle_taken(self, chunk: Chunk, *, tell: bool = False) -> None:
         while True:
-            most = SETTLE_MOST
-            if chunk.sink:
-                if not (taken := chunk.pending()):
-                    break
+            if chunk.sink and (taken := chunk.pending()):
                 gathering = await self._sinks.of(chunk.run, self._shards, chunk.shard)
                 chunk.refer(await gathering.keep(chunk, taken))
-                most = len(taken)  # and none that has come meanwhile: its result is still in its place
             done, units, busy = chunk.acked + chunk.failed, chunk.units, chunk.busy_collected
-            settlement = chunk.collect(most)
+            settlement = chunk.collect()
             if settlement is None:
                 break
             self.done += chunk.acked + chunk.failed - done

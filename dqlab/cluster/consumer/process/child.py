@@ -61,7 +61,7 @@ class Turns:
         """Run messages until the slot closes its end; raises `SystemExit` then."""
         hello, _ = unpack(self._next_record().body)
         _restore_environment(hello["pythonpath"])
-        own, functions = Origin(**hello["origin"]), FunctionCache()
+        origin, functions = Origin(**hello["origin"]), FunctionCache()
         self._say(record(Say.READY))
         while True:
             self._ahead = self._ahead or self._next_message()
@@ -70,16 +70,12 @@ class Turns:
             self._function, self.kind = None, Kind(meta["kind"])
             sys.path[:] = meta["path"]
             error: BaseException | None = None
-            origin = own
             try:
                 work = functions.open(meta["hash"], bytes(parts[0]))
                 if meta["rows"]:
-                    from dqlab.cluster.consumer.running.sink_rows import (  # seldom, and it takes its time
-                        rowed,
-                        with_room,
-                    )
+                    from dqlab.cluster.consumer.running.sink_rows import rowed  # seldom, and it takes its time
 
-                    work, origin = rowed(work), with_room(own)
+                    work = rowed(work)
             except BaseException as raised:  # noqa: BLE001 - users' imports run here; each message reports the failure
                 error = raised
             self._say(record(Say.OPENED))

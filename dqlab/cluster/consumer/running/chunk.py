@@ -19,7 +19,7 @@ from dqlab.errors import FrameCorrupt
 from dqlab.failures.failure import Failure
 from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
 
-__all__ = ["SETTLE_MOST", "Chunk", "Done"]
+__all__ = ["Chunk", "Done"]
 
 
 Done: TypeAlias = tuple[int, Outcome, bytes, str | None]
@@ -92,8 +92,9 @@ class Chunk:
         self.stopped = self.over = self.early = False
         self.acked = self.failed = self.units = 0
         self.last_error: str | None = None
-        self._confirmed = self._sent = self._collected = 0
-        """How many entries of `done` have reached their shard, and how many are on their way or there."""
+        self._confirmed = self._sent = self._collected = self._referred = 0
+        """How many entries of `done` have reached their shard, how many are on their way or there, how many of these
+        `collect` has taken, and of a run with a sink may take."""
         self._collected_bytes = 0
         self.busy_collected = 0.0
         self._given_back: set[int] = set()
@@ -221,6 +222,8 @@ class Chunk:
         most_bytes : int
             Bytes of their outcomes and keys, at most, unless the first alone has more.
         """
+        if self.sink:
+            most = min(most, self._referred - self._collected)
         done = self.done[self._collected : self._collected + most]
         if not done:
             return None
@@ -242,12 +245,13 @@ class Chunk:
         return settlement
 
     def pending(self) -> list[Done]:
-        """Return the outcomes that no settlement has taken, which `collect` would take next."""
-        return self.done[self._collected : self._collected + SETTLE_MOST]
+        """Return outcomes, with a sink, whose results are not there yet; `collect` takes none of them."""
+        return self.done[self._referred : self._referred + SETTLE_MOST]
 
     def refer(self, done: Sequence[Done]) -> None:
         """Have other outcomes in the place of those that `pending` returned: their results are elsewhere now."""
-        self.done[self._collected : self._collected + len(done)] = done
+        self.done[self._referred : self._referred + len(done)] = done
+        self._referred += len(done)
 
     def sending(self) -> None:
         """Note that all that was collected is being sent: what of it a shard knows is not certain until it answers."""

@@ -61,6 +61,10 @@ class Origin:
     result_max: int
 
 
+LARGEST_ROW = 512 << 20
+"""Bytes of a result that a sink takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """A function that was opened, ready to run.
@@ -83,6 +87,10 @@ class Work:
     def is_coroutine(self) -> bool:
         """Whether calls return awaitables that an event loop must run."""
         return is_coroutine(self.call)
+
+    def most(self, origin: Origin) -> int:
+        """Return the most bytes of a result; those that go into a sink do not pass through the queue."""
+        return max(origin.result_max, LARGEST_ROW) if self.rows else origin.result_max
 
 
 def is_coroutine(call: Callable[..., Any]) -> bool:
@@ -246,7 +254,7 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:
         time.perf_counter,
         pickle.loads,
         make_sealer(),
-        origin.result_max,
+        work.most(origin),
     )
     spread = chunk.kind is Kind.CALL
     running.set((chunk, None))
@@ -432,7 +440,7 @@ class Coroutines:
             result = await (call(*value[0], **value[1]) if flight.spread else call(value))
             if key is not None and type(result) is MethodType:
                 check_called(result, value)
-            return index, Outcome.ACK, _seal(result, origin.result_max, rows=flight.work.rows), key
+            return index, Outcome.ACK, _seal(result, flight.work.most(origin), rows=flight.work.rows), key
         except BaseException as error:  # noqa: BLE001 - sys.exit in a coroutine fails its message, not the loop
             return failed(index, error, origin, flight.work.code, key, time.perf_counter() - started)
 

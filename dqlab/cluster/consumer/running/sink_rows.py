@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from types import MethodType
 from typing import Any
 
@@ -20,15 +19,7 @@ from dqlab.datasets.parts import SinkRow
 from dqlab.documents import Document, label_of
 from dqlab.frame import Outcome
 
-__all__ = ["LARGEST_ROW", "code_in", "opened_rows", "referring", "refused_row", "rowed", "with_room"]
-
-LARGEST_ROW = 512 << 20
-"""Bytes of a result that a sink takes: it does not pass through the queue, whose limit is lower."""
-
-
-def with_room(origin: Origin) -> Origin:
-    """Return an origin with the limit of results that go into a sink."""
-    return replace(origin, result_max=max(origin.result_max, LARGEST_ROW))
+__all__ = ["code_in", "opened_rows", "referring", "refused_row", "rowed"]
 
 
 def code_in(blob: bytes | None) -> str:
