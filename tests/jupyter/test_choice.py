@@ -296,12 +296,13 @@ def test_rest_of_a_run_gets_the_new_code(connected: Any, tmp_path: Path, capsys:
     assert "--rest gives them this code too" in capsys.readouterr().out
     connected.run("%dq retry edited --fn invert --rest")
     assert "the rest of the run has this code too" in capsys.readouterr().out
+    running = connected["run"].counts["leased"]  # a few, or some more where the first ones took long to start
     gate.open()
 
     values = list(connected["run"].results(timeout=40))
     assert len(values) == 300
-    assert values.count("old") <= 4  # what was running by then
-    assert values.count("new") >= 296
+    assert values.count("old") <= running < 150
+    assert values.count("new") >= 300 - running
 
 
 def test_run_in_mid_run_without_failures_is_offered_the_new_code_for_its_rest(
