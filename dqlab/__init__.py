@@ -108,8 +108,10 @@ _OF_DOCUMENTS = (
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         if name == "connect":  # most of a second of imports, in which Ctrl-C printed their frames
-            import_module("dqlab.errors.rendering").trim_interrupts()
-        found = getattr(import_module(_HOMES[name]), name)
+            with import_module("dqlab.errors.rendering").interruptible("nothing was started; call it again"):
+                found = getattr(import_module(_HOMES[name]), name)
+        else:
+            found = getattr(import_module(_HOMES[name]), name)
     elif name in ("errors", "hpc", "testing"):
         found = import_module(f"dqlab.{name}")
     elif name == "__version__":

@@ -241,6 +241,8 @@ def _connect(
             if keeper is not None:
                 said = f"{way_to(keeper)}. Here they cannot be opened while they are open there."
                 warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
+            elif target is None and path is None:
+                _tell_held(directory)
             if target is None and path is None and directory is not None:
                 check_store_here(directory)
             lab = _make(target, n, path, name, limit, directory)
@@ -257,6 +259,17 @@ def _connect(
                 lab.close()
                 raise
         return lab
+
+
+def _tell_held(store: Path | None) -> None:
+    """Warn where another lab of this process keeps queues in a store: a second cluster cannot open them meanwhile."""
+    other = next((lab for lab in _open_labs() if lab.embedded and store is not None and lab.store == store), None)
+    if other is not None:
+        said = (
+            f"lab {other.name!r} of this process keeps queues in {store}, and another cluster cannot open them while "
+            f"it is open. To work with them: {other.session.link.again}; or close it first, by lab.close() or %dq close"
+        )
+        warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
 
 
 def _tell_same(lab: Lab, target: Any, n: int | None, path: str | None, directory: Path | None) -> None:

@@ -204,3 +204,33 @@ def test_interrupt_while_connect_imports_shows_the_scripts_own_line(tmp_path: Pa
     files = [line.split('"')[1] for line in done.stderr.splitlines() if line.startswith("  File ")]
     assert set(files) == {str(script)}, done.stderr
     assert "# the line" in done.stderr
+
+
+IMPORTING_IN_A_CELL = """
+import os, signal, sys
+from IPython.core.interactiveshell import InteractiveShell
+
+class Interrupts:
+    def find_spec(self, name, *more):
+        if name == "distributed":
+            os.kill(os.getpid(), signal.SIGINT)
+
+shell = InteractiveShell.instance()
+shell.run_cell("import dqlab as dq")
+sys.meta_path.insert(0, Interrupts())
+shell.run_cell("lab = dq.connect(n=1)")
+"""
+
+
+def test_interrupt_while_connect_imports_is_one_line_below_a_cell(tmp_path: Path) -> None:
+    """Without `%load_ext dqlab` it was 55 to 140 lines of imports."""
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTING_IN_A_CELL],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=tmp_path,
+    )
+
+    assert done.stdout.strip().splitlines() == ["Interrupted: nothing was started; call it again"], done.stdout

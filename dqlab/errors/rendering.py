@@ -16,7 +16,7 @@ from typing import NamedTuple
 from dqlab.notebook import shell
 from dqlab.user_frames import is_own, is_users
 
-__all__ = ["StoppedWaiting", "interruptible", "rendered", "trim_interrupts"]
+__all__ = ["StoppedWaiting", "interruptible", "rendered"]
 
 
 def rendered(error: BaseException, *, frames: bool = True) -> list[str]:
@@ -139,7 +139,7 @@ def interruptible(text: str | Callable[[], str]) -> Iterator[None]:
     text : str or callable
         What to report; a callable returns it, where it depends on the user's line.
     """
-    trim_interrupts()
+    _trim_interrupts()
     try:
         yield
     except StoppedWaiting:
@@ -152,7 +152,7 @@ def interruptible(text: str | Callable[[], str]) -> Iterator[None]:
         raise KeyboardInterrupt(said) if shell() is None else StoppedWaiting(said) from None
 
 
-def trim_interrupts() -> None:
+def _trim_interrupts() -> None:
     """From now on have Python print the user's frames alone where Ctrl-C, or a lost cluster, ends a script in dqlab."""
     before = sys.excepthook
     if getattr(before, "trims", False) or shell() is not None:
