@@ -198,7 +198,7 @@ KILLED = """
 import os, signal, subprocess, sys
 import dqlab as dq
 up = [sys.executable, "-m", "dqlab", "up", "-n", "1", "--name", sys.argv[1]]
-with subprocess.Popen(up, stdout=subprocess.PIPE, start_new_session=True) as cluster:
+with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as cluster:
     cluster.stdout.readline()
     lab = dq.connect("local", name=sys.argv[1])
     lab.map(abs, range(10), name="all").wait(timeout=30)
@@ -220,7 +220,7 @@ import os, signal, subprocess, sys, time
 import dqlab as dq
 name, *options = sys.argv[1:]
 up = [sys.executable, "-m", "dqlab", "up", "-n", "1", "--name", name, *options]
-with subprocess.Popen(up, stdout=subprocess.PIPE, start_new_session=True) as cluster:
+with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as cluster:
     cluster.stdout.readline()
     lab = dq.connect("local", name=name)
     run = lab.map(time.sleep, [0.05] * 2000, name="all")
@@ -261,7 +261,7 @@ import os, signal, subprocess, sys, threading, time
 import dqlab as dq
 name, *options = sys.argv[1:]
 up = [sys.executable, "-m", "dqlab", "up", "-n", "1", "--name", name, *options]
-with subprocess.Popen(up, stdout=subprocess.PIPE, start_new_session=True) as cluster:
+with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as cluster:
     cluster.stdout.readline()
     run = dq.connect("local", name=name).map(time.sleep, [0.05] * 2000, name="all")
     next(run.as_completed())
