@@ -21,6 +21,7 @@ from dqlab.live.display import Mode
 from dqlab.live.follow import LiveRun
 from dqlab.live.views import Command, Press
 from dqlab.testing import Gate
+from tests.waiting import until
 
 CELL = "%%dq submit --over {over} --name edited --retries 0 {more} -o run\ndef invert(x): return {body}"
 
@@ -354,6 +355,7 @@ def test_offer_of_a_run_that_paused_itself_says_that_its_rest_gets_the_code_too(
     write(connected, "nonsense", over=over, more="--on-existing new")
     with pytest.raises(AllFailed):
         connected["run"].wait(timeout=30)
+    until(lambda: connected["run"].counts["leased"] == 0)  # as below
     capsys.readouterr()
     write(connected, "'new'", over=over)
     assert "with this code; the rest goes on with it" in capsys.readouterr().out
@@ -372,6 +374,7 @@ def test_line_that_retries_a_run_that_paused_itself_says_that_its_rest_gets_the_
     write(connected, "nonsense", over="range(20_000)", more="--on-existing new")
     with pytest.raises(AllFailed):
         connected["run"].wait(timeout=30)
+    until(lambda: connected["run"].counts["leased"] == 0)  # what was in hand fails with the old code a moment later
     connected.run("def invert(x): return 'new'")
     capsys.readouterr()
 
