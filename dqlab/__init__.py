@@ -10,8 +10,6 @@ run.results()
 import sys
 from importlib import import_module
 from importlib.util import find_spec
-from opcode import opmap
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if sys.platform == "win32":
@@ -119,18 +117,11 @@ def __getattr__(name: str) -> Any:
     else:
         if name.startswith("_") or find_spec(f"dqlab.{name}") is not None:  # `from dqlab import config` asks here first
             raise AttributeError(f"module 'dqlab' has no attribute {name!r}")
-        from dqlab.errors import NoAttribute, NoName
+        from dqlab.errors import NoAttribute
 
-        if _imported_by(sys._getframe(1)):  # Python drops what an AttributeError says
-            raise NoName(module="dqlab", wanted=name, hint=_meant(name))
         raise NoAttribute(what="dqlab", attribute=name, hint=_meant(name))
     globals()[name] = found
     return found
-
-
-def _imported_by(frame: FrameType) -> bool:
-    """Return whether a frame carries out ``from dqlab import NAME``."""
-    return frame.f_code.co_code[frame.f_lasti] == opmap["IMPORT_FROM"]
 
 
 def _meant(name: str) -> str:

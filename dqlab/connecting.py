@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from difflib import get_close_matches
 from pathlib import Path
@@ -46,7 +46,7 @@ from dqlab.numbers import many
 from dqlab.runs.session import result_limit
 from dqlab.stats import Severity
 from dqlab.store.probe import Marker, Probe, probe
-from dqlab.user_frames import assigned_by_user, level_of_user
+from dqlab.user_frames import level_of_user
 from dqlab.waits import shown, step
 
 if TYPE_CHECKING:
@@ -234,8 +234,6 @@ def _connect(
         if lab is not None and lab.ended:
             lab.close()
             lab = None
-        if lab is not None:
-            _tell_same(lab, target, n, path, directory)
         if lab is None:
             keeper = keeper_of(directory) if target is None and path is None and directory is not None else None
             if keeper is not None:
@@ -270,26 +268,6 @@ def _tell_held(store: Path | None) -> None:
             f"it is open. To work with them: {other.session.link.again}; or close it first, by lab.close() or %dq close"
         )
         warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
-
-
-def _tell_same(lab: Lab, target: Any, n: int | None, path: str | None, directory: Path | None) -> None:
-    """Warn where the user's line gives an open lab another variable: the two look like two labs."""
-    new, known = assigned_by_user(lab)
-    if not new or not known or new in known:
-        return
-    again = _call_again(target, n, path, new, directory)
-    another = again or ("" if target is not None else _written({"n": n, "name": new}))
-    warnings.warn(
-        f"`{new}` is the lab that `{known[0]}` is: the same arguments give the lab that is open, so that closing one "
-        f"closes the other.{f' Another lab: {another}.' if another else ''}",
-        DqlabWarning,
-        stacklevel=level_of_user(),
-    )
-
-
-def _written(given: Mapping[str, Any], *first: str) -> str:
-    """Return a call of `connect` with the arguments that are given."""
-    return f"dq.connect({', '.join([*first, *(f'{key}={value!r}' for key, value in given.items() if value)])})"
 
 
 def opened(
@@ -386,7 +364,8 @@ def _call_again(target: Any, n: int | None, path: str | None, name: str | None, 
     given = {"n": n, "scheduler_file": path, "name": name, "store": None if directory is None else str(directory)}
     if isinstance(target, Registration):
         given["store"] = None  # it is found with the cluster
-    return _written(given, *([] if of is None else [repr(of)]))
+    words = [*([] if of is None else [repr(of)]), *(f"{key}={value!r}" for key, value in given.items() if value)]
+    return f"dq.connect({', '.join(words)})"
 
 
 def _open_labs() -> list[Lab]:

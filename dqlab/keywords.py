@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from reprlib import repr as brief
@@ -16,10 +16,8 @@ from dqlab.user_frames import is_own
 __all__ = [
     "IsNoSequence",
     "KeepsAttributes",
-    "Listed",
     "SuggestsAttributes",
     "SuggestsNames",
-    "Text",
     "call_of",
     "checks_keywords",
     "checks_making",
@@ -239,71 +237,6 @@ class IsNoSequence:
         def _wrong(self, use: str) -> WrongUse:
             what, problem, hint = self._instead(use)
             return WrongUse(what=what, problem=problem, hint=hint)
-
-
-class Listed(list[T]):
-    """The list that an attribute is; answers a call and a name as an index with what to write instead.
-
-    Parameters
-    ----------
-    elements : iterable
-    called : str
-        What users write for it.
-    way : str
-        What to write; its gap takes the name that was asked for.
-    elsewhere : callable
-        Returns what an empty list says of elements that are elsewhere; "" for nothing.
-    """
-
-    def __init__(self, elements: Iterable[T], called: str, way: str, elsewhere: Callable[[], str]) -> None:
-        super().__init__(elements)
-        self._called, self._way, self._elsewhere = called, way, elsewhere
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return list, (list(self),)
-
-    def __repr__(self) -> str:
-        if self or not (elsewhere := self._elsewhere()):
-            return super().__repr__()
-        return f"[]: {elsewhere}. {self._way.format('name')}"
-
-    if not TYPE_CHECKING:
-
-        def __call__(self, *_: Any, **__: Any) -> Any:
-            """Name what to write instead."""
-            raise self._wrong("is a list, and not a method: write it without the brackets", "name")
-
-        def __getitem__(self, index: Any) -> Any:
-            if isinstance(index, str):
-                raise self._wrong("is a list, which has positions and no names", brief(index))
-            return super().__getitem__(index)
-
-    def _wrong(self, problem: str, name: str) -> WrongUse:
-        return WrongUse(what=self._called, problem=problem, hint=self._way.format(name))
-
-
-class Text(str):
-    """The text that an attribute is; answers a call with what to write instead."""
-
-    __slots__ = ("_called",)
-    _called: str
-
-    @classmethod
-    def of(cls, text: str, called: str) -> Text:
-        """Return such a text; `called` is what users write for it."""
-        made = cls(text)
-        made._called = called
-        return made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return str, (str(self),)
-
-    if not TYPE_CHECKING:
-
-        def __call__(self, *_: Any, **__: Any) -> Any:
-            """Name what to write instead."""
-            hint = f"Write {self._called} without the brackets: {self}"
-            raise WrongUse(what=self._called, problem="is a text, and not a method", hint=hint)
 
 
 def _bracketed(index: Any) -> str:

@@ -33,9 +33,7 @@ from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, Queue
 from dqlab.keywords import (
     IsNoSequence,
     KeepsAttributes,
-    Listed,
     SuggestsAttributes,
-    Text,
     call_of,
     checks_keywords,
     documented_as,
@@ -70,6 +68,8 @@ LOOK_TIMEOUT = 2.0
 """Seconds to wait for an answer when only the state of a lab is read."""
 CLOSE_PATIENCE = 4.0
 """Seconds in which runs are asked, before a lab closes, whether they are done."""
+RESTING_FOR = 10.0
+"""Seconds for which the queues of a store, where none is open, are not listed again: views look four times a second."""
 LOOKED_AT = 20
 """Runs, the newest, that are looked at when their cluster ends."""
 
@@ -155,6 +155,8 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             self.session.link.lab, self.session.link.embedded = self.name, cluster is not None
         self.closed = False
         self._told_of: set[str] = set()
+        self._stored: tuple[float, list[str]] = -RESTING_FOR, []
+        """When the queues of the store were listed last, and their names."""
         if self.embedded:
             _here.add(self)
         self.store: Path | None = None
@@ -222,21 +224,21 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return f"{crew(self, workers)}, dashboard {self.dashboard}; {steps}"
 
     def _resting(self) -> list[str]:
-        """Return the names of the queues in this lab's store, if none is open; empty where no answer comes soon."""
+        """Return the names of the queues in this lab's store, if none is open; as they were a few seconds ago."""
         if self.store is None or self.session.pools:
             return []
+        now = time.monotonic()
+        if now - self._stored[0] >= RESTING_FOR:
+            self._stored = now, self._listed_in_store()
+        return self._stored[1]
+
+    def _listed_in_store(self) -> list[str]:
+        """Ask for them; empty where no answer comes soon."""
         link = self.session.link
         with suppress(DqlabError):
-            if link.sync(link.scheduler("dq_queues"), timeout=LOOK_TIMEOUT):
-                return []
-            return sorted(link.sync(link.scheduler("dq_stored", store=str(self.store)), timeout=LOOK_TIMEOUT))
+            if not link.sync(link.scheduler("dq_queues"), timeout=LOOK_TIMEOUT):
+                return sorted(link.sync(link.scheduler("dq_stored", store=str(self.store)), timeout=LOOK_TIMEOUT))
         return []
-
-    def _of_store(self) -> str:
-        """Return what a list that is empty says of the store."""
-        if resting := self._resting():
-            return f"the store has {many(len(resting), 'queue')}: {few_of(resting, 5)}"
-        return ""
 
     def _elsewhere(self, name: str) -> str:
         if call := call_of(QueuePool, name):
@@ -281,8 +283,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     @property
     def runs(self) -> list[Run]:
         """Runs this lab has made or attached to, oldest first."""
-        way = "lab.attach({0}) returns the run of a name, lab.all_runs() lists those of other processes too"
-        return Listed(self.session.runs, "lab.runs", way, self._of_store)
+        return list(self.session.runs)
 
     def all_runs(self) -> RunList:
         """Return statistics of every run, the newest first; `runs` has only those of this process.
@@ -310,8 +311,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     @property
     def queues(self) -> list[QueuePool]:
         """Queues this lab has open."""
-        way = "lab.queue({0}) opens or returns the queue of a name, lab.all_runs() opens all of them"
-        return Listed(self.session.pools.values(), "lab.queues", way, self._of_store)
+        return list(self.session.pools.values())
 
     @property
     def held_elsewhere(self) -> str:
@@ -723,8 +723,8 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         """Address of Dask's own dashboard."""
         http, link = self.session.http, self.session.link
         if http is not None and link.address.startswith(PREFIX):  # Dask takes the sockets' directory for a host
-            return Text.of(f"{http['scheme']}://127.0.0.1:{http['port']}/status", "lab.dashboard")
-        return Text.of(str(self.client.dashboard_link), "lab.dashboard")
+            return f"{http['scheme']}://127.0.0.1:{http['port']}/status"
+        return str(self.client.dashboard_link)
 
     def stats(self) -> Snapshot:
         """Return everything at this instant."""

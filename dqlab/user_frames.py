@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import os
 import re
 import sys
@@ -10,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["assigned_by_user", "is_own", "is_users", "level_of_user", "names_of_user"]
+__all__ = ["is_own", "is_users", "level_of_user", "names_of_user"]
 
 _OWN = str(Path(__file__).parent) + os.sep
 _STANDARD = (str(Path(os.__file__).parent) + os.sep, "<frozen ")
@@ -45,21 +44,3 @@ def names_of_user() -> Mapping[str, Any]:
             return {}
         frame = frame.f_back
     return {**frame.f_globals, **frame.f_locals}
-
-
-def assigned_by_user(value: object) -> tuple[str, list[str]]:
-    """Return the variable that the user's line is about to set to what it called, and those that have `value` already.
-
-    Looks at cells and modules alone, and at a line that assigns the call as it is; "" for any other.
-    """
-    frame = sys._getframe(1)
-    while is_own(frame.f_code.co_filename):
-        if frame.f_back is None:
-            return "", []
-        frame = frame.f_back
-    if not is_users(frame.f_code.co_filename):
-        return "", []
-    after = next((each for each in dis.get_instructions(frame.f_code) if each.offset > frame.f_lasti), None)
-    if after is None or after.opname not in ("STORE_NAME", "STORE_GLOBAL"):
-        return "", []
-    return str(after.argval), [name for name, held in frame.f_globals.items() if held is value and name[0] != "_"]

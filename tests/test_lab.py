@@ -51,26 +51,6 @@ def test_connecting_again_with_the_same_arguments_gives_the_same_lab(lab: dq.Lab
     assert dq.connect(n=2, name="tests") is lab
 
 
-def test_another_variable_for_an_open_lab_is_told_that_it_is_the_same_lab(lab: dq.Lab) -> None:
-    """`lab2.close()` closed `lab`, and nothing had said that both are one."""
-    cell = compile("lab2 = dq.connect(n=2, name='tests')", "<cell>", "exec")
-    names: dict[str, Any] = {"dq": dq, "__name__": "__main__", "lab": lab}
-
-    with pytest.warns(
-        DqlabWarning, match=r"`lab2` is the lab that `lab` is.*dq\.connect\(n=2, name='lab2'\)"
-    ) as caught:
-        exec(cell, names)
-    assert names["lab2"] is lab
-    assert caught[0].filename == "<cell>"
-
-    for line in (
-        "lab = dq.connect(n=2, name='tests')",
-        "dq.connect(n=2, name='tests')",
-        "x = [dq.connect(n=2, name='tests')]",
-    ):
-        exec(line, {**names, "lab2": None})  # as the first cell that is run again: no warning
-
-
 def test_two_clients_in_one_process_simply_work(lab: dq.Lab, queue_name: str) -> None:
     """A notebook often has a Dask client of its own."""
     with Client(address_of(lab), set_as_default=False) as one, Client(address_of(lab), set_as_default=False) as two:

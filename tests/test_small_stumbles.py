@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,6 @@ from dqlab.cli.command import main
 from dqlab.config import seconds
 from dqlab.errors import BadOption, UsageError, WrongUse
 from dqlab.jupyter.grammar import COMMANDS
-
-
-@pytest.mark.parametrize("wrong", ["from dqlab import maap", "from dqlab import Documnets, connect"])
-def test_an_import_of_a_name_that_is_not_there_says_which_was_meant(wrong: str) -> None:
-    """`dq.maap` had a "Did you mean", and the import of the same name had none."""
-    with pytest.raises(ImportError, match=r"Did you mean|lab = dq\.connect\(\); lab\.map") as caught:
-        exec(wrong)
-    assert not isinstance(caught.value, AttributeError)
-    with pytest.raises(AttributeError):
-        dq.maap  # noqa: B018
-    assert not hasattr(dq, "maap")
 
 
 @pytest.mark.parametrize("value", [-1, -0.5, "-1", "-5s", "-1h30m"])
@@ -56,17 +44,6 @@ def test_documents_that_are_added_up_say_how_to_join_them(tmp_path: Path) -> Non
     with pytest.raises(WrongUse):
         [1] + docs  # noqa: RUF005
     assert len(dq.Documents([*docs, *docs])) == 2
-
-
-def test_a_run_that_is_awaited_says_how_to_wait_for_it(queue: dq.QueuePool) -> None:
-    run = queue.map(abs, [1])
-
-    async def cell() -> Any:
-        return await run  # type: ignore[misc]
-
-    with pytest.raises(WrongUse, match=r"await asyncio\.to_thread\(run\.results\)"):
-        asyncio.run(cell())
-    assert list(run.results(timeout=30)) == [1]
 
 
 def test_options_that_no_queue_can_have_are_refused_for_an_open_one_too(lab: dq.Lab, queue: dq.QueuePool) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import json
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -142,31 +139,3 @@ def test_run_and_lab_count_as_true(lab: dq.Lab, queue: dq.QueuePool) -> None:
     """`if run:` and `run or other` work, although a length is refused."""
     assert bool(queue.map(same, [1]))
     assert bool(lab)
-
-
-@pytest.mark.parametrize(
-    ("use", "said"),
-    [
-        (lambda lab: lab.runs(), r"lab\.runs is a list, and not a method: write it without the brackets"),
-        (lambda lab: lab.queues(), r"lab\.queues is a list, and not a method"),
-        (lambda lab: lab.runs["hh"], r"lab\.attach\('hh'\) returns the run of a name"),
-        (lambda lab: lab.queues["hh"], r"lab\.queue\('hh'\) opens or returns"),
-        (lambda lab: lab.dashboard(), r"Write lab\.dashboard without the brackets: http://.*/status"),
-    ],
-)
-def test_attributes_of_a_lab_that_are_called_or_asked_by_name_say_what_to_write(
-    lab: dq.Lab, use: Callable[[dq.Lab], Any], said: str
-) -> None:
-    """They were "'list' object is not callable", with nothing to type."""
-    with pytest.raises(WrongUse, match=said):
-        use(lab)
-
-
-def test_lists_and_texts_of_a_lab_are_what_they_were(lab: dq.Lab) -> None:
-    lab.queue("listed")
-    assert isinstance(lab.queues, list)
-    assert "listed" in [queue.name for queue in lab.queues]
-    assert lab.queues[-1:] == [lab.queues[-1]]
-    assert type(pickle.loads(pickle.dumps(lab.dashboard))) is str
-    assert json.loads(json.dumps([lab.dashboard])) == [lab.dashboard]
-    assert copy.copy(lab.queues) == lab.queues

@@ -27,7 +27,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
     │                                    StorageUnset
     └── UsageError ── BadName · BadOption · UnknownOption · WrongArguments · NoAttribute · WrongUse
-                    NoName · NotSettable · PositionNotFound · RunsInFlight
+                    NotSettable · PositionNotFound · RunsInFlight
                     QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
                     DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere · LabUnclear
@@ -98,7 +98,6 @@ __all__ = [
     "NoAttribute",
     "NoBatchSystem",
     "NoFiles",
-    "NoName",
     "NoPages",
     "NotACall",
     "NotADocument",
@@ -558,12 +557,6 @@ class WrongUse(UsageError, TypeError):
     """An object was used as what it is not, as a run that is iterated; a TypeError as well, as for any object."""
 
     text = "{what} {problem}. {hint}."
-
-
-class NoName(UsageError, ImportError):
-    """A name was imported that a module does not have; an ImportError as well."""
-
-    text = "cannot import name {wanted!r} from {module!r}. {hint}"
 
 
 class PositionNotFound(UsageError, IndexError):

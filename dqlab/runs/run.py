@@ -52,7 +52,6 @@ from dqlab.errors import (
     RunStalled,
     SubmissionIncomplete,
     WaitTimeout,
-    WrongUse,
     in_words,
 )
 from dqlab.errors.rendering import interruptible
@@ -199,13 +198,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         if name in _OPTIONS:
             return _OF_MAP.format(name)
         return super()._set_elsewhere(name)
-
-    if not TYPE_CHECKING:  # else the type checker would take it for an awaitable
-
-        def __await__(self) -> Any:
-            """Name what to write instead; Python calls it by this name."""
-            hint = "Write run.results(), which waits; in a coroutine: await asyncio.to_thread(run.results)"
-            raise WrongUse(what=f"run {self.name!r}", problem="is not a coroutine, it goes on by itself", hint=hint)
 
     def _instead(self, use: str) -> tuple[str, str, str]:
         what = f"run {self.name!r}"
