@@ -129,7 +129,7 @@ class ConsumerStats:
     units_rate : float or None
         Pages per second over the last minute; documents where page counts are unknown.
     oldest_age : float or None
-        Seconds since the document that it has had longest was begun; None when it holds nothing.
+        Seconds since the document that it has had longest was begun.
     document : str or None
         That document.
     run : str
@@ -157,11 +157,6 @@ class ConsumerStats:
     slow: bool = False
     chunk: int | None = None
     run: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.leased:  # the last report of coroutines may still name one that has ended
-            for name, nothing in (("oldest_age", None), ("document", None), ("run", "")):
-                object.__setattr__(self, name, nothing)
 
     @property
     def idle_share(self) -> float | None:

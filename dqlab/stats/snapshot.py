@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import cache
 from types import NoneType, UnionType
@@ -17,7 +17,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from dqlab.keywords import SuggestsAttributes
 from dqlab.stats.counts import Counts, RunState
-from dqlab.stats.queues import ConsumerStats, QueueStats, StorageStats, Unacked, total_queue
+from dqlab.stats.queues import ConsumerStats, QueueStats, StorageStats, Unacked
 from dqlab.stats.runs import ClassStats, RunStats
 
 __all__ = [
@@ -49,9 +49,6 @@ MAX_RUNS, MAX_QUEUES, MAX_DETAILED_QUEUES, MAX_CONSUMERS, MAX_CLASSES, MAX_MARKS
     20,
     5,
 )
-
-OUTLASTS = 10.0, 10.0
-"""Seconds, and times the mean of its run: a document held for longer than both is not as the others were."""
 
 
 class Severity(IntEnum):
@@ -153,8 +150,7 @@ class Snapshot(SuggestsAttributes):
 
     Caps: 100 queues (those past 20 have counts, state and rates alone), 20 runs, the 32 slowest consumers, 8 failure
     classes; totals are exact and over all. `unacked`, `consumers`, `failures` and `storage` are those of `of_queue` and
-    `of_run`, when the Snapshot was asked for with one. Parts that were reported at different times are made to agree: a
-    consumer holds nothing of a queue without leased messages. A run that waits for a stuck document has no estimate.
+    `of_run`, when the Snapshot was asked for with one. A run that waits for a stuck document alone has no estimate.
 
     Attributes
     ----------
@@ -197,33 +193,6 @@ class Snapshot(SuggestsAttributes):
     consumers_total: int = 0
     resting: tuple[str, ...] = ()
     schema: int = SCHEMA
-
-    def __post_init__(self) -> None:
-        settled = {queue.name for queue in self.queues if not queue.counts.leased}
-        if any(each.leased and each.queue in settled for each in self.consumers):
-            consumers = (replace(each, leased=0) if each.queue in settled else each for each in self.consumers)
-            object.__setattr__(self, "consumers", tuple(consumers))
-        stuck = {(run.queue, run.name) for run in self.runs if run.eta is not None and self._outlasted(run)}
-        if stuck:
-            self._forget_ends(stuck)
-
-    def _outlasted(self, run: RunStats) -> bool:
-        """Return whether a run has nothing left but what is held for much longer than its estimate knows of."""
-        if run.counts.waiting or not run.counts.leased:
-            return False
-        seconds, times = OUTLASTS
-        limit = max(seconds, times * (run.mean_seconds or 0.0))
-        held = (each for each in self.consumers if (each.queue, each.run) == (run.queue, run.name))
-        return any(each.oldest_age is not None and each.oldest_age > limit for each in held)
-
-    def _forget_ends(self, stuck: Set[tuple[str, str]]) -> None:
-        """Take the estimates of some runs away, and those of their queues, which were made of them."""
-        endless = {queue for queue, _ in stuck}
-        runs = tuple(replace(run, eta=None) if (run.queue, run.name) in stuck else run for run in self.runs)
-        queues = tuple(replace(each, empty_in=None) if each.name in endless else each for each in self.queues)
-        object.__setattr__(self, "runs", runs)
-        object.__setattr__(self, "queues", queues)
-        object.__setattr__(self, "totals", replace(self.totals, empty_in=total_queue(queues).empty_in))
 
     def run(self, name: str) -> RunStats | None:
         """Return one run by name, or None."""

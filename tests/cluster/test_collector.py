@@ -269,6 +269,43 @@ def test_there_is_no_estimate_while_it_would_mislead(hall: Hall, more: dict[str,
     assert hall.see("a", "r").runs[0].eta is None
 
 
+def nearly_done(hall: Hall, *, held: float, ready: int = 0, seconds: float = 1.0) -> Snapshot:
+    """Return what is seen of a run of 101 documents, the last of which has been held for some seconds."""
+    begun, effort = hall.clock.wall(), Effort()
+    for acked in range(101 - ready):
+        lane = lane_report(
+            "r",
+            counts=counts(100 - acked, leased=1, acked=acked),
+            total=101,
+            started=begun,
+            effort=effort.to_list(),
+        )
+        hall.shard("a", lane)
+        hall.consumer("a", 0, leased=1, busy=hall.clock.wall() - begun, oldest=["last.pdf", held, lane.run])
+        effort.add(seconds, 1, 1)
+        hall.after(1)
+    return hall.see("a", "r")
+
+
+def test_a_run_that_waits_for_a_stuck_document_has_no_end(hall: Hall) -> None:
+    """Beside "Waiting for 1 document, on c0 for 74 s" stood "Done in 1 s, 80 % sure": by what the others took."""
+    snapshot = nearly_done(hall, held=74.0)
+
+    assert snapshot.consumers[0].run == snapshot.runs[0].name
+    assert snapshot.runs[0].eta is None
+    assert snapshot.queues[0].empty_in is None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"held": 5.0}, {"held": 74.0, "ready": 4}, {"held": 74.0, "seconds": 30.0}],
+    ids=["briefly", "others", "long"],
+)
+def test_a_run_keeps_its_end_while_what_is_held_may_be_as_others_are(hall: Hall, more: dict[str, Any]) -> None:
+    """An end that comes and goes with each document that takes a little longer is no help."""
+    assert nearly_done(hall, **more).runs[0].eta is not None
+
+
 # --- what needs somebody --------------------------------------------------------------------
 
 

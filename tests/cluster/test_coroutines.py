@@ -220,6 +220,28 @@ def test_busy_time_of_chunks_that_overlap_adds_up_to_the_time_that_passed() -> N
     assert busy == pytest.approx(passed, rel=0.2)
 
 
+def test_a_chunk_names_the_coroutine_that_has_run_longest_and_none_when_all_have_ended() -> None:
+    """Consumers held the one that began last for ever, with buttons to give up what had long been settled."""
+
+    async def scenario() -> list[int | None]:
+        first, coroutines = asyncio.Event(), Coroutines(2, ORIGIN)
+        seen: list[int | None] = []
+
+        async def work(x: int) -> None:
+            seen.append(flight.chunk.running)
+            if x == 0:
+                await first.wait()
+            elif x == 3:
+                first.set()
+
+        flight = Flight(chunk_of(4), Work(work))
+        coroutines.add(flight)
+        await asyncio.wrap_future(flight.ended)
+        return [*seen, flight.chunk.running]
+
+    assert asyncio.run(scenario()) == [0, 0, 0, 0, None]
+
+
 # --- on a slot ------------------------------------------------------------------------------
 
 

@@ -15,7 +15,6 @@ from dqlab.stats import (
     CodeStats,
     ConsumerStats,
     Counts,
-    Eta,
     History,
     Meter,
     QueueStats,
@@ -289,64 +288,12 @@ def test_idle_of_all_consumers_agrees_with_the_idle_of_each() -> None:
     assert snapshot.idle_share == pytest.approx(0.1)
 
 
-def test_consumer_that_holds_nothing_has_no_document_for_long() -> None:
-    """What the last report of a coroutine named would else be held for ever, with buttons to give it up."""
-    consumer = ConsumerStats("c0", "pages", "1", leased=0, oldest_age=193.0, document="#2831", run="coroutines")
-    scene = QueueFacts(QueueStats("pages", "running", Counts(leased=4, acked=9)), consumers=(consumer,))
-
-    assert (consumer.oldest_age, consumer.document, consumer.run) == (None, None, "")
-    assert not find([scene], Thresholds())
-
-
-def test_no_consumer_holds_what_its_queue_knows_as_settled() -> None:
-    """A document that was given up is dead at once; its consumer's last report still has it."""
+def test_nobody_holds_what_its_queue_knows_as_settled() -> None:
+    """A document that was given up is dead at once, while its function may still run: there is nothing to give up."""
     queue = QueueStats("pages", "empty", Counts(acked=8, dead=1))
     consumer = ConsumerStats("c1", "pages", "2", leased=1, busy_share=0.0, oldest_age=67.0, document="#777")
-    snapshot = Snapshot(at=0.0, seq=0, queues=(queue,), consumers=(consumer,))
 
     assert not find([QueueFacts(queue, consumers=(consumer,))], Thresholds())
-    assert [(each.leased, each.oldest_age, each.document) for each in snapshot.consumers] == [(0, None, None)]
-    assert Snapshot.from_dict(snapshot.to_dict()) == snapshot
-
-
-def _held_for(seconds: float, *, ready: int = 0, mean: float = 0.02) -> Snapshot:
-    counts = Counts(ready=ready, leased=1, acked=3_859, dead=140)
-    run = RunStats(
-        "mixed", "pages", RunState.RUNNING, counts, total=counts.all, eta=Eta(100.5, 101.0, 102.0), at=100.0,
-        mean_seconds=mean,
-    )  # fmt: skip
-    other = RunStats(
-        "other", "rows", RunState.RUNNING, Counts(ready=9), total=9, eta=Eta(150.0, 160.0, 170.0), at=100.0
-    )
-    queues = (
-        QueueStats("pages", "running", counts, empty_in=1.0),
-        QueueStats("rows", "running", other.counts, empty_in=60.0),
-    )
-    held = ConsumerStats("c0", "pages", "1", leased=1, oldest_age=seconds, document="#777", run="mixed")
-    return Snapshot(
-        at=100.0, seq=0, queues=queues, totals=total_queue(queues), runs=(run, other), consumers=(held,)
-    )  # fmt: skip
-
-
-def test_run_that_waits_for_a_stuck_document_has_no_end() -> None:
-    """Beside "Waiting for 1 document, on c0 for 74 s" stood "Done in 1 s, 80 % sure": by what the others took."""
-    snapshot = _held_for(74.0)
-
-    assert [run.eta is None for run in snapshot.runs] == [True, False]
-    assert [queue.empty_in for queue in snapshot.queues] == [None, 60.0]
-    assert snapshot.totals.empty_in == 60.0
-    assert snapshot.endless == ("pages",)
-
-
-@pytest.mark.parametrize(
-    "snapshot",
-    [_held_for(5.0), _held_for(74.0, ready=1), _held_for(74.0, mean=30.0)],
-    ids=["held as briefly as others may be", "others wait", "others take long"],
-)
-def test_run_keeps_its_end_while_what_is_held_may_be_as_others_are(snapshot: Snapshot) -> None:
-    """An end that comes and goes with each document that takes a little longer is no help."""
-    assert all(run.eta is not None for run in snapshot.runs)
-    assert [queue.empty_in for queue in snapshot.queues] == [1.0, 60.0]
 
 
 def test_runs_are_counted_by_state_in_the_order_of_states() -> None:

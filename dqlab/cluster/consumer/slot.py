@@ -700,6 +700,7 @@ class Slot:
         finally:
             self._leave(chunk)
             self._ending.remove(chunk)
+            self._touched()
 
     def _settle_meanwhile(self, chunk: Chunk) -> None:
         """Settle what is finished of a chunk with a sink, unless that is under way; not awaited."""

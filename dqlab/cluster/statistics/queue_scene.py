@@ -26,6 +26,8 @@ KEEPS_UP = 2.0
 """Seconds of lag under which a queue keeps up."""
 SHOWN_FOR = 1.0
 """Seconds for which the speed that is shown of a run at rest counts as that of now."""
+OUTLASTS = 10.0, 10.0
+"""Seconds, and times the mean of its run: a document held for longer than both is not as the others were."""
 LONG = 5.0
 """Mean seconds of a document from which slots are counted, and not measured by what was settled."""
 
@@ -138,7 +140,9 @@ class QueueScene:
             out_rate=outs,
             shards=len(reports),
             consumers=len(self._consumers),
-            empty_in=_empty_in(counts.left, lag, ins if self._more_may_come else 0.0, outs, runs, self._wall),
+            empty_in=None
+            if any(map(self._is_stuck, runs))
+            else _empty_in(counts.left, lag, ins if self._more_may_come else 0.0, outs, runs, self._wall),
             never_empty=self._never_empty(counts, lag, ins, outs, runs),
             put_waiting=sum(report.puts_waiting for report in reports),
             disk=sum(each.live + each.garbage for each in storage) if storage else None,
@@ -238,6 +242,8 @@ class QueueScene:
 
     def _eta(self, run: RunStats, key: str) -> Eta | None:
         track = self._known.track_of(self._name, key)
+        if self._is_stuck(run):  # by what the others took it would end in a second
+            return track.steady.show(None, at=self._wall)
         if run.state is not RunState.RUNNING or min(run.elapsed, track.busy.span(self._now)) < MIN_SECONDS:
             return track.steady.show(None, at=self._wall)
         effort = track.effort
@@ -247,6 +253,15 @@ class QueueScene:
         left, documents = run.progress.left, run.counts.left
         new = estimate(effort, units=left, documents=documents, slots=slots, at=self._wall)
         return track.steady.show(new, at=self._wall)
+
+    def _is_stuck(self, run: RunStats) -> bool:
+        """Return whether nothing of a run waits, and a document of it is held for much longer than others took."""
+        if run.counts.waiting or not run.counts.leased:
+            return False
+        seconds, times = OUTLASTS
+        limit = max(seconds, times * (run.mean_seconds or 0.0))
+        held = (each.oldest_age for each in self._consumers if each.run == run.name)
+        return any(age is not None and age > limit for age in held)
 
 
 def _empty_in(

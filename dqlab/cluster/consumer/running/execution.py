@@ -371,6 +371,7 @@ class Coroutines:
             hand.add_done_callback(self.abandoned.discard)
             self._free += 1
             self._begin()
+        flight.chunk.running = next(iter(flight.hands), None)
         self._end(flight)
 
     def _begin(self) -> None:
@@ -394,8 +395,8 @@ class Coroutines:
         while (taken := self._next()) is not None:
             flight, index = taken
             chunk = flight.chunk
-            chunk.running = index
             flight.hands[index] = hand
+            chunk.running = next(iter(flight.hands))  # the one that has run longest
             if index in chunk.cancelled:
                 done: Done = index, Outcome.RETURN, b"", None
             else:
@@ -403,6 +404,7 @@ class Coroutines:
                 end_if_forked()
             if flight.hands.pop(index, None) is not hand:
                 return  # abandoned
+            chunk.running = next(iter(flight.hands), None)
             chunk.done.append(done)
             now = time.perf_counter()
             chunk.spend(now - self._counted)
