@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from dqlab.datasets.parts import PartMissing, Reader, SinkRow, is_merged, is_moved, open_parts, referred, writer_of
 from dqlab.datasets.sinks import CLAIM, JSONL, Parquet, prefix_of
 from dqlab.datasets.targets import WRITING, Target
+from dqlab.errors import RunError
 from dqlab.numbers import many
 
-__all__ = ["Compaction", "compact", "merge"]
+__all__ = ["Compaction", "MergeUnderWay", "compact", "merge"]
 
 SMALL = 0.5
 """Share of the rows of a full part below which a part is small."""
@@ -25,6 +27,15 @@ ATTEMPTS = 5
 """Times that a compaction begins again because consumers merge the same parts."""
 MERGED_BYTES = 64 << 20
 """Bytes in memory of the rows of a merged part."""
+
+
+class MergeUnderWay(RunError):
+    """Another client merges the parts of the same run."""
+
+    text = (
+        "another client merges the parts of run {run!r}, and has not ended within {seconds:g} s. Nothing was done "
+        "here; it does what was asked for: call run.compact_sink() again to see what is left."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +143,7 @@ def merge(sink: Parquet, run: str, id: str, parts: Sequence[str]) -> str:
     target, reader = sink.target, Reader(sink, run, id)
     gathered: list[SinkRow] = []
     of: list[tuple[str, int, int]] = []
-    before = _listed_in(target, id)
+    before = {part: _merged_into(target, part) for part in parts if is_merged(part, id)}
     for part in parts:
         opened, _ = reader.opened(part, 1)
         begins = len(gathered)
@@ -142,7 +153,7 @@ def merge(sink: Parquet, run: str, id: str, parts: Sequence[str]) -> str:
             version, code, seconds, consumer, at = lineage.values()
             gathered.append(SinkRow(ordinal, key, value, version, code, seconds, consumer, at.timestamp()))
         of.append((part, begins, len(opened)))
-        of += [(earlier, begins + at, n) for earlier, at, n in before.get(part, ("", ()))[1]]
+        of += [(earlier, begins + at, n) for earlier, at, n in before.get(part, ())]
     stem = f"{prefix_of(id)}m-{uuid.uuid4().hex[:12]}"
     written = writer_of(sink, run, id, "here").write(stem, gathered)
     places = [referred(each) for each in written if isinstance(each, bytes)]
@@ -150,13 +161,25 @@ def merge(sink: Parquet, run: str, id: str, parts: Sequence[str]) -> str:
     if places != [(name, at) for at in range(len(gathered))]:  # a row that was written once can be written again
         target.delete(name)
         raise ValueError(f"{len(gathered) - len(places):,} rows of {len(parts):,} parts cannot be written again")
-    target.write(f"{stem}.json", json.dumps({"into": name, "of": of}).encode())
+    target.write(_list_of(name), json.dumps({"into": name, "of": of}).encode())
     for part in parts:
         if part in before:
-            target.delete(before[part][0])
+            target.delete(_list_of(part))
         target.delete(part)
     open_parts.forget()
     return name
+
+
+def _list_of(part: str) -> str:
+    """Return the name of the file that lists what was merged into a part."""
+    return f"{part.rpartition('.')[0]}.json"
+
+
+def _merged_into(target: Target, part: str) -> list[tuple[str, int, int]]:
+    """Return what was merged into a part: (part, first row, rows); nothing where its list is not there yet."""
+    with suppress(FileNotFoundError):
+        return [(earlier, first, n) for earlier, first, n in json.loads(target.read(_list_of(part)))["of"]]
+    return []
 
 
 def _listed_in(target: Target, id: str) -> Mapping[str, tuple[str, list[tuple[str, int, int]]]]:

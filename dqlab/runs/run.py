@@ -1120,6 +1120,8 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         ------
         BadOption
             The run has no sink.
+        MergeUnderWay
+            Another client merges them, and has not ended within 10 s; what it has merged is merged.
         PartError
             A part cannot be read; it stays as it is.
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Errors", "RunTables"]
 
+MERGED_WITHIN = 10.0
+"""Seconds that another client's merge of the same parts is waited for; it does what was asked for."""
 PAGE = 1_000
 """Documents of an input that are rows of one batch."""
 
@@ -132,7 +134,7 @@ class RunTables:
 
     def compact_sink(self) -> Compaction:
         """Merge small parts of the sink, and delete what nothing refers to; return what was done."""
-        from dqlab.datasets.merging import Compaction, compact
+        from dqlab.datasets.merging import Compaction, MergeUnderWay, compact
         from dqlab.datasets.sinks import Parquet
 
         reader = self._run.reader()
@@ -143,8 +145,8 @@ class RunTables:
         if not isinstance(reader.sink, Parquet):
             return Compaction()
         claim = Claim(self._run.handle.link, f"sink/{self._run.id.hex()}")
-        while not claim.take(wait=1.0):  # another client does the same
-            pass
+        if not claim.take(wait=MERGED_WITHIN):
+            raise MergeUnderWay(run=self._run.name, seconds=MERGED_WITHIN)
         try:
             done = self._run._progress().done  # first: what is settled later refers to parts that are not seen here
             with self._reading():

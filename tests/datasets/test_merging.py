@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import dqlab as dq
 from dqlab.datasets.ladder import AT_ONCE, Ladder
 from dqlab.datasets.merging import compact, merge
-from dqlab.datasets.parts import PartMissing, Reader, SinkRow, open_parts, writer_of
+from dqlab.datasets.parts import PartMissing, Reader, SinkRow, open_parts, referred, writer_of
 from dqlab.datasets.sinks import CLAIM, claim
 from dqlab.datasets.targets import Target
 
@@ -64,6 +64,20 @@ def test_rows_are_found_after_their_parts_were_merged_again_and_again(tmp_path: 
     assert (said.before, said.after) == (3, 1)
     check(sink, references)
     assert len(list(tmp_path.iterdir())) == 3  # the part, what was merged into it, and whose the folder is
+
+
+def test_a_merge_looks_at_its_own_parts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of ten thousand parts has hundreds of merges; each listed the folder and read all lists of the others."""
+    sink = dq.Parquet(tmp_path, rows=1000)
+    references = written(sink, 8, 5)
+    parts = sorted({referred(each)[0] for _, each in references})
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dqlab.datasets.targets.Target.names", lambda target: pytest.fail("it lists the folder"))
+        first, second = (merge(sink, RUN, ID, some) for some in (parts[:4], parts[4:]))
+        merge(sink, RUN, ID, [first, second])
+
+    check(sink, references)
 
 
 def test_what_nothing_refers_to_goes_when_it_may(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import dqlab as dq
+from dqlab.datasets.merging import MergeUnderWay
 from dqlab.datasets.parts import PartMissing, open_parts
 from dqlab.datasets.sinks import CLAIM, SinkTaken
 from dqlab.errors import ExtraMissing, RunExists
@@ -246,6 +247,21 @@ def test_small_parts_are_merged_while_others_read(queue: dq.QueuePool, tmp_path:
     assert list(run.results(timeout=30)) == list(range(24))
     assert run.compact_sink().swept == 1
     assert list(run.results()) == list(range(24))
+
+
+def test_a_merge_waits_a_moment_for_that_of_another_client_and_says_so(
+    queue: dq.QueuePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for as long as the other one took, without a word."""
+    run = queue.map(square, range(5), sink=tmp_path / "out").wait(timeout=30)
+    waited: list[float] = []
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dqlab.runs.tables.Claim.take", lambda claim, wait: bool(waited.append(wait)))
+        with pytest.raises(MergeUnderWay, match=r"call run\.compact_sink\(\) again"):
+            run.compact_sink()
+    assert waited == [10.0]
+    assert run.compact_sink().after == 1
 
 
 def test_a_function_that_takes_long_leaves_few_parts(queue: dq.QueuePool, tmp_path: Path) -> None:
