@@ -15,7 +15,7 @@ LINEAGE = (KEY, ORDINAL, "_version", CODE, "_seconds", "_attempts", "_consumer",
 ROW_LINEAGE = ("_version", CODE, "_seconds", "_consumer", "_at")
 """What a row of a sink has besides; the consumer that wrote it knew them."""
 NOTHING, BARE = "nothing", "bare"
-"""Kinds of values that are no rows, as parts of a sink have them: None, and others."""
+"""Kinds of values that are not rows, as parts of a sink have them: None, and others."""
 NAMED = 20
 """Columns that an error names."""
 

@@ -326,9 +326,9 @@ def _unpacked(text: bytes) -> Any:
 def _kinds_of(
     values: Sequence[Any], name_of: Callable[[Any], str | None]
 ) -> tuple[list[str | list[str]], list[tuple[int, int]]]:
-    """Return what kinds of values there are, and in order how many of which: (kind, number).
+    """Return the kinds of values, and the runs of values of one kind in order: (number of the kind, length).
 
-    A column is null where a row does not have it, where it has None there, and where the value is no row. A kind is
+    A column is null where a row does not have it, where it has None there, and where the value is not a row. A kind is
     `NOTHING`, `BARE`, or the names of the columns that a row has.
     """
     kinds: dict[Any, int] = {}

@@ -59,7 +59,7 @@ class PartRows:
     ----------
     table : pyarrow.Table
     bare : str
-        Name of the column of values that are no rows, if there are such.
+        Name of the column of values that are not rows, if there are such.
     kinds : sequence
         Kinds of its values: `BARE`, `NOTHING`, or the columns that a row has.
     kind_of : sequence of int
@@ -77,7 +77,7 @@ class PartRows:
         return PartRows(taken, self.bare, self.kinds, [self.kind_of[row] for row in rows])
 
     def names_of(self, kind: int) -> Sequence[Any]:
-        """Return the columns that a row of a kind has, `VALUE` for values that are no rows."""
+        """Return the columns that a row of a kind has, `VALUE` for values that are not rows."""
         of = self.kinds[kind]
         return [VALUE] if of == BARE else [] if isinstance(of, str) else of
 
@@ -286,7 +286,7 @@ class Shape:
 
     @property
     def value_column(self) -> str:
-        """Name of the column of values that are no rows."""
+        """Name of the column of values that are not rows."""
         return self._names.get(VALUE, "value")
 
     def name_of(self, raw: Any) -> str | None:

@@ -270,7 +270,7 @@ def test_there_is_no_estimate_while_it_would_mislead(hall: Hall, more: dict[str,
 
 
 def nearly_done(hall: Hall, *, held: float, ready: int = 0, seconds: float = 1.0) -> Snapshot:
-    """Return what is seen of a run of 101 documents, the last of which has been held for some seconds."""
+    """Return a snapshot of a run of 101 documents that has held the last one for some seconds."""
     begun, effort = hall.clock.wall(), Effort()
     for acked in range(101 - ready):
         lane = lane_report(
@@ -302,7 +302,7 @@ def test_a_run_that_waits_for_a_stuck_document_has_no_end(hall: Hall) -> None:
     ids=["briefly", "others", "long"],
 )
 def test_a_run_keeps_its_end_while_what_is_held_may_be_as_others_are(hall: Hall, more: dict[str, Any]) -> None:
-    """An end that comes and goes with each document that takes a little longer is no help."""
+    """Else the end would come and go with each document that takes a little longer."""
     assert nearly_done(hall, **more).runs[0].eta is not None
 
 

@@ -40,7 +40,7 @@ async def hold(actor: DeskActor, run: bytes, consumer: str, why: str) -> bool:
 
 
 async def leases(actor: DeskActor, slot: str) -> bytes | None:
-    """Ask for one message; return of which run it is."""
+    """Ask for one message; return its run."""
     call = asyncio.ensure_future(actor.lease(pack({"consumer": slot, "session": "s", "credit": [1, 1, 1]})))
     await asyncio.sleep(0.01)
     if not call.done():

@@ -107,7 +107,7 @@ def test_words_of_texts_counted_in_dicts_come_back(tmp_path: Path) -> None:
 
 
 def test_lineage_of_a_row_is_in_its_part(tmp_path: Path) -> None:
-    """Whoever has the file alone can say which document, code and consumer a row comes from."""
+    """The file alone says which document, code and consumer made a row."""
     pq = pytest.importorskip("pyarrow.parquet")
     through(dq.Parquet(tmp_path), [{"n": 1}, {"n": 2}], ["a/b", 7])
 
@@ -156,7 +156,7 @@ def test_long_keys_have_names_of_their_own() -> None:
 
 
 def test_files_have_texts_and_bytes_and_nothing_else(tmp_path: Path) -> None:
-    """A dict is no file: its message fails and says so, and those beside it do not."""
+    """A dict cannot be a file: its message fails with that reason, and the others do not."""
     sink = dq.Files(f"{tmp_path}/txt/{{key}}.txt")
 
     found = through(sink, ["eins", b"zwei\xff", {"drei": 3}, ""], ["a/1", "b", "c", "d"])

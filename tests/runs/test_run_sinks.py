@@ -351,7 +351,7 @@ def test_a_sink_of_ones_own(queue: dq.QueuePool, tmp_path: Path) -> None:
 
 
 class Flaky:
-    """A sink that cannot be reached as long as a file says so."""
+    """A sink that refuses rows while a file exists."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder

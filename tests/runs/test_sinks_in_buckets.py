@@ -73,7 +73,7 @@ def test_secrets_are_not_in_the_log_of_the_queue(
     bucket: tuple[Any, str],  # noqa: F811
     options: dict[str, Any],  # noqa: F811
 ) -> None:
-    """Whoever may read the store may not read the bucket for that."""
+    """Access to the store does not give access to the bucket."""
     pool = dq.QueuePool(
         lab.client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path / "store", served=True
     )

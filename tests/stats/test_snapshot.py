@@ -318,7 +318,7 @@ def test_a_queue_that_was_filled_at_once_falls_soon_after() -> None:
 
 
 def test_a_run_whose_sink_refuses_rows_needs_a_user() -> None:
-    """A full disk in the night: whoever looks in the morning has to see it at once, with the reason."""
+    """A disk fills up in the night; in the morning the view shows it at once, with the reason."""
     why = f"{UNWRITTEN} to out/: No space left on device"
     run = RunStats("parse", "pages", RunState.WAITING, Counts(ready=5), why=why)
 

@@ -65,7 +65,7 @@ def test_one_page_that_is_left_is_singular(open_page: Open, feed: Any) -> None:
 
 
 def test_idle_consumers_of_all_queues_are_not_those_of_a_run(open_page: Open, feed: Any) -> None:
-    """ "Consumers 2, 75 % idle" was said of two, of which one was busy and one was not; the share was of all four."""
+    """ "Consumers 2, 75 % idle" stood above one busy and one idle consumer; the share was that of all four."""
     feed.change(runs=feed.now.runs[:1], of_queue="")
 
     assert "% idle in all queues" in summary(open_page())
