@@ -13,7 +13,7 @@ from typing import Any
 from dqlab.cluster.consumer.actor import ConsumerActor
 from dqlab.cluster.consumer.message import Message
 from dqlab.cluster.consumer.running.chunk import Chunk
-from dqlab.cluster.consumer.running.execution import Work
+from dqlab.cluster.consumer.running.execution import Work, message_here
 from dqlab.cluster.transport.sealed import open_value
 
 __all__ = ["CustomConsumer"]
@@ -55,8 +55,11 @@ class CustomConsumer(ConsumerActor):
 
         def message(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Message:
             delivered = Message(func, *args, **kwargs)
-            assert chunk.running is not None, "asked for in the call itself, before anything is awaited"
-            delivered.id = chunk.id_at(chunk.running)
+            here = message_here()
+            assert here is not None, "only a message's run calls this"
+            position = here[1]
+            assert position is not None, "asked for in the call itself"
+            delivered.id = chunk.id_at(position)
             return delivered
 
         async def awaited(*args: Any, **kwargs: Any) -> Any:

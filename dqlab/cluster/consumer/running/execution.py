@@ -165,11 +165,20 @@ def cancelled() -> bool:
     ...             return None
     ...         add(page)
     """
+    here = message_here()
+    return here is not None and here[1] in here[0].cancelled
+
+
+def message_here() -> tuple[Queued, int | None] | None:
+    """Return the chunk that runs in this context and the position of its message; None outside of a message.
+
+    Of several coroutines, `chunk.running` names the one that has run longest: only the context knows which one asks.
+    """
     here = running.get()
     if here is None:
-        return False
+        return None
     chunk, index = here
-    return (chunk.running if index is None else index) in chunk.cancelled
+    return chunk, chunk.running if index is None else index
 
 
 _forked = False
