@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from tests.chaos import truth
@@ -168,6 +168,8 @@ def _put(scene: Scene, act: Act) -> str:
 def _map(scene: Scene, act: Act) -> str:
     queue = scene.plan.queues[act.which % len(scene.plan.queues)].name
     load = Load(f"run-{len(scene.mapped)}", queue, CLIENTS[act.which // 2 % 2], act.n, act.seconds)
+    if act.which % 4 == 0 and scene.plan.queues[act.which % len(scene.plan.queues)].durable:
+        load = replace(load, kind="rows")  # a transient run is made again, and its rows would be those of another run
     scene.mapped.append(load)
     scene.map(load)
     return f"{load}"
@@ -184,10 +186,11 @@ def _map_large(scene: Scene, act: Act) -> str:
 @_act(*(f"interrupt {what}" for what in CELLS if what != "submit"))
 def _interrupt(scene: Scene, act: Act) -> str:
     what = act.kind.split()[1]
-    kept = [queue.name for queue in scene.plan.queues if queue.durable or what == "map"]
-    queue, client = kept[act.which % len(kept)], CLIENTS[act.which // 2 % 2]
-    kinds = ("coroutine", "document", "process", "thread")
-    load = Load(f"run-{len(scene.mapped)}", queue, client, act.n, 0.004, kind=kinds[act.which % 4])
+    kept = [queue for queue in scene.plan.queues if queue.durable or what == "map"]
+    chosen, client = kept[act.which % len(kept)], CLIENTS[act.which // 2 % 2]
+    queue, durable = chosen.name, chosen.durable
+    kinds = ("coroutine", "document", "process", "thread", "rows" if durable else "thread")
+    load = Load(f"run-{len(scene.mapped)}", queue, client, act.n, 0.004, kind=kinds[act.which % len(kinds)])
     scene.mapped.append(load)
     cell = {"what": what, "load": asdict(load)}
     came = _interrupted(scene, client, cell, act.seconds)

@@ -48,6 +48,8 @@ def every_confirmed_message_ends_exactly_once(history: History) -> Iterator[str]
         yield from _ends(run.load.run, ends, set(wanted) | _confirmed(history, run), run.load.documents)
         if not run.said and sorted(run.stream) != sorted(run.results):
             yield f"{run.load.run}: results by sequence and by stream are not the same"
+        if run.rows is not None and sorted(run.rows) != sorted(run.results):
+            yield f"{run.load.run}: its sink has {len(run.rows)} rows, which are not its {len(run.results)} results"
     for puts in history.puts:
         ends = Counter(number for number, _ in puts.results) + Counter(puts.dead)
         safe = not may_lose(history, puts.queue.name)

@@ -19,7 +19,7 @@ from dqlab.errors import CallTimeout, DocumentsLost, PutTimeout, RunStalled, Sub
 from dqlab.runs.puts import PutResult
 from dqlab.testing import Footprint
 from tests.chaos import ends, truth
-from tests.chaos.functions import Element, answer, elements, function, told, trait_of, work
+from tests.chaos.functions import SINKS, Answer, Element, answer, elements, function, told, trait_of, work
 from tests.chaos.plan import Load
 from tests.chaos.refusals import refuse
 from tests.chaos.serving import serve
@@ -105,6 +105,7 @@ class Customer:
             name=one.run,
             retry=dq.Retry(2, backoff=0.05, max_backoff=0.2),
             executor="process" if one.kind == "process" else "thread",
+            sink=_sink(one),
         )
         if closings == self._closings[one.queue]:  # else it may be of the queue that was closed
             self._runs[one.run] = run
@@ -292,13 +293,21 @@ class Customer:
         os._exit(0)
 
 
+def _sink(load: Load) -> dq.Parquet | dq.JSONL | None:
+    """Return where the results of a load go; None: they stay in its queue."""
+    if load.kind not in SINKS:
+        return None
+    where = truth.directory() / f"sink-{load.run}"
+    return dq.Parquet(where) if load.kind == "rows" else dq.JSONL(where)
+
+
 def _calm(number: int) -> str:
     """Return the trait of what is put by hand: it may fail once, and never for good."""
     trait = trait_of(number)
     return "sound" if trait == "broken" else trait
 
 
-def calm(element: Element) -> list[object]:
+def calm(element: Element) -> Answer:
     """Answer, and note nothing: what a queue that is closed meanwhile has in hand may run, or be dropped."""
     source, number, _, _ = element
     return answer(source, number)

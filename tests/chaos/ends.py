@@ -27,7 +27,7 @@ def states(counts: Counts) -> tuple[int, ...]:
 
 def of_run(run: dq.Run) -> dict[str, Any]:
     """Return results, as a sequence and as a stream, dead ordinals and counts."""
-    return _kept(run) | {"stream": sorted(stream(run)), "said": ""}
+    return _kept(run) | {"stream": sorted(stream(run)), "rows": _rows(run), "said": ""}
 
 
 def results(run: dq.Run, timeout: float | None = None) -> list[tuple[int, str]]:
@@ -51,6 +51,16 @@ def _kept(run: dq.Run) -> dict[str, Any]:
 def _one(run: dq.Run, key: int | str, value: object) -> tuple[int, str]:
     """Return the ordinal that a key stands for, and what is passed on of its value."""
     return ordinal_of(key, run.name), told(value)
+
+
+def _rows(run: dq.Run) -> list[tuple[int, str]] | None:
+    """Return ordinals and values as the files of a run's sink have them; None of a run without one."""
+    if run.sink is None:
+        return None
+    table = run.table().to_arrow()
+    names = [name for name in table.column_names if not name.startswith("_")]
+    ordinals = table.column("_ordinal").to_pylist()
+    return [(ordinal, told(row)) for ordinal, row in zip(ordinals, table.select(names).to_pylist(), strict=True)]
 
 
 def _dead(run: dq.Run, letter: DeadLetter) -> int:

@@ -22,8 +22,13 @@ __all__ = ["KINDS", "Element", "answer", "elements", "function", "ordinal_of", "
 Element: TypeAlias = tuple[str, int, str, float]
 """Where it comes from (a run, or a queue into which it was put), its number, its trait, seconds."""
 
-KINDS = ("thread", "process", "coroutine", "document", "large")
-"""Where a function runs (thread, process, event loop), that it takes documents with odd names, or returns much."""
+Answer: TypeAlias = list[object] | dict[str, object]
+
+KINDS = ("thread", "process", "coroutine", "document", "large", "rows", "lines")
+"""Where a function runs (thread, process, event loop), that it takes documents with odd names, or returns much; or that
+its results go to a sink, as Parquet or as lines of JSON."""
+
+SINKS = ("rows", "lines")
 
 LARGE = 4_000_000
 """Characters of a large result: a dozen and a half of them are more than one record of a log holds."""
@@ -78,10 +83,12 @@ ODD_ERRORS: tuple[Callable[[str], BaseException], ...] = (
 )
 
 
-def answer(source: str, number: int, kind: str = "thread") -> list[object]:
+def answer(source: str, number: int, kind: str = "thread") -> Answer:
     """Return what the function returns for an element."""
     if kind == "large":
         return [source, number, f"{number:08}" * (LARGE // 8)]
+    if kind in SINKS:
+        return {"source": source, "number": number, "value": told(ODD_VALUES[number % len(ODD_VALUES)])}
     return [source, number, ODD_VALUES[number % len(ODD_VALUES)]]
 
 
@@ -123,47 +130,57 @@ def ordinal_of(key: int | str, source: str) -> int:
 
 def function(kind: str, *, mended: bool = False) -> Callable[[Any], Any]:
     """Return the function of a load, or the one in which what fails for good is mended."""
-    return _FUNCTIONS[kind if kind in ("coroutine", "document", "large") else "thread"][mended]
+    return _FUNCTIONS[kind if kind in _FUNCTIONS else "thread"][mended]
 
 
-def work(element: Element) -> list[object]:
+def work(element: Element) -> Answer:
     """Take some time and answer, as the element's trait says."""
     return _run(element, mended=False)
 
 
-def mend(element: Element) -> list[object]:
+def mend(element: Element) -> Answer:
     """Do the same where `work` fails for good."""
     return _run(element, mended=True)
 
 
-async def work_async(element: Element) -> list[object]:
+async def work_async(element: Element) -> Answer:
     """Do the same beside others, which end in an order of their own."""
     return await _run_async(element, mended=False)
 
 
-async def mend_async(element: Element) -> list[object]:
+async def mend_async(element: Element) -> Answer:
     """Do the same where `work_async` fails for good."""
     return await _run_async(element, mended=True)
 
 
-def work_document(element: dq.Document) -> list[object]:
+def work_document(element: dq.Document) -> Answer:
     """Do the same for a document."""
     return _run(_element(element), mended=False)
 
 
-def mend_document(element: dq.Document) -> list[object]:
+def mend_document(element: dq.Document) -> Answer:
     """Do the same where `work_document` fails for good."""
     return _run(_element(element), mended=True)
 
 
-def work_large(element: Element) -> list[object]:
+def work_large(element: Element) -> Answer:
     """Do the same, and return much."""
     return _run(element, mended=False, kind="large")
 
 
-def mend_large(element: Element) -> list[object]:
+def mend_large(element: Element) -> Answer:
     """Do the same where `work_large` fails for good."""
     return _run(element, mended=True, kind="large")
+
+
+def work_row(element: Element) -> Answer:
+    """Do the same, and return what a table can have."""
+    return _run(element, mended=False, kind="rows")
+
+
+def mend_row(element: Element) -> Answer:
+    """Do the same where `work_row` fails for good."""
+    return _run(element, mended=True, kind="rows")
 
 
 _FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -171,6 +188,8 @@ _FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "coroutine": (work_async, mend_async),
     "document": (work_document, mend_document),
     "large": (work_large, mend_large),
+    "rows": (work_row, mend_row),
+    "lines": (work_row, mend_row),
 }
 
 
@@ -179,7 +198,7 @@ def _element(document: dq.Document) -> Element:
     return source, int(number), trait, float(seconds)
 
 
-def _run(element: Element, *, mended: bool, kind: str = "thread") -> list[object]:
+def _run(element: Element, *, mended: bool, kind: str = "thread") -> Answer:
     source, number, trait, seconds = element
     stacks.listen()
     key = f"{source}:{number}"
@@ -194,7 +213,7 @@ def _run(element: Element, *, mended: bool, kind: str = "thread") -> list[object
     return answer(source, number, kind)
 
 
-async def _run_async(element: Element, *, mended: bool) -> list[object]:
+async def _run_async(element: Element, *, mended: bool) -> Answer:
     source, number, trait, seconds = element
     stacks.listen()
     key = f"{source}:{number}"

@@ -25,6 +25,8 @@ class RunEnd:
         Messages by state, as `run.counts` says.
     shown : list of int
         The same as the statistics say.
+    rows : list of (int, str)
+        Results as the files of the run's sink have them.
     said : str
         The error by which a loss was said.
     """
@@ -35,6 +37,7 @@ class RunEnd:
     dead: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     shown: list[int] | None = None
+    rows: list[tuple[int, str]] | None = None
     said: str = ""
 
 

@@ -124,6 +124,8 @@ def _ends(scene: Scene, history: History) -> None:
         for error, text, at in end.pop("again"):
             scene.say(f"{load.run} was mapped again after {error}: {text}")
             scene.refused.append(Refusal(f"finish {load.run}", error, text, True, at))
+        rows = end.pop("rows", None)
+        end["rows"] = None if rows is None else [(ordinal, value) for ordinal, value in rows]
         results, stream = [[(ordinal, value) for ordinal, value in end.pop(way)] for way in ("results", "stream")]
         history.runs.append(RunEnd(load, results, stream, **end))
     scene.say("waiting for the end of all that was put by hand")

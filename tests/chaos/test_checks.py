@@ -105,6 +105,14 @@ def _other_value_in_stream(history: History) -> None:
     history.runs[0].stream[3] = (3, value_of("run", 4))
 
 
+def _row_missing(history: History) -> None:
+    history.runs[0].rows = history.runs[0].results[1:]
+
+
+def _row_doubled(history: History) -> None:
+    history.runs[0].rows = [*history.runs[0].results, history.runs[0].results[0]]
+
+
 def _result_and_dead(history: History) -> None:
     history.runs[0].dead.append(3)
 
@@ -379,6 +387,8 @@ FAULTS = {
         _double_put,
         _double_in_stream,
         _other_value_in_stream,
+        _row_missing,
+        _row_doubled,
         _result_and_dead,
         _invent,
         _lose_put_of_a_durable_queue_that_was_closed,
