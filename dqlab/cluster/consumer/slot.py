@@ -90,27 +90,30 @@ SAY_AFTER, SAY_EVERY = 1.0, 5.0
 
 
 class Begun:
-    """The message that a slot is running, and since when."""
+    """What a slot is running, a message of each chunk in hand, and since when."""
 
     def __init__(self) -> None:
-        self._chunk: Chunk | None = None
-        self._index: int | None = None
-        self._since = self._said = 0.0
+        self._seen: dict[Chunk, tuple[int, float]] = {}
+        self._said: dict[Chunk, float] = {}
 
     def look(self, chunk: Chunk, now: float) -> bool:
         """Note what runs; return whether that is worth a report. `now` is seconds on a steady clock."""
         index = chunk.running
-        if chunk is not self._chunk or index != self._index:
-            self._chunk, self._index = chunk, index
-            self._since, self._said = now, now + SAY_AFTER - SAY_EVERY
-        if index is None or now - self._said < SAY_EVERY:
+        if index is None:
+            self.forget(chunk)
             return False
-        self._said = now
+        if chunk not in self._seen or self._seen[chunk][0] != index:
+            self._seen[chunk] = index, now
+            self._said[chunk] = now + SAY_AFTER - SAY_EVERY
+        if now - self._said[chunk] < SAY_EVERY:
+            return False
+        self._said[chunk] = now
         return True
 
-    def forget(self) -> None:
-        """Note that nothing runs."""
-        self._chunk = self._index = None
+    def forget(self, chunk: Chunk) -> None:
+        """Note that nothing of a chunk runs."""
+        self._seen.pop(chunk, None)
+        self._said.pop(chunk, None)
 
     def oldest(self, now: float) -> Running | None:
         """Return the message that runs, and for how many seconds it has been seen running."""
@@ -118,12 +121,13 @@ class Begun:
         return None if runs is None else Running(runs.document, runs.seconds, runs.run.hex())
 
     def message(self, now: float) -> RunningMessage | None:
-        """Return the message that runs, and since when."""
-        chunk, index = self._chunk, self._index
-        if chunk is None or index is None or chunk.running != index:
+        """Return the message that has run longest, and since when."""
+        running = [(since, chunk, index) for chunk, (index, since) in self._seen.items() if chunk.running == index]
+        if not running:
             return None
+        since, chunk, index = min(running, key=lambda each: each[0])
         document = as_name(chunk.name_of(index))
-        return RunningMessage(chunk.shard, chunk.run, chunk.id_at(index), document, now - self._since)
+        return RunningMessage(chunk.shard, chunk.run, chunk.id_at(index), document, now - since)
 
 
 logger = logging.getLogger("dqlab.consumer")
@@ -401,7 +405,8 @@ class Slot:
                 self._end(chunk)
             finally:
                 self._running = None
-                self.begun.forget()
+                if chunk not in self._flights:
+                    self.begun.forget(chunk)
                 self._touched()
 
     async def _run(self, chunk: Chunk) -> None:
@@ -590,6 +595,7 @@ class Slot:
             self._leave(chunk)
             self._flying.remove(chunk)
             del self._flights[chunk]
+            self.begun.forget(chunk)
             self._touched()
 
     async def _attend_flight(self, chunk: Chunk, flight: Flight, end: concurrent.futures.Future[None]) -> bool:
