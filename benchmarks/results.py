@@ -25,6 +25,7 @@ MB = 1e6
 PATIENCE_S = 600.0
 """Seconds until an answer must be there."""
 BY_HAND = "pd.DataFrame(list(run.results()))"
+SINK = "dqlab"
 CHUNKS = 40
 """Pieces of work that the process pool gets."""
 
@@ -44,7 +45,7 @@ QUICK = _Amounts(small=100_000, kilobytes=50_000, large=((2_000, 10_000), (100, 
 def results(stage: Stage, sizes: Sizes) -> list[Figure]:
     """Measure each figure with its peer in alternation."""
     room = _Room(stage, FULL if sizes.full else QUICK, sizes.rounds)
-    return [*room.large(), room.completed(), *room.frames(), *room.parquet(), room.first_row()]
+    return [*room.large(), room.completed(), *room.frames(), *room.parquet(), *room.sink(), room.first_row()]
 
 
 def sized(size: int, n: int) -> bytes:
@@ -138,6 +139,20 @@ class _Room:
         peers = (Peer("reading alone", seconds["reading alone"]),)
         return [
             Figure(what, "s", Better.LOWER, seconds["dqlab"], None, peers),
+            Figure(f"{what}: memory of the kernel, above before", "MB", Better.LOWER, memory, Target(100)),
+        ]
+
+    def sink(self) -> list[Figure]:
+        """Measure a run whose rows of a kilobyte go into Parquet files, beside one that keeps them."""
+        n = self._amounts.kilobytes
+        found = self._asked((SINK, "no sink"), "sink", n, n=n, folder=str(self._stage.directory))
+        seconds = {kind: Series.of([each["s"] for each in values]) for kind, values in found.items()}
+        memory = Series.of([each["bytes"] / MB for each in found[SINK]])
+        what = f"{n:,} x 1 kB into a sink"
+        faster = ratios(seconds["no sink"], seconds[SINK])
+        return [
+            Figure(what, "s", Better.LOWER, seconds[SINK], None, (Peer("no sink", seconds["no sink"]),)),
+            Figure(f"{what}: as fast as without one, times", "x", Better.HIGHER, faster, Target(0.8, 0.95)),
             Figure(f"{what}: memory of the kernel, above before", "MB", Better.LOWER, memory, Target(100)),
         ]
 

@@ -92,6 +92,16 @@ class Kernel:
 
         return self._measured(write if by == "dqlab" else lambda: sum(1 for _ in run.results()))
 
+    def sink(self, n: int, folder: str, by: str) -> Answer:
+        """Run with a sink in Parquet, or without one, to the end."""
+        where = Path(folder) / f"sink-{self._pid}" if by == "dqlab" else None
+
+        def work() -> int:
+            run = self.lab.map(row_of_1_kb, range(n), name="sunk", sink=where)
+            return int(run.wait().counts["acked"])
+
+        return self._measured(work)
+
     def first_rows(self, n: int) -> Answer:
         """Look at the first row while the run goes on."""
         run = self.lab.map(small_row, range(n), name="going")

@@ -26,14 +26,27 @@ _AS_THEY_ARE: dict[int, set[type]] = {
     pa.date32().id: {datetime.date, _NONE},
 }
 """Types of Python that Arrow takes into a column without changing them, or refuses."""
+_ALIKE: dict[type, Kind] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+}
+"""Types of Python whose values have one type of column, if they have any."""
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeEncodeError)
 
 
 def widened(values: Sequence[Any], kind: Kind, at: Sequence[int]) -> Kind:
     """Return a type that has, besides those of `kind`, as many of the values at some positions as can be joined."""
+    chosen = values if len(at) == len(values) else [values[position] for position in at]
+    types = set(map(type, chosen)) - {_NONE}
+    if len(types) == 1 and (alike := types.pop()) in _ALIKE:  # each has the type of the first that fits
+        first = next((value for value in chosen if value is not None and kind_of(value) is not None), None)
+        return kind if first is None else join(kind, _ALIKE[alike]) or kind
     seen: Kind | None = None
-    for position in at:
-        made = _kind_of(values[position])
+    for value in chosen:
+        made = _kind_of(value)
         if made is None or made is seen or (seen is not None and made.equals(seen)):
             continue
         seen = made

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, overload
 
 import msgpack
 
@@ -40,6 +40,7 @@ __all__ = [
     "Reader",
     "SinkNotReadable",
     "SinkRow",
+    "SinkRows",
     "Writer",
     "is_merged",
     "is_moved",
@@ -57,6 +58,8 @@ _OPEN_BYTES = 256 << 20
 _NAME_BYTES = 200
 _LONG = 4096
 """Bytes of metadata from which on they are compressed: Parquet does not do that, and pyarrow keeps them twice."""
+_HEAD_ROWS = 100
+"""Rows of a part by which the columns are chosen that have a dictionary."""
 _UTC = datetime.UTC
 
 
@@ -77,6 +80,44 @@ class SinkRow(NamedTuple):
         """As the columns that `ROW_LINEAGE` names."""
         at = datetime.datetime.fromtimestamp(self.at, _UTC)
         return dict(zip(ROW_LINEAGE, (self.version, self.code, self.seconds, self.consumer, at), strict=True))
+
+
+class SinkRows(Sequence[SinkRow]):
+    """Rows by column: what writes columns makes no object of each row.
+
+    Attributes
+    ----------
+    columns : tuple of list
+        One for each field of `SinkRow`, in that order.
+    """
+
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: Iterable[list[Any]] = ()) -> None:
+        self.columns = tuple(columns) or tuple([] for _ in SinkRow._fields)
+
+    @classmethod
+    def of(cls, rows: Sequence[SinkRow]) -> SinkRows:
+        """Return rows by column, if they are not already."""
+        return rows if isinstance(rows, cls) else cls(map(list, zip(*rows, strict=True)))
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @overload
+    def __getitem__(self, at: int) -> SinkRow: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> SinkRows: ...
+
+    def __getitem__(self, at: int | slice) -> SinkRow | SinkRows:
+        chosen: Any = [column[at] for column in self.columns]
+        return SinkRows(chosen) if isinstance(at, slice) else SinkRow(*chosen)
+
+    def extend(self, rows: SinkRows) -> None:
+        """Add rows of others."""
+        for mine, others in zip(self.columns, rows.columns, strict=True):
+            mine += others
 
 
 Found: TypeAlias = "tuple[Any, dict[str, Any]]"
@@ -126,6 +167,12 @@ class SinkNotReadable(PartError):
 def refer(part: str, row: int) -> bytes:
     """Return what the settlement of a result has in its place."""
     return _HEAD.pack(_ROW, row) + part.encode()
+
+
+def refer_all(part: str, rows: int) -> list[bytes | Exception]:
+    """Return the references of so many rows of a part, in their order."""
+    head, name = _HEAD.pack, part.encode()
+    return [head(_ROW, row) + name for row in range(rows)]
 
 
 def referred(reference: bytes | memoryview) -> tuple[str, int]:
@@ -198,23 +245,27 @@ class _PartWriter:
         return [each for at, piece in enumerate(pieces) for each in self._write(f"{part}-{at}", piece)]
 
     def _write(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
-        refused: dict[int, Exception] = {}
-        kept = list(range(len(rows)))
+        name = f"{part}{self._suffix}"
         try:
             data = self._pack(rows)
-        except Exception:  # noqa: BLE001 - which one it was is found out below
-            for at in list(kept):
-                try:
-                    self._pack([rows[at]])
-                except Exception as error:  # noqa: BLE001 - its message fails with it
-                    refused[at] = error
-                    kept.remove(at)
-            data = self._pack([rows[at] for at in kept]) if kept else b""
-        name = f"{part}{self._suffix}"
+        except Exception:  # noqa: BLE001 - which one it was is found out one by one
+            return self._write_some(name, rows)
+        self._target.write(name, data)
+        return refer_all(name, len(rows))
+
+    def _write_some(self, name: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
+        """Write those rows that the format can have."""
+        refused: dict[int, Exception] = {}
+        for at, row in enumerate(rows):
+            try:
+                self._pack([row])
+            except Exception as error:  # noqa: BLE001 - its message fails with it
+                refused[at] = error
+        kept = [row for at, row in enumerate(rows) if at not in refused]
         if kept:
-            self._target.write(name, data)
-        places = {at: row for row, at in enumerate(kept)}
-        return [refused[at] if at in refused else refer(name, places[at]) for at in range(len(rows))]
+            self._target.write(name, self._pack(kept))
+        references = iter(refer_all(name, len(kept)))
+        return [refused[at] if at in refused else next(references) for at in range(len(rows))]
 
 
 class _FileWriter:
@@ -287,7 +338,7 @@ class _OwnWriter:
         )
         name = opened.commit(begun)
         name = name if isinstance(name, str) and name else part
-        return [refer(name, at) for at in range(len(rows))]
+        return refer_all(name, len(rows))
 
 
 def _key_of(row: SinkRow) -> str | int:
@@ -300,17 +351,30 @@ def _parquet(rows: Sequence[SinkRow], run: str, id: str) -> bytes:
 
     from dqlab.datasets.rows import Rows, Shape
 
-    shape, (ordinals, labels, values, *known) = Shape(lined=True), zip(*rows, strict=True)
+    shape, (ordinals, labels, values, *known) = Shape(lined=True), SinkRows.of(rows).columns
     lineage: dict[str, Sequence[Any]] = dict(zip(ROW_LINEAGE, known, strict=True))
     lineage["_at"] = [round(at * 1e6) for at in lineage["_at"]]
     keys = None if set(labels) == {None} else [_key_of(row) for row in rows] if None in labels else labels
-    batch = shape.whole(Rows(ordinals, keys, list(values), lineage=lineage))
+    batch = shape.whole(Rows(ordinals, keys, values, lineage=lineage))
     kinds, runs = _kinds_of(values, shape.name_of)
     about = {"run": run, "id": id, "value": shape.value_column, "kinds": kinds, "runs": runs}
     table = pa.Table.from_batches([batch]).replace_schema_metadata({_METADATA: _packed(about)})
     file = io.BytesIO()
-    pq.write_table(table, file, compression="zstd")
+    pq.write_table(table, file, compression="zstd", use_dictionary=_repeating(batch))
     return file.getvalue()
+
+
+def _repeating(batch: Any) -> list[str] | bool:
+    """Return the columns that a dictionary makes smaller; for all others it is work, and no gain.
+
+    True, which is all, where a column is nested: Parquet calls its parts by other names.
+    """
+    import pyarrow as pa
+
+    head = batch.slice(0, _HEAD_ROWS)
+    if any(pa.types.is_nested(field.type) for field in batch.schema):
+        return True
+    return [name for name in head.schema.names if 2 * len(head.column(name).unique()) <= len(head)]
 
 
 def _packed(about: Mapping[str, Any]) -> bytes:

@@ -523,6 +523,8 @@ def _split(
 
 def _fitted(values: list[Any], kind: Kind, *, widen: bool) -> tuple[Any, Kind, list[int]]:
     """Return the values as an array, its type, and the positions of those that do not fit."""
+    if widen and pa.types.is_null(kind):
+        kind = widened(values, kind, range(len(values)))
     made, misfits = build(values, kind)
     if misfits and widen:
         wider = widened(values, kind, misfits)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import dqlab as dq
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.running.sink_rows import opened_rows, referring
+from dqlab.cluster.consumer.running.sink_rows import opened_rows, settled_rows
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.datasets.parts import Reader, Writer, open_parts, writer_of
@@ -103,15 +103,7 @@ class Scene:
         rows, others = opened_rows(chunk, taken, ORIGIN)
         self.parts += 1
         references = iter(self.writer.write(f"{RUN.hex()[:8]}-c-{self.parts}", rows)) if rows else iter(())
-        kept: list[Any] = []
-        for each, other in zip(taken, others, strict=True):
-            if other is None:
-                reference = next(references)
-                assert isinstance(reference, bytes)
-                kept.append(referring(each, reference))
-            else:
-                kept.append(other)
-        chunk.refer(kept)
+        chunk.refer(settled_rows(chunk, taken, others, references, ORIGIN))
         return chunk.collect(len(taken))
 
     async def settle(self) -> None:

@@ -19,12 +19,12 @@ from typing import Any, Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.running.sink_rows import opened_rows, referring, refused_row
+from dqlab.cluster.consumer.running.sink_rows import opened_rows, settled_rows
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.datasets.ladder import AT_ONCE, Ladder
 from dqlab.datasets.merging import merge
-from dqlab.datasets.parts import SinkRow, Writer, referred, writer_of
+from dqlab.datasets.parts import SinkRows, Writer, referred, writer_of
 from dqlab.datasets.sinks import Parquet, Sink, prefix_of, sink_of
 from dqlab.errors import RunNotFound, in_words
 from dqlab.frame import Outcome
@@ -261,28 +261,18 @@ class Gathering:
 
     def _write_part(self, part: str, work: list[tuple[Chunk, list[Done]]]) -> list[list[Done]]:
         """Write rows; return the outcomes of each chunk. In the thread of sinks."""
-        rows: list[SinkRow] = []
+        rows = SinkRows()
         opened = []
         for chunk, done in work:
             mine, others = opened_rows(chunk, done, self._origin)
-            rows += mine
+            rows.extend(mine)
             opened.append(others)
         references = self._writer.write(part, rows) if rows else []
         if self._merged is not None and (kept := [each for each in references if isinstance(each, bytes)]):
             self._small.add(referred(kept[0])[0], len(kept))
         left, made = iter(references), list[list[Done]]()
         for (chunk, done), others in zip(work, opened, strict=True):
-            mended: list[Done] = []
-            for each, other in zip(done, others, strict=True):
-                reference = None if other is not None else next(left)
-                if other is not None:
-                    mended.append(other)
-                elif isinstance(reference, bytes):
-                    mended.append(referring(each, reference))
-                else:
-                    assert reference is not None
-                    mended.append(refused_row(chunk, each, reference, self._origin))
-            made.append(mended)
+            made.append(settled_rows(chunk, done, others, left, self._origin))
         self.written += len(rows)
         return made
 

@@ -164,6 +164,13 @@ class Chunk:
         at = bisect_right(self._starts, index) - 1
         return self.pieces[at].ordinal + index - self._starts[at]
 
+    def ordinals_at(self, indexes: Sequence[int]) -> list[int]:
+        """Return the positions in the run's input of messages at some positions."""
+        if len(self.pieces) == 1:
+            first = self.pieces[0].ordinal
+            return [first + index for index in indexes]
+        return [self.ordinal_at(index) for index in indexes]
+
     def _weight_at(self, index: int) -> int:
         at = bisect_right(self._starts, index) - 1
         weights = self.frames[at].weights

@@ -7,7 +7,7 @@ coroutine and from a process, and nothing is added to the loop over messages of 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import MethodType
 from typing import Any
 
@@ -15,11 +15,11 @@ from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin, Work, check_called, failed
 from dqlab.cluster.transport.sealed import open_value
 from dqlab.cluster.transport.wire import unpack
-from dqlab.datasets.parts import SinkRow
+from dqlab.datasets.parts import SinkRows
 from dqlab.documents import Document, label_of
 from dqlab.frame import Outcome
 
-__all__ = ["code_in", "opened_rows", "referring", "refused_row", "rowed"]
+__all__ = ["code_in", "opened_rows", "rowed", "settled_rows"]
 
 
 def code_in(blob: bytes | None) -> str:
@@ -50,37 +50,63 @@ def rowed(work: Work) -> Work:
     return Work(awaited if work.is_coroutine else called, work.code, rows=True)
 
 
-def opened_rows(chunk: Chunk, done: Sequence[Done], origin: Origin) -> tuple[list[SinkRow], list[Done | None]]:
+def opened_rows(chunk: Chunk, done: Sequence[Done], origin: Origin) -> tuple[SinkRows, list[Done | None]]:
     """Return results as rows, and for each outcome None where it is one of them, else the outcome as it is to be.
 
     That is a failure of its message, where the value of a result cannot be opened here.
     """
-    code, consumer, load, ordinal_at = chunk.code, origin.consumer, open_value, chunk.ordinal_at
-    rows: list[SinkRow] = []
-    others: list[Done | None] = []
-    for each in done:
+    code, load, acked = chunk.code, open_value, Outcome.ACK
+    rows = SinkRows()
+    ordinals, labels, values, versions, codes, took, consumers, ended = rows.columns
+    others: list[Done | None] = [None] * len(done)
+    for place, each in enumerate(done):
         index, outcome, payload, key = each
-        if outcome is not Outcome.ACK:
-            others.append(each)
+        if outcome is not acked:
+            others[place] = each
             continue
         try:
             value, seconds, at, version = load(payload)
         except Exception as error:  # noqa: BLE001 - opening runs users' code
-            others.append(failed(index, error, origin, code, key, 0.0))
-        else:
-            label = None if key is None else label_of(key)
-            rows.append(SinkRow(ordinal_at(index), label, value, version, code, seconds, consumer, at))
-            others.append(None)
+            others[place] = failed(index, error, origin, code, key, 0.0)
+            continue
+        ordinals.append(index)
+        labels.append(None if key is None else label_of(key))
+        values.append(value)
+        versions.append(version)
+        took.append(seconds)
+        ended.append(at)
+    ordinals[:] = chunk.ordinals_at(ordinals)
+    codes += [code] * len(ordinals)
+    consumers += [origin.consumer] * len(ordinals)
     return rows, others
 
 
-def refused_row(chunk: Chunk, done: Done, error: Exception, origin: Origin) -> Done:
-    """Return the failure of a message whose result a sink does not take."""
-    index, _, _, key = done
-    return failed(index, error, origin, chunk.code, key, 0.0)
+def settled_rows(
+    chunk: Chunk,
+    done: Sequence[Done],
+    others: Sequence[Done | None],
+    references: Iterator[bytes | Exception],
+    origin: Origin,
+) -> list[Done]:
+    """Return outcomes as they are settled: references in place of results, failures of what a sink does not take.
 
-
-def referring(done: Done, reference: bytes) -> Done:
-    """Return an outcome whose payload is a reference."""
-    index, _, _, key = done
-    return index, Outcome.ACK, reference, key
+    Parameters
+    ----------
+    others : sequence
+        As `opened_rows` returns them.
+    references : iterator
+        One for each row; what is left is that of other chunks.
+    """
+    acked, code = Outcome.ACK, chunk.code
+    made: list[Done] = []
+    for each, other in zip(done, others, strict=True):
+        if other is not None:
+            made.append(other)
+            continue
+        index, _, _, key = each
+        reference = next(references)
+        if isinstance(reference, bytes):
+            made.append((index, acked, reference, key))
+        else:
+            made.append(failed(index, reference, origin, code, key, 0.0))
+    return made
