@@ -81,7 +81,7 @@ def offers(stats: RunStats, source: str | None, names: NotebookNames, *, newer: 
         run=one_line(stats.name, 80),
         results=f"# {without}\n{results}" if without else results,
         code=(source or "").rstrip("\n") if named else "",
-        label=f"Insert cell with {name}()" if named else "",
+        label=f"Insert cell with {name}(){f' v{stats.code.version}' if newer else ''}" if named else "",
         open="%dq open" if names.magic else f"{names.lab or 'lab'}.panel()",
         python=tuple(f"{run}.{call}" for call in [*retries, _values_of(stats), "failures()", *calls]),
     )

@@ -12,7 +12,7 @@ distribution with the mean and variance seen so far; how many of them outlast an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import add, attrgetter
 from statistics import NormalDist
@@ -20,7 +20,7 @@ from typing import Self
 
 from dqlab.stats.runs import Eta
 
-__all__ = ["MIN_DOCUMENTS", "MIN_SECONDS", "Effort", "Steady", "estimate", "typical"]
+__all__ = ["MIN_DOCUMENTS", "MIN_SECONDS", "Effort", "Steady", "estimate", "typical", "with_stuck"]
 
 MIN_DOCUMENTS, MIN_SECONDS = 5, 2.0
 """Documents settled and seconds passed before an estimate is shown."""
@@ -151,6 +151,18 @@ def estimate(effort: Effort, *, units: float, documents: int, slots: float, at: 
     latest = 2 * max(empty for empty, _ in ends) + 100 * last.mean * (1 + last.bias)
     p10, p50, p90 = (_inverse(lambda x: sum(end(x) for _, end in ends) / len(ends), p, latest) for p in (0.1, 0.5, 0.9))
     return Eta(at + p10, at + p50, at + p90)
+
+
+def with_stuck(eta: Eta | None, ages: Sequence[float], *, at: float) -> Eta | None:
+    """Return an estimate that contains documents which have been held for so many seconds, unlike all others.
+
+    Nothing but its age is known of such a document: in half of such cases the rest takes as long again, in one of ten a
+    ninth of it, in nine of ten not more than nine times.
+    """
+    if eta is None or not ages:
+        return eta
+    age = max(ages)
+    return Eta(max(eta.p10, at + age / 9), max(eta.p50, at + age), max(eta.p90, at + 9 * age))
 
 
 _NODES = tuple(NormalDist().inv_cdf((2 * node + 1) / 18) for node in range(9))

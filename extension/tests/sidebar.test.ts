@@ -240,6 +240,13 @@ test('services that have ended share one line, and unfold', async () => {
   expect(sidebar.node.querySelectorAll('.dq-service')).toHaveLength(4);
 });
 
+test('a chosen service that has ended stands below no count of those that run', async () => {
+  services = [service({ state: 'gone' })];
+  await vi.advanceTimersByTimeAsync(5_100);
+  expect(row('service papers').dataset.state).toBe('gone');
+  expect(words(row('service papers').closest('[role=tree]')!.parentElement!, '.dq-sec')).toBe('Servicesnone running');
+});
+
 test('what needs somebody is the first section, with what can be done', async () => {
   expect(sidebar.node.querySelector('.dq-sec')!.textContent).toBe('Needs you3');
   const lines = [...sidebar.node.querySelectorAll<HTMLElement>('.dq-need')];

@@ -306,6 +306,15 @@ def test_a_run_keeps_its_end_while_what_is_held_may_be_as_others_are(hall: Hall,
     assert nearly_done(hall, **more).runs[0].eta is not None
 
 
+def test_the_estimate_contains_a_document_that_is_held_for_long_while_others_wait(hall: Hall) -> None:
+    """ "Done in 4 s" stood beside a document that had been held for six minutes."""
+    run = nearly_done(hall, held=360.0, ready=4).runs[0]
+
+    assert run.eta is not None
+    ends = [end - hall.clock.wall() for end in (run.eta.p10, run.eta.p50, run.eta.p90)]
+    assert ends == pytest.approx([40.0, 360.0, 3240.0], rel=0.05)
+
+
 # --- what needs somebody --------------------------------------------------------------------
 
 

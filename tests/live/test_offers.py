@@ -56,6 +56,7 @@ def test_the_function_of_a_run_is_a_cell_where_its_source_is_known(done: RunStat
     """To be edited, which is how a run is mended."""
     made = offers(done, CODE, NotebookNames())
     assert (made.label, made.code) == ("Insert cell with parse()", CODE.rstrip())
+    assert offers(done, CODE, NotebookNames(), newer=True).label == f"Insert cell with parse() v{done.code.version}"
     assert offers(done, None, NotebookNames()).label == ""
     unnamed = replace(done, code=CodeStats("<lambda>", "ab", 1, 1))
     assert offers(unnamed, "lambda x: x", NotebookNames()).label == ""

@@ -17,7 +17,7 @@ from dqlab.cluster.transport.run_facts import run_facts
 from dqlab.rules.reports import LaneReport
 from dqlab.stats import ConsumerStats, Counts, Eta, QueueStats, RunState, RunStats, short_name
 from dqlab.stats.attention import QueueFacts
-from dqlab.stats.eta import MIN_SECONDS, estimate, typical
+from dqlab.stats.eta import MIN_SECONDS, estimate, typical, with_stuck
 from dqlab.stats.snapshot import MAX_CLASSES
 
 __all__ = ["QueueScene"]
@@ -141,7 +141,7 @@ class QueueScene:
             shards=len(reports),
             consumers=len(self._consumers),
             empty_in=None
-            if any(map(self._is_stuck, runs))
+            if any(map(self._waits_for_stuck, runs))
             else _empty_in(counts.left, lag, ins if self._more_may_come else 0.0, outs, runs, self._wall),
             never_empty=self._never_empty(counts, lag, ins, outs, runs),
             put_waiting=sum(report.puts_waiting for report in reports),
@@ -242,7 +242,7 @@ class QueueScene:
 
     def _eta(self, run: RunStats, key: str) -> Eta | None:
         track = self._known.track_of(self._name, key)
-        if self._is_stuck(run):  # by what the others took it would end in a second
+        if self._waits_for_stuck(run):  # by what the others took it would end in a second
             return track.steady.show(None, at=self._wall)
         if run.state is not RunState.RUNNING or min(run.elapsed, track.busy.span(self._now)) < MIN_SECONDS:
             return track.steady.show(None, at=self._wall)
@@ -251,17 +251,23 @@ class QueueScene:
         if (effort.mean or 0.0) > LONG:  # settled too seldom to measure by
             slots = max(slots, float(min(run.counts.leased, sum(each.leased > 0 for each in self._consumers))))
         left, documents = run.progress.left, run.counts.left
-        new = estimate(effort, units=left, documents=documents, slots=slots, at=self._wall)
-        return track.steady.show(new, at=self._wall)
+        stuck = self._stuck(run)
+        free = slots - len(stuck)  # the others may wait for these
+        new = estimate(effort, units=left, documents=documents, slots=free if free > 0 else slots, at=self._wall)
+        return track.steady.show(with_stuck(new, stuck, at=self._wall), at=self._wall)
 
-    def _is_stuck(self, run: RunStats) -> bool:
+    def _waits_for_stuck(self, run: RunStats) -> bool:
         """Return whether nothing of a run waits, and a document of it is held for much longer than others took."""
-        if run.counts.waiting or not run.counts.leased:
-            return False
+        return not run.counts.waiting and bool(self._stuck(run))
+
+    def _stuck(self, run: RunStats) -> list[float]:
+        """Return for how long documents are held that are held for much longer than others took, seconds."""
+        if not run.counts.leased:
+            return []
         seconds, times = OUTLASTS
         limit = max(seconds, times * (run.mean_seconds or 0.0))
         held = (each.oldest_age for each in self._consumers if each.run == run.name)
-        return any(age is not None and age > limit for age in held)
+        return [age for age in held if age is not None and age > limit]
 
 
 def _empty_in(

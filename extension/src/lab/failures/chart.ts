@@ -8,8 +8,11 @@ import type { Minute } from './minutes';
 
 const HEIGHT = 96;
 const EDGE = { left: 44, right: 12, top: 18, bottom: 22 };
-/** Seconds that are shown at least, so that the first minutes do not look like hours. */
-const SPAN = 1_800;
+/** Seconds that are shown at least: one minute alone would be a wall. */
+const SPAN = 300;
+/** Seconds between two times on the axis, of which the first is taken that leaves room for the words. */
+const STEPS = [60, 300, 600] as const;
+const TIME_WIDTH = 48;
 const TITLE = 'failed deliveries per minute: ';
 
 export function minutesChart(): { element: HTMLElement; draw(minutes: Minute[], marks: Mark[]): void; dispose(): void } {
@@ -56,7 +59,8 @@ function picture(minutes: Minute[], marks: Mark[], width: number): SVGElement {
     if (each.failed > 0) svg.append(column(x(each.at), y(each.failed), wide, bottom, 'dq-retrying'));
     if (each.dead > 0) svg.append(column(x(each.at), y(each.dead), wide, bottom, 'dq-dead'));
   }
-  for (let at = Math.ceil(first / 300) * 300; at < last; at += 300) {
+  const step = STEPS.find((each) => x(first + each) - x(first) >= TIME_WIDTH) ?? STEPS[2];
+  for (let at = Math.ceil(first / step) * step; at < last; at += step) {
     if (x(at) < width - 20) svg.append(label(x(at), HEIGHT - 6, minute(at), { 'text-anchor': 'middle' }));
   }
   svg.append(...marksOf(marks.filter((each) => each.at >= first && each.at <= last), x, bottom, width), legend(width));

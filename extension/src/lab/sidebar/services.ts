@@ -63,8 +63,10 @@ export function servicesSection(desk: Desk, filter: () => string): Drawn {
     const shown = (model.services ?? []).filter((each) => each.name.toLowerCase().includes(asked) || each.id === model.chosen);
     const rest = shown.filter((each) => each.state !== 'up' && each.id !== model.chosen);
     const parts = [rest.filter((each) => each.state !== 'gone'), rest.filter((each) => each.state === 'gone')];
-    area.head(String((model.services ?? []).filter((each) => each.state === 'up').length));
-    sync(area.body, shown.filter((each) => !rest.includes(each)), keyOf, create, update);
+    const listed = shown.filter((each) => !rest.includes(each));
+    const up = (model.services ?? []).filter((each) => each.state === 'up').length;
+    area.head(up || !listed.length ? String(up) : '', up || !listed.length ? '' : 'none running');
+    sync(area.body, listed, keyOf, create, update);
     folds.forEach((fold, at) => {
       const part = parts[at]!;
       const unfolded = fold.open || asked !== '';
