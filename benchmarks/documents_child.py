@@ -118,14 +118,15 @@ class Dqlab:
         return found
 
     def latency(self, folder: str) -> Answer:
-        names = sorted(path.name for path in Path(folder).iterdir())
+        sizes = {path.name: path.stat().st_size for path in sorted(Path(folder).iterdir())}
+        names = list(sizes)
         server = serve(Path(folder))
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
             took = {}
             for kind, where in (("near", folder), ("far", f"http://127.0.0.1:{server.server_port}")):
-                documents = [dq.Document(name, "", f"{where}/{name}") for name in names]
+                documents = [dq.Document(name, "", f"{where}/{name}", sizes[name]) for name in names]
                 start = time.perf_counter()
                 self.lab.map(busy_words, documents, name=kind).results()
                 took[kind] = time.perf_counter() - start

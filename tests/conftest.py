@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, settings
 
 # As Dask's own tests do: workers are forked from one process that has imported what they need, and a cluster is there
 # in half the time. Has to be said before `distributed` is imported. Scripts that tests start spawn theirs, as users do.
-dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+FORKS = hasattr(os, "fork")
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver" if FORKS else "spawn"})
 
 # Dask's servers look at their event loops fifty times a second, those of an idle cluster too. Dask's own tests do this.
 dask.config.set({"distributed.admin.tick.interval": "500 ms"})
@@ -45,7 +46,8 @@ from dqlab.testing import FakeClock  # noqa: E402
 from tests import starts  # noqa: E402
 
 # What workers are forked from has dqlab, too. Dask names its own modules at the first call, and never again.
-get_mp_context().set_forkserver_preload(["distributed", *NEEDED])
+if FORKS:
+    get_mp_context().set_forkserver_preload(["distributed", *NEEDED])
 
 pytest_plugins = ["dqlab.testing"]
 

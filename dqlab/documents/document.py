@@ -11,7 +11,7 @@ import builtins
 import codecs
 import io
 import pickle
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from itertools import islice
@@ -21,11 +21,24 @@ from typing import Any, BinaryIO, Literal, TextIO, cast, overload
 
 from dqlab.config import nbytes, option
 from dqlab.documents import lines, pdf, tables
+from dqlab.documents.ahead import LARGEST, ReadAhead, taken
 from dqlab.documents.archives import Damageable, compression_of, decompressor, find_member, open_member, read_member
 from dqlab.documents.decoding import decode_html, decoded, marked, source_encoding, text_of_html
 from dqlab.documents.keys import check_column
 from dqlab.documents.labelled import key_text
-from dqlab.documents.parts import PARTS, Inline, Line, Member, PageRange, Part, Row, file_name, is_pdf, is_whole_file
+from dqlab.documents.parts import (
+    PARTS,
+    Inline,
+    Line,
+    Member,
+    PageRange,
+    Part,
+    Reference,
+    Row,
+    file_name,
+    is_pdf,
+    is_whole_file,
+)
 from dqlab.documents.storage import (
     check_stamp,
     check_url,
@@ -42,7 +55,7 @@ from dqlab.documents.storage import (
 from dqlab.errors import BadOption, RowTooLarge, WrongKind
 from dqlab.keywords import SuggestsAttributes, SuggestsNames, checks_keywords, checks_making
 
-__all__ = ["LINES_PER_PAGE", "Document", "largest_row", "made", "sealed_key"]
+__all__ = ["LINES_PER_PAGE", "Document", "largest_row", "made", "reading_ahead", "sealed_key"]
 
 LINES_PER_PAGE = 60
 """What counts as a page of plain text, lines."""
@@ -517,6 +530,12 @@ checks_making(Document, _how_made)
 
 def _open_raw(document: Document) -> BinaryIO:
     """Open what is stored, unchanged; of some pages of a PDF, the whole file."""
+    if (data := taken(document)) is not None:
+        return io.BytesIO(data)
+    return _open_stored(document)
+
+
+def _open_stored(document: Document) -> BinaryIO:
     member = _member(document)
     if member is not None:
         return open_member(document, member)
@@ -534,11 +553,45 @@ def _open_raw(document: Document) -> BinaryIO:
 
 def _read_raw(document: Document) -> bytes:
     """Return what is stored, unchanged."""
+    data = taken(document)
+    return _read_stored(document) if data is None else data
+
+
+def _read_stored(document: Document) -> bytes:
     member = _member(document)
     if member is not None:
         return read_member(document, member)
-    with _open_raw(document) as stream:
+    if _is_read_at_once(document):
+        with redacted(document.where):
+            system, path = remote(document.where)
+            return bytes(system.cat_file(path))
+    with _open_stored(document) as stream:
         return stream.read()
+
+
+def _is_read_at_once(document: Document) -> bool:
+    """Return whether a file behind a URL is read in one request: opening it asks for its size first."""
+    return local_path(document.where) is None and "::" not in document.where and not has_etag(document)
+
+
+def _read_if_small(document: Document) -> bytes | None:
+    """Return what is stored, or None for a document that turns out to be larger than what is read ahead."""
+    if document.size is not None:
+        return _read_stored(document)
+    with _open_stored(document) as stream:
+        data = stream.read(LARGEST + 1)
+    return data if len(data) <= LARGEST else None
+
+
+def reading_ahead(upcoming: Callable[[int], Iterable[builtins.bytes]]) -> ReadAhead:
+    """Return what reads the next documents of a slot ahead; `upcoming` returns their messages."""
+
+    def documents(most: int) -> Iterator[Document]:
+        for message in upcoming(most):
+            if (found := _opened(message)) is not None:
+                yield found
+
+    return ReadAhead.of_thread(documents, cast(Callable[[Reference], "bytes | None"], _read_if_small))
 
 
 def _member(document: Document) -> Member | None:
@@ -702,13 +755,19 @@ def sealed_key(payload: builtins.bytes | memoryview) -> str | None:
 
     Runs no code but dqlab's.
     """
+    found = _opened(payload)
+    if found is None:
+        return None
+    return found.key if isinstance(found.key, str) else key_text(found.key)
+
+
+def _opened(payload: builtins.bytes | memoryview) -> Document | None:
+    """Return a pickled `Document`; None for anything else."""
     try:
         found = _DocumentOnly(io.BytesIO(payload)).load()
     except Exception:  # noqa: BLE001 - whatever it is, it is not one of our references
         return None
-    if type(found) is not Document:
-        return None
-    return found.key if isinstance(found.key, str) else key_text(found.key)
+    return found if type(found) is Document else None
 
 
 class _DocumentOnly(pickle.Unpickler):

@@ -354,6 +354,8 @@ class Slot:
                     self._inbox.append(Chunk(*receipt, [first], [cut], process, sink=True, **doubt))
             else:
                 self._inbox.append(Chunk(*receipt, firsts, cuts, process, **doubt))
+        if self._running is not None and self._running.ahead is not None:
+            self._running.ahead.look()
         if shard not in self._renewing:
             work = self._renew(shard)
             self._renewing[shard] = asyncio.get_running_loop().create_task(
@@ -643,6 +645,7 @@ class Slot:
 
     def _execute(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> Flight | None:
         """Run the chunk, or hand it to the coroutines; in the slot's thread."""
+        chunk.behind = self._next_chunk
         frame = chunk.frames[0]
         if chunk.sink:
             chunk.code = code_in(blobs.get(frame.function))
@@ -676,6 +679,13 @@ class Slot:
             thread = CoroutineThread(f"dq-{self.name}-coroutines", concurrency, self.options.origin)
             self._coroutines = thread
         return thread.add(chunk, work)
+
+    def _next_chunk(self) -> Chunk | None:
+        """Return the chunk that runs next; called in the slot's thread, while the loop may take it away."""
+        try:
+            return self._inbox[0]
+        except IndexError:
+            return None
 
     # --- settling ---------------------------------------------------------------------------
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any, TypeAlias
 
+from dqlab.documents.ahead import ReadAhead
 from dqlab.errors import FrameCorrupt
 from dqlab.failures.failure import Failure
 from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
@@ -98,6 +99,10 @@ class Chunk:
         self._collected_bytes = 0
         self.busy_collected = 0.0
         self._given_back: set[int] = set()
+        self.ahead: ReadAhead | None = None
+        self._messages: list[bytes] | None = None
+        self.behind: Callable[[], Chunk | None] = lambda: None
+        """Returns the chunk that runs after this one, if it is here."""
         self.leased_at = time.monotonic()
 
     def begin(self) -> None:
@@ -153,6 +158,22 @@ class Chunk:
     def messages(self) -> list[bytes]:
         """Return every message's bytes, by position."""
         return [message for frame in self.frames for message in frame.messages()]
+
+    def upcoming(self, most: int) -> list[bytes]:
+        """Return the bytes of up to so many messages that come next, here and in the chunk behind.
+
+        Others may still take them.
+        """
+        if self._messages is None:
+            self._messages = self.messages()
+        found: list[bytes] = []
+        for at in range(most):
+            try:
+                found.append(self._messages[self.todo[at]])
+            except IndexError:
+                behind = self.behind()
+                return found if behind is None else found + behind.upcoming(most - at)
+        return found
 
     def id_at(self, index: int) -> int:
         """Return the id of the message at a position."""

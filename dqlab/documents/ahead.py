@@ -1,0 +1,152 @@
+"""Documents behind URLs are read before their function asks for them, so that it does not wait for the network.
+
+Owns how many of a slot's next documents are read ahead, what is kept of them, and when that stops. Knows neither how a
+document is read nor how messages are queued.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import Future
+
+from dqlab.documents.parts import Reference, Row
+from dqlab.documents.storage import local_path, place_of
+
+__all__ = ["LARGEST", "ReadAhead", "taken"]
+
+FEWEST, MOST = 2, 8
+"""Documents that are read ahead at first, and when their function waits for them all the same."""
+LARGEST = 16 << 20
+"""Bytes of a document above which it is left to its function, which may need some of them only."""
+HELD = 64 << 20
+"""Bytes that are held of documents that were read and not asked for yet."""
+UNREAD = 3
+"""Documents in a row that their function did not read, after which nothing is read ahead."""
+
+_here = threading.local()
+
+
+class ReadAhead:
+    """The next documents of a slot, of which some are being read or are here.
+
+    Parameters
+    ----------
+    read : callable
+        Returns the bytes of a document, or None for one that is larger than `LARGEST`.
+    """
+
+    def __init__(self, read: Callable[[Reference], bytes | None]) -> None:
+        self._read = read
+        self._upcoming: Callable[[int], Iterable[Reference]] = lambda most: ()
+        self._fetches: dict[Hashable, Future[bytes | None]] = {}
+        self._depth = FEWEST
+        self._current: Hashable = None
+        self._unread = self._reading = 0
+        self._lock = threading.RLock()
+        """More documents may arrive, and be looked at, while the slot's thread takes one."""
+
+    @classmethod
+    def of_thread(
+        cls, upcoming: Callable[[int], Iterable[Reference]], read: Callable[[Reference], bytes | None]
+    ) -> ReadAhead:
+        """Return what this thread reads ahead, from here on of other documents.
+
+        Parameters
+        ----------
+        upcoming : callable
+            Returns up to so many of the documents that come next.
+        """
+        ahead: ReadAhead | None = getattr(_here, "ahead", None)
+        if ahead is None:
+            ahead = _here.ahead = cls(read)
+        ahead._upcoming, ahead._unread = upcoming, 0
+        return ahead
+
+    def begin(self, document: Reference) -> None:
+        """Note which document runs now, and begin to read those that come next."""
+        with self._lock:
+            before, self._current = self._current, _name(document)
+            if before in self._fetches:  # its function has returned
+                del self._fetches[before]
+                self._unread += 1
+            self.look()
+
+    def look(self) -> None:
+        """Begin to read what comes next; more may have arrived. Any thread may call it."""
+        with self._lock:
+            if self._unread >= UNREAD:
+                self._fetches.clear()
+                return
+            coming = {_name(each): each for each in self._upcoming(self._depth) if _is_far(each)}
+            for name in [name for name in self._fetches if name != self._current and name not in coming]:
+                del self._fetches[name]
+            for name, each in coming.items():
+                if name not in self._fetches and name != self._current and self._has_room():
+                    self._fetches[name] = self._fetch(each)
+
+    def take(self, document: Reference) -> bytes | None:
+        """Return the bytes of the document that runs, waiting for them; None where it has to be read as ever."""
+        with self._lock:
+            fetch = self._fetches.pop(_name(document), None)
+            if fetch is None:
+                return None
+            self._unread = 0
+            if not fetch.done():  # the function waits: more of them have to be on their way
+                self._depth = min(MOST, self._depth + 1)
+        try:
+            return fetch.result()
+        except Exception:  # noqa: BLE001 - it is read again, and raises in the function's own call
+            return None
+
+    def rest(self) -> None:
+        """Let go of what was read, unless more documents come; what is being read ends by itself."""
+        with self._lock:
+            if not any(True for _ in self._upcoming(1)):
+                self._fetches.clear()
+
+    def _has_room(self) -> bool:
+        held = sum(len(fetch.result() or b"") for fetch in self._fetches.values() if _succeeded(fetch))
+        return held < HELD and self._reading < 2 * MOST
+
+    def _fetch(self, document: Reference) -> Future[bytes | None]:
+        """Read in a thread of its own: a server that does not answer would hold up a pool, and a process that ends."""
+        fetch: Future[bytes | None] = Future()
+
+        def read() -> None:
+            try:
+                data = self._read(document)
+            except BaseException as error:  # noqa: BLE001 - raised where it is taken
+                fetch.set_exception(error)
+            else:
+                fetch.set_result(data)
+            finally:
+                with self._lock:
+                    self._reading -= 1
+
+        self._reading += 1
+        threading.Thread(target=read, name="dqlab-ahead", daemon=True).start()
+        return fetch
+
+
+def taken(document: Reference) -> bytes | None:
+    """Return the bytes of a document if they were read ahead for this thread, None otherwise; they are there once."""
+    ahead: ReadAhead | None = getattr(_here, "ahead", None)
+    return None if ahead is None else ahead.take(document)
+
+
+def _name(document: Reference) -> Hashable:
+    return place_of(document.where), document.version, document.part
+
+
+def _is_far(document: Reference) -> bool:
+    """Return whether reading a document waits for a network: one that is not small, and no row of a table, is not."""
+    return (
+        local_path(document.where) is None
+        and not isinstance(document.part, Row)
+        and (document.size is None or document.size <= LARGEST)
+    )
+
+
+def _succeeded(fetch: Future[bytes | None]) -> bool:
+    return fetch.done() and fetch.exception() is None

@@ -1,0 +1,148 @@
+"""Documents that are read ahead: which, how many, what is kept of them, and when that stops."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from dqlab.documents import Document
+from dqlab.documents import ahead as module
+from dqlab.documents.ahead import FEWEST, HELD, LARGEST, MOST, UNREAD, ReadAhead, taken
+from dqlab.documents.document import reading_ahead
+from dqlab.documents.parts import Reference, Row
+from tests.waiting import until
+
+
+def far(n: int, size: int | None = 10) -> Document:
+    return Document(f"{n}.txt", "1", f"https://host/{n}.txt", size=size)
+
+
+def waits(slot: Slot, taking: Future[bytes | None], depth: int) -> bool:
+    """Return whether a function waits for its document, as far as that can be seen from outside."""
+    return taking.done() or slot.ahead._depth > depth or depth == MOST
+
+
+class Slot:
+    """A slot's documents in their order, and what is read of them."""
+
+    def __init__(self, documents: list[Document]) -> None:
+        self.left = documents
+        self.read: list[str] = []
+        self.open = threading.Event()
+        self.open.set()
+        self.size = 4
+        self.broken: set[str] = set()
+        self.ahead = ReadAhead.of_thread(lambda most: self.left[:most], self._read)
+
+    def _read(self, document: Reference) -> bytes | None:
+        self.read.append(str(document.key))
+        assert self.open.wait(10)
+        if document.key in self.broken:
+            raise OSError("the network is gone")
+        return str(document.key).encode().ljust(self.size)
+
+    def begin(self) -> Document:
+        document = self.left.pop(0)
+        self.ahead.begin(document)
+        return document
+
+
+@pytest.fixture(autouse=True)
+def _forgets() -> Iterator[None]:
+    yield
+    module._here.__dict__.clear()
+
+
+def test_the_next_documents_are_read_while_one_runs_and_are_there_once() -> None:
+    slot = Slot([far(n) for n in range(10)])
+    first = slot.begin()
+    assert taken(first) is None, "nothing came before it"
+    until(lambda: len(slot.read) == FEWEST)
+
+    second = slot.begin()
+    assert taken(second) == b"1.txt"
+    assert taken(second) is None, "a second reading is a reading"
+
+
+def test_more_are_read_ahead_where_the_function_waits_for_them_and_never_too_many() -> None:
+    slot = Slot([far(n) for n in range(200)])
+    slot.open.clear()
+    with ThreadPoolExecutor(1) as function:
+        for _ in range(3 * MOST):
+            document, depth = slot.begin(), slot.ahead._depth
+            taking = function.submit(slot.ahead.take, document)
+            until(partial(waits, slot, taking, depth))
+            slot.open.set()
+            taking.result(10)
+            until(lambda: slot.ahead._reading == 0)
+            slot.open.clear()
+            slot.ahead._fetches.clear()  # so that the function waits for the next one, too
+            slot.ahead.look()
+    slot.open.set()
+    assert slot.ahead._depth == MOST
+    assert len(slot.ahead._fetches) <= MOST + 1
+    assert slot.ahead._reading <= 2 * MOST
+
+
+def test_what_fails_ahead_is_left_to_the_function_to_read() -> None:
+    slot = Slot([far(n) for n in range(4)])
+    slot.broken = {"1.txt"}
+    slot.begin()
+    assert taken(slot.begin()) is None
+    assert taken(slot.begin()) == b"2.txt"
+
+
+def test_nothing_is_read_ahead_for_a_function_that_reads_nothing() -> None:
+    """It may look at names alone, and each document is a request."""
+    slot = Slot([far(n) for n in range(100)])
+    for _ in range(80):
+        slot.begin()
+    assert len(slot.read) <= FEWEST + UNREAD + 1
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        Document("a", "1", "/data/a.txt", size=3),
+        Document("a", "1", "file:///data/a.txt", size=3),
+        far(1, LARGEST + 1),
+        Document(7, "1", "https://host/a.parquet", part=Row(0, 7)),
+    ],
+    ids=["local", "local URL", "large", "row"],
+)
+def test_what_is_near_or_large_is_not_read_ahead(document: Document) -> None:
+    slot = Slot([far(0), document])
+    slot.begin()
+    assert not slot.ahead._fetches
+
+
+def test_no_more_is_held_than_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FEWEST", 8)
+    monkeypatch.setattr(module, "HELD", 100)
+    slot = Slot([far(n) for n in range(40)])
+    slot.ahead._depth, slot.size = 8, 60
+    for _ in range(20):
+        taken(slot.begin())
+        until(lambda: slot.ahead._reading == 0)
+        held = sum(len(each.result() or b"") for each in slot.ahead._fetches.values())
+        assert held <= 100 + 8 * 60
+    assert HELD > LARGEST
+
+
+def test_what_is_left_unread_goes_when_nothing_comes_behind_it() -> None:
+    slot = Slot([far(n) for n in range(3)])
+    slot.begin()
+    slot.left = []
+    slot.ahead.rest()
+    assert not slot.ahead._fetches
+
+
+def test_messages_that_are_no_documents_are_never_opened() -> None:
+    """Opening them may run code of users, and twice is once too often."""
+    ahead = reading_ahead(lambda most: [b"no pickle", b"\x80\x04cos\nsystem\n."])
+    ahead.begin(far(0))
+    assert not ahead._fetches
