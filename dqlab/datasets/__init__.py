@@ -8,6 +8,7 @@ of rows. All modules but `lineage` and `plain` need pyarrow, so they are importe
 from __future__ import annotations
 
 from dqlab.errors import ExtraMissing
+from dqlab.imports import import_whole
 
 __all__ = ["needs_pyarrow"]
 
@@ -15,6 +16,6 @@ __all__ = ["needs_pyarrow"]
 def needs_pyarrow() -> None:
     """Raise `ExtraMissing` where pyarrow is not installed."""
     try:
-        import pyarrow  # noqa: F401 - whether it is here
+        import_whole("pyarrow")
     except ImportError as error:
         raise ExtraMissing.of(error, "pyarrow", what="tables of results", extra="tables") from error

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 from dqlab.errors import BadOption, DqlabWarning, UsageError
+from dqlab.imports import import_whole
 from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
 
@@ -48,6 +49,7 @@ def joined(frame: Any, results: Any, on: str, run: str) -> Any:
     DqlabWarning
         A key belongs to several results: rows with it come as often.
     """
+    import_whole("pandas")
     import pandas as pd
 
     if not isinstance(frame, pd.DataFrame):

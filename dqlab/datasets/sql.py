@@ -12,6 +12,7 @@ import pyarrow as pa
 from dqlab.datasets.lineage import KEY
 from dqlab.datasets.rows import Shape, warn_of_rest
 from dqlab.errors import BadOption, ExtraMissing, UsageError
+from dqlab.imports import import_whole
 from dqlab.numbers import few_of
 
 __all__ = ["QueryError", "SourceUnknown", "query"]
@@ -126,10 +127,11 @@ def query(results: Table, sql: str, source: Table | str) -> Any:
         problem = "is not a query. Write one as a text: 'select * from results'."
         raise BadOption(option="sql", value=sql, problem=problem)
     try:
-        import duckdb
-        import pandas  # noqa: F401 - DuckDB would name it in an error of its own
+        import_whole("duckdb", "pandas")  # DuckDB would name pandas in an error of its own
     except ImportError as error:
         raise ExtraMissing.of(error, "duckdb", what="queries of results", extra="lab,tables") from error
+    import duckdb
+
     tables = {"results": results}
     if _SOURCE.search(sql):
         if isinstance(source, str):

@@ -33,6 +33,7 @@ from dqlab.errors import (
     StorageUnset,
     in_words,
 )
+from dqlab.imports import import_whole
 
 __all__ = [
     "UNKNOWN",
@@ -397,7 +398,8 @@ def _let_go(system: object) -> None:
 
 def remote(url: str) -> tuple[Any, str]:
     """Return the file system behind a URL, and the path there."""
-    import fsspec.core  # only here: local documents do not need it
+    import_whole("fsspec.core")  # only here: local documents do not need it
+    import fsspec.core
 
     storage = storage_of(url)
     try:

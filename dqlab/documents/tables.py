@@ -20,6 +20,7 @@ from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Row
 from dqlab.documents.storage import local_path, open_binary, place_of, stamp_of
 from dqlab.errors import DocumentChanged, ExtraMissing, FileUnreadable, in_words
+from dqlab.imports import import_whole
 
 __all__ = ["ParquetTable", "cell", "plain_values", "row"]
 
@@ -259,9 +260,11 @@ class _Batch:
 
 def _pyarrow_parquet() -> Any:
     try:
-        import pyarrow.parquet
+        import_whole("pyarrow.parquet")
     except ImportError as error:
         raise ExtraMissing.of(error, "pyarrow", what="Parquet files", extra="tables") from error
+    import pyarrow.parquet
+
     return pyarrow.parquet
 
 

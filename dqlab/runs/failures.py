@@ -17,6 +17,7 @@ from dqlab.documents.document import sealed_key
 from dqlab.errors import PositionNotFound, WrongUse
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import Kind
+from dqlab.imports import import_whole
 from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.rules.ids import shard_of
@@ -195,6 +196,7 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
         with interruptible("the dead documents are where they were; read them again with run.failures().to_frame()"):
             letters = list(self)
         rows = [{name: getattr(letter, name) for name in columns} for letter in letters]
+        import_whole("pandas")
         frame: pd.DataFrame = frame_of(rows, index_of([letter.key for letter in letters]), columns)
         return frame
 

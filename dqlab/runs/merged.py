@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
 from dqlab.errors import BadOption, ResultUnreadable
+from dqlab.imports import import_whole
 from dqlab.numbers import many
 from dqlab.runs.results import InPlace, Labels, Results, Values, frame_of_pairs
 from dqlab.runs.staying import StaysHere
@@ -110,6 +111,7 @@ class MergedResults(Values, StaysHere):
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas DataFrame with a row for each document; see `Results.to_frame`."""
+        import_whole("pandas")
         return frame_of_pairs(self.items(), len(self), InPlace.is_one if self._errors == "return" else None)
 
     def _fetched(self, whole: _Whole) -> Any:

@@ -25,6 +25,7 @@ from dqlab.documents import label_of
 from dqlab.errors import BadOption, CallTimeout, DqlabWarning, MessageNotFound, PositionNotFound, ResultUnreadable
 from dqlab.failures.failure import class_name, users_part
 from dqlab.frame import NO_ID, Settlement
+from dqlab.imports import import_whole
 from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.rules.ranges import Ranges
@@ -512,6 +513,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
         ColumnUnknown
             No row has such a column, or it is not recorded.
         """
+        import_whole("pandas")
         pages = ([self._checked(stretch) for stretch in page] for page in self._pages(0, len(self)))
         with reading(self.name, self._handle):
             if columns is None:

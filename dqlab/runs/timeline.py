@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from dqlab.imports import import_whole
 from dqlab.keywords import SuggestsAttributes
 from dqlab.stats import History, Mark
 
@@ -83,6 +84,7 @@ class Timeline(Sequence[Moment], SuggestsAttributes):
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row for each moment; needs pandas."""
+        import_whole("pandas")
         import pandas as pd
 
         frame = pd.DataFrame.from_records(list(self), columns=list(Moment._fields))
