@@ -19,6 +19,8 @@ from dqlab.datasets import needs_pyarrow
 from dqlab.datasets.targets import WRITING, Target
 from dqlab.documents.storage import StoredAt, check_options, check_url, local_path, stored
 from dqlab.errors import BadOption, DqlabError, UsageError, in_words
+from dqlab.numbers import many
+from dqlab.numbers import size as size_of
 from dqlab.texts import one_line
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "check_free",
     "claim",
     "claimed_by",
+    "extent",
     "let_go",
     "prefix_of",
     "same_sink",
@@ -418,6 +421,18 @@ def let_go(sink: Sink, id: str) -> int:
     target.delete(CLAIM)
     target.remove()
     return len(gone)
+
+
+def extent(sink: Sink, id: str) -> str:
+    """Return how many files a run has in its sink, their size and where they are, in words.
+
+    Files that were merged into others and not deleted yet count too. "" for a sink of the user's own.
+    """
+    target = target_of(sink)
+    if target is None:
+        return ""
+    sizes = [size for name, size in target.sizes().items() if _belongs(sink, id, name)]
+    return f"{many(len(sizes), 'file')}, {size_of(sum(sizes))}, in {target.where}"
 
 
 def _belongs(sink: Sink, id: str, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -82,10 +82,12 @@ class RunTable:
     ----------
     source : Source
         Gives the rows.
+    place : callable, optional
+        Returns in words where they are stored, beside the queue.
     """
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, source: Source, place: Callable[[], str] = str) -> None:
+        self._source, self._place = source, place
         self._known: Shape | None = None
 
     def __repr__(self) -> str:
@@ -113,9 +115,13 @@ class RunTable:
         """Return how many rows there are now, without reading any."""
         return self._source.count()
 
+    def place(self) -> str:
+        """Return in words where a sink has the rows, in how many files, of how many bytes; "" without a sink."""
+        return self._place()
+
     def now(self) -> RunTable:
         """Return a table of the rows that there are now, which stays at those."""
-        table = RunTable(self._source.now())
+        table = RunTable(self._source.now(), self._place)
         table._known = self._known
         return table
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -125,13 +125,29 @@ class Target:
             with suppress(FileNotFoundError):
                 return sorted(each.name for each in Path(self._local).iterdir())
             return []
+        return sorted(_named(self._listed(detail=False)))
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of each file in the folder, by name."""
+        if self._local is not None:
+            sizes = {}
+            with suppress(FileNotFoundError):
+                for each in os.scandir(self._local):
+                    with suppress(FileNotFoundError):  # it was merged meanwhile
+                        sizes[each.name] = each.stat().st_size
+            return sizes
+        listed = self._listed(detail=True)
+        return dict(zip(_named(each["name"] for each in listed), (each["size"] or 0 for each in listed), strict=True))
+
+    def _listed(self, *, detail: bool) -> list[Any]:
+        """Return what is in the folder, as its file system has it."""
         with self._system() as (system, root):
             system.invalidate_cache()
             try:
-                found = system.ls(root, detail=False)
+                found: list[Any] = system.ls(root, detail=detail)
             except FileNotFoundError:
                 return []
-            return sorted(name for each in found if (name := str(each).rstrip("/").rpartition("/")[2]))
+            return [each for each in found if str(each["name"] if detail else each).rstrip("/").rpartition("/")[2]]
 
     def remove(self) -> None:
         """Remove the folder itself, if it is empty."""
@@ -172,3 +188,7 @@ class Target:
                 system, root = remote(self.where)
                 self._remote = system, root.rstrip("/")
             yield self._remote
+
+
+def _named(paths: Iterable[object]) -> list[str]:
+    return [str(path).rstrip("/").rpartition("/")[2] for path in paths]

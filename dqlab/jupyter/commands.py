@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dqlab.checkup.examine import TIMEOUT
 from dqlab.checkup.findings import Checkup
@@ -54,6 +54,9 @@ from dqlab.runs.session import Durability
 from dqlab.runs.timeline import Timeline
 from dqlab.stats import Counts, RunList, Snapshot
 from dqlab.store.compaction import Compacted
+
+if TYPE_CHECKING:
+    from dqlab.datasets.table import RunTable  # it loads pyarrow
 
 __all__ = ["ACTIONS", "PanelLink"]
 
@@ -211,8 +214,10 @@ def wait(line: Line, options: Namespace) -> Run:
         return _waited(line, run, options.timeout, stored=options.out is not None)
 
 
-def results(line: Line, options: Namespace) -> Results:
-    """Wait for a run, and return its values."""
+def results(line: Line, options: Namespace) -> Results | RunTable:
+    """Wait for a run, and return its values; or the table of what there is now."""
+    if options.table:
+        return line.run(options.run).table()
     with in_words_of_a_line():
         return line.run(options.run).results(errors=options.errors)
 

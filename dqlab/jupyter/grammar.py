@@ -351,6 +351,7 @@ def _stop_if(word: str) -> int | None:
 def _results() -> Command:
     command = _run(_command("results", "Wait for a run and return its values, in order.", "run.results(errors='skip')"))
     missing = "documents without a result; default: raise"
+    command = command.add("--table", action="store_true", help="columns, types and first rows there are now")
     return _out(command.add("--errors", choices=["raise", "skip", "return"], default="raise", help=missing))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 from typing import Any
 
+from dqlab.errors import DqlabError, in_words
 from dqlab.live.palette import Ink
 from dqlab.live.tables import ROWS, Cell, Column, Table
 from dqlab.numbers import count, many
@@ -34,7 +35,17 @@ def rows_table(table: Any) -> Table:
     kinds = tuple(Cell(one_line(head.schema.field(name).type, 40), Ink.QUIET) for name in shown)
     rows = tuple(tuple(_cell(row[name]) for name in shown) for row in first)
     columns = tuple(Column(one_line(name, 40), mono=True) for name in shown)
-    return Table(columns, (kinds, *rows), notes=tuple(_notes(total, head.num_rows, rest, len(names) - 1 - len(shown))))
+    notes = [*_notes(total, head.num_rows, rest, len(names) - 1 - len(shown)), *_where(table)]
+    return Table(columns, (kinds, *rows), notes=tuple(notes))
+
+
+def _where(table: Any) -> list[str]:
+    """Return where a sink has the rows; rows that were just read are shown also where it does not answer now."""
+    try:
+        place = table.place()
+    except (OSError, DqlabError) as error:
+        return [f"their files cannot be listed now: {one_line(in_words(error), 120)}"]
+    return [place] if place else []
 
 
 def _cell(value: Any) -> Cell:

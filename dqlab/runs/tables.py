@@ -16,6 +16,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.progress import Progress
 from dqlab.datasets import needs_pyarrow
 from dqlab.datasets.parts import Reader
+from dqlab.datasets.sinks import extent
 from dqlab.documents import Document, Documents, Labelled
 from dqlab.documents.parts import Inline, Line, Row
 from dqlab.errors import BadOption, DocumentError
@@ -83,7 +84,11 @@ class RunTables:
         needs_pyarrow()
         from dqlab.datasets.table import RunTable
 
-        return RunTable(RunRows(self._run))
+        return RunTable(RunRows(self._run), self._place)
+
+    def _place(self) -> str:
+        reader = self._run.reader()
+        return "" if reader is None else extent(reader.sink, self._run.id.hex())
 
     def query(self, sql: str, errors: Errors = "raise", timeout: float | str | None = None) -> pd.DataFrame:
         """Wait for the run, then return what a query finds."""

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 
-import { showCell } from '../src/lab/notebook';
+import { resultsCell, showCell } from '../src/lab/notebook';
 
 const document = (key: string) => ({ id: 123, key });
 
@@ -17,4 +17,9 @@ test('keys and names are words of the line, whatever is in them', () => {
 test('a key that no line can hold is named by its message', () => {
   expect(showCell(document('x'.repeat(200)), 'r')).toBe('%dq show 123 r');
   expect(showCell(document('a\nb'), 'r')).toBe('%dq show 123 r');
+});
+
+test('the cell that shows the results of a run names it, whatever is in its name', () => {
+  expect(resultsCell('parse-invoices')).toBe('%dq results parse-invoices --table');
+  expect(resultsCell("Ana's run")).toBe(`%dq results "Ana's run" --table`);
 });

@@ -264,6 +264,7 @@ def test_line_has_the_value_of_its_twin(failed: Any) -> None:
 
     assert [letter.error for letter in failures] == ["ZeroDivisionError"] * 2
     assert list(failed.run("%dq results --errors skip")) == [2.0, 4.0]
+    assert failed.run("%dq results --table").to_pandas()["value"].tolist() == [2.0, 4.0]
 
 
 def test_failed_prints_classes_and_lines_that_can_be_run(failed: Any, capsys: Any) -> None:

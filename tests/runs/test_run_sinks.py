@@ -15,7 +15,10 @@ import dqlab as dq
 from dqlab.datasets.merging import MergeUnderWay
 from dqlab.datasets.parts import PartMissing, open_parts
 from dqlab.datasets.sinks import CLAIM, SinkTaken
+from dqlab.datasets.targets import Target
 from dqlab.errors import ExtraMissing, RunExists
+from dqlab.live.rows import rows_table
+from dqlab.numbers import size
 from dqlab.testing import Gate
 from tests.cells import of_a_cell
 from tests.log.test_real_enospc import small_disk  # noqa: F401 - a fixture
@@ -533,3 +536,34 @@ def test_without_pyarrow_a_run_is_refused_where_it_is_mapped(
     with pytest.raises(ExtraMissing, match="pyarrow"):
         queue.map(square, range(3), sink=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_table_of_a_sink_names_files_their_size_and_where_they_are(pool: dq.QueuePool, tmp_path: Path) -> None:
+    """Counted from the folder; what is not of this run does not count."""
+    out = tmp_path / "out"
+    run = pool.map(square, range(500), sink=out).wait()
+    (out / "notes.txt").write_text("of the user")
+    parts = list(out.glob("*.parquet"))
+    files = "1 file" if len(parts) == 1 else f"{len(parts)} files"
+    nbytes = sum(part.stat().st_size for part in parts)
+
+    table = run.table()
+
+    assert table.place() == f"{files}, {size(nbytes)}, in {out}"
+    assert rows_table(table).notes == ("the first 10 of 500 rows", table.place())
+    assert pool.map(abs, [1]).wait().table().place() == ""
+
+
+def test_table_of_a_sink_that_cannot_be_listed_has_its_rows_all_the_same(
+    pool: dq.QueuePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = pool.map(square, range(5), sink=tmp_path / "out").wait()
+
+    def refuse(target: Target) -> dict[str, int]:
+        raise PermissionError(13, "Permission denied", str(target.where))
+
+    monkeypatch.setattr(Target, "sizes", refuse)
+    notes = rows_table(run.table()).notes
+    assert notes[0] == "5 rows"
+    assert "their files cannot be listed now" in notes[1]
+    assert "Permission denied" in notes[1]

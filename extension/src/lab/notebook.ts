@@ -48,6 +48,9 @@ export function showCell({ id, key }: { id: string | number; key: string }, run?
   return `%dq show ${whole ? word(key) : id}${run ? ` ${word(run)}` : ''}`;
 }
 
+/** The cell that shows what results a run has: columns, types, the first rows, and where a sink has them. */
+export const resultsCell = (run: string): string => `%dq results ${word(run)} --table`;
+
 /** Put cells behind the active one of the current notebook; where there is none, offer the code to copy. */
 export async function insert(shell: JupyterFrontEnd.IShell, ...sources: string[]): Promise<boolean> {
   const found = notebookIn(shell);

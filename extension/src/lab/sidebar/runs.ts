@@ -7,6 +7,7 @@ import { count, due, minute, share } from '../../shared/format';
 import { face } from '../../shared/glyphs';
 import { runGlyph } from '../icons';
 import { subjectKey } from '../model';
+import { resultsCell } from '../notebook';
 import { failsThroughout, finished, progress, putOff, settledShare, type Run } from '../../shared/snapshot';
 import { badge, bar, refuse, row, section } from './pieces';
 
@@ -45,6 +46,7 @@ export function runsSection(desk: Desk, filter: () => string): Drawn {
     if (!run || service === null) return;
     const scope = { queue: run.queue, run: run.name };
     const others = [
+      { label: 'Results', act: () => desk.insert(resultsCell(run.name)) },
       { label: 'Show failures', act: () => desk.openFailures(service, scope) },
       { label: 'Open dashboard', act: () => desk.openPanel({ service, path: 'dq', name: run.name, ours: true, scope }) }
     ];
