@@ -102,6 +102,9 @@ def _retire(scene: Scene, act: Act) -> str:
     victim = _victim(scene, act)
     if victim is None:
         return "there is none"
+    if victim["pid"] in scene.retiring:  # Dask would leave it neither running nor retired, for good
+        return f"{victim} is being retired already"
+    scene.retiring.add(victim["pid"])
     client = CLIENTS[act.which % 2]
     _ends_workers(scene, "retire", victim["pid"])
     _unrest_until_answered(scene, scene.order(client, "retire", addresses=[victim["address"]]))

@@ -46,6 +46,8 @@ class Scene:
         """Workers that the cluster was told to have."""
         self.retired = 0
         """How many of them were retired; the cluster replaces those late."""
+        self.retiring: set[int] = set()
+        """Processes of workers that were to be retired."""
         self.given = {queue.name: 0 for queue in plan.queues}
         self.mapped: list[Load] = []
         self.orders: list[Call] = []
