@@ -83,9 +83,10 @@ class ConsumerSets:
         service : str, optional
             Id of the set. Default: the queue's name.
         """
-        if queue not in self._state.queues:
-            raise QueueClosed(queue=queue)
-        shards = self._state.queues[queue].shards
+        async with self._state.turn(queue):  # of one that is being opened the shards are not known yet: a consumer ends
+            if queue not in self._state.queues:
+                raise QueueClosed(queue=queue)
+            shards = self._state.queues[queue].shards
         if n is not None and not (self._state.plan().consumers or self._state.missing):
             raise NoWorkers(queue=queue)
         one = self._services.setdefault(service or queue, _Service(queue, cls, options, shards, n))
