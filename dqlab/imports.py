@@ -20,7 +20,7 @@ def import_whole(*names: str) -> None:
     --------
     >>> import_whole("json.decoder")
     """
-    left = [name for name in names if name not in sys.modules]
+    left = [name for name in names if sys.modules.get(name) is None]
     if not left:
         return
     if threading.current_thread() is not threading.main_thread():

@@ -14,12 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from dqlab.datasets.parts import PartMissing, Reader, SinkRow, is_merged, is_moved, open_parts, referred, writer_of
+from dqlab.datasets.plain import same
 from dqlab.datasets.sinks import CLAIM, JSONL, Parquet, prefix_of
 from dqlab.datasets.targets import WRITING, Target
 from dqlab.errors import RunError
 from dqlab.numbers import many
 
-__all__ = ["Compaction", "MergeUnderWay", "compact", "merge"]
+__all__ = ["Compaction", "MergeUnderWay", "Unmergeable", "compact", "merge"]
 
 SMALL = 0.5
 """Share of the rows of a full part below which a part is small."""
@@ -27,6 +28,10 @@ ATTEMPTS = 5
 """Times that a compaction begins again because consumers merge the same parts."""
 MERGED_BYTES = 64 << 20
 """Bytes in memory of the rows of a merged part."""
+
+
+class Unmergeable(ValueError):
+    """The rows of some parts would not come back equal from one: they stay where they are."""
 
 
 class MergeUnderWay(RunError):
@@ -91,8 +96,9 @@ def compact(sink: Parquet, run: str, id: str, references: Iterable[tuple[int, by
         before = before or len(places)
         try:
             for group in _groups(places, sink, reader):
-                merge(sink, run, id, group)
-                merged, made = merged + len(group), made + 1
+                with suppress(Unmergeable):
+                    merge(sink, run, id, group)
+                    merged, made = merged + len(group), made + 1
         except FileNotFoundError as error:  # a consumer has merged it meanwhile, with others of its own
             gone = next((place for place in places if place not in set(sink.target.names())), "")
             open_parts.forget()
@@ -137,6 +143,8 @@ def merge(sink: Parquet, run: str, id: str, parts: Sequence[str]) -> str:
 
     Raises
     ------
+    Unmergeable
+        A value would change, as where a number and its text have one column: none of the parts is deleted.
     PartError
         One cannot be read.
     """
@@ -148,7 +156,7 @@ def merge(sink: Parquet, run: str, id: str, parts: Sequence[str]) -> str:
         opened, _ = reader.opened(part, 1)
         begins = len(gathered)
         keys, ordinals = opened.whose()
-        found = opened.rows(range(len(opened))) if len(opened) else []
+        found = opened.rows(range(len(opened)), marked=True) if len(opened) else []
         for key, ordinal, (value, lineage) in zip(keys, ordinals, found, strict=True):
             version, code, seconds, consumer, at = lineage.values()
             gathered.append(SinkRow(ordinal, key, value, version, code, seconds, consumer, at.timestamp()))
@@ -160,7 +168,12 @@ def merge(sink: Parquet, run: str, id: str, parts: Sequence[str]) -> str:
     name = f"{stem}{'.jsonl' if isinstance(sink, JSONL) else '.parquet'}"
     if places != [(name, at) for at in range(len(gathered))]:  # a row that was written once can be written again
         target.delete(name)
-        raise ValueError(f"{len(gathered) - len(places):,} rows of {len(parts):,} parts cannot be written again")
+        raise Unmergeable(f"{len(gathered) - len(places):,} rows of {len(parts):,} parts cannot be written again")
+    opened, _ = Reader(sink, run, id).opened(name, len(gathered))
+    for (value, _), row in zip(opened.rows(range(len(gathered))), gathered, strict=True):
+        if not same(value, row.value):
+            target.delete(name)
+            raise Unmergeable(f"the value of document {row.ordinal:,} would change among those of {len(parts):,} parts")
     target.write(_list_of(name), json.dumps({"into": name, "of": of}).encode())
     for part in parts:
         if part in before:

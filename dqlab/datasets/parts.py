@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, overload
 import msgpack
 
 from dqlab.datasets.lineage import BARE, KEY, LINEAGE, NOTHING, ORDINAL, REST, ROW_LINEAGE
-from dqlab.datasets.plain import json_of, name_of, plain, row_of
+from dqlab.datasets.plain import InRest, json_of, name_of, plain, row_of
 from dqlab.datasets.sinks import JSONL, Files, Own, Parquet, Sink, SinkUnreachable, claimed_by, prefix_of
 from dqlab.datasets.targets import Target
 from dqlab.errors import MessageError, RunError, in_words
@@ -439,8 +439,8 @@ class _Opened(Protocol):
 
     def __len__(self) -> int: ...
 
-    def rows(self, at: Sequence[int]) -> list[Found]:
-        """Return rows by position; IndexError where there is none."""
+    def rows(self, at: Sequence[int], *, marked: bool = False) -> list[Found]:
+        """Return rows by position; IndexError where there is none. With `marked`, what is from the rest is `InRest`."""
         ...
 
     def whose(self) -> tuple[list[Any], list[int]]:
@@ -483,7 +483,7 @@ class _Table:
         if at and max(at) >= self._table.num_rows:
             raise IndexError(f"it has {self._table.num_rows:,} rows, and row {max(at):,} was written")
 
-    def rows(self, at: Sequence[int]) -> list[Found]:
+    def rows(self, at: Sequence[int], *, marked: bool = False) -> list[Found]:
         self._check(at)
         near = self._near(at)
         columns = {name: near.column(name).to_pylist() for name in near.schema.names}
@@ -491,6 +491,8 @@ class _Table:
         for i, row in enumerate(at):
             more = json.loads(rest[i]) if rest[i] is not None else {}
             more.pop(KEY, None)
+            if marked:
+                more = {name: InRest(each) for name, each in more.items()}
             kind = self._kinds[self._kind_of[row]]
             value: Any = None
             if kind == BARE:
@@ -524,7 +526,7 @@ class _Lines:
         rows = [json.loads(line) for line in self._lines]
         return [row[KEY] for row in rows], [row[ORDINAL] for row in rows]
 
-    def rows(self, at: Sequence[int]) -> list[Found]:
+    def rows(self, at: Sequence[int], *, marked: bool = False) -> list[Found]:
         return [self._row(self._lines[each]) for each in at]
 
     @staticmethod
@@ -550,7 +552,7 @@ class _Values:
     def whose(self) -> tuple[list[Any], list[int]]:
         raise NotImplementedError
 
-    def rows(self, at: Sequence[int]) -> list[Found]:
+    def rows(self, at: Sequence[int], *, marked: bool = False) -> list[Found]:
         return [(self._values[each], dict.fromkeys(ROW_LINEAGE)) for each in at]
 
 
@@ -614,8 +616,11 @@ class Reader:
         self.moved: dict[str, tuple[str, int]] = {}
         """Parts that were merged into others since they were referred to: the other one, and where they begin there."""
 
-    def find(self, references: Sequence[bytes]) -> list[Found | PartError]:
-        """Return what references stand for: each a value with its lineage, or why it cannot be read."""
+    def find(self, references: Sequence[bytes], *, marked: bool = False) -> list[Found | PartError]:
+        """Return what references stand for: each a value with its lineage, or why it cannot be read.
+
+        With `marked`, values that stood in the rest of a row are `InRest`.
+        """
         found: list[Found | PartError | None] = [None] * len(references)
         by_part: dict[str, list[tuple[int, int]]] = {}
         for at, reference in enumerate(references):
@@ -625,7 +630,7 @@ class Reader:
                 part, row = referred(reference)
                 by_part.setdefault(part, []).append((at, row))
         for part, places in by_part.items():
-            rows = self._rows(part, [row for _, row in places])
+            rows = self._rows(part, [row for _, row in places], marked=marked)
             for (at, _), each in zip(places, rows, strict=True):
                 found[at] = each
         return found  # type: ignore[return-value]
@@ -660,11 +665,11 @@ class Reader:
         columns = Columns(tables, pa.array([begins[part] + at for part, at in places], pa.int64()))
         return columns if columns.agree() else None
 
-    def _rows(self, part: str, rows: Sequence[int]) -> Sequence[Found | PartError]:
+    def _rows(self, part: str, rows: Sequence[int], *, marked: bool) -> Sequence[Found | PartError]:
         where = self._target.path(part) if self._target is not None else repr(self.sink)
         try:
             opened, first = self._there(part, len(rows))
-            return opened.rows([first + row for row in rows])
+            return opened.rows([first + row for row in rows], marked=marked)
         except PartError as error:
             return [error] * len(rows)
         except FileNotFoundError:

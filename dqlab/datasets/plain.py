@@ -21,7 +21,7 @@ from typing import Any
 
 from dqlab.texts import brief, said_by, shown
 
-__all__ = ["SCALARS", "json_of", "name_of", "plain", "row_of"]
+__all__ = ["SCALARS", "InRest", "json_of", "name_of", "plain", "row_of", "same"]
 
 SCALARS = frozenset(
     {
@@ -50,6 +50,33 @@ _EXACTLY: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 """How an instance of a subclass becomes one of the class itself."""
 _UNKNOWN = 1_000
 """Characters kept of what an object of any other class says of itself."""
+
+
+class InRest:
+    """A value that was read from the rest of a row: what it was before is not known, so it stays what JSON had of it.
+
+    It is no row and fits no column: bytes stand there as a dict, which would otherwise get the columns of other dicts.
+    """
+
+    __slots__ = ("json",)
+
+    def __init__(self, json: Any) -> None:
+        self.json = json
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two values read from parts are equal, in the rest or not.
+
+    NaN equals NaN, and 1 equals 1.0: columns widen whole numbers.
+    """
+    one, other = (each.json if type(each) is InRest else each for each in (one, other))
+    if isinstance(one, float) and isinstance(other, float) and one != one and other != other:
+        return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
 def row_of(value: Any) -> dict[Any, Any] | None:
@@ -140,6 +167,8 @@ def json_of(values: Mapping[str, Any]) -> str:
 
 
 def _jsonable(value: Any) -> Any:
+    if type(value) is InRest:
+        return value.json
     value = plain(value)
     if value is None or isinstance(value, str | bool | int):
         return value

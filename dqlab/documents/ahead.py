@@ -6,11 +6,13 @@ document is read nor how messages are queued.
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
 
-from dqlab.documents.parts import Reference, Row
+from dqlab.documents.parts import Member, Reference
 from dqlab.documents.storage import local_path, place_of
 
 __all__ = ["LARGEST", "ReadAhead", "taken"]
@@ -23,6 +25,8 @@ HELD = 64 << 20
 """Bytes that are held of documents that were read and not asked for yet."""
 UNREAD = 3
 """Documents in a row that their function did not read, after which nothing is read ahead."""
+FRESH_S = 10.0
+"""Seconds after which a document that was read ahead is read again: it may have changed meanwhile."""
 
 _here = threading.local()
 
@@ -40,6 +44,9 @@ class ReadAhead:
         self._read = read
         self._upcoming: Callable[[int], Iterable[Reference]] = lambda most: ()
         self._fetches: dict[Hashable, Future[bytes | None]] = {}
+        self._begun: dict[Hashable, float] = {}
+        self._run = b""
+        self._process = os.getpid()
         self._depth = FEWEST
         self._current: Hashable = None
         self._unread = self._reading = 0
@@ -48,19 +55,27 @@ class ReadAhead:
 
     @classmethod
     def of_thread(
-        cls, upcoming: Callable[[int], Iterable[Reference]], read: Callable[[Reference], bytes | None]
+        cls,
+        run: bytes,
+        upcoming: Callable[[int], Iterable[Reference]],
+        read: Callable[[Reference], bytes | None],
     ) -> ReadAhead:
         """Return what this thread reads ahead, from here on of other documents.
 
         Parameters
         ----------
+        run : bytes
+            The run whose documents they are: what was read for another one is let go.
         upcoming : callable
             Returns up to so many of the documents that come next.
         """
-        ahead: ReadAhead | None = getattr(_here, "ahead", None)
+        ahead = _of_here()
         if ahead is None:
             ahead = _here.ahead = cls(read)
-        ahead._upcoming, ahead._unread = upcoming, 0
+        with ahead._lock:
+            if ahead._run != run:
+                ahead._fetches.clear()
+            ahead._run, ahead._upcoming, ahead._unread = run, upcoming, 0
         return ahead
 
     def begin(self, document: Reference) -> None:
@@ -83,15 +98,19 @@ class ReadAhead:
                 del self._fetches[name]
             for name, each in coming.items():
                 if name not in self._fetches and name != self._current and self._has_room():
+                    self._begun[name] = time.monotonic()
                     self._fetches[name] = self._fetch(each)
+            self._begun = {name: self._begun[name] for name in self._fetches}
 
     def take(self, document: Reference) -> bytes | None:
         """Return the bytes of the document that runs, waiting for them; None where it has to be read as ever."""
         with self._lock:
-            fetch = self._fetches.pop(_name(document), None)
+            fetch, begun = self._fetches.pop(_name(document), None), self._begun.get(_name(document), 0.0)
             if fetch is None:
                 return None
             self._unread = 0
+            if fetch.done() and time.monotonic() - begun > FRESH_S:
+                return None
             if not fetch.done():  # the function waits: more of them have to be on their way
                 self._depth = min(MOST, self._depth + 1)
         try:
@@ -131,8 +150,14 @@ class ReadAhead:
 
 def taken(document: Reference) -> bytes | None:
     """Return the bytes of a document if they were read ahead for this thread, None otherwise; they are there once."""
-    ahead: ReadAhead | None = getattr(_here, "ahead", None)
+    ahead = _of_here()
     return None if ahead is None else ahead.take(document)
+
+
+def _of_here() -> ReadAhead | None:
+    """Return what this thread reads ahead; in a process that was forked nothing does."""
+    ahead: ReadAhead | None = getattr(_here, "ahead", None)
+    return ahead if ahead is not None and ahead._process == os.getpid() else None
 
 
 def _name(document: Reference) -> Hashable:
@@ -140,10 +165,10 @@ def _name(document: Reference) -> Hashable:
 
 
 def _is_far(document: Reference) -> bool:
-    """Return whether reading a document waits for a network: one that is not small, and no row of a table, is not."""
+    """Return whether a document waits for a network, and is read as a whole: records and pages share their file."""
     return (
         local_path(document.where) is None
-        and not isinstance(document.part, Row)
+        and (document.part is None or isinstance(document.part, Member))
         and (document.size is None or document.size <= LARGEST)
     )
 

@@ -12,6 +12,7 @@ import codecs
 import io
 import pickle
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from itertools import islice
@@ -561,37 +562,39 @@ def _read_stored(document: Document) -> bytes:
     member = _member(document)
     if member is not None:
         return read_member(document, member)
-    if _is_read_at_once(document):
-        with redacted(document.where):
-            system, path = remote(document.where)
-            return bytes(system.cat_file(path))
     with _open_stored(document) as stream:
         return stream.read()
 
 
-def _is_read_at_once(document: Document) -> bool:
-    """Return whether a file behind a URL is read in one request: opening it asks for its size first."""
-    return local_path(document.where) is None and "::" not in document.where and not has_etag(document)
-
-
 def _read_if_small(document: Document) -> bytes | None:
     """Return what is stored, or None for a document that turns out to be larger than what is read ahead."""
-    if document.size is not None:
-        return _read_stored(document)
     with _open_stored(document) as stream:
-        data = stream.read(LARGEST + 1)
-    return data if len(data) <= LARGEST else None
+        read: list[bytes] = []
+        left = LARGEST + 1
+        while left > 0 and (piece := stream.read(left)):  # a stream may give less than it is asked for
+            read.append(piece)
+            left -= len(piece)
+    return b"".join(read) if left > 0 else None
 
 
-def reading_ahead(upcoming: Callable[[int], Iterable[builtins.bytes]]) -> ReadAhead:
-    """Return what reads the next documents of a slot ahead; `upcoming` returns their messages."""
+def reading_ahead(
+    run: builtins.bytes, upcoming: Callable[[int], Iterable[builtins.bytes]], first: Document
+) -> ReadAhead:
+    """Return what reads the next documents of a slot ahead; `upcoming` returns their messages.
+
+    What opens the first one is imported here: a function that forks while another thread imports would have a child
+    that waits for the locks of those imports for ever.
+    """
+    if "::" not in first.where:
+        with suppress(Exception):  # the function meets the same
+            remote(first.where)
 
     def documents(most: int) -> Iterator[Document]:
         for message in upcoming(most):
             if (found := _opened(message)) is not None:
                 yield found
 
-    return ReadAhead.of_thread(documents, cast(Callable[[Reference], "bytes | None"], _read_if_small))
+    return ReadAhead.of_thread(run, documents, cast(Callable[[Reference], "bytes | None"], _read_if_small))
 
 
 def _member(document: Document) -> Member | None:

@@ -593,7 +593,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
             if columns is not None:
                 yield Rows(*where, [], columns=columns)
                 continue
-            found = reader.find(references)
+            found = reader.find(references, marked=True)
             for row in found:
                 if isinstance(row, PartError):
                     raise row.with_traceback(None)

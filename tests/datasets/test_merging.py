@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import decimal
 import random
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.datasets.ladder import AT_ONCE, Ladder
-from dqlab.datasets.merging import compact, merge
+from dqlab.datasets.merging import Unmergeable, compact, merge
 from dqlab.datasets.parts import PartMissing, Reader, SinkRow, open_parts, referred, writer_of
 from dqlab.datasets.sinks import CLAIM, claim
 from dqlab.datasets.targets import Target
@@ -232,3 +234,81 @@ def test_a_ladder_leaves_few_parts_and_writes_no_row_often(sizes: list[int]) -> 
     assert sum(there.values()) == sum(sizes)
     assert sum(rows < 500 for rows in there.values()) < 3 * AT_ONCE
     assert again <= 3 * sum(sizes)
+
+
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(max_size=3)
+    | st.binary(max_size=3)
+    | st.decimals(allow_nan=False, allow_infinity=False, places=2, min_value=-99, max_value=99)
+    | st.dates()
+)
+NESTED = LEAVES | st.lists(LEAVES, max_size=2) | st.dictionaries(st.sampled_from("xy"), LEAVES, max_size=2)
+ANY = NESTED | st.dictionaries(st.sampled_from("ab"), NESTED, max_size=2)
+
+
+def values_of(sink: Any, references: list[bytes]) -> list[Any]:
+    open_parts.forget()
+    reader = Reader(sink, RUN, ID)
+    reader.look_for_moved()
+    found = reader.find(references)
+    assert not [row for row in found if isinstance(row, Exception)]
+    return [row[0] for row in found if not isinstance(row, Exception)]
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two values are equal, a whole number and the same with a point too."""
+    if isinstance(one, dict):
+        return (
+            isinstance(other, dict) and list(one) == list(other) and all(equal(one[name], other[name]) for name in one)
+        )
+    if isinstance(one, list):
+        return isinstance(other, list) and len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, int | float) and isinstance(other, int | float) and bool not in (type(one), type(other)):
+        return one == other or (one != one and other != other)
+    return type(one) is type(other) and one == other
+
+
+@pytest.mark.long
+@settings(max_examples=150)
+@given(parts=st.lists(st.lists(ANY, min_size=1, max_size=4), min_size=2, max_size=4))
+@example(parts=[[{"c": {"x": 1, "y": 2}}, {"c": "s"}], [{"c": b"abc"}]])
+@example(parts=[[decimal.Decimal("1.1")], ["a"], [b"x"]])
+@example(parts=[[{"v": {"p": 1}}], [{"v": {"q": 1}}]])
+@example(parts=[[1], [0.5], [2**53 + 1]])
+def test_a_merge_changes_no_value_or_is_not_made(parts: list[list[Any]]) -> None:
+    """Bytes among the rest got the fields of other rows' dicts, decimals became texts, when somebody looked later."""
+    with TemporaryDirectory() as folder:
+        sink = dq.Parquet(folder, rows=1000)
+        claim(sink, RUN, ID)
+        writer, references, names = writer_of(sink, RUN, ID, "here"), list[bytes](), list[str]()
+        for at, values in enumerate(parts):
+            rows = [SinkRow(n, None, value, "", "c", 0.1, "consumer", 1e9) for n, value in enumerate(values)]
+            references += [each for each in writer.write(f"{ID[:8]}-c0-x-{at}", rows) if isinstance(each, bytes)]
+            names.append(f"{ID[:8]}-c0-x-{at}.parquet")
+        before, files = values_of(sink, references), set(Path(folder).iterdir())
+        try:
+            merge(sink, RUN, ID, names)
+        except Unmergeable:
+            assert set(Path(folder).iterdir()) == files
+        after = values_of(sink, references)
+        assert all(map(equal, before, after)), (before, after)
+
+
+def test_parts_that_cannot_be_merged_stay_and_the_others_are_merged(tmp_path: Path) -> None:
+    """One odd value costs its group, not the compaction."""
+    sink = dq.Parquet(tmp_path, rows=4)
+    claim(sink, RUN, ID)
+    writer, references = writer_of(sink, RUN, ID, "here"), list[tuple[int, bytes]]()
+    for n, value in enumerate(["a", decimal.Decimal("1.1"), 3, 4, 5, 6, 7, 8]):
+        (reference,) = writer.write(f"{ID[:8]}-c0-x-{n}", [SinkRow(n, None, value, "", "c", 0.1, "consumer", 1e9)])
+        assert isinstance(reference, bytes)
+        references.append((n, reference))
+
+    said = compact(sink, RUN, ID, references, sweep=False)
+
+    assert (said.before, said.after, said.merged) == (8, 5, 4)
+    assert values_of(sink, [each for _, each in references]) == ["a", decimal.Decimal("1.1"), 3, 4, 5, 6, 7, 8]

@@ -51,7 +51,7 @@ class SinkPages:
                 self.fast += 1
                 yield Rows(*where, [], columns=columns)
                 continue
-            found = [row for row in self.reader.find(references) if not isinstance(row, PartError)]
+            found = [row for row in self.reader.find(references, marked=True) if not isinstance(row, PartError)]
             lineage = {name: [known[name] for _, known in found] for name in ROW_LINEAGE}
             yield Rows(*where, [value for value, _ in found], lineage=lineage)
 
@@ -161,3 +161,15 @@ def test_columns_that_come_late_stand_in_the_rest(tmp_path: Path, columns: bool)
     assert "late" not in arrow.schema.names
     assert arrow["_rest"].to_pylist()[1_000:] == [f'{{"late":"{n}"}}' for n in range(1_000, 1_050)]
     assert arrow["_rest"].null_count == 1_000
+
+
+@pytest.mark.filterwarnings("ignore:values of run")
+def test_what_fitted_no_column_is_no_row_of_its_own(tmp_path: Path) -> None:
+    """Bytes stand in the rest as a dict, and the table had a column of its name."""
+    pages, _ = pages_of(tmp_path, ["1", b"1", {"c": {"x": 1}}, {"c": b"abc"}], 0, 10)
+    table = RunTable(pages).to_arrow()
+    assert [name for name in table.column_names if not name.startswith("_")] == ["c", "value"]
+    rest = {name: each for text in table["_rest"].to_pylist() if text for name, each in json.loads(text).items()}
+    kept = {name: [each for each in table[name].to_pylist() if each is not None] for name in ("c", "value")}
+    assert (kept["value"], rest.get("value")) in (([b"1"], "1"), (["1"], {"base64": "MQ=="}))
+    assert (kept["c"], rest.get("c")) in (([b"abc"], {"x": 1}), ([{"x": 1}], {"base64": "YWJj"}))

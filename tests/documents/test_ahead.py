@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,9 +13,10 @@ import pytest
 
 from dqlab.documents import Document
 from dqlab.documents import ahead as module
-from dqlab.documents.ahead import FEWEST, HELD, LARGEST, MOST, UNREAD, ReadAhead, taken
+from dqlab.documents import document as reading
+from dqlab.documents.ahead import FEWEST, FRESH_S, HELD, LARGEST, MOST, UNREAD, ReadAhead, taken
 from dqlab.documents.document import reading_ahead
-from dqlab.documents.parts import Reference, Row
+from dqlab.documents.parts import Line, PageRange, Reference, Row
 from tests.waiting import until
 
 
@@ -36,7 +39,10 @@ class Slot:
         self.open.set()
         self.size = 4
         self.broken: set[str] = set()
-        self.ahead = ReadAhead.of_thread(lambda most: self.left[:most], self._read)
+        self.ahead = self.of(b"run")
+
+    def of(self, run: bytes) -> ReadAhead:
+        return ReadAhead.of_thread(run, lambda most: self.left[:most], self._read)
 
     def _read(self, document: Reference) -> bytes | None:
         self.read.append(str(document.key))
@@ -111,10 +117,13 @@ def test_nothing_is_read_ahead_for_a_function_that_reads_nothing() -> None:
         Document("a", "1", "file:///data/a.txt", size=3),
         far(1, LARGEST + 1),
         Document(7, "1", "https://host/a.parquet", part=Row(0, 7)),
+        Document("a", "1", "https://host/a.jsonl", size=30, part=Line(0, 30)),
+        Document("a", "1", "https://host/a.pdf", size=30, part=PageRange(0, 3)),
     ],
-    ids=["local", "local URL", "large", "row"],
+    ids=["local", "local URL", "large", "row", "record", "pages"],
 )
-def test_what_is_near_or_large_is_not_read_ahead(document: Document) -> None:
+def test_what_is_near_or_large_or_one_of_many_in_its_file_is_not_read_ahead(document: Document) -> None:
+    """Of records the whole file came for each: a server sent 70 times what it has."""
     slot = Slot([far(0), document])
     slot.begin()
     assert not slot.ahead._fetches
@@ -143,6 +152,56 @@ def test_what_is_left_unread_goes_when_nothing_comes_behind_it() -> None:
 
 def test_messages_that_are_no_documents_are_never_opened() -> None:
     """Opening them may run code of users, and twice is once too often."""
-    ahead = reading_ahead(lambda most: [b"no pickle", b"\x80\x04cos\nsystem\n."])
+    ahead = reading_ahead(b"run", lambda most: [b"no pickle", b"\x80\x04cos\nsystem\n."], far(0))
     ahead.begin(far(0))
     assert not ahead._fetches
+
+
+def test_what_was_read_for_one_run_is_never_given_to_another() -> None:
+    """Its files may have changed in between, and without an etag nothing tells so."""
+    slot = Slot([far(n) for n in range(5)])
+    slot.begin()
+    until(lambda: slot.ahead._reading == 0)
+    slot.of(b"another")
+    assert taken(slot.begin()) is None
+
+
+def test_what_was_read_long_ago_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    slot = Slot([far(n) for n in range(5)])
+    slot.begin()
+    until(lambda: slot.ahead._reading == 0)
+    now[0] += FRESH_S + 1
+    assert taken(slot.begin()) is None
+
+
+@pytest.mark.cluster
+def test_a_forked_process_reads_by_itself() -> None:
+    """What reads ahead has no thread there, and was waited for for ever."""
+    slot = Slot([far(n) for n in range(5)])
+    slot.open.clear()
+    slot.begin()
+    document = slot.left[0]
+    child = os.fork()
+    if not child:
+        os._exit(0 if taken(document) is None else 1)
+    _, status = os.waitpid(child, 0)
+    slot.open.set()
+    assert status == 0
+
+
+class Trickling(io.BytesIO):
+    """Gives less than it is asked for, as a stream of unknown length does."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(min(7, LARGEST if size is None or size < 0 else size))
+
+
+def test_a_stream_that_gives_little_at_a_time_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """51 of 60 texts were cut off in silence."""
+    whole = b"0123456789" * 50
+    monkeypatch.setattr(reading, "_open_stored", lambda document: Trickling(whole))
+    assert reading._read_if_small(far(0, None)) == whole
+    monkeypatch.setattr(reading, "LARGEST", 100)
+    assert reading._read_if_small(far(0, None)) is None

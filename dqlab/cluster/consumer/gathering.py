@@ -23,7 +23,7 @@ from dqlab.cluster.consumer.running.sink_rows import opened_rows, settled_rows
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.datasets.ladder import AT_ONCE, Ladder
-from dqlab.datasets.merging import merge
+from dqlab.datasets.merging import Unmergeable, merge
 from dqlab.datasets.parts import SinkRows, Writer, referred, writer_of
 from dqlab.datasets.sinks import Parquet, Sink, prefix_of, sink_of
 from dqlab.errors import RunNotFound, in_words
@@ -199,6 +199,8 @@ class Gathering:
         while self._merged is not None and (small := self._small.take()):
             try:
                 name = await asyncio.wrap_future(self._thread.submit(self._merged, [part for part, _ in small]))
+            except Unmergeable as error:
+                logger.info("event=sink_unmergeable sink=%s parts=%d %s", self._sink, len(small), error)
             except Exception:  # they stay as they are, and are read as they are
                 logger.warning("event=sink_unmerged sink=%s parts=%d", self._sink, len(small), exc_info=True)
             else:

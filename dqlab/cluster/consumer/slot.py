@@ -354,8 +354,7 @@ class Slot:
                     self._inbox.append(Chunk(*receipt, [first], [cut], process, sink=True, **doubt))
             else:
                 self._inbox.append(Chunk(*receipt, firsts, cuts, process, **doubt))
-        if self._running is not None and self._running.ahead is not None:
-            self._running.ahead.look()
+        self._look_ahead()
         if shard not in self._renewing:
             work = self._renew(shard)
             self._renewing[shard] = asyncio.get_running_loop().create_task(
@@ -384,8 +383,14 @@ class Slot:
         given = chunk.settled - before  # what ends during the settlement is not given back
         if chunk in self._inbox and chunk.finished:  # before it waits: `_work` must not take an empty chunk
             self._inbox.remove(chunk)
+        self._look_ahead()
         await self._settle(chunk, settlement)
         return given
+
+    def _look_ahead(self) -> None:
+        """Have what is read ahead follow what comes next, which has changed."""
+        if self._running is not None and self._running.ahead is not None:
+            self._running.ahead.look()
 
     # --- working ----------------------------------------------------------------------------
 

@@ -25,7 +25,6 @@ from dqlab.cluster.consumer.running.execution import Origin, Work, end_if_forked
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.transport.wire import unpack
 from dqlab.documents import Document, pdf
-from dqlab.documents.ahead import ReadAhead
 from dqlab.frame import Kind
 
 __all__ = ["Turns", "main"]
@@ -56,7 +55,6 @@ class Turns:
         self._function: Record | None = None
         self.running: int | None = None
         self.document: tuple[int, str] | None = None
-        self.ahead: ReadAhead | None = None
         self.kind = Kind.ELEMENT
 
     def live(self) -> None:
@@ -102,10 +100,11 @@ class Turns:
         """Return what holds the bytes of the message that was taken last."""
         return self
 
-    def upcoming(self, most: int) -> list[bytes]:
-        """Return the bytes of messages that were given ahead and read already."""
-        here = [self._ahead] if self._ahead is not None else []
-        return [each.body for each in (*here, *self._read) if each.say == Say.MESSAGE][:most]
+    def read_on(self, document: Document) -> None:
+        """Read nothing ahead: the slot may take back what it has given, and where a run ends is not known here."""
+
+    def rest(self) -> None:
+        """Do nothing, since nothing was read."""
 
     def popleft(self) -> int:
         """Take the next message.

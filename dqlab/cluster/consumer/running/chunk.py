@@ -15,7 +15,9 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any, TypeAlias
 
+from dqlab.documents import Document
 from dqlab.documents.ahead import ReadAhead
+from dqlab.documents.document import reading_ahead
 from dqlab.errors import FrameCorrupt
 from dqlab.failures.failure import Failure
 from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
@@ -158,6 +160,17 @@ class Chunk:
     def messages(self) -> list[bytes]:
         """Return every message's bytes, by position."""
         return [message for frame in self.frames for message in frame.messages()]
+
+    def read_on(self, document: Document) -> None:
+        """Begin to read what comes behind a document that is far away."""
+        if self.ahead is None:
+            self.ahead = reading_ahead(self.run, self.upcoming, document)
+        self.ahead.begin(document)
+
+    def rest(self) -> None:
+        """Let go of what was read ahead, unless more comes behind this chunk."""
+        if self.ahead is not None:
+            self.ahead.rest()
 
     def upcoming(self, most: int) -> list[bytes]:
         """Return the bytes of up to so many messages that come next, here and in the chunk behind.

@@ -13,7 +13,7 @@ import os
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_value
 from dqlab.documents import Document, Labelled, key_text, label_of
-from dqlab.documents.ahead import ReadAhead
-from dqlab.documents.document import reading_ahead, sealed_key
+from dqlab.documents.document import sealed_key
 from dqlab.errors import NotACall, NotAwaited, NotCalled, ResultNotPicklable, ResultTooLarge
 from dqlab.failures.failure import Failure, retryable
 from dqlab.frame import Kind, Outcome
@@ -126,21 +125,21 @@ class Queued(Protocol):
         The message that is being run.
     document : (int, str) or None
         Position and key of the document that began last.
-    ahead : ReadAhead or None
-        What reads its documents ahead, if they are far away.
-    upcoming : callable
-        Returns the bytes of up to so many messages that come next, as far as they are known here.
+    read_on, rest : callable
+        Called with a document behind a URL before its function, and when no message is left; what comes behind it may
+        be read meanwhile.
     """
 
     running: int | None
     document: tuple[int, str] | None
-    ahead: ReadAhead | None
     stopped: bool
 
     @property
     def kind(self) -> Kind: ...  # noqa: D102
 
-    def upcoming(self, most: int) -> Iterable[bytes]: ...  # noqa: D102
+    def read_on(self, document: Document) -> None: ...  # noqa: D102
+
+    def rest(self) -> None: ...  # noqa: D102
 
     @property
     def todo(self) -> _Left: ...  # noqa: D102
@@ -274,7 +273,6 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901 
         work.most(origin),
     )
     spread = chunk.kind is Kind.CALL
-    ahead: ReadAhead | None = None
     running.set((chunk, None))
     while not chunk.stopped:
         try:
@@ -297,7 +295,7 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901 
                     key = key_text(value.key)
                     chunk.document = index, value.key
                     if "://" in value.where:
-                        ahead = _read_on(chunk, value, ahead)
+                        chunk.read_on(value)
                 elif kind is Labelled:
                     key, value = key_text(value.label), value.value
                 result = call(value)
@@ -314,18 +312,9 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901 
         else:
             finish((index, ACK, payload, key))
     end_if_forked()
-    if ahead is not None:
-        ahead.rest()
+    chunk.rest()
     chunk.running = None
     running.set(None)
-
-
-def _read_on(chunk: Queued, document: Document, ahead: ReadAhead | None) -> ReadAhead:
-    """Begin to read what comes behind a document that is far away."""
-    if ahead is None:
-        ahead = chunk.ahead = reading_ahead(chunk.upcoming)
-    ahead.begin(document)
-    return ahead
 
 
 async def _run_coroutines(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> None:
