@@ -32,6 +32,9 @@ class Cluster:
     def plan(self) -> Plan:
         return Plan(queues=WORKERS, consumers=() if self.missing else WORKERS)
 
+    def turn(self, queue: str) -> asyncio.Lock:
+        return asyncio.Lock()
+
     def in_background(self, job: Coroutine[Any, Any, Any]) -> None:
         self.tasks.append(asyncio.ensure_future(job))
 

@@ -147,6 +147,9 @@ class Spawning:
             raise WorkerLost(worker=address, call="dq_spawn", reason="it is about to leave")
         self.entries[name] = SimpleNamespace(address=address)
 
+    def turn(self, queue: str) -> asyncio.Lock:
+        return asyncio.Lock()
+
     async def retire(self, names: list[str]) -> None:
         """Nobody is too many."""
 
