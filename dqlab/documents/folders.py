@@ -210,6 +210,31 @@ class RemoteFolder:
         return located(_join(self._url, path) + self._rest, self._storage)
 
 
+class RemoteFile(RemoteFolder):
+    """A folder behind fsspec of which one file is asked for: servers give files that list no folders."""
+
+    def __init__(self, url: str, rest: str, storage: str, name: str) -> None:
+        super().__init__(url, rest, storage)
+        self._name = name
+
+    def exists(self) -> bool:
+        """Whether the file exists, or its folder does."""
+        return next(self.entries(), None) is not None or super().exists()
+
+    def entries(self) -> Iterator[FolderEntry]:
+        """Return the file, if it is there."""
+        with redacted(self.where):
+            self._system.invalidate_cache()
+            try:
+                info = self._system.info(_join(self._path, self._name) if self._path else self._name)
+            except FileNotFoundError:
+                return iter(())
+        return iter((FolderEntry(self._name, info["type"] == "directory", partial(remote_stamp, info)),))
+
+    def everything(self) -> None:
+        """Return None: there is one file."""
+
+
 def _of_page(found: Iterator[FoundKey | str], cut: int) -> Iterator[FolderEntry]:
     for each in found:
         if isinstance(each, str):
@@ -400,9 +425,12 @@ def parse(text: str, storage: str = "") -> tuple[Folder, Pattern]:
         head, tail = _split(url[path_at:])
         folder = RemoteFolder(url[:path_at] + head, rest, storage)
         whole = RemoteFolder(url, rest, storage)
-    if MAGIC.search(tail) is None and whole.exists():
-        problem = f"that is a folder. Use {text.rstrip('/') + '/**'!r} for all files in it."
-        raise BadOption(option="pattern", value=text, problem=problem)
+    if MAGIC.search(tail) is None:
+        if whole.exists():
+            problem = f"that is a folder. Use {text.rstrip('/') + '/**'!r} for all files in it."
+            raise BadOption(option="pattern", value=text, problem=problem)
+        if local is None and tail:
+            folder = RemoteFile(url[:path_at] + head, rest, storage, tail)
     return folder, Pattern(tail)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import glob
 import gzip
+import io
 import os
 import sys
 import tempfile
 import zipfile
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dqlab.documents import Document, Documents
-from dqlab.errors import BadOption, ExtraMissing, FolderNotFound, FolderUnreadable
+from dqlab.errors import ArchiveNotFound, BadOption, ExtraMissing, FolderNotFound, FolderUnreadable
+from tests.http_server import serving
 from tests.pdfs import make_pdf
 
 NAMES = st.sampled_from(["a", "b", "a.txt", "b.txt", "a-b", "é.txt", ".hidden", "[x]"])
@@ -354,3 +357,40 @@ def test_url_without_its_package_says_which_extra_to_install(
     ):
         with pytest.raises(ExtraMissing, match=rf"need {package}, .*pip install 'dqlab\[{extra}\]'"):
             opens()
+
+
+class OneFile(BaseHTTPRequestHandler):
+    """Has ``/data/a.zip``, and lists no folders."""
+
+    body = b""
+
+    def do_HEAD(self) -> None:
+        found = self.path == "/data/a.zip"
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Length", str(len(self.body) if found else 0))
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.do_HEAD()
+        if self.path == "/data/a.zip":
+            self.wfile.write(self.body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Write nothing."""
+
+
+def test_one_file_of_a_server_that_lists_no_folders_is_found() -> None:
+    """`from_archive` of a URL was `FolderNotFound`, for the folder that it is in."""
+    pytest.importorskip("aiohttp")
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("a.txt", "some text")
+    handler = type("Handler", (OneFile,), {"body": packed.getvalue()})
+    with serving(handler) as url:
+        assert [(each.key, each.text()) for each in Documents.from_archive(f"{url}/data/a.zip")] == [
+            ("a.txt", "some text")
+        ]
+        (file,) = Documents.from_glob(f"{url}/data/a.zip")
+        assert (file.key, file.bytes()) == ("a.zip", packed.getvalue())
+        with pytest.raises((ArchiveNotFound, FolderNotFound)):
+            Documents.from_archive(f"{url}/data/b.zip")
