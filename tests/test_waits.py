@@ -181,6 +181,7 @@ ASKS: dict[str, Call] = {
     "RunTable.head": lambda s: s.table.head(),
     "RunTable.in_rest": lambda s: s.table.in_rest(),
     "RunTable.query": lambda s: s.table.query("select * from results"),
+    "RunTable.place": lambda s: s.same_run.table().place(),
     "RunTable.reading": lambda s: list(s.table.reading()),
     "RunTable.schema": lambda s: s.table.schema,
     "RunTable.shape": lambda s: s.table.shape(),

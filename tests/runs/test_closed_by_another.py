@@ -251,3 +251,4 @@ def test_consumers_asked_for_while_their_queue_is_being_opened_again_serve_it(
 
         assert again.map(same, range(20), name=f"again-{queue_name}").results(timeout=30)[:] == list(range(20))
         again.close(force=True)
+    mine.close(force=True)
