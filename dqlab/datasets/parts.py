@@ -164,13 +164,8 @@ class SinkNotReadable(PartError):
 # --- references ----------------------------------------------------------------------------------
 
 
-def refer(part: str, row: int) -> bytes:
-    """Return what the settlement of a result has in its place."""
-    return _HEAD.pack(_ROW, row) + part.encode()
-
-
 def refer_all(part: str, rows: int) -> list[bytes | Exception]:
-    """Return the references of so many rows of a part, in their order."""
+    """Return what the settlements of so many rows of a part have in their place, in order."""
     head, name = _HEAD.pack, part.encode()
     return [head(_ROW, row) + name for row in range(rows)]
 

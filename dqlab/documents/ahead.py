@@ -32,7 +32,7 @@ _here = threading.local()
 
 
 class ReadAhead:
-    """The next documents of a slot, of which some are being read or are here.
+    """Reads the next documents of a slot, and holds what it has read.
 
     Parameters
     ----------
@@ -75,7 +75,8 @@ class ReadAhead:
         with ahead._lock:
             if ahead._run != run:
                 ahead._fetches.clear()
-            ahead._run, ahead._upcoming, ahead._unread = run, upcoming, 0
+                ahead._unread = 0
+            ahead._run, ahead._upcoming = run, upcoming
         return ahead
 
     def begin(self, document: Reference) -> None:
@@ -105,10 +106,12 @@ class ReadAhead:
     def take(self, document: Reference) -> bytes | None:
         """Return the bytes of the document that runs, waiting for them; None where it has to be read as ever."""
         with self._lock:
-            fetch, begun = self._fetches.pop(_name(document), None), self._begun.get(_name(document), 0.0)
+            name = _name(document)
+            if name == self._current:
+                self._unread = 0
+            fetch, begun = self._fetches.pop(name, None), self._begun.get(name, 0.0)
             if fetch is None:
                 return None
-            self._unread = 0
             if fetch.done() and time.monotonic() - begun > FRESH_S:
                 return None
             if not fetch.done():  # the function waits: more of them have to be on their way

@@ -211,7 +211,7 @@ class RemoteFolder:
 
 
 class RemoteFile(RemoteFolder):
-    """A folder behind fsspec of which one file is asked for: servers give files that list no folders."""
+    """Looks one file up behind fsspec: many servers give files, and list no folders."""
 
     def __init__(self, url: str, rest: str, storage: str, name: str) -> None:
         super().__init__(url, rest, storage)

@@ -16,7 +16,7 @@ from dqlab.cluster.consumer.gathering import FEWEST, Gathering
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.transport.sealed import seal_value
-from dqlab.datasets.parts import SinkRow, refer
+from dqlab.datasets.parts import SinkRow, refer_all
 from dqlab.frame import Frame, Kind, Outcome
 
 pytestmark = pytest.mark.long
@@ -39,7 +39,7 @@ class Shelf:
             self.refuse -= 1
             raise OSError("the shelf is full")
         self.parts[part] = [row.value for row in rows]
-        return [refer(part, at) for at in range(len(rows))]
+        return refer_all(part, len(rows))
 
 
 class Bench:
@@ -85,7 +85,7 @@ def test_rows_of_several_chunks_are_one_part() -> None:
 
         assert [len(values) for values in bench.shelf.parts.values()] == [100]
         references = [done[2] for each in kept for done in each]
-        assert references == [refer("p0", at) for at in range(100)]
+        assert references == refer_all("p0", 100)
 
     played(scenario)
 

@@ -205,3 +205,18 @@ def test_a_stream_that_gives_little_at_a_time_is_read_to_its_end(monkeypatch: py
     assert reading._read_if_small(far(0, None)) == whole
     monkeypatch.setattr(reading, "LARGEST", 100)
     assert reading._read_if_small(far(0, None)) is None
+
+
+def test_it_stays_stopped_from_chunk_to_chunk_and_begins_again_with_a_document_that_is_read() -> None:
+    """Slow documents come one to a chunk; each chunk began to count again, and each document was a request."""
+    slot = Slot([far(n) for n in range(60)])
+    for _ in range(40):
+        slot.of(b"run")
+        slot.begin()
+    assert len(slot.read) <= FEWEST + UNREAD + 1
+
+    slot.of(b"run")
+    assert taken(slot.begin()) is None, "it is read by its function"
+    slot.of(b"run")
+    slot.begin()
+    assert slot.ahead._fetches

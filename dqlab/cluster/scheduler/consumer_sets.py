@@ -83,7 +83,7 @@ class ConsumerSets:
         service : str, optional
             Id of the set. Default: the queue's name.
         """
-        async with self._state.turn(queue):  # of one that is being opened the shards are not known yet: a consumer ends
+        async with self._state.turn(queue):  # until it is open it has no shards, and a consumer that finds none ends
             if queue not in self._state.queues:
                 raise QueueClosed(queue=queue)
             shards = self._state.queues[queue].shards

@@ -10,7 +10,7 @@ const HEIGHT = 96;
 const EDGE = { left: 44, right: 12, top: 18, bottom: 22 };
 /** Seconds that are shown at least: one minute alone would be a wall. */
 const SPAN = 300;
-/** Seconds between two times on the axis, of which the first is taken that leaves room for the words. */
+/** Seconds between two times on the axis: the shortest step that leaves room for the words. */
 const STEPS = [60, 300, 600] as const;
 const TIME_WIDTH = 48;
 const TITLE = 'failed deliveries per minute: ';
