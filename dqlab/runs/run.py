@@ -1141,7 +1141,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return str(codes[0]["short"]) if len(codes) == 1 else None
 
     def _in_place(self, progress: Progress, covered: Sequence[tuple[int, int]]) -> InPlace:
-        lost, how = {}, progress.how_lost(self.queue)
+        lost, how = {}, progress.how_lost(self.queue, self.handle.promise)
         if progress.counts.lost:
             lost = {at: LostDocument(at, key, how) for at, key in self._lost(progress).items()}
         instead = InPlace(self.failures() if progress.counts.dead else None, lost)
@@ -1175,7 +1175,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         keys = lost.first(NAMED)
         more = f" and {len(lost) - len(keys):,} more" if len(lost) > len(keys) else ""
         first = f"The first: {', '.join(map(repr, keys))}{more}." if keys else ""
-        how = progress.how_lost(self.queue)
+        how = progress.how_lost(self.queue, self.handle.promise)
         raise DocumentsLost(run=self.name, lost=counts.lost, total=counts.all, how=how, first=first, ranges=lost.ranges)
 
     def _raise_sums(self, progress: Progress, deadline: Deadline) -> None:

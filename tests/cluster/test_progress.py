@@ -56,8 +56,15 @@ def test_documents_that_a_dead_shard_had_not_reported_are_counted_with_it() -> N
 def test_how_it_was_lost_names_shards_workers_and_files() -> None:
     progress = Progress([shard(0, 7, [], died=["tcp://w"]), shard(5, 0, [], died=["tcp://v"]), shard(0, 1200, [])])
 
-    said = progress.how_lost("pages")
+    said = progress.how_lost("pages", "os")
 
     assert "7 were in memory, in shard 0 of queue 'pages', and worker tcp://w died" in said
     assert "1,200 were in damaged files of shard 2" in said
     assert "tcp://v" not in said
+
+
+def test_documents_that_went_with_a_queue_in_memory_were_in_no_file() -> None:
+    """Another client closed the queue, and opened it again while a run was being submitted to it."""
+    said = Progress([shard(5, 100, [])]).how_lost("pages", "transient")
+
+    assert said == "100 were in memory, in queue 'pages', when a client closed it"

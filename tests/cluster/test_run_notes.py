@@ -181,6 +181,28 @@ def test_what_is_noted_of_a_run_after_it_was_dropped_is_not_kept(beside: Beside)
     assert beside.run_notes._runs["q"] == {}
 
 
+def test_a_run_that_goes_on_in_a_queue_that_was_opened_again_is_known_there(beside: Beside) -> None:
+    """What was noted of it went with the queue that was closed."""
+    beside.note(open=opened())
+    beside.run_notes.forget("q")
+    beside.note(open_where_unknown=opened(), seal={"here": [1, 2], "total": 3, "incomplete": None})
+
+    told = beside.told()
+    assert told["open"]["record"]["name"] == "n"
+    assert told["seal"] == {"here": 2, "total": 3, "incomplete": None}
+
+
+def test_what_a_run_was_opened_with_does_not_hide_what_was_noted_since(beside: Beside) -> None:
+    beside.note(open=opened())
+    beside.note(code={"hash": "second"}, function=b"second", blob=b"...")
+    beside.note(client="b")
+    beside.note(open_where_unknown=opened())
+
+    record = beside.told()["open"]["record"]
+    assert [version["hash"] for version in record["codes"]] == ["first", "second"]
+    assert record["client"] == "b"
+
+
 def test_nothing_is_kept_of_a_queue_that_is_closed(beside: Beside) -> None:
     beside.note(open=opened())
     beside.run_notes.forget("q")

@@ -670,3 +670,31 @@ def _restart_in_the_middle(lab: dq.Lab) -> None:
     assert list(ended.results(timeout=40)) == [2 * x for x in range(8000)]
     counts = run.counts
     assert counts["acked"] + counts["lost"] == total(run) == 4000
+
+
+def test_a_run_that_goes_on_in_a_queue_that_was_opened_again_is_known_when_it_is_lost(
+    pool: dq.QueuePool, other: Client, name: str
+) -> None:
+    """Another client closed the queue and opened it; what was known of its runs beside their shard went with that."""
+    more = threading.Event()
+
+    def documents() -> Iterator[int]:
+        yield from range(100)
+        assert more.wait(30)
+        yield from range(100, 200)
+
+    run = pool.map(double, documents(), name="goes-on")
+    waiting.until(lambda: run.counts["acked"] == 100)
+    dq.QueuePool(other, name=name, served=True).close(force=True)
+    again = dq.QueuePool(other, name=name, served=True)
+    again.map(double, range(5), name="others").wait(timeout=20)
+    more.set()
+    waiting.until(lambda: sum(pool.counts().values()) > 100)  # before that the queue does not have the run
+    lost = rf"100 of 200 documents .*in memory, in queue '{name}', when a client closed it"
+    with pytest.raises(DocumentsLost, match=lost):
+        run.wait(timeout=20)
+    worker = kill(pool)
+
+    with pytest.raises(DocumentsLost, match=rf"200 of 200 documents .*{worker} died"):
+        run.wait(timeout=20)
+    assert len(run.lost()) == 200

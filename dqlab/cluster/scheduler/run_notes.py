@@ -35,7 +35,8 @@ class RunNotes:
     async def note(self, queue: str, run: bytes, facts: dict[str, Any] | None) -> None:
         """Keep facts about a run, or forget it with None; `transport.orders` has those of each order.
 
-        Facts are ``open``, what its lanes are opened with; ``code``, a newer code version, with the ``function`` and
+        Facts are ``open``, what its lanes are opened with, and ``open_where_unknown``, which counts only if the queue
+        was closed since, and with it all that was noted; ``code``, a newer code version, with the ``function`` and
         its ``blob``, and ``adopted`` where the rest of the run has it; ``client``, which continues to submit it;
         ``producer``, the only one that puts and seals from then on, and ``by``, the one that notes this; ``submitted``,
         how far that came; ``seal``, the order that ends it, or None when it continues; ``cancelled``;
@@ -49,6 +50,9 @@ class RunNotes:
         if facts is None:
             runs.pop(run, None)
             return
+        spec = facts.pop("open_where_unknown", None)
+        if spec is not None and run not in runs:
+            facts["open"] = spec
         if run not in runs and run != NO_ID and "open" not in facts:
             return  # dropped while another client continued it
         known = runs.setdefault(run, {"codes": [], "functions": {}})

@@ -192,17 +192,18 @@ class QueueActor:
 
         A frame waits up to `wait` seconds for room, and for earlier frames of its producer. Takes
         {frames, wait, epoch?, lost?, open?, function?}, the frames, and the function's blob; answers the first
-        ids of the accepted ones, the verdict on the last, and `unserved` while no consumer is known. `epoch` is the one
-        that the frames were numbered for: another epoch accepts none of them. With `lost`, the number of a claim, they
-        hold documents that were lost.
+        ids of the accepted ones, the verdict on the last, `unserved` while no consumer is known, and `opened` where
+        it did not have the run. `epoch` is the one that the frames were numbered for: another epoch accepts none. With
+        `lost`, the number of a claim, they hold documents that were lost.
         """
         meta, parts = unpack(body)
         if meta.get("epoch") not in (None, self._born):
             return pack({"firsts": [], "verdict": "MOVED"})
+        answer: dict[str, Any] = {"firsts": []}
         if "open" in meta and meta["open"]["run"] not in self.books:
             self.ledger.obey("open", None, {"open": meta["open"]})
+            answer["opened"] = True
         function = (meta["function"], bytes(parts[meta["frames"]])) if "function" in meta else None
-        answer: dict[str, Any] = {"firsts": []}
         for part in parts[: meta["frames"]]:
             frame = Frame.decode(bytes(part))
             put = await self._put_frame(frame, meta["wait"], meta.get("lost"), function)

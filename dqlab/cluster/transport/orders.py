@@ -193,6 +193,11 @@ class Open(RunOrder):
         return {"run": self.run, "record": self.record} | ({} if self.retry is None else {"retry": self.retry})
 
     @property
+    def where_unknown(self) -> dict[str, Any]:
+        """Facts to note if nothing is noted of the run: its queue was closed, and opened again by another client."""
+        return {"open_where_unknown": self.spec}
+
+    @property
     def where_missing(self) -> OpenMissing:
         """The same for shards that may have the lane already."""
         return OpenMissing(self.run, self.record, self.retry)
@@ -368,12 +373,15 @@ class Seal(RunOrder):
         Why the input is not complete.
     submitted : RecordSubmitted
         How far it came; the first shard has that before it is sealed.
+    opening : Open or None
+        What the run was opened with; None if it may have been dropped.
     """
 
     op = "seal"
     here: Sequence[int]
     incomplete: str | None
     submitted: RecordSubmitted
+    opening: Open | None = None
 
     def waves(self, shards: Sequence[int]) -> Sequence[Sequence[int]]:
         """Return one shard at a time: where the first is out of reach, no other ends the run."""
@@ -389,7 +397,8 @@ class Seal(RunOrder):
     def note(self) -> Note | None:
         """Have a shard that dies with its seal recreated as a sealed one."""
         seal = {"total": sum(self.here), "incomplete": self.incomplete, "here": list(self.here)}
-        return Note(self.run, {"seal": seal, "submitted": self.submitted.known.record(), "by": self.submitted.by})
+        facts = {"seal": seal, "submitted": self.submitted.known.record(), "by": self.submitted.by}
+        return Note(self.run, facts if self.opening is None else facts | self.opening.where_unknown)
 
 
 @dataclass(frozen=True)

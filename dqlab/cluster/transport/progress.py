@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from dqlab.cluster.transport.queue_calls import TRANSIENT
 from dqlab.cluster.transport.run_facts import run_facts
 from dqlab.errors import SubmissionIncomplete
 from dqlab.rules.book import CANCELLED, CUT_OFF
@@ -249,7 +250,7 @@ class Progress:
         came = Ranges(self.came)
         return [gap for lo, hi in held for gap in came.gaps(lo, hi)] if self.counts.lost else []
 
-    def how_lost(self, queue: str) -> str:
+    def how_lost(self, queue: str, promise: str) -> str:
         """Return in words how many documents were lost in which shard, and with which workers."""
         parts = []
         for index, shard in enumerate(self.shards):
@@ -257,6 +258,8 @@ class Progress:
             if lost and shard.lane.died:
                 workers = ", ".join(shard.lane.died[-3:])
                 parts.append(f"{lost:,} were in memory, in shard {index} of queue {queue!r}, and worker {workers} died")
+            elif lost and promise == TRANSIENT:
+                parts.append(f"{lost:,} were in memory, in queue {queue!r}, when a client closed it")
             elif lost:
                 parts.append(f"{lost:,} were in damaged files of shard {index} of queue {queue!r} (see `dqlab fsck`)")
         return "; ".join(parts)

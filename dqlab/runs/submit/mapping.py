@@ -399,7 +399,9 @@ class Submitter:
                 sender.recount(shard, sum(lane.counts))
                 if shard == 0 and self.refused and self._stopped is None:
                     incomplete = lane.incomplete  # the queue knows why it ended
-        await handle.order(orders.Seal(sender.run, list(sender.here), incomplete, self._submitted(sender.held)))
+        opening = sender.opening if self._stopped is None and not self.refused else None
+        submitted = self._submitted(sender.held)
+        await handle.order(orders.Seal(sender.run, list(sender.here), incomplete, submitted, opening))
 
 
 _LASTING = (tuple, range, frozenset)

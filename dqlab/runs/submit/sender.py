@@ -438,7 +438,16 @@ class Sender:
                         raise PutTimeout(queue=self.handle.name, count=count, seconds=CONFIRM_WAIT) from None
                 else:
                     if place == self._places[shard]:  # else what it confirmed is lost already
+                        await self._note_opened(answer)
                         return answer
+
+    async def _note_opened(self, answer: dict[str, Any]) -> None:
+        """Have the run known beside a shard in memory that did not have it, before what it holds is confirmed.
+
+        Another client closed the queue, and opened it again: what was noted went with the queue before.
+        """
+        if "opened" in answer and self.opening is not None and self.handle.promise == TRANSIENT:
+            await self.handle.keep_note(self.run, self.opening.where_unknown)
 
     async def _place(self, shard: int) -> Place | None:
         """Return where a shard in memory is. A new one has none of what was numbered: that begins again from 0.
