@@ -641,7 +641,7 @@ def _await_answer(address: str, timeout: float, *, patient: bool) -> None:
                 raise unknown[0] from None
             if listens is not None and listens.refused is not None:
                 raise listens.refused from None
-            raise TimeoutError("somebody listens there, and does not answer: a scheduler that is stopped?") from None
+            raise TimeoutError("a process listens there and does not answer: a stopped scheduler?") from None
         check_dask(f"the scheduler at {address}", found)
 
     greeting = Undisturbed(lambda: asyncio.run(ask()), "dqlab-greet")

@@ -160,7 +160,7 @@ def examine_store(directory: Path, *, timeout: float | str = TIMEOUT) -> Checkup
     limit, clock = _checked(timeout), SystemClock()
     at, began = clock.wall(), clock.monotonic()
     found: SimpleQueue[StoreFacts] = SimpleQueue()
-    # A thread that nothing waits for: a file system that hangs blocks it for ever.
+    # A thread that nothing waits for: a file system that hangs blocks it forever.
     threading.Thread(target=lambda: found.put(look_at_store(directory)), name="dqlab-doctor", daemon=True).start()
     try:
         store = found.get(timeout=limit)

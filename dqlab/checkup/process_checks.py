@@ -208,7 +208,7 @@ def plugins(facts: Facts) -> Iterator[Finding]:
     if scheduler.registry is None:
         yield _finding(
             Severity.WARNING,
-            "the scheduler has no plugin of this dqlab: nobody has connected to it with this version",
+            "the scheduler has no plugin of this dqlab: no client has connected to it with this version",
             "Connect once, which installs it on the scheduler and on every worker",
             f"dq.connect({scheduler.address!r})",
         )
@@ -248,7 +248,7 @@ def imports(facts: Facts) -> Iterator[Finding]:
             "imports",
             Severity.NOTE,
             f"whether {few_of(unknown)} can import what open runs need ({', '.join(facts.packages)}) is not known: "
-            "nothing was heard of it in time",
+            "it did not answer in time",
             "Give it more time",
             "lab.doctor(timeout='60s')",
             {"packages": list(facts.packages), "workers": unknown},

@@ -266,7 +266,7 @@ def _opened(shard: ShardFacts) -> Iterator[Finding]:
         yield _file(
             Severity.WARNING,
             f"{shard.name} is open without a lock, because its file system has none",
-            "See to it that nobody else opens it, or move the store",
+            "Make sure that no other process opens it, or move the store",
             **values,
         )
     if log["corrupt"] or log["checkpoint_lost"]:

@@ -198,7 +198,7 @@ def parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="one JSON object")
     compact = commands.add_parser(
         "compact",
-        help="give back the disk space of what is settled in a store or a queue that nobody has open",
+        help="give back the disk space of what is settled in a store or a queue that is not open anywhere",
         description="Offline: opens the logs below DIR, copies what is needed, deletes the rest. While a lab has the "
         "store open: %%dq compact QUEUE for one queue, %%dq gc for all.",
     )
@@ -220,7 +220,7 @@ def _unknown(word: str) -> int:
         )
         return MISUSED
     if word == "gc":
-        hint = " Did you mean `dqlab compact DIR`, for a store that nobody has open? In a notebook: %dq gc."
+        hint = " Did you mean `dqlab compact DIR`, for a store that is not open anywhere? In a notebook: %dq gc."
     say(f"dqlab: no command {word!r}.{hint} Commands: {', '.join(known)}.", sys.stderr)
     return MISUSED
 

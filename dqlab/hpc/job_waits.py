@@ -175,7 +175,7 @@ def warn_of_what_is_missing(cluster: Any) -> None:
     if getattr(cluster, "_adaptive", None) is None:
         missing.append("adapt(minimum_jobs=..., maximum_jobs=...) (jobs that are lost are not replaced)")
     if cluster.security is None or not cluster.security.require_encryption:
-        missing.append("TLS, security=True (everybody on the network can run code as you)")
+        missing.append("TLS, security=True (anyone on the network can run code as you)")
     if missing:
         named = "; ".join(missing)
         warnings.warn(

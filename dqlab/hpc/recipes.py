@@ -151,7 +151,7 @@ def recipe(
     local_directory : str
         On each node, for what workers spill; not on a shared file system.
     security : True, False or Security
-        True: TLS with keys made for this cluster. False lets everybody on the network run code as you.
+        True: TLS with keys made for this cluster. False lets anyone on the network run code as you.
     resources : mapping, optional
         Dask resources of each worker; ``{"dq-queue": 1}`` hosts queues first.
     idle : float or str

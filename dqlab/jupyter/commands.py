@@ -287,7 +287,7 @@ def cancel(line: Line, options: Namespace) -> int | None:
     run = line.run(options.run)
     if not options.yes:
         left = many(run.stats().counts.left, "document")
-        line.say(f"{run.name}: {left} without a result would be given up; results stay. To do it: add -y")
+        line.say(f"{run.name}: {left} without a result would be cancelled; results stay. To do it: add -y")
         return None
     count = run.cancel()
     line.say(f"{run.name}: {many(count, 'document')} given up")
@@ -314,7 +314,7 @@ def drop(line: Line, options: Namespace) -> None:
     run = line.run(options.run)
     counts = run.stats().counts
     held = f"{many(counts.acked, 'result')} and {many(counts.dead, 'failure')}"
-    left = f"; {many(counts.left, 'document')} without a result would be given up" if counts.left else ""
+    left = f"; {many(counts.left, 'document')} without a result would be cancelled" if counts.left else ""
     sink = run.sink
     rows = "" if sink is None else f"; its rows in {sink} too" if options.data else f"; its rows stay in {sink}"
     if not options.yes:
@@ -381,7 +381,7 @@ def purge(line: Line, options: Namespace) -> int | None:
     pool = line.pool(options.queue)
     if not options.yes:
         amount = many(pool.counts()[options.state], f"{options.state} message")
-        line.say(f"queue {pool.name}: {amount} would be thrown away, for good. To do it: add -y")
+        line.say(f"queue {pool.name}: {amount} would be deleted permanently. To do it: add -y")
         return None
     count = pool.purge(options.state)
     line.say(f"queue {pool.name}: {many(count, f'{options.state} message')} thrown away")

@@ -83,7 +83,7 @@ def metrics(snapshot: Snapshot) -> Iterator[Metric]:
     yield _gauge("dqlab_consumers", "Consumers.", snapshot.consumers_total)
     yield _gauge("dqlab_consumers_slow", "Consumers under a third of the median speed.", snapshot.slow_consumers)
     yield _gauge("dqlab_consumers_busy_ratio", "Share of consumers' time spent in functions.", snapshot.working_share)
-    yield _gauge("dqlab_needs_attention", "Things that need somebody.", snapshot.attention_total)
+    yield _gauge("dqlab_needs_attention", "Things that need attention.", snapshot.attention_total)
     yield from _held(snapshot)
     yield from _storage(snapshot)
     yield from _queues(snapshot.queues)

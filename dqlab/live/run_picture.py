@@ -320,7 +320,7 @@ def code_of_retry(code: CodeStats, *, newer: bool) -> str:
 def failure_row(entry: ClassStats, *, at: float, again: Again | None = None) -> FailureRow:
     """Return one failure class as strings: as seen at the time `at`, and what it can be retried with."""
     seen = f"first {numbers.age(entry.first, now=at)}, last {numbers.age(entry.last, now=at)}" if entry.first else ""
-    failed = f"{many(entry.failed, 'delivery')} failed so, " if entry.failed else ""
+    failed = f"{many(entry.failed, 'delivery')} failed this way, " if entry.failed else ""
     return FailureRow(
         fingerprint=one_line(entry.fingerprint, 24),
         error=one_line(entry.error, 60),
@@ -437,7 +437,7 @@ def _notice(face: Face, stats: RunStats, focus: Focus, *, silence: Silence | Non
         return Notice(f"{sentence or 'It stopped itself'}. Nothing confirmed was lost.{_mend(stats, focus)}", Tone.BAD)
     if face is Face.WAITING:
         waiting = many(stats.counts.left, "document")
-        return Notice(why or f"No consumer: {waiting} left and nobody takes them", Tone.WARN)
+        return Notice(why or f"No consumer: {waiting} left, and none is being processed", Tone.WARN)
     if face is Face.INCOMPLETE:
         rest = "is settled" if stats.resting else "goes on"
         return Notice(f"{sentence or 'The input ended early'}. What was submitted before {rest}.", Tone.WARN)

@@ -273,7 +273,7 @@ def test_failed_prints_classes_and_lines_that_can_be_run(failed: Any, capsys: An
     failed.run("%dq failed")
 
     lines = capsys.readouterr().out.splitlines()
-    assert any("ZeroDivisionError" in line and "100 %" in line for line in lines)
+    assert any("ZeroDivisionError" in line and "100 %" in line for line in lines), lines
     show = next(line.strip() for line in lines if "%dq show" in line)
     assert failed.run(show).error == "ZeroDivisionError"
 
@@ -512,7 +512,7 @@ def test_cancel_asks_first(connected: Any, queue: dq.QueuePool, capsys: Any) -> 
     said, left = capsys.readouterr().out, connected["run"].counts["ready"]
     given_up = connected.run("%dq cancel -y")
 
-    assert "9 documents without a result would be given up" in said
+    assert "9 documents without a result would be cancelled" in said
     assert (left, given_up) == (9, 9)
     assert connected["run"].counts["cancelled"] == 9
 
