@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 ARGS   ?=
-TESTERS ?= 0
+TESTERS ?= 3
 
 BIN       := $(VENV)/bin
 STAMP     := $(VENV)/.installed
@@ -37,9 +37,10 @@ ON_LOWEST := $(addprefix tests/,test_connecting.py test_lab.py test_lab_closed.p
 	$(addprefix runs/,test_code.py test_consumer_pool.py test_run_attach.py test_run_control.py test_run_failures.py \
 		test_run_flow.py test_run_results.py test_run_tables.py))
 
-# TESTERS=2 takes six minutes less on two processors. It is not the default: now and then a test that gives a process a
-# moment to begin finds it starved. A file stays with one tester: its fixtures, clusters among them, are made once. One
-# tester begins with the files that start clusters, the other with those that need none (tests/conftest.py).
+# Three testers on two processors: two thirds of the tests' time is waiting. A file stays with one tester: its fixtures,
+# clusters among them, are made once. One tester begins with the files that start clusters, another with those that need
+# none (tests/conftest.py). TESTERS=0 is for machines that do other work, and for CI, where nothing waits for the end:
+# now and then a test that gives a process a moment to begin finds it starved.
 SIDE_BY_SIDE = -n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 # What test-fast runs: what starts nothing, and computes for less than half a second.
@@ -53,7 +54,7 @@ help: ## List the targets.
 	@echo "  bench-ROOM     Measure one room of the benchmarks, for example bench-latency."
 	@echo
 	@echo "  Variables: PYTHON=python3.12 (to make .venv with), ARGS='...' (passed on by lab, demo, test, bench)"
-	@echo "             TESTERS=2 (run the tests in so many processes)"
+	@echo "             TESTERS=0 (run the tests one after the other)"
 
 venv: $(STAMP) ## Make .venv with everything, at the versions in constraints.txt.
 

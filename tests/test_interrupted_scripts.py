@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import dqlab as dq
+from tests.sampled import mostly_slow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
@@ -31,6 +32,7 @@ run.cancel()
 """
 
 
+@pytest.mark.slow
 def test_a_script_that_ends_before_its_runs_names_them_and_where_their_documents_are(tmp_path: Path) -> None:
     """The sentence named one run and counted the others, though some were in the store and others were lost."""
     said = subprocess.run(
@@ -76,7 +78,7 @@ def interrupted(script: Path, *words: str) -> tuple[str, str]:
     return next(line for line in said.splitlines() if line.startswith("KeyboardInterrupt")), said
 
 
-@pytest.mark.parametrize("waits", ["wait", "results", "as_completed", "ask", "call"])
+@pytest.mark.parametrize("waits", mostly_slow(["wait", "results", "as_completed", "ask", "call"], "wait", "call"))
 def test_interrupted_script_shows_its_own_lines_and_what_becomes_of_its_run(tmp_path: Path, waits: str) -> None:
     """Ctrl-C printed eight frames of dqlab and of contextlib, and lines that nobody could type any more."""
     sentence, said = interrupted(tmp_path / "script.py", waits, "default")
@@ -134,7 +136,9 @@ main(dq.connect(n=1))
 """
 
 
-@pytest.mark.parametrize("read", ["to_frame", "to_arrow", "list", "item", "to_parquet", "query", "join"])
+@pytest.mark.parametrize(
+    "read", mostly_slow(["to_frame", "to_arrow", "list", "item", "to_parquet", "query", "join"], "to_frame", "query")
+)
 def test_interrupted_reading_shows_the_line_and_one_sentence(tmp_path: Path, read: str) -> None:
     """It was a bare KeyboardInterrupt below a line of a file "<string>"."""
     script = tmp_path / "script.py"

@@ -19,6 +19,7 @@ from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab.errors import ActorGone, CallTimeout, DocumentsLost, DqlabError, WorkersGone
+from tests.sampled import mostly_slow
 from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
@@ -236,7 +237,7 @@ lab.close()
 """
 
 
-@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("store", mostly_slow([True, False], True))
 def test_killed_cluster_names_its_store_and_the_lines_that_lead_back(tmp_path: Path, store: bool) -> None:
     """It named neither, and stood beside a line of Dask's about reconnecting."""
     name, place = f"gone-{os.getpid()}", tmp_path / "runs"

@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.sampled import mostly_slow
+
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 SCRIPT = """
@@ -175,7 +177,7 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("end", mostly_slow(ENDS, "nothing", "done"))
 @pytest.mark.parametrize("store", ["", "runs"])
 def test_a_script_that_ends_before_its_run_says_what_was_not_done(tmp_path: Path, end: str, store: str) -> None:
     """Exit code 0, no output, and 7 of 20 documents done."""

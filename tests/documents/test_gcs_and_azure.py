@@ -18,6 +18,7 @@ import pytest
 import dqlab as dq
 from dqlab.documents import buckets
 from dqlab.errors import FolderNotFound
+from tests.sampled import mostly_slow
 from tests.stores import Store, azure, gcs
 
 pytestmark = pytest.mark.cluster  # Azure's library starts a process, to name the system in what it requests
@@ -86,7 +87,7 @@ def test_versions_of_a_listing_are_those_of_a_single_file(place: Place) -> None:
     assert (listed.refreshed().version, listed.size) == (listed.version, len(b"notes/a b.txt"))
 
 
-@pytest.mark.parametrize("page", [7, 100, 1000])
+@pytest.mark.parametrize("page", mostly_slow([7, 100, 1000], 100))
 def test_pages_are_joined_in_order(place: Place, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
     monkeypatch.setattr(buckets, "PAGE", page)
 

@@ -33,6 +33,7 @@ with dq.connect(n=1, store=sys.argv[1]) as lab:
 """
 
 
+@pytest.mark.slow
 def test_a_cell_that_was_inserted_before_a_restart_runs_by_itself_after_it(tmp_path: Path) -> None:
     """`%dq` was not found; after the connecting cell, `run` was not defined."""
     made = subprocess.run(

@@ -15,6 +15,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import NotPicklable, ResultUnreadable, SubmissionIncomplete
+from tests.sampled import mostly_slow
 from tests.waiting import until
 
 
@@ -258,7 +259,7 @@ async def breaks_soon(number: int, kind: str) -> int:
 
 
 @pytest.mark.parametrize("kind", BREAKING)
-@pytest.mark.parametrize("how", ["thread", "coroutine", "process"])
+@pytest.mark.parametrize("how", mostly_slow(["thread", "coroutine", "process"], "thread"))
 def test_an_exception_that_cannot_be_described_fails_its_message_at_once_and_no_other(
     queue: dq.QueuePool, how: str, kind: str
 ) -> None:

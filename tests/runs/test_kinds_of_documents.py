@@ -25,6 +25,7 @@ from dqlab.runs.session import Session
 from tests.pdfs import encrypted_pdf, make_pdf
 from tests.runs.test_cut_off import ROOT, all_there
 from tests.runs.test_lost import host_of, kill
+from tests.sampled import mostly_slow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 COUNT = 600
@@ -149,7 +150,7 @@ def counted(run: dq.Run) -> dict[str, int]:
     return {key: value[0] for key, value in run.results(timeout=120).items()}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, "several archives", "parts of pdfs"))
 def test_run_over_each_kind_goes_on_where_its_submitter_was_killed(
     pool: dq.QueuePool, hurt: Client, corpus: Path, kind: str
 ) -> None:
@@ -186,7 +187,7 @@ def test_run_over_each_kind_goes_on_where_its_submitter_was_killed(
     assert in_processes == ("pdf" in kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, "zip", "parts of pdfs"))
 def test_failed_and_lost_documents_of_each_kind_run_again(pool: dq.QueuePool, corpus: Path, kind: str) -> None:
     """By `retry` with other code, and by `resubmit_lost` after the worker of a shard was killed."""
     documents, by_hand = KINDS[kind](corpus), expected(kind, corpus)

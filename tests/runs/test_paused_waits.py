@@ -18,6 +18,7 @@ from dqlab.cluster.transport.ref import Ref
 from dqlab.errors import CallTimeout, DqlabWarning, JoinStalled, PutTimeout, WaitTimeout
 from dqlab.runs import waiting
 from dqlab.testing import Gate
+from tests.sampled import mostly_slow
 
 WAITS: dict[str, Callable[..., Any]] = {
     "wait": lambda run, **limit: run.wait(**limit),
@@ -106,7 +107,7 @@ def test_out_of_time_says_nothing_of_pauses_and_inputs_where_there_are_none(
     gate.open()
 
 
-@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("wait", mostly_slow(WAITS, "wait"))
 def test_a_wait_without_a_limit_warns_once_of_the_pause_of_the_run(queue: dq.QueuePool, soon: None, wait: str) -> None:
     queue.pause()
     run = queue.map(same, range(99)).pause()
@@ -171,7 +172,7 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return silent
 
 
-@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("wait", mostly_slow(WAITS, "as_completed"))
 def test_a_wait_without_a_limit_warns_once_that_no_worker_answers(
     queue: dq.QueuePool, silence: threading.Event, soon: None, wait: str
 ) -> None:

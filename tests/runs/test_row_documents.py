@@ -26,6 +26,7 @@ from dqlab.errors import DocumentsLost, RunExists, SubmissionIncomplete
 from dqlab.runs.session import Session
 from tests.runs.test_cut_off import soon  # noqa: F401 - a fixture
 from tests.runs.test_lost import kill
+from tests.sampled import mostly_slow
 
 pytestmark = pytest.mark.cluster
 
@@ -113,7 +114,7 @@ SCRIPT = """
 """
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, "parquet", "csv"))
 @pytest.mark.usefixtures("soon")
 def test_a_submission_that_was_killed_goes_on_where_it_was(
     lab: dq.Lab, queue_name: str, kind: str, tmp_path: Path
