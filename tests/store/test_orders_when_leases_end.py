@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
@@ -95,6 +95,7 @@ class Store:
             self.rules.isolate(lease.id)  # its end counts
         if lease is not None and early:
             self.ledger.begin(lease.id)
+        self.ledger.note_ends()  # as the actor does behind every call
 
     def settle(self, outcome: Outcome) -> None:
         lease = self.rules.lease("c", 1, slots=9)
@@ -109,6 +110,7 @@ class Store:
                 lease=lease.id,
             )
             self.ledger.settle(Settlement.decode(blob))
+        self.ledger.note_ends()
 
     def found(self, name: str, *, checkpoint: bool) -> Any:
         """Return what is found in a copy of the files: told by the log alone, or by a checkpoint of what is known."""
@@ -161,6 +163,11 @@ steps = st.lists(
 @pytest.mark.long
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(before=steps, late=st.sampled_from([TIMEOUT + 1, 100.0]), order=st.sampled_from([*ORDERS]))
+@example(
+    before=[("begin", 2), ("lease", 1), ("begin", 2), ("time", TIMEOUT + 1), ("order", "seal"), ("lease", 1)],
+    late=TIMEOUT + 1,
+    order="open",
+)
 def test_log_tells_all_that_is_known_after_an_order(before: list[tuple[str, Any]], late: float, order: str) -> None:
     """A delivery that is counted, or a document that is dead, is so after a crash too."""
     directory = Path(tempfile.mkdtemp(prefix="dqlab-orders-"))
@@ -192,7 +199,7 @@ def test_log_tells_all_that_is_known_after_an_order(before: list[tuple[str, Any]
 def obey(store: Store, order: str) -> None:
     run, meta = ORDERS[order]
     store.ledger.obey(order.split()[0], run, {**meta})
-    store.ledger.note_ends()  # as the actor does behind every call
+    store.ledger.note_ends()
 
 
 @pytest.mark.parametrize("order", ORDERS)
