@@ -168,7 +168,7 @@ def test_compaction_gives_back_the_space_of_what_is_settled_and_keeps_the_rest(
     pool = durable(client, queue_name, tmp_path)
     kept = pool.put_many([bytes(10_000)] * 20)
     pool.flush()
-    run = pool.map(len, [bytes(10_000) for _ in range(300)], name="sizes")
+    run = pool.map(len, [bytes(10_000) for _ in range(300)], name=f"sizes-{queue_name}")
     pool.session.serve(pool)
     run.wait(timeout=60)
     run.drop()
