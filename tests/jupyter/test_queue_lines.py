@@ -41,7 +41,7 @@ def test_purge_only_says_what_it_would_do_without_y(
     queue.flush()
 
     assert connected.run("%dq purge --state ready") is None
-    assert "3 ready messages would be thrown away" in capsys.readouterr().out
+    assert "3 ready messages would be deleted permanently" in capsys.readouterr().out
     assert queue.counts()["ready"] == 3
     assert connected.run("%dq purge --state ready -y") == 3
     assert queue.counts()["ready"] == 0
