@@ -37,7 +37,7 @@ ON_LOWEST := $(addprefix tests/,test_connecting.py test_lab.py test_lab_closed.p
 	$(addprefix runs/,test_code.py test_consumer_pool.py test_run_attach.py test_run_control.py test_run_failures.py \
 		test_run_flow.py test_run_results.py test_run_tables.py))
 
-# Three testers on two processors: two thirds of the tests' time is waiting. A file stays with one tester: its fixtures,
+# Three testers on two processors: many tests wait more than they compute. A file stays with one tester: its fixtures,
 # clusters among them, are made once. One tester begins with the files that start clusters, another with those that need
 # none (tests/conftest.py). TESTERS=0 is for machines that do other work, and for CI, where nothing waits for the end:
 # now and then a test that gives a process a moment to begin finds it starved.

@@ -11,7 +11,7 @@ __all__ = ["mostly_slow"]
 
 
 def mostly_slow(members: Iterable[Any], *each_time: Any) -> list[Any]:
-    """Return parameters in their order; only those `each_time` are no slow tests."""
+    """Return parameters in their order, those that do not run `each_time` marked as slow."""
     members = list(members)
     unknown = [one for one in each_time if one not in members]
     assert each_time, "name a member that runs each time"

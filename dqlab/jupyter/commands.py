@@ -290,7 +290,7 @@ def cancel(line: Line, options: Namespace) -> int | None:
         line.say(f"{run.name}: {left} without a result would be cancelled; results stay. To do it: add -y")
         return None
     count = run.cancel()
-    line.say(f"{run.name}: {many(count, 'document')} given up")
+    line.say(f"{run.name}: {many(count, 'document')} cancelled")
     return Said(count)
 
 
@@ -384,7 +384,7 @@ def purge(line: Line, options: Namespace) -> int | None:
         line.say(f"queue {pool.name}: {amount} would be deleted permanently. To do it: add -y")
         return None
     count = pool.purge(options.state)
-    line.say(f"queue {pool.name}: {many(count, f'{options.state} message')} thrown away")
+    line.say(f"queue {pool.name}: {many(count, f'{options.state} message')} deleted")
     return Said(count)
 
 
