@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dqlab.datasets.made import MadeRows
 from dqlab.errors import FrameCorrupt
-from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
+from dqlab.frame import NO_ID, Frame, Kind, Made, Making, Outcome, Piece, Settlement
+
+T = TypeVar("T")
 
 ids = st.binary(min_size=16, max_size=16)
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
+seconds = st.just(0.0) | st.floats(1e-30, 1e30)
 payloads = st.lists(st.binary(max_size=40), min_size=1, max_size=20)
 
 
@@ -46,7 +52,36 @@ def settlements(draw: st.DrawFn) -> tuple[tuple[list[Piece], bytes, list[bytes]]
     entries = draw(st.lists(st.binary(max_size=40), min_size=n, max_size=n))
     keys = draw(st.none() | st.lists(st.text(max_size=10), min_size=n, max_size=n))
     header = {"run": draw(ids), "epoch": draw(u32), "lease": draw(u64), "busy_s": draw(st.floats(0, 1e6)), "keys": keys}
-    return (pieces, outcomes, entries), header
+    return (pieces, outcomes, entries), header | {"made": draw(st.none() | makings(n))}
+
+
+@st.composite
+def makings(draw: st.DrawFn, n: int) -> Making:
+    """How `n` results were made: with neighbours that are alike, and all different ones."""
+
+    def column(of: st.SearchStrategy[T]) -> st.SearchStrategy[list[T]]:
+        return st.lists(of, min_size=n, max_size=n)
+
+    return Making(
+        draw(st.text(max_size=10)),
+        draw(st.text(max_size=10)),
+        draw(st.floats(0, 4e9)),
+        draw(column(seconds)),
+        draw(st.none() | column(seconds)),
+        draw(st.none() | column(st.integers(1, 3) | u32)),
+        draw(st.none() | column(st.sampled_from(["", "v1", "12-3456"]) | st.text(max_size=10))),
+    )
+
+
+def told(made: Made | None, start: int, stop: int) -> list[tuple[Any, ...]] | None:
+    """Return what is known of how some results were made, a tuple for each."""
+    if made is None:
+        return None
+    versions = [version for version, n in made.versions(start, stop) for _ in range(n)]
+    attempts = [attempt for attempt, n in made.attempts(start, stop) for _ in range(n)]
+    ages = made.ages(start, stop) or [0.0] * (stop - start)
+    columns = zip(made.seconds(start, stop), ages, attempts, versions, strict=True)
+    return [(made.consumer, made.code, made.at, *row) for row in columns]
 
 
 def settled(n: int = 3, *, keys: Sequence[str] | None = None) -> bytes:
@@ -182,6 +217,17 @@ def test_settlement_comes_back_as_it_was_packed(
     assert settlement.outcomes == outcomes
     assert settlement.entries() == entries
     assert [bytes(settlement.entry(i)) for i in range(settlement.count)] == entries
+    made: Any = header["made"]
+    if made is None:
+        assert settlement.made is None
+    else:
+        n, near = len(entries), partial(pytest.approx, rel=1e-4)
+        assert told(settlement.made, 0, n) == [
+            (made.consumer, made.code, made.at, near(took), near(age), attempt, version)
+            for took, age, attempt, version in zip(
+                made.seconds, made.ages or [0.0] * n, made.attempts or [1] * n, made.versions or [""] * n, strict=True
+            )
+        ]
     keys = header["keys"]
     assert [settlement.key(i) for i in range(settlement.count)] == (keys or [None] * len(entries))
     assert (settlement.run, settlement.epoch, settlement.lease) == (header["run"], header["epoch"], header["lease"])
@@ -203,7 +249,22 @@ def test_cut_of_a_settlement_holds_one_piece(
         assert cut.entries() == entries[at : at + piece.n]
         assert cut.outcomes == outcomes[at : at + piece.n]
         assert [cut.key(i) for i in range(piece.n)] == [settlement.key(at + i) for i in range(piece.n)]
+        assert told(cut.made, 0, piece.n) == told(settlement.made, at, at + piece.n)
         at += piece.n
+
+
+@given(settlements(), st.data())
+def test_any_part_of_how_results_were_made_is_that_of_these_results(
+    packed: tuple[tuple[list[Piece], bytes, list[bytes]], dict[str, object]], data: st.DataObject
+) -> None:
+    """A page begins and ends anywhere; the seconds of a neighbour would not look wrong."""
+    (pieces, outcomes, entries), header = packed
+    settlement = Settlement.decode(Settlement.encode(pieces, outcomes, entries, **header))  # type: ignore[arg-type]
+    start = data.draw(st.integers(0, len(entries)))
+    stop = data.draw(st.integers(start, len(entries)))
+    whole = told(settlement.made, 0, len(entries))
+
+    assert told(settlement.made, start, stop) == (None if whole is None else whole[start:stop])
 
 
 @pytest.mark.long
@@ -224,6 +285,11 @@ def test_flipped_byte_of_a_settlement_raises_frame_corrupt_or_changes_a_value(
         return
     assert sum(map(len, settlement.entries())) == len(settlement.payload)
     assert len(list(settlement.ids())) == len(settlement.outcomes)
+    known = told(settlement.made, 0, settlement.count)
+    assert known is None or len(known) == settlement.count
+    if settlement.made is not None:
+        rows = MadeRows(settlement.made, 0, settlement.count)
+        assert len(rows.moments()) == len(rows.seconds()) == settlement.count
 
 
 @given(settlements(), st.data())
@@ -263,6 +329,67 @@ def test_equal_messages_and_plain_acks_take_no_columns() -> None:
     assert len(acks) == 48 + 24 + 4
     assert Frame.decode(frame).messages() == [b"123"] * 1000
     assert Settlement.decode(acks).entries() == [b""] * 1000
+
+
+def test_how_plain_results_were_made_takes_three_bytes_each() -> None:
+    """As many as the results themselves, for a million numbers, would be half of a log."""
+    made = Making("pages/c-0", "3f2a91", 1.7e9, [1e-6] * 4096, None, None, None)
+    pieces, outcomes, entries = [Piece(0, 0, 4096)], bytes(4096), [b"12345"] * 4096
+
+    without, beside = (
+        Settlement.encode(pieces, outcomes, entries, run=b"r" * 16, epoch=1, lease=1, made=each)
+        for each in (None, made)
+    )
+
+    assert len(beside) - len(without) == 3 * 4096 + 20 + len("pages/c-0") + len("3f2a91")
+
+
+def test_attempts_and_versions_take_no_room_where_they_say_nothing() -> None:
+    """A document is delivered once, nearly always, and elements that are no documents have no version."""
+    plain = Making("c", "k", 1.7e9, [0.5] * 9)
+    assert plain._replace(attempts=[1] * 9, versions=[""] * 9).encode() == plain.encode()
+    assert len(plain._replace(versions=["v1"] * 9).encode()) == len(plain.encode()) + 4 + 4 + 4 + 2
+
+
+def test_columns_of_how_results_were_made_are_as_long_as_the_others() -> None:
+    made = Making("c", "k", 1.7e9, [0.5] * 2)
+
+    with pytest.raises(FrameCorrupt, match="columns of different lengths"):
+        Settlement.encode([Piece(0, 0, 3)], bytes(3), [b""] * 3, run=NO_ID, epoch=1, lease=1, made=made)
+
+
+@pytest.mark.parametrize("took", [0.0, 1e-7, 1e-3, 1.0, 86_400.0, 1e9])
+def test_seconds_keep_four_digits_however_long_a_function_takes(took: float) -> None:
+    """A microsecond and a week stand in one settlement; a float of two bytes ends at 18 hours."""
+    blob = Settlement.encode(
+        [Piece(0, 0, 2)], bytes(2), [b""] * 2, run=b"r" * 16, epoch=1, lease=1, made=Making("c", "k", 0.0, [took, 3.0])
+    )
+
+    made = Settlement.decode(blob).made
+    assert made is not None
+    assert made.seconds(0, 2).tolist() == pytest.approx([took, 3.0], rel=1e-4)
+
+
+@pytest.mark.parametrize("at", [-3.0, 1e300, float("inf")])
+def test_a_clock_that_is_wrong_costs_no_result(at: float) -> None:
+    """A machine whose clock is not set yet is in 1970; a settlement that is refused comes again for ever."""
+    made = Making("c", "k", at, [0.5])
+    blob = Settlement.encode([Piece(0, 0, 1)], bytes(1), [b"A"], run=b"r" * 16, epoch=1, lease=1, made=made)
+
+    assert Settlement.decode(blob).entries() == [b"A"]
+
+
+def test_settlement_without_what_is_known_of_its_results_is_as_it_was() -> None:
+    """Logs of earlier versions have such ones."""
+    before = bytes.fromhex("445301c0020000000700000000000000a08601000000000072727272727272727272727272727272")
+    before += bytes.fromhex("01000000010000000a000000000000000000000000000000020000000000000001000000") + b"AB"
+
+    settlement = Settlement.decode(before)
+
+    assert (settlement.entries(), settlement.made, settlement.lease) == ([b"A", b"B"], None, 7)
+    assert before == Settlement.encode(
+        [Piece(10, 0, 2)], bytes(2), [b"A", b"B"], run=b"r" * 16, epoch=1, lease=7, busy_s=0.1
+    )
 
 
 def test_settlement_of_nothing_is_one() -> None:

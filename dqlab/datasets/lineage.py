@@ -12,8 +12,8 @@ __all__ = ["BARE", "CODE", "ERROR", "KEY", "LINEAGE", "NOTHING", "ORDINAL", "RES
 KEY, ORDINAL, CODE, ERROR, REST = "_key", "_ordinal", "_code", "_error", "_rest"
 LINEAGE = (KEY, ORDINAL, "_version", CODE, "_seconds", "_attempts", "_consumer", "_at", ERROR, REST)
 """Names that no column of a user gets in a table of Arrow: theirs have an underscore more behind."""
-ROW_LINEAGE = ("_version", CODE, "_seconds", "_consumer", "_at")
-"""What a row of a sink has besides; the consumer that wrote it knew them."""
+ROW_LINEAGE = ("_version", CODE, "_seconds", "_attempts", "_consumer", "_at")
+"""What a row has besides key and position; the consumer that made it knew them."""
 NOTHING, BARE = "nothing", "bare"
 """Kinds of values that are not rows, as parts of a sink have them: None, and others."""
 NAMED = 20
@@ -32,12 +32,4 @@ def check_columns(columns: Sequence[str], known: Sequence[str], run: str) -> Non
         if column not in known:
             more = f" and {len(known) - NAMED:,} more" if len(known) > NAMED else ""
             listed = ", ".join(one_line(each, 60) for each in known[:NAMED]) + more
-            raise ColumnUnknown(run=run, column=column, why=_why_none(column), known=listed)
-
-
-def _why_none(column: str) -> str:
-    if column == CODE:
-        return " It ran more than one code version, and a result does not record which one made it."
-    if column in (ERROR, REST):
-        return ""
-    return " The queue does not record it for each result." if column in LINEAGE else ""
+            raise ColumnUnknown(run=run, column=column, known=listed)

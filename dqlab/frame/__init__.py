@@ -9,10 +9,13 @@ Decoding checks every length, so malformed bytes raise `FrameCorrupt` and nothin
 
     Frame       72 B header | u32 lengths[count] | u32 weights[count]? | payload
     Settlement  48 B header | u64 (first, ordinal, n)[pieces] | u8 outcomes[count], padded to 4
-                | u32 lengths[count] | u32 key lengths[count]? | payload | keys
+                | u32 lengths[count] | u32 key lengths[count]? | payload | keys | made?
+
+Where `made` says how results were made; see `dqlab.frame.made`.
 """
 
+from dqlab.frame.made import Made, Making
 from dqlab.frame.messages import NO_ID, Frame, Kind
 from dqlab.frame.settlement import Outcome, Piece, Settlement
 
-__all__ = ["NO_ID", "Frame", "Kind", "Outcome", "Piece", "Settlement"]
+__all__ = ["NO_ID", "Frame", "Kind", "Made", "Making", "Outcome", "Piece", "Settlement"]

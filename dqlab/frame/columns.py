@@ -22,6 +22,9 @@ class Flag:
     """
 
     WEIGHTED: Final = 0x10
+    """A frame of messages has their weights."""
+    MADE: Final = 0x10
+    """A settlement has what is known of how its results were made."""
     KEYED: Final = 0x20
     EQUAL: Final = 0x40
     """All lengths are the same: one number replaces their column."""

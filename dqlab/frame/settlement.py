@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from dqlab.errors import FrameCorrupt
 from dqlab.frame.columns import VERSION, Flag, check_head, lengths_column, read_lengths, u32
+from dqlab.frame.made import Made, Making
 from dqlab.texts import kept, restored
 
 __all__ = ["Outcome", "Piece", "Settlement"]
@@ -63,6 +64,8 @@ class Settlement:
         One `Outcome` a message.
     keys : list of str or None
         The documents' keys, when the run's input has keys.
+    made : Made or None
+        How the results were made; None where it was not recorded.
     """
 
     blob: bytes | memoryview
@@ -76,6 +79,7 @@ class Settlement:
     key_lengths: Sequence[int] | None
     payload: memoryview
     _keys: memoryview
+    made: Made | None = None
     _ends: array[int] | None = None
     _key_ends: array[int] | None = None
 
@@ -90,19 +94,24 @@ class Settlement:
         lease: int,
         busy_s: float = 0.0,
         keys: Sequence[str] | None = None,
+        made: Making | None = None,
     ) -> bytes:
-        """Pack outcomes; `outcomes`, `payloads` and `keys` run over the pieces' messages in order.
+        """Pack outcomes; the columns, also those of `made`, run over the pieces' messages in order.
 
         Pieces that overlap or do not ascend, and columns of different lengths, are a `FrameCorrupt`: outcomes would be
         recorded for the wrong messages.
         """
         columns_n = {len(outcomes), len(payloads), len(outcomes if keys is None else keys)}
+        if made is not None:
+            columns_n |= {len(column) for column in made.columns}
         if wrong := _disorder(pieces, len(outcomes)) or (len(columns_n) > 1 and "columns of different lengths"):
             raise FrameCorrupt(kind="settlement", reason=wrong, size=sum(map(len, payloads)))
         encoded = None if keys is None else [kept(key) for key in keys]
         flags, columns = _columns(pieces, outcomes, map(len, payloads), None if encoded is None else map(len, encoded))
+        behind = () if made is None else (made.encode(),)
+        flags |= Flag.MADE if behind else 0
         head = b"DS", VERSION, flags, len(outcomes), lease, round(busy_s * 1e6), run, epoch, len(pieces)
-        return b"".join((_SETTLEMENT.pack(*head), *columns, *payloads, *(encoded or ())))
+        return b"".join((_SETTLEMENT.pack(*head), *columns, *payloads, *(encoded or ()), *behind))
 
     @classmethod
     def decode(cls, blob: bytes | memoryview) -> Settlement:
@@ -114,7 +123,7 @@ class Settlement:
         magic, version, flags, count, lease, busy_us, run, epoch, n_pieces = _SETTLEMENT.unpack_from(view)
         check_head("settlement", magic_fits=magic == b"DS", version=version, count=count, size=size)
         at = _SETTLEMENT.size + 24 * n_pieces
-        if flags & Flag.WEIGHTED or flags & 0x0F or at > size:
+        if flags & 0x0F or at > size:
             raise FrameCorrupt(kind="settlement", reason=f"flags {flags:#x}, or cut off in its pieces", size=size)
         triples = struct.unpack_from(f"<{3 * n_pieces}Q", view, _SETTLEMENT.size)
         pieces = tuple(map(Piece, triples[::3], triples[1::3], triples[2::3]))
@@ -131,10 +140,15 @@ class Settlement:
         except ValueError as error:
             raise FrameCorrupt(kind="settlement", reason=str(error), size=size) from None
         keys_at = body + sum(lengths)
-        if keys_at + sum(key_lengths or ()) != size:
+        made_at = keys_at + sum(key_lengths or ())
+        if made_at > size or (made_at < size and not flags & Flag.MADE):
             raise FrameCorrupt(kind="settlement", reason="lengths do not add up to the payload", size=size)
-        payload, keys = view[body:keys_at], view[keys_at:]
-        return cls(blob, run, epoch, lease, busy_us / 1e6, pieces, outcomes, lengths, key_lengths, payload, keys)
+        payload, keys = view[body:keys_at], view[keys_at:made_at]
+        try:
+            made = Made.decode(view[made_at:], count) if flags & Flag.MADE else None
+        except ValueError as error:
+            raise FrameCorrupt(kind="settlement", reason=str(error), size=size) from None
+        return cls(blob, run, epoch, lease, busy_us / 1e6, pieces, outcomes, lengths, key_lengths, payload, keys, made)
 
     def check_order(self) -> None:
         """Raise for what `encode` would not have packed; apart from `decode`, because old logs may hold such frames."""
@@ -191,6 +205,7 @@ class Settlement:
         n, stop = piece.n, at + piece.n
         key_lengths = None if self.key_lengths is None else self.key_lengths[at:stop]
         flags, columns = _columns([piece], self.outcomes[at:stop], self.lengths[at:stop], key_lengths)
+        flags |= Flag.MADE if self.made is not None else 0
         parts: list[bytes | memoryview] = [
             _SETTLEMENT.pack(b"DS", VERSION, flags, n, self.lease, 0, self.run, self.epoch, 1),
             *columns,
@@ -200,6 +215,8 @@ class Settlement:
         if self.key_lengths is not None and key_lengths is not None:
             start = sum(self.key_lengths[:at])
             parts.append(self._keys[start : start + sum(key_lengths)])
+        if self.made is not None:
+            parts.append(self.made.cut(at, stop))
         return b"".join(parts)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
+from dqlab.frame import NO_ID, Frame, Kind, Making, Outcome, Piece, Settlement
 from dqlab.log import LogOptions
 from dqlab.rules.leases import Lease
 from dqlab.rules.options import QueueOptions
@@ -116,6 +116,7 @@ class Workload:
             epoch=self.shard.epoch,
             lease=lease.id,
             keys=[f"doc-{id}" for id in ids] if lease.run != NO_ID else None,
+            made=Making("c", "k", 1.7e9, [id / 1000 for id in ids]) if lease.run != NO_ID and lease.id % 2 else None,
         )
         settled = self.shard.settle(Settlement.decode(blob))
         for piece, at in settled.results:
