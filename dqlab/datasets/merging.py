@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.datasets.parts import PartMissing, Reader, SinkRow, is_merged, is_moved, open_parts, referred, writer_of
 from dqlab.datasets.plain import same
 from dqlab.datasets.sinks import CLAIM, JSONL, Parquet, prefix_of
@@ -158,8 +159,8 @@ def merge(sink: Parquet, run: str, id: str, parts: Sequence[str]) -> str:
         keys, ordinals = opened.whose()
         found = opened.rows(range(len(opened)), marked=True) if len(opened) else []
         for key, ordinal, (value, lineage) in zip(keys, ordinals, found, strict=True):
-            version, code, seconds, consumer, at = lineage.values()
-            gathered.append(SinkRow(ordinal, key, value, version, code, seconds, consumer, at.timestamp()))
+            version, code, seconds, attempts, consumer, at = (lineage[name] for name in ROW_LINEAGE)
+            gathered.append(SinkRow(ordinal, key, value, version, code, seconds, attempts, consumer, at.timestamp()))
         of.append((part, begins, len(opened)))
         of += [(earlier, begins + at, n) for earlier, at, n in before.get(part, ())]
     stem = f"{prefix_of(id)}m-{uuid.uuid4().hex[:12]}"

@@ -69,9 +69,10 @@ class SinkRow(NamedTuple):
     ordinal: int
     key: str | int | None
     value: Any
-    version: str
-    code: str
+    version: str | None
+    code: str | None
     seconds: float
+    attempts: int | None
     consumer: str
     at: float
 
@@ -79,7 +80,8 @@ class SinkRow(NamedTuple):
     def lineage(self) -> dict[str, Any]:
         """As the columns that `ROW_LINEAGE` names."""
         at = datetime.datetime.fromtimestamp(self.at, _UTC)
-        return dict(zip(ROW_LINEAGE, (self.version, self.code, self.seconds, self.consumer, at), strict=True))
+        known = self.version or None, self.code or None, self.seconds, self.attempts, self.consumer, at
+        return dict(zip(ROW_LINEAGE, known, strict=True))
 
 
 class SinkRows(Sequence[SinkRow]):
@@ -289,6 +291,7 @@ class _FileWriter:
                 row.seconds,
                 row.consumer,
                 row.at,
+                row.attempts,
             ]
             made.append(bytes([_FILE]) + msgpack.packb(told, unicode_errors="surrogatepass"))
         self._target.sync()  # of all of them at once
@@ -349,6 +352,7 @@ def _parquet(rows: Sequence[SinkRow], run: str, id: str) -> bytes:
     shape, (ordinals, labels, values, *known) = Shape(lined=True), SinkRows.of(rows).columns
     lineage: dict[str, Sequence[Any]] = dict(zip(ROW_LINEAGE, known, strict=True))
     lineage["_at"] = [round(at * 1e6) for at in lineage["_at"]]
+    lineage |= {name: [text or None for text in lineage[name]] for name in ("_version", "_code")}
     keys = None if set(labels) == {None} else [_key_of(row) for row in rows] if None in labels else labels
     batch = shape.whole(Rows(ordinals, keys, values, lineage=lineage))
     kinds, runs = _kinds_of(values, shape.name_of)
@@ -481,7 +485,9 @@ class _Table:
     def rows(self, at: Sequence[int], *, marked: bool = False) -> list[Found]:
         self._check(at)
         near = self._near(at)
-        columns = {name: near.column(name).to_pylist() for name in near.schema.names}
+        columns: dict[str, list[Any]] = {name: near.column(name).to_pylist() for name in near.schema.names}
+        for name in ROW_LINEAGE:  # a part that was written before it had all of them
+            columns.setdefault(name, [None] * len(at))
         rest, found = columns[REST], list[Found]()
         for i, row in enumerate(at):
             more = json.loads(rest[i]) if rest[i] is not None else {}
@@ -711,10 +717,10 @@ class Reader:
 
     def _file(self, reference: bytes) -> Found | PartError:
         assert self._target is not None
-        name, is_text, written, version, code, seconds, consumer, at = msgpack.unpackb(
+        name, is_text, written, version, code, seconds, consumer, at, *attempts = msgpack.unpackb(
             bytes(reference[1:]), unicode_errors="surrogatepass"
-        )
-        row = SinkRow(0, None, None, version, code, seconds, consumer, at)
+        )  # attempts are not in references that were written before parts had them
+        row = SinkRow(0, None, None, version, code, seconds, attempts[0] if attempts else None, consumer, at)
         try:
             data = self._target.read(name)
             if zlib.crc32(data) != written:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from dqlab.datasets.columns import build, widened
 from dqlab.datasets.kinds import NULL, Kind, join
-from dqlab.datasets.lineage import BARE, CODE, ERROR, KEY, LINEAGE, ORDINAL, REST, ROW_LINEAGE
+from dqlab.datasets.lineage import BARE, ERROR, KEY, LINEAGE, ORDINAL, REST, ROW_LINEAGE
 from dqlab.datasets.plain import json_of, name_of, row_of
 from dqlab.errors import DqlabWarning
 from dqlab.texts import one_line, shown
@@ -36,9 +36,8 @@ MOST_COLUMNS = 1_000
 NAMED = 3
 """Columns that a warning names."""
 _INT64 = pa.int64()
-_LINED = dict(
-    zip(ROW_LINEAGE, (pa.string(), pa.string(), pa.float64(), pa.string(), pa.timestamp("us", tz="UTC")), strict=True)
-)
+_TEXT = pa.string()
+_LINED = dict(zip(ROW_LINEAGE, (_TEXT, _TEXT, pa.float64(), _INT64, _TEXT, pa.timestamp("us", tz="UTC")), strict=True))
 
 
 class _Value:
@@ -165,12 +164,10 @@ class Rows:
     keys : sequence or None
         Their keys, texts or whole numbers; None: the positions are the keys.
     values : list
-    code : str or None
-        Code version that made all of them; None: not known.
     reasons : list or None
         Why a document has no result, in words, or None for one that has; None: all have one.
     lineage : mapping or None
-        Values of the columns that `ROW_LINEAGE` names, where rows know them.
+        Values of the columns that `ROW_LINEAGE` names, or arrays of Arrow, where rows know them.
     columns : Columns or None
         The values and the lineage, in place of `values` and `lineage`.
     """
@@ -178,7 +175,6 @@ class Rows:
     ordinals: Sequence[int]
     keys: Sequence[Any] | None
     values: list[Any]
-    code: str | None = None
     reasons: list[str | None] | None = None
     lineage: Mapping[str, Sequence[Any]] | None = None
     columns: Columns | None = None
@@ -193,7 +189,7 @@ class Rows:
         reasons = None if self.reasons is None else self.reasons[at]
         lineage = None if self.lineage is None else {name: column[at] for name, column in self.lineage.items()}
         columns = None if self.columns is None else self.columns.cut(start, stop)
-        return Rows(self.ordinals[at], keys, self.values[at], self.code, reasons, lineage, columns)
+        return Rows(self.ordinals[at], keys, self.values[at], reasons, lineage, columns)
 
 
 @dataclass(slots=True)
@@ -208,13 +204,12 @@ class Shape:
         Rows with something in ``_rest``, of all that it made into batches.
     misfits : Counter of str
         By column, how many of these rows have a null there because their value did not fit its type.
-    coded, reasoned : bool
-        Whether rows have their code version; whether documents without a result are among them.
+    reasoned : bool
+        Whether documents without a result are among the rows.
     lined : bool
-        Whether rows know the columns that `ROW_LINEAGE` names, the code version among them.
+        Whether rows know the columns that `ROW_LINEAGE` names.
     """
 
-    coded: bool = False
     reasoned: bool = False
     lined: bool = False
     seen: int = 0
@@ -255,8 +250,6 @@ class Shape:
             yield "value", NULL
         if self.lined:
             yield from _LINED.items()
-        elif self.coded:
-            yield CODE, pa.string()
         if self.reasoned:
             yield ERROR, pa.string()
         yield REST, pa.string()
@@ -304,10 +297,6 @@ class Shape:
         made[ORDINAL] = _ordinals(rows.ordinals)
         if self.lined:
             made |= _lined(rows)
-        elif self.coded:
-            made[CODE] = (
-                pa.array([rows.code] * len(rows), pa.string()) if rows.code else pa.nulls(len(rows), pa.string())
-            )
         made[ERROR] = pa.array(
             [reason and shown(reason) for reason in rows.reasons or ()] or [None] * len(rows), pa.string()
         )
@@ -537,10 +526,21 @@ def _fitted(values: list[Any], kind: Kind, *, widen: bool) -> tuple[Any, Kind, l
 def _lined(rows: Rows) -> dict[str, Any]:
     if rows.columns is not None:
         columns = rows.columns
-        return {name: columns.ordered([_flat(part.table.column(name)) for part in columns.parts]) for name in _LINED}
+        return {name: columns.ordered([_of_part(part.table, name) for part in columns.parts]) for name in _LINED}
     if rows.lineage is None:
         return {name: pa.nulls(len(rows), kind) for name, kind in _LINED.items()}
-    return {name: pa.array(list(rows.lineage[name]), kind) for name, kind in _LINED.items()}
+    known = {name: rows.lineage.get(name, [None] * len(rows)) for name in _LINED}
+    return {
+        name: known[name] if isinstance(known[name], pa.Array) else pa.array(list(known[name]), kind)
+        for name, kind in _LINED.items()
+    }
+
+
+def _of_part(table: Any, name: str) -> Any:
+    """Return a column of lineage; nulls where a part was written before it had that."""
+    if name not in table.schema.names:
+        return pa.nulls(table.num_rows, _LINED[name])
+    return _flat(table.column(name))
 
 
 def _ordinals(ordinals: Sequence[int]) -> Any:

@@ -83,7 +83,10 @@ class OwnSink(Protocol):
         ...
 
     def write(self, part: Any, rows: list[dict[str, Any]]) -> None:
-        """Write rows: each has its ``value``, and its lineage, ``_key``, ``_ordinal``, ``_code`` and so on."""
+        """Write rows: each has its ``value``, and its lineage.
+
+        That is ``_key``, ``_ordinal``, ``_version``, ``_code``, ``_seconds``, ``_attempts``, ``_consumer`` and ``_at``.
+        """
         ...
 
     def commit(self, part: Any) -> str | None:

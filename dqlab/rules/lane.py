@@ -6,7 +6,7 @@ bytes, the counters and the indexes in step; which changes are right is for the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from operator import add, eq
 from typing import Protocol
@@ -414,6 +414,13 @@ class Lane:
             self.retrying += 1
         record.deliveries += 1
         return record
+
+    def attempts(self, ids: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return (id, number of its next counted delivery) of messages in trouble among some ranges of ids."""
+        if not self.retrying:
+            return []
+        found = ((id, self.trouble[id].deliveries) for lo, hi in ids for id in self.troubled(lo, hi))
+        return [(id, counted + 1) for id, counted in found if counted]
 
     def quarantine(self, id: int, *, in_vain: bool) -> None:
         """Have a suspect run with nothing beside it in its process; `in_vain` when it was to, and did not."""

@@ -59,7 +59,7 @@ class Bench:
     def chunk(self, n: int) -> tuple[Chunk, list[Done]]:
         frame = Frame.decode(Frame.encode([b"x"] * n, kind=Kind.ELEMENT, ordinal=100))
         chunk = Chunk(0, 1, 1, 60.0, [1], [frame], sink=True)
-        return chunk, [(at, Outcome.ACK, seal_value((at, 0.1, 1e9, "")), None) for at in range(n)]
+        return chunk, [(at, Outcome.ACK, seal_value(at), None) for at in range(n)]
 
     async def keep(self, n: int) -> list[Done]:
         return await self.gathering.keep(*self.chunk(n))

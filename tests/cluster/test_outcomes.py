@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
@@ -139,6 +140,46 @@ def test_settlements_are_cut_by_bytes_and_hold_one_message_at_least() -> None:
 
     assert [[len(payload) for _, _, payload, _ in said.values()] for said in found] == [[10, 90], [1], [500], [60, 40]]
     assert chunk.collect(4096, 100) is None
+
+
+def test_what_is_known_of_results_counts_when_a_settlement_is_cut_by_bytes() -> None:
+    """Four thousand versions of a kilobyte each are four megabytes, beside results of a few bytes."""
+    frame = Frame.decode(Frame.encode([b"x"] * 4, kind=Kind.ELEMENT, run=b"r" * 16))
+    chunk = Chunk(0, 1, 1, TIMEOUT, [0], [frame])
+    chunk.done += [(index, Outcome.ACK, bytes(10), None) for index in range(4)]
+    chunk.versions |= {0: "v" * 20, 1: "v" * 80, 2: "v" * 7}
+
+    found = [len(told(chunk.collect(4096, 100))) for _ in range(3)]
+
+    assert found == [1, 1, 2]
+    assert chunk.collect() is None
+
+
+def test_results_that_waited_for_their_settlement_have_a_time_each() -> None:
+    """A shard that is away for a minute does not make a minute of work of one moment."""
+    frame = Frame.decode(Frame.encode([b"x"] * 6, kind=Kind.ELEMENT, run=b"r" * 16))
+    chunk = Chunk(0, 1, 1, TIMEOUT, [0], [frame], consumer="c")
+    now, wall = time.perf_counter(), time.time()
+    chunk.done.append((5, Outcome.FAIL, Failure.from_exception(ValueError(1), when=0.0, seconds=0.0).to_bytes(), None))
+    for age, index in zip((60, 30, 0.15, 0.1), (1, 0, 3, 4), strict=True):
+        chunk.ended[index] = now - age
+        chunk.done.append((index, Outcome.ACK, b"", None))
+
+    early, late = (Settlement.decode(chunk.collect(n) or b"").made for n in (3, 2))
+
+    assert early is not None
+    assert late is not None
+    assert [early.at - age for age in early.ages(0, 2) or ()] == pytest.approx([wall - 30, wall - 60], abs=0.1)
+    assert late.ages(0, 2) is None
+    assert late.at == pytest.approx(wall - 0.125, abs=0.1)
+
+
+def test_single_calls_have_nothing_of_how_they_were_made() -> None:
+    """They are in no table, and a small one would be half as large again."""
+    chunk = chunk_of(1)
+    chunk.done.append((0, Outcome.ACK, b"", None))
+
+    assert Settlement.decode(chunk.collect() or b"").made is None
 
 
 def test_large_results_are_let_go_of_when_they_have_arrived() -> None:

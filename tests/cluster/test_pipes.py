@@ -16,13 +16,18 @@ said = st.builds(
     st.binary(max_size=300),
     st.integers(0, 255),
     st.none() | st.text(st.characters(), max_size=30),
+    st.text(st.characters(), max_size=10),
+    st.floats(allow_nan=False),
 )
 
 
 @given(st.lists(said, max_size=5), st.integers(1, 40))
 def test_records_come_out_as_they_went_in_however_they_are_cut(records: list[Record], step: int) -> None:
     """Pipes know no records: a read ends anywhere."""
-    stream = b"".join(record(Say(r.say), r.turn, r.body, outcome=r.outcome, key=r.key) for r in records)
+    stream = b"".join(
+        record(Say(r.say), r.turn, r.body, outcome=r.outcome, key=r.key, version=r.version, seconds=r.seconds)
+        for r in records
+    )
     reader, out = Records(), []
 
     for at in range(0, len(stream), step):

@@ -41,7 +41,7 @@ class Scene:
 
     def __init__(self, actor: DeskActor, sink: Any, dice: random.Random, count: int) -> None:
         self.actor, self.sink, self.dice, self.count = actor, sink, dice, count
-        self.writer: Writer = writer_of(sink, "numbers", RUN.hex(), "here")
+        self.writer: Writer | None = None if sink is None else writer_of(sink, "numbers", RUN.hex(), "here")
         self.chunks: list[tuple[str, Chunk]] = []
         self.late: list[tuple[str, bytes]] = []
         """Settlements on their way, or forgotten there."""
@@ -59,6 +59,8 @@ class Scene:
         if not call.done():
             self.actor._dispatch()
             await asyncio.sleep(0)
+        if not call.done() and self.actor.shard.leases.of_consumer(consumer):  # its frames are being read from the log
+            await asyncio.wait((call,))
         if not call.done():
             call.cancel()
             await asyncio.wait((call,))
@@ -67,9 +69,11 @@ class Scene:
         if "lease" not in answer:
             return
         lease = answer["lease"]
-        assert lease["sink"]
+        assert lease.get("sink", False) is (self.sink is not None)
         frames = [Frame.decode(bytes(part)) for part in parts]
-        chunk = Chunk(0, lease["id"], answer["epoch"], 60.0, lease["firsts"], frames, sink=True)
+        about = {"consumer": consumer.partition("#")[0], "attempts": dict(lease.get("attempts", ()))}
+        receipt = 0, lease["id"], answer["epoch"], 60.0
+        chunk = Chunk(*receipt, lease["firsts"], frames, sink=self.sink is not None, **about)
         self.chunks.append((consumer, chunk))
 
     def _chunk(self) -> tuple[str, Chunk] | None:
@@ -92,14 +96,19 @@ class Scene:
                 self.failed.add(ordinal)
                 chunk.done.append((index, Outcome.FAIL, FAILED, f"k{ordinal}"))
             else:
-                value = {"n": ordinal, "delivery": self.turns}
-                chunk.done.append((index, Outcome.ACK, seal_value((value, 0.1, 1e9, "")), f"k{ordinal}"))
+                value = {"n": ordinal, "delivery": self.turns, **self._noted(chunk, index)}
+                chunk.done.append((index, Outcome.ACK, seal_value(value), f"k{ordinal}"))
+
+    def _noted(self, chunk: Chunk, index: int) -> dict[str, Any]:
+        """Note how a result was made; return what its value has of that."""
+        return {}
 
     def _written(self, chunk: Chunk) -> bytes | None:
         """Write what has ended as a part; return its settlement."""
         taken = chunk.pending()
         if not taken:
             return None
+        assert self.writer is not None
         rows, others = opened_rows(chunk, taken, ORIGIN)
         self.parts += 1
         references = iter(self.writer.write(f"{RUN.hex()[:8]}-c-{self.parts}", rows)) if rows else iter(())

@@ -6,7 +6,7 @@ import base64
 import datetime
 import decimal
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dqlab.datasets.rows import Rows, Shape
@@ -18,7 +18,10 @@ class Pages:
     """Values in pages, as the source of a table."""
 
     name = "numbers"
-    lined = False
+
+    @property
+    def lined(self) -> bool:
+        return self.lineage is not None
 
     def __init__(
         self,
@@ -26,10 +29,11 @@ class Pages:
         keys: Sequence[Any] | None = None,
         *,
         page: int = 400,
-        code: str | None = None,
         reasons: Sequence[str | None] | None = None,
+        lineage: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
-        self.values, self.keys, self.page, self._code = list(values), keys, page, code
+        self.values, self.keys, self.page = list(values), keys, page
+        self.lineage = lineage
         self.reasons = reasons
         self.given = 0
         """Rows that were given, in all readings."""
@@ -37,9 +41,6 @@ class Pages:
     @property
     def reasoned(self) -> bool:
         return self.reasons is not None
-
-    def code(self) -> str | None:
-        return self._code
 
     def count(self) -> int:
         return len(self.values)
@@ -54,7 +55,9 @@ class Pages:
             keys = None if self.keys is None else self.keys[at : at + self.page]
             reasons = None if self.reasons is None else list(self.reasons[at : at + self.page])
             self.given += len(values)
-            yield Rows(range(at, at + len(values)), keys, values, self._code, reasons)
+            page = slice(at, at + len(values))
+            lineage = None if self.lineage is None else {name: all[page] for name, all in self.lineage.items()}
+            yield Rows(range(at, at + len(values)), keys, values, reasons, lineage)
 
 
 def rows_of(values: Sequence[Any], keys: Sequence[Any] | None = None, *, first: int = 0) -> Rows:

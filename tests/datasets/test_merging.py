@@ -36,7 +36,7 @@ def written(sink: Any, parts: int, rows: int) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     for at in range(parts):
         mine = ordinals[at * rows : (at + 1) * rows]
-        made = [SinkRow(n, f"k{n}", value_of(n), "", "c", 0.1, "consumer", 1e9) for n in mine]
+        made = [SinkRow(n, f"k{n}", value_of(n), "", "c", 0.1, 1, "consumer", 1e9) for n in mine]
         references = writer.write(f"{ID[:8]}-c0-x-{at:06d}", made)
         found += [(n, each) for n, each in zip(mine, references, strict=True) if isinstance(each, bytes)]
     return sorted(found)
@@ -86,7 +86,7 @@ def test_what_nothing_refers_to_goes_when_it_may(tmp_path: Path) -> None:
     """Parts of deliveries that did not count, and what killed processes left, take room for ever."""
     sink = dq.Parquet(tmp_path)
     references = written(sink, 4, 5)
-    writer_of(sink, RUN, ID, "here").write(f"{ID[:8]}-c1-y-000000", [SinkRow(0, None, 1, "", "", 0.0, "", 0.0)])
+    writer_of(sink, RUN, ID, "here").write(f"{ID[:8]}-c1-y-000000", [SinkRow(0, None, 1, "", "", 0.0, 1, "", 0.0)])
     (tmp_path / ".x.writing-123").write_bytes(b"half a part")
     (tmp_path / "mine.txt").write_text("of a user")
 
@@ -286,7 +286,7 @@ def test_a_merge_changes_no_value_or_is_not_made(parts: list[list[Any]]) -> None
         claim(sink, RUN, ID)
         writer, references, names = writer_of(sink, RUN, ID, "here"), list[bytes](), list[str]()
         for at, values in enumerate(parts):
-            rows = [SinkRow(n, None, value, "", "c", 0.1, "consumer", 1e9) for n, value in enumerate(values)]
+            rows = [SinkRow(n, None, value, "", "c", 0.1, 1, "consumer", 1e9) for n, value in enumerate(values)]
             references += [each for each in writer.write(f"{ID[:8]}-c0-x-{at}", rows) if isinstance(each, bytes)]
             names.append(f"{ID[:8]}-c0-x-{at}.parquet")
         before, files = values_of(sink, references), set(Path(folder).iterdir())
@@ -304,7 +304,7 @@ def test_parts_that_cannot_be_merged_stay_and_the_others_are_merged(tmp_path: Pa
     claim(sink, RUN, ID)
     writer, references = writer_of(sink, RUN, ID, "here"), list[tuple[int, bytes]]()
     for n, value in enumerate(["a", decimal.Decimal("1.1"), 3, 4, 5, 6, 7, 8]):
-        (reference,) = writer.write(f"{ID[:8]}-c0-x-{n}", [SinkRow(n, None, value, "", "c", 0.1, "consumer", 1e9)])
+        (reference,) = writer.write(f"{ID[:8]}-c0-x-{n}", [SinkRow(n, None, value, "", "c", 0.1, 1, "consumer", 1e9)])
         assert isinstance(reference, bytes)
         references.append((n, reference))
 

@@ -66,7 +66,7 @@ def pages_of(folder: Path, values: list[Any], seed: int, page: int) -> tuple[Sin
     number = 0
     while order:
         mine = [order.pop() for _ in range(min(len(order), dice.randint(1, 9)))]
-        rows = [SinkRow(n, None, values[n], "", "c", 0.5, "consumer", 1e9) for n in mine]
+        rows = [SinkRow(n, None, values[n], "", "c", 0.5, 1, "consumer", 1e9) for n in mine]
         for n, reference in zip(mine, writer.write(f"p{number}", rows), strict=True):
             assert isinstance(reference, bytes), reference
             references[n] = reference

@@ -329,7 +329,7 @@ def test_words_as_names_of_columns_end_in_the_rest() -> None:
 def test_documents_without_a_result_have_the_reason_and_no_value() -> None:
     shape = Shape(reasoned=True)
     (batch,) = shape.batches(
-        module.Rows(range(3), None, [{"n": 1}, KeyError("x"), None], None, [None, "KeyError: \ud800", None]), widen=True
+        module.Rows(range(3), None, [{"n": 1}, KeyError("x"), None], [None, "KeyError: \ud800", None]), widen=True
     )
 
     assert batch.schema.names == ["_key", "_ordinal", "n", "_error", "_rest"]
@@ -338,12 +338,18 @@ def test_documents_without_a_result_have_the_reason_and_no_value() -> None:
     assert batch["_rest"].to_pylist() == [None] * 3
 
 
-def test_a_code_that_is_known_no_longer_is_null() -> None:
-    shape = Shape(coded=True)
-    (first,) = shape.batches(module.Rows(range(1), None, [1], "abc123"), widen=True)
-    (second,) = shape.batches(module.Rows(range(1, 2), None, [1], None), widen=True)
+def test_lineage_that_is_not_known_is_null() -> None:
+    """A page of an older log comes behind one that has it; a column that is not there would be a zero elsewhere."""
+    shape = Shape(lined=True)
+    known = {"_code": ["abc123"], "_seconds": pa.array([0.5]), "_attempts": [2]}
+    (first,) = shape.batches(module.Rows(range(1), None, [1], lineage=known), widen=True)
+    (second,) = shape.batches(module.Rows(range(1, 2), None, [1]), widen=True)
 
-    assert (first["_code"].to_pylist(), second["_code"].to_pylist()) == (["abc123"], [None])
+    assert first.schema.equals(second.schema)
+    assert [batch["_code"].to_pylist() for batch in (first, second)] == [["abc123"], [None]]
+    assert [batch["_seconds"].to_pylist() for batch in (first, second)] == [[0.5], [None]]
+    assert [batch["_attempts"].to_pylist() for batch in (first, second)] == [[2], [None]]
+    assert [batch["_at"].to_pylist() for batch in (first, second)] == [[None], [None]]
 
 
 # --- any mix of values ---------------------------------------------------------------------------

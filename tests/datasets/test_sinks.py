@@ -25,7 +25,7 @@ RUN, ID = "numbers", "ab" * 16
 
 def rows_of(values: Sequence[Any], keys: Sequence[Any] | None = None) -> list[SinkRow]:
     return [
-        SinkRow(at, None if keys is None else keys[at], value, "v", "c0de", 0.5, "consumer/q/0", 1.7e9 + at)
+        SinkRow(at, None if keys is None else keys[at], value, "v", "c0de", 0.5, 2, "consumer/q/0", 1.7e9 + at)
         for at, value in enumerate(values)
     ]
 

@@ -20,6 +20,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
 from itertools import count, groupby
 from typing import Any
 
@@ -38,7 +39,7 @@ from dqlab.cluster.consumer.running.execution import (
 )
 from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost
 from dqlab.cluster.consumer.running.occupancy import Occupancy, Stay, occupancy
-from dqlab.cluster.consumer.running.sink_rows import code_in, rowed
+from dqlab.cluster.consumer.running.sink_rows import code_in
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.orders import RunningMessage
 from dqlab.cluster.transport.protocol import LEASE_PARK
@@ -348,12 +349,13 @@ class Slot:
             process, suspect = lease.get("process"), lease.get("suspect")
             self.chunk = sum(frame.count for frame in cuts)
             receipt = shard, lease["id"], meta["epoch"], lease["timeout"]
-            doubt = {"suspect": True, **suspect} if suspect else {}
+            about: dict[str, Any] = {"suspect": True, **suspect} if suspect else {}
+            about |= {"consumer": self.options.origin.consumer, "attempts": dict(lease.get("attempts", ()))}
             if lease.get("sink"):
                 for first, cut in _pieces(firsts, cuts):
-                    self._inbox.append(Chunk(*receipt, [first], [cut], process, sink=True, **doubt))
+                    self._inbox.append(Chunk(*receipt, [first], [cut], process, sink=True, **about))
             else:
-                self._inbox.append(Chunk(*receipt, firsts, cuts, process, **doubt))
+                self._inbox.append(Chunk(*receipt, firsts, cuts, process, **about))
         self._look_ahead()
         if shard not in self._renewing:
             work = self._renew(shard)
@@ -652,9 +654,8 @@ class Slot:
         """Run the chunk, or hand it to the coroutines; in the slot's thread."""
         chunk.behind = self._next_chunk
         frame = chunk.frames[0]
-        if chunk.sink:
-            chunk.code = code_in(blobs.get(frame.function))
         try:
+            chunk.code = code_in(blobs.get(frame.function))
             if frame.kind is Kind.VALUE:
                 work = self.options.values() if self.options.values is not None else Work(refuse_value)
             else:
@@ -669,7 +670,7 @@ class Slot:
                 if self.options.calls is not None:
                     work = self.options.calls(work, chunk)
                 if chunk.sink:
-                    work = rowed(work)
+                    work = replace(work, rows=True)
         except BaseException as error:  # noqa: BLE001 - users' imports run here; each message reports the failure
             fail_all(chunk, error, self.options.origin)
             return None

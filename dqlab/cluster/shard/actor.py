@@ -392,6 +392,8 @@ class QueueActor:
             answer["lease"] = {"id": lease.id, "timeout": lease.timeout, "firsts": firsts, "process": process}
             if record is not None and record.sink is not None:
                 answer["lease"]["sink"] = True
+            if attempts := lane.attempts(lease.remaining) if lane is not None else ():
+                answer["lease"]["attempts"] = attempts
             if lease.suspect:
                 answer["lease"]["suspect"] = {"isolate": lease.isolate, "in_vain": lease.in_vain}
         return pack(answer, *cuts)

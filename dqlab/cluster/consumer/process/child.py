@@ -56,6 +56,8 @@ class Turns:
         self.running: int | None = None
         self.document: tuple[int, str] | None = None
         self.kind = Kind.ELEMENT
+        self.took, self.ended = dict[int, float](), dict[int, float]()
+        self.versions: dict[int, str] = {}
 
     def live(self) -> None:
         """Run messages until the slot closes its end; raises `SystemExit` then."""
@@ -73,9 +75,7 @@ class Turns:
             try:
                 work = functions.open(meta["hash"], bytes(parts[0]))
                 if meta["rows"]:
-                    from dqlab.cluster.consumer.running.sink_rows import rowed  # seldom, and it takes its time
-
-                    work = rowed(work)
+                    work = replace(work, rows=True)
             except BaseException as raised:  # noqa: BLE001 - users' imports run here; each message reports the failure
                 error = raised
             self._say(record(Say.OPENED))
@@ -131,7 +131,9 @@ class Turns:
         end_if_forked()
         turn, outcome, payload, key = done
         self._payload = b""
-        self._say(record(Say.OUTCOME, turn, payload, outcome=outcome, key=key))
+        took, version = self.took.pop(turn, 0.0), self.versions.pop(turn, "")
+        self.ended.clear()
+        self._say(record(Say.OUTCOME, turn, payload, outcome=outcome, key=key, version=version, seconds=took))
 
     # --- pipes ------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The protocol between a slot and its process over pipes: records with a head of 18 bytes.
+"""The protocol between a slot and its process over pipes: records with a head of 30 bytes.
 
 Three pipes. Records go into the process and come out of it; *turns* go in, four bytes for each
 message, the right to begin it. The process takes one before each message, and the slot may take back
@@ -18,7 +18,7 @@ from dqlab.texts import kept, restored
 __all__ = ["TURN", "LastWords", "Record", "Records", "Say", "record"]
 
 TURN = struct.Struct("<I")
-_HEAD = struct.Struct("<BBIiQ")
+_HEAD = struct.Struct("<BBIiIdQ")
 _KEY = struct.Struct("<IIH")
 """Turn, page, and how many bytes of a key follow."""
 _PAGE, _PAGE_AT = struct.Struct("<I"), 4
@@ -42,21 +42,36 @@ class Say(IntEnum):
 
 
 class Record(NamedTuple):
-    """One record; `turn` is a message's number, from 1, `outcome` and `key` are those of its end."""
+    """One record; `turn` is a message's number, from 1.
+
+    Of its end it has outcome, key, version of the document, and seconds it took.
+    """
 
     say: int
     turn: int
     body: bytes
     outcome: int
     key: str | None
+    version: str = ""
+    seconds: float = 0.0
 
 
-def record(say: Say, turn: int = 0, body: bytes = b"", *, outcome: int = 0, key: str | None = None) -> bytes:
+def record(
+    say: Say,
+    turn: int = 0,
+    body: bytes = b"",
+    *,
+    outcome: int = 0,
+    key: str | None = None,
+    version: str = "",
+    seconds: float = 0.0,
+) -> bytes:
     """Return a record's bytes."""
-    if key is None:
-        return _HEAD.pack(say, outcome, turn, -1, len(body)) + body
-    named = kept(key)
-    return b"".join((_HEAD.pack(say, outcome, turn, len(named), len(body)), named, body))
+    if key is None and not version:
+        return _HEAD.pack(say, outcome, turn, -1, 0, seconds, len(body)) + body
+    named, of = b"" if key is None else kept(key), kept(version)
+    lengths = -1 if key is None else len(named), len(of)
+    return b"".join((_HEAD.pack(say, outcome, turn, *lengths, seconds, len(body)), named, of, body))
 
 
 class Records:
@@ -73,14 +88,16 @@ class Records:
         """Return the records that are complete."""
         buffer, at, complete = self._buffer, 0, []
         while len(buffer) - at >= _HEAD.size:
-            say, outcome, turn, named, length = _HEAD.unpack_from(buffer, at)
+            say, outcome, turn, named, of, seconds, length = _HEAD.unpack_from(buffer, at)
             start = at + _HEAD.size
-            middle = start + max(named, 0)
+            behind = start + max(named, 0)
+            middle = behind + of
             if len(buffer) < middle + length:
                 break
-            key = None if named < 0 else restored(bytes(buffer[start:middle]))
+            key = None if named < 0 else restored(bytes(buffer[start:behind]))
+            version = restored(bytes(buffer[behind:middle])) if of else ""
             at = middle + length
-            complete.append(Record(say, turn, bytes(buffer[middle:at]), outcome, key))
+            complete.append(Record(say, turn, bytes(buffer[middle:at]), outcome, key, version, seconds))
         del buffer[:at]
         return complete
 

@@ -245,9 +245,17 @@ class _Passage:
         else:
             self._still = False
             _, index = self._given.popleft()
+            self._note(index, said)
             self._chunk.done.append((index, Outcome(said.outcome), said.body, said.key))
             self._chunk.running = self._given[0][1] if self._given else None
             self._slot.fruitless = 0
+
+    def _note(self, index: int, said: Record) -> None:
+        """Note how a result was made; its end is that of its way through the pipe, by the clock of this process."""
+        chunk = self._chunk
+        chunk.took[index], chunk.ended[index] = said.seconds, time.perf_counter()
+        if said.version:
+            chunk.versions[index] = said.version
 
     def _look(self, child: Child, now: float) -> None:
         """End the process when its message is cancelled or over a limit; when it takes long, free those behind it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -20,7 +20,7 @@ from dqlab.documents.ahead import ReadAhead
 from dqlab.documents.document import reading_ahead
 from dqlab.errors import FrameCorrupt
 from dqlab.failures.failure import Failure
-from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
+from dqlab.frame import NO_ID, Frame, Kind, Making, Outcome, Piece, Settlement
 
 __all__ = ["Chunk", "Done"]
 
@@ -33,6 +33,11 @@ named one costs as much to make as calling a small function."""
 SETTLE_MOST, SETTLE_BYTES = 4096, 8 << 20
 """Messages in one settlement, and bytes of their outcomes: it becomes one record of a log, which has a limit."""
 _POSITION = itemgetter(0)
+_MADE_BYTES = 3
+"""Of each message, in what the settlement of a run has of how its results were made."""
+_NAN = float("nan")
+FAR_APART = 0.2
+"""Seconds between the first and the last result of a settlement above which each has a time of its own."""
 _HELD_BYTES = 1 << 20
 """Bytes of confirmed outcomes above which a chunk releases them before it ends."""
 
@@ -56,6 +61,20 @@ class Chunk:
         How often it was lost beside others, since one of the two could not wait any longer.
     sink : bool
         The run has a sink: its results are written there, and settled as references.
+    consumer : str
+        Name of the consumer, as its results have it.
+    attempts : mapping of int to int, optional
+        By id, the number of this delivery, of messages with earlier ones that count.
+
+    Attributes
+    ----------
+    took, ended : list of float
+        By position, how long a message that has a result took, and when it ended, seconds of `time.perf_counter`. NaN
+        and 0 where that is not known.
+    versions : dict of int to str
+        By position, the versions of documents.
+    code : str
+        The short code version that its results have.
     """
 
     def __init__(
@@ -72,17 +91,24 @@ class Chunk:
         isolate: bool = False,
         in_vain: int = 0,
         sink: bool = False,
+        consumer: str = "",
+        attempts: Mapping[int, int] | None = None,
     ):
         self.shard, self.lease, self.epoch, self.timeout = shard, lease, epoch, timeout
         self.run = frames[0].run
         self.frames, self.process = frames, process
         self.suspect, self.isolate, self.in_vain = suspect, isolate, in_vain
-        self.sink, self.code = sink, ""
-        """With a sink: the short code version that its results have."""
+        self.sink, self.consumer, self.code = sink, consumer, ""
         self.pieces = [Piece(first, frame.ordinal, frame.count) for first, frame in zip(firsts, frames, strict=True)]
         self._starts = list(accumulate((piece.n for piece in self.pieces), initial=0))
         self.count = self._starts[-1]
         self._positions = tuple(range(self.count))
+        # Written by what runs messages, before an outcome is in `done`. Not in `done` itself: a longer tuple, and a
+        # column more to take out of it, cost each of a million messages more than these lists do.
+        self.took, self.ended = [_NAN] * self.count, [0.0] * self.count
+        self.versions: dict[int, str] = {}
+        self._made_bytes = 0 if self.run == NO_ID else _MADE_BYTES
+        self._attempts = self._by_position(attempts) if attempts else {}
         self.todo: deque[int] = deque(self._positions)
         self.done: list[Done] = []
         self.cancelled: set[int] = set()
@@ -205,6 +231,19 @@ class Chunk:
             return [first + index for index in indexes]
         return [self.ordinal_at(index) for index in indexes]
 
+    def attempt_at(self, index: int) -> int:
+        """Return the number of this delivery of the message at a position."""
+        return self._attempts.get(index, 1)
+
+    def _by_position(self, attempts: Mapping[int, int]) -> dict[int, int]:
+        ids = (id for piece in self.pieces for id in range(piece.first, piece.first + piece.n))
+        return {index: attempts[id] for index, id in enumerate(ids) if id in attempts}
+
+    def _versions_at(self, indexes: Sequence[int]) -> list[str] | None:
+        """Return the versions of documents at some positions, "" where there is none; None where none has any."""
+        # By position, and not through the whole dict: the slot's thread puts more into it meanwhile.
+        return [self.versions.get(index, "") for index in indexes] if self.versions else None
+
     def _weight_at(self, index: int) -> int:
         at = bisect_right(self._starts, index) - 1
         weights = self.frames[at].weights
@@ -261,7 +300,7 @@ class Chunk:
         most : int
             Messages in it, at most.
         most_bytes : int
-            Bytes of their outcomes and keys, at most, unless the first alone has more.
+            Bytes of their outcomes, keys and lineage, at most, unless the first alone has more.
         """
         if self.sink:
             most = min(most, self._referred - self._collected)
@@ -269,12 +308,13 @@ class Chunk:
         if not done:
             return None
         indexes, outcomes, payloads, keys = zip(*done, strict=True)
-        if sum(map(len, payloads)) + sum(map(len, filter(None, keys))) > most_bytes:
-            sizes = accumulate(len(payload) + len(key or "") for payload, key in zip(payloads, keys, strict=True))
+        texts = sum(map(len, filter(None, keys))) + sum(map(len, self._versions_at(indexes) or ()))
+        if sum(map(len, payloads)) + texts + self._made_bytes * len(done) > most_bytes:
+            sizes = accumulate(map(self._size, done))
             done = done[: max(1, bisect_right(list(sizes), most_bytes))]
             indexes, outcomes, payloads, keys = zip(*done, strict=True)
         busy = self.busy_s
-        settlement = self._encode(indexes, outcomes, payloads, keys, max(0.0, busy - self.busy_collected))
+        settlement = self._encode(indexes, outcomes, payloads, keys, max(0.0, busy - self.busy_collected), done)
         self.busy_collected = busy
         self._collected += len(done)
         self._collected_bytes += len(settlement)
@@ -313,6 +353,10 @@ class Chunk:
         """Return an empty settlement."""
         return Settlement.encode([], b"", [], run=self.run, epoch=self.epoch, lease=self.lease)
 
+    def _size(self, done: Done) -> int:
+        index, _, payload, key = done
+        return len(payload) + len(key or "") + len(self.versions.get(index, "")) + self._made_bytes
+
     def _note_failures(self, done: list[Done]) -> None:
         failed = [payload for _, outcome, payload, _ in done if outcome in (Outcome.FAIL, Outcome.REJECT)]
         self.failed += len(failed)
@@ -326,12 +370,14 @@ class Chunk:
         payloads: Sequence[bytes],
         keys: Sequence[str | None],
         busy_s: float,
+        done: Sequence[Done] = (),
     ) -> bytes:
-        """Pack outcomes by position, in whatever order the messages ended."""
+        """Pack outcomes by position; `done` has those of messages that have run, in the order in which they ended."""
         n, first = len(indexes), indexes[0]
         if tuple(indexes) != self._positions[first : first + n]:
             rows = sorted(zip(indexes, outcomes, payloads, keys, strict=True), key=_POSITION)
             indexes, outcomes, payloads, keys = zip(*rows, strict=True)
+        acked = self.run != NO_ID and Outcome.ACK in outcomes
         return Settlement.encode(
             self._pieces(tuple(indexes)),
             bytes(outcomes),
@@ -341,7 +387,25 @@ class Chunk:
             lease=self.lease,
             busy_s=busy_s,
             keys=None if keys.count(None) == n else [key or "" for key in keys],
+            made=self._making(indexes, done) if acked else None,
         )
+
+    def _making(self, indexes: Sequence[int], done: Sequence[Done]) -> Making:
+        """Return how results were made; single calls, which are in no table, have none of it."""
+        n, whole = len(indexes), slice(indexes[0], indexes[-1] + 1)
+        seconds: Sequence[float] = self.took[whole]
+        if len(seconds) != n:
+            seconds = [self.took[index] for index in indexes]
+        attempts = [self._attempts.get(index, 1) for index in indexes] if self._attempts else None
+        versions = self._versions_at(indexes)
+        now, ages = time.perf_counter(), None
+        first = next(self.ended[index] for index, outcome, *_ in done if not outcome) or now
+        last = next(self.ended[index] for index, outcome, *_ in reversed(done) if not outcome) or now
+        if last - first > FAR_APART:
+            ages = [last - (self.ended[index] or last) for index in indexes]
+            first = last
+        at = time.time() - now + (first + last) / 2
+        return Making(self.consumer, self.code, at, seconds, ages, attempts, versions)
 
     def _pieces(self, indexes: tuple[int, ...]) -> list[Piece]:
         """Join neighbouring positions of one frame into pieces.

@@ -76,7 +76,7 @@ class Work:
     code : str
         Short code version, for failures.
     rows : bool
-        It returns its value in a tuple with what is known of it; see `running.sink_rows`.
+        Its results go into a sink, and may be large.
     """
 
     call: Callable[..., Any]
@@ -106,6 +106,14 @@ class _Ended(Protocol):
     def append(self, done: Done, /) -> None: ...
 
 
+class _Numbers(Protocol):
+    def __setitem__(self, index: int, value: float, /) -> None: ...
+
+
+class _Texts(Protocol):
+    def __setitem__(self, index: int, value: str, /) -> None: ...
+
+
 class _Payloads(Protocol):
     def __getitem__(self, index: int, /) -> bytes: ...
 
@@ -125,6 +133,8 @@ class Queued(Protocol):
         The message that is being run.
     document : (int, str) or None
         Position and key of the document that began last.
+    took, ended, versions
+        Where it is noted how a result was made, before its outcome: seconds, their end, and the document's version.
     read_on, rest : callable
         Called with a document behind a URL before its function, and when no message is left; what comes behind it may
         be read meanwhile.
@@ -146,6 +156,15 @@ class Queued(Protocol):
 
     @property
     def done(self) -> _Ended: ...  # noqa: D102
+
+    @property
+    def took(self) -> _Numbers: ...  # noqa: D102
+
+    @property
+    def ended(self) -> _Numbers: ...  # noqa: D102
+
+    @property
+    def versions(self) -> _Texts: ...  # noqa: D102
 
     @property
     def cancelled(self) -> Container[int | None]: ...  # noqa: D102
@@ -261,7 +280,7 @@ def _take(chunk: Queued) -> int | None:
         return None
 
 
-def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901 - a call more costs each message
+def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901, PLR0915 - a call more costs each message
     """Run a function over what is left of a chunk, one message after another."""
     # A million messages go through this loop: everything it needs is a local name.
     take, finish, call, messages = chunk.todo.popleft, chunk.done.append, work.call, chunk.messages()
@@ -272,7 +291,7 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901 
         make_sealer(),
         work.most(origin),
     )
-    spread = chunk.kind is Kind.CALL
+    spread, took, ended = chunk.kind is Kind.CALL, chunk.took, chunk.ended
     running.set((chunk, None))
     while not chunk.stopped:
         try:
@@ -294,10 +313,13 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901 
                 if kind is Document:
                     key = key_text(value.key)
                     chunk.document = index, value.key
+                    chunk.versions[index] = value.version
                     if "://" in value.where:
                         chunk.read_on(value)
                 elif kind is Labelled:
                     key, value = key_text(value.label), value.value
+                    if type(value) is Document:
+                        chunk.versions[index] = value.version
                 result = call(value)
                 if key is not None and type(result) is MethodType:
                     check_called(result, value)
@@ -305,11 +327,14 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901 
             if len(payload) > limit:
                 raise ResultTooLarge(size=len(payload), limit=limit)
         except SealError as error:
-            refused = _refusal(result[0] if work.rows else result, error.reason)
+            refused = _refusal(result, error.reason)
             finish(failed(index, refused, origin, work.code, key, clock() - started))
         except BaseException as error:  # noqa: BLE001 - sys.exit in a function fails its message, not the worker
             finish(failed(index, error, origin, work.code, key, clock() - started))
         else:
+            now = clock()
+            took[index] = now - started
+            ended[index] = now
             finish((index, ACK, payload, key))
     end_if_forked()
     chunk.rest()
@@ -449,19 +474,25 @@ class Coroutines:
             _resolve(flight.ended)
 
     async def _run(self, flight: Flight, index: int) -> Done:
-        key, started, origin = None, time.perf_counter(), self._origin
-        running.set((flight.chunk, index))
+        key, started, origin, chunk = None, time.perf_counter(), self._origin, flight.chunk
+        running.set((chunk, index))
         try:
             value = open_value(flight.messages[index])
             if type(value) is Document:
                 key = key_text(value.key)
+                chunk.versions[index] = value.version
             elif type(value) is Labelled:
                 key, value = key_text(value.label), value.value
+                if type(value) is Document:
+                    chunk.versions[index] = value.version
             call = flight.work.call
             result = await (call(*value[0], **value[1]) if flight.spread else call(value))
             if key is not None and type(result) is MethodType:
                 check_called(result, value)
-            return index, Outcome.ACK, _seal(result, flight.work.most(origin), rows=flight.work.rows), key
+            payload = _seal(result, flight.work.most(origin))
+            now = time.perf_counter()
+            chunk.took[index], chunk.ended[index] = now - started, now
+            return index, Outcome.ACK, payload, key
         except BaseException as error:  # noqa: BLE001 - sys.exit in a coroutine fails its message, not the loop
             return failed(index, error, origin, flight.work.code, key, time.perf_counter() - started)
 
@@ -471,11 +502,11 @@ def _resolve(future: concurrent.futures.Future[None]) -> None:
         future.set_result(None)
 
 
-def _seal(result: Any, limit: int, *, rows: bool) -> bytes:
+def _seal(result: Any, limit: int) -> bytes:
     try:
         payload = seal_value(result)
     except SealError as error:
-        raise _refusal(result[0] if rows else result, error.reason) from error
+        raise _refusal(result, error.reason) from error
     if len(payload) > limit:
         raise ResultTooLarge(size=len(payload), limit=limit)
     return payload

@@ -1,53 +1,24 @@
-"""Results of a run that has a sink: how they leave the function with what is known of their making, and open again.
-
-A function of such a run returns a plain tuple in place of its value. So it comes the same way from a thread, from a
-coroutine and from a process, and nothing is added to the loop over messages of other runs.
-"""
+"""Results of a run that has a sink: opened as rows, with what is known of their making, and settled as references."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from types import MethodType
-from typing import Any
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
-from dqlab.cluster.consumer.running.execution import Origin, Work, check_called, failed
+from dqlab.cluster.consumer.running.execution import Origin, failed
 from dqlab.cluster.transport.sealed import open_value
 from dqlab.cluster.transport.wire import unpack
 from dqlab.datasets.parts import SinkRows
-from dqlab.documents import Document, label_of
+from dqlab.documents import label_of
 from dqlab.frame import Outcome
 
-__all__ = ["code_in", "opened_rows", "rowed", "settled_rows"]
+__all__ = ["code_in", "opened_rows", "settled_rows"]
 
 
 def code_in(blob: bytes | None) -> str:
     """Return the short code version of a packed function; "" of one that was lost."""
     return "" if blob is None else str(unpack(blob)[0]["code"])
-
-
-def rowed(work: Work) -> Work:
-    """Return a function that gives its value with the seconds it took, when that was, and the document's version."""
-    call, clock, now = work.call, time.perf_counter, time.time
-
-    def made(value: Any, document: Any, began: float) -> tuple[Any, float, float, str]:
-        version = ""
-        if type(document) is Document:
-            version = document.version
-            if type(value) is MethodType:
-                check_called(value, document)
-        return value, clock() - began, now(), version
-
-    async def awaited(document: Any) -> Any:
-        began = clock()
-        return made(await call(document), document, began)
-
-    def called(document: Any) -> Any:
-        began = clock()
-        return made(call(document), document, began)
-
-    return Work(awaited if work.is_coroutine else called, work.code, rows=True)
 
 
 def opened_rows(chunk: Chunk, done: Sequence[Done], origin: Origin) -> tuple[SinkRows, list[Done | None]]:
@@ -57,27 +28,30 @@ def opened_rows(chunk: Chunk, done: Sequence[Done], origin: Origin) -> tuple[Sin
     """
     code, load, acked = chunk.code, open_value, Outcome.ACK
     rows = SinkRows()
-    ordinals, labels, values, versions, codes, took, consumers, ended = rows.columns
+    ordinals, labels, values, versions, codes, took, attempts, consumers, moments = rows.columns
     others: list[Done | None] = [None] * len(done)
+    now = time.perf_counter()
+    since = time.time() - now
     for place, each in enumerate(done):
         index, outcome, payload, key = each
         if outcome is not acked:
             others[place] = each
             continue
         try:
-            value, seconds, at, version = load(payload)
+            value = load(payload)
         except Exception as error:  # noqa: BLE001 - opening runs users' code
             others[place] = failed(index, error, origin, code, key, 0.0)
             continue
         ordinals.append(index)
         labels.append(None if key is None else label_of(key))
         values.append(value)
-        versions.append(version)
-        took.append(seconds)
-        ended.append(at)
+        versions.append(chunk.versions.get(index))
+        took.append(chunk.took[index])
+        attempts.append(chunk.attempt_at(index))
+        moments.append(since + (chunk.ended[index] or now))
     ordinals[:] = chunk.ordinals_at(ordinals)
     codes += [code] * len(ordinals)
-    consumers += [origin.consumer] * len(ordinals)
+    consumers += [chunk.consumer] * len(ordinals)
     return rows, others
 
 
