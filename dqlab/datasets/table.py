@@ -31,11 +31,7 @@ class Source(Protocol):
 
     @property
     def lined(self) -> bool:
-        """Whether rows know by whom and when they were made, as those of a sink do."""
-        ...
-
-    def code(self) -> str | None:
-        """Return the code version that made all of its results; None: there are several."""
+        """Whether rows know by whom and when they were made, as results do."""
         ...
 
     def count(self) -> int:
@@ -73,10 +69,11 @@ class RunTable:
     the input, and holds one page of them as Python objects. Whatever reads Arrow reads it:
     ``polars.DataFrame(table)``, ``duckdb.sql("from table")``, ``pyarrow.table(table)``.
 
-    Columns are those of the first 1,000 values, and of their types. What does not fit a column, and columns that come
-    later, stand in ``_rest``, as JSON. `to_arrow`, `to_pandas` and `to_parquet` widen types for what comes later, as
-    from whole numbers to numbers with a point; a stream (`to_reader`, `to_batches`, `__arrow_c_stream__`) keeps the
-    schema that it began with.
+    Columns are those of the first 1,000 values, and of their types, and those that say where a row comes from:
+    ``_key``, ``_ordinal``, ``_version``, ``_code``, ``_seconds``, ``_attempts``, ``_consumer`` and ``_at``. What does
+    not fit a column, and columns that come later, stand in ``_rest``, as JSON. `to_arrow`, `to_pandas` and `to_parquet`
+    widen types for what comes later, as from whole numbers to numbers with a point; a stream (`to_reader`,
+    `to_batches`, `__arrow_c_stream__`) keeps the schema that it began with.
 
     Parameters
     ----------
@@ -241,8 +238,7 @@ class RunTable:
     def _first(self, n: int) -> tuple[Shape, list[Any]]:
         """Learn the columns from the first values; return the shape of as many rows or of `n`, and these as batches."""
         source = self._source.now()  # one question which results there are
-        lined = source.lined
-        shape = Shape(coded=not lined and source.code() is not None, reasoned=source.reasoned, lined=lined)
+        shape = Shape(reasoned=source.reasoned, lined=source.lined)
         left, batches = max(n, SAMPLE), list[Any]()
         for rows in source.rows(left):
             batches += shape.batches(rows.cut(0, left), widen=True)

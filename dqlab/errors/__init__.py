@@ -1087,7 +1087,7 @@ class ExtraMissing(UsageError, ImportError):
 class ColumnUnknown(UsageError, KeyError):
     """A table of results has no column of that name; a KeyError as well."""
 
-    text = "results of run {run!r} have no column {column!r}.{why} Nothing was returned. Columns: {known}."
+    text = "results of run {run!r} have no column {column!r}. Nothing was returned. Columns: {known}."
 
 
 class StorageRefused(UsageError):

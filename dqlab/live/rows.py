@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 from typing import Any
 
+from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.errors import DqlabError, in_words
 from dqlab.live.palette import Ink
 from dqlab.live.tables import ROWS, Cell, Column, Table
@@ -29,13 +30,18 @@ def rows_table(table: Any) -> Table:
     """
     total, head = table.count(), table.head(LOOKED_AT)
     rest = head.column("_rest")
-    names = [name for name in head.schema.names if name != "_rest" or rest.null_count < head.num_rows]
+    made = [name for name in head.schema.names if name in ROW_LINEAGE]
+    names = [name for name in head.schema.names if name not in made]
+    names = [name for name in names if name != "_rest" or rest.null_count < head.num_rows]
     shown = [name for name in names if name != "_ordinal"][:COLUMNS]
     first = head.slice(0, ROWS).select(shown).to_pylist()
     kinds = tuple(Cell(one_line(head.schema.field(name).type, 40), Ink.QUIET) for name in shown)
     rows = tuple(tuple(_cell(row[name]) for name in shown) for row in first)
     columns = tuple(Column(one_line(name, 40), mono=True) for name in shown)
-    notes = [*_notes(total, head.num_rows, rest, len(names) - 1 - len(shown)), *_where(table)]
+    notes = _notes(total, head.num_rows, rest, len(names) - 1 - len(shown))
+    if made:  # beside values they would take the room of these
+        notes.append(f"how each row was made: {', '.join(made)}")
+    notes += _where(table)
     return Table(columns, (kinds, *rows), notes=tuple(notes))
 
 

@@ -20,6 +20,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_all_here, open_here
 from dqlab.datasets import needs_pyarrow
 from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, ROW_LINEAGE, check_columns
+from dqlab.datasets.made import Gathered, Lineage, MadeRows, Unrecorded, lineage_of
 from dqlab.datasets.parts import Finds, Found, PartError, Reader
 from dqlab.documents import label_of
 from dqlab.errors import BadOption, CallTimeout, DqlabWarning, MessageNotFound, PositionNotFound, ResultUnreadable
@@ -81,8 +82,8 @@ class OpenedStretch:
     values: list[Any]
     keys: list[Any] | None = None
     unreadable: ResultUnreadable | PartError | None = None
-    lineage: list[dict[str, Any]] | None = None
-    """What is known of each row, of a run with a sink."""
+    lineage: Lineage | None = None
+    """How they were made; None where that was not recorded, and of what replaces a result."""
 
     @property
     def end(self) -> int:
@@ -94,9 +95,8 @@ class OpenedStretch:
         if (lo, hi) == (self.ordinal, self.end):
             return self
         a, b = lo - self.ordinal, hi - self.ordinal
-        return OpenedStretch(
-            lo, self.values[a:b], self.keys and self.keys[a:b], lineage=self.lineage and self.lineage[a:b]
-        )
+        lineage = None if self.lineage is None else self.lineage.cut(a, b)
+        return OpenedStretch(lo, self.values[a:b], self.keys and self.keys[a:b], lineage=lineage)
 
     def items(self) -> Iterable[tuple[Any, Any]]:
         """Yield (key, value)."""
@@ -127,11 +127,13 @@ def open_settlements(parts: Sequence[bytes | memoryview], reader: Finds | None =
     settlements = [Settlement.decode(part) for part in parts]
     rows = None if reader is None else iter(reader.find([each for one in settlements for each in one.entries()]))
     for settlement in settlements:
-        lineage = None
+        made = settlement.made
+        lineage: Lineage | None = None if made is None else MadeRows(made, 0, settlement.count)
         if rows is None:
             values, errors = _opened(settlement.entries(), settlement.payload)
         else:
-            values, lineage, errors = _found(list(islice(rows, settlement.count)))
+            values, known, errors = _found(list(islice(rows, settlement.count)))
+            lineage = lineage_of(known, lineage)
         keys = None
         if settlement.key_lengths is not None:
             texts = [settlement.key(at) for at in range(settlement.count)]
@@ -139,9 +141,10 @@ def open_settlements(parts: Sequence[bytes | memoryview], reader: Finds | None =
         at = 0
         for piece in settlement.pieces:
             stop = at + piece.n
-            whole = OpenedStretch(
-                piece.ordinal, values[at:stop], keys and keys[at:stop], lineage=lineage and lineage[at:stop]
-            )
+            its = lineage
+            if its is not None and (at, stop) != (0, settlement.count):
+                its = its.cut(at, stop)
+            whole = OpenedStretch(piece.ordinal, values[at:stop], keys and keys[at:stop], lineage=its)
             if errors:
                 broken = {i - at: errors[i] for i in range(at, stop) if i in errors}
                 found += _without(whole, broken, single=settlement.run == NO_ID)
@@ -202,7 +205,8 @@ def _without(whole: OpenedStretch, errors: dict[int, BaseException], *, single: 
             )
             # Only the frames of unpickling itself: dqlab's hold the whole page.
             unreadable.__cause__ = error.with_traceback(users_part(error.__traceback__, None))
-            yield OpenedStretch(whole.ordinal + i, [unreadable], whole.keys and [key], unreadable)
+            lineage = None if whole.lineage is None else whole.lineage.cut(i, i + 1)
+            yield OpenedStretch(whole.ordinal + i, [unreadable], whole.keys and [key], unreadable, lineage)
         start = i + 1
 
 
@@ -502,16 +506,17 @@ class Results(Values, StaysHere, SuggestsAttributes):
         ----------
         columns : sequence, optional
             These alone, in this order; the others are not kept while it reads. Besides those of the values, ``value``
-            for values that are not dicts: ``_key``, ``_ordinal``, ``_code`` (the code version, of a run that had one),
-            and ``_error`` with `errors="return"`. Of a run with a sink also ``_version``, ``_seconds``, ``_consumer``
-            and ``_at``.
+            for values that are not dicts: ``_key``, ``_ordinal``, ``_version`` (of the document), ``_code`` (the code
+            version that made the row), ``_seconds`` (how long that took), ``_attempts`` (which delivery it was),
+            ``_consumer``, ``_at`` (when, to a tenth of a second), and ``_error`` with `errors="return"`. Rows that were
+            made before a queue recorded these have none of them, but for ``_code`` where one made all.
 
         Raises
         ------
         ImportError
             pandas is not installed (it is in the extra ``lab``).
         ColumnUnknown
-            No row has such a column, or it is not recorded.
+            No row has such a column.
         """
         import_whole("pandas")
         pages = ([self._checked(stretch) for stretch in page] for page in self._pages(0, len(self)))
@@ -520,15 +525,13 @@ class Results(Values, StaysHere, SuggestsAttributes):
                 return frame_of_pages(pages, len(self), self._replaces)
             if isinstance(columns, str):
                 columns = [columns]
-            code = self.code if CODE in columns and not self.lined else None
-            lined = ROW_LINEAGE if self.lined else ()
-            return chosen_columns(self.name, pages, list(columns), self._replaces, len(self), code, lined)
+            return chosen_columns(self.name, pages, list(columns), self._replaces, len(self), lambda: self.code)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> Any:
-        """Return a `pyarrow.Table`: columns of the values, ``_key``, ``_ordinal``, ``_code``, and ``_rest``.
+        """Return a `pyarrow.Table`: ``_key``, ``_ordinal``, columns of the values, of their lineage, and ``_rest``.
 
-        See `RunTable` for types and for what ``_rest`` has. With `errors="return"` a column ``_error`` has the reasons
-        of documents without a result.
+        See `to_frame` for the columns of lineage, `RunTable` for types and for what ``_rest`` has. With
+        `errors="return"` a column ``_error`` has the reasons of documents without a result.
 
         Parameters
         ----------
@@ -572,7 +575,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
         if isinstance(self._reader, Reader) and self._instead is None:
             yield from self._rows_of_sink(self._reader, min(most, len(self)))
             return
-        code, replaces = self.code, self._replaces
+        replaces = self._replaces
         for page in self._pages(0, min(most, len(self))):
             for stretch in page:
                 self._checked(stretch)
@@ -580,7 +583,10 @@ class Results(Values, StaysHere, SuggestsAttributes):
             reasons = None
             if replaces is not None:
                 reasons = [said_by(value) if replaces(value) else None for value in values]
-            yield Rows(_ordinals_of(page), _keys_of(page), values, code, reasons, self._lineage_of(page))
+            gathered = Gathered()
+            for stretch in page:
+                gathered.add(_lineage_in(stretch, replaces, lambda: self.code))
+            yield Rows(_ordinals_of(page), _keys_of(page), values, reasons, gathered.arrow())
 
     def _rows_of_sink(self, reader: Reader, most: int) -> Iterator[Rows]:
         """Yield pages of rows as columns of Arrow where their parts have them so."""
@@ -598,19 +604,11 @@ class Results(Values, StaysHere, SuggestsAttributes):
                 if isinstance(row, PartError):
                     raise row.with_traceback(None)
             rows = [row for row in found if not isinstance(row, PartError)]
-            lineage = {name: [known.get(name) for _, known in rows] for name in ROW_LINEAGE}
-            yield Rows(*where, [value for value, _ in rows], lineage=lineage)
-
-    @property
-    def lined(self) -> bool:
-        """Whether its rows know by whom and when they were made."""
-        return self._reader is not None
-
-    def _lineage_of(self, page: Sequence[OpenedStretch]) -> dict[str, list[Any]] | None:
-        if self._reader is None:
-            return None
-        rows = [row for each in page for row in each.lineage or [{}] * len(each.values)]
-        return {name: [row.get(name) for row in rows] for name in ROW_LINEAGE}
+            gathered, left = Gathered(), iter(rows)
+            for stretch in page:
+                known = [lineage for _, lineage in islice(left, len(stretch.values))]
+                gathered.add(lineage_of(known, stretch.lineage))
+            yield Rows(*where, [value for value, _ in rows], lineage=gathered.arrow())
 
     def references(self) -> Iterator[tuple[int, bytes]]:
         """Yield, of a run with a sink, the ordinal of each row, and what refers to it."""
@@ -720,8 +718,20 @@ def _keys_of(page: Sequence[OpenedStretch]) -> list[Any] | None:
     return [key for stretch in page for key in (stretch.keys or range(stretch.ordinal, stretch.end))]
 
 
+def _lineage_in(
+    stretch: OpenedStretch, replaces: Callable[[Any], bool] | None, code: Callable[[], str | None]
+) -> Lineage:
+    """Return how results were made; where it was not recorded, which code made all of a run is still known."""
+    if stretch.lineage is not None:
+        return stretch.lineage
+    is_result = replaces is None or not replaces(stretch.values[0])
+    return Unrecorded(len(stretch.values), code() if is_result else None)
+
+
 class ResultRows:
     """Results as the source of a table; see `dqlab.datasets.table.Source`."""
+
+    lined = True
 
     def __init__(self, results: Results) -> None:
         self._results = results
@@ -735,15 +745,6 @@ class ResultRows:
     def reasoned(self) -> bool:
         """Whether documents without a result are among the rows."""
         return self._results._replaces is not None
-
-    @property
-    def lined(self) -> bool:
-        """Whether rows know by whom and when they were made."""
-        return self._results.lined
-
-    def code(self) -> str | None:
-        """Return the code version that made all results, if it is known."""
-        return self._results.code
 
     def count(self) -> int:
         """Return how many rows there are."""
@@ -764,20 +765,24 @@ def chosen_columns(
     columns: list[Any],
     replaces: Callable[[Any], bool] | None,
     count: int,
-    code: str | None,
-    lined: Sequence[str] = (),
+    code: Callable[[], str | None],
 ) -> pd.DataFrame:
-    """Return a DataFrame with some columns of the results, or of their lineage; rows know those of `lined`."""
-    lineage = [KEY, ORDINAL, *([CODE] if code is not None else []), *lined, *([ERROR] if replaces is not None else [])]
+    """Return a DataFrame with some columns of the results, or of their lineage.
+
+    Parameters
+    ----------
+    code : callable
+        Returns the code version that made all of them, if there is one; asked where it is not recorded for each.
+    """
+    lineage = [KEY, ORDINAL, *ROW_LINEAGE, *([ERROR] if replaces is not None else [])]
     own = [column for column in columns if column not in lineage]
     check_columns([column for column in own if column in LINEAGE], lineage, run)
     import numpy as np
-    import pandas as pd
 
     ordinals, reasons = array("q"), list[str | None]()
     found = dict[Any, None]()
     wanted = set(own)
-    known: dict[str, list[Any]] = {name: [] for name in lined if name in columns}
+    gathered = Gathered([name for name in columns if name in ROW_LINEAGE])
 
     def chosen(value: Any) -> dict[Any, Any]:
         bad = replaces is not None and replaces(value)
@@ -792,16 +797,17 @@ def chosen_columns(
     def kept() -> Iterator[list[OpenedStretch]]:
         for page in pages:
             ordinals.extend(_ordinals_of(page))
-            for name, column in known.items():
-                column += [row.get(name) for each in page for row in each.lineage or [{}] * len(each.values)]
+            if gathered.names:
+                for each in page:
+                    gathered.add(_lineage_in(each, replaces, code if CODE in gathered.names else lambda: None))
             yield [OpenedStretch(each.ordinal, [chosen(value) for value in each.values], each.keys) for each in page]
 
     frame = frame_of_pages(kept(), count, None, rows=True)
     if count:
         missing = [column for column in own if column not in frame.columns]
         check_columns(missing, [*frame.columns, *found, *lineage], run)
-    made = {KEY: frame.index, ORDINAL: np.array(ordinals), CODE: code, ERROR: series_of(reasons or None, frame.index)}
-    made |= {name: pd.Series(column, index=frame.index) for name, column in known.items()}
+    made = {KEY: frame.index, ORDINAL: np.array(ordinals), ERROR: series_of(reasons or None, frame.index)}
+    made |= {name: gathered.pandas(name, frame.index) for name in gathered.names}
     for name in dict.fromkeys(column for column in columns if column in lineage):
         frame[name] = made[name]
     return frame[columns] if count else frame.reindex(columns=columns)

@@ -961,7 +961,9 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def table(self) -> RunTable:
         """Return the run's results as a lazy table, also while it goes on; failures are not rows.
 
-        Nothing is read yet. Whatever reads Arrow reads it, a page of results at a time: pyarrow, polars, DuckDB.
+        Nothing is read yet. Whatever reads Arrow reads it, a page of results at a time: pyarrow, polars, DuckDB. Beside
+        the columns of the values are those of lineage: ``_key``, ``_ordinal``, ``_version``, ``_code``, ``_seconds``,
+        ``_attempts``, ``_consumer``, ``_at``; see `Results.to_frame`.
 
         Returns
         -------

@@ -218,12 +218,7 @@ def _check_errors(errors: str) -> None:
 class RunRows:
     """The results that a run has whenever they are read; see `dqlab.datasets.table.Source`."""
 
-    reasoned = False
-
-    @property
-    def lined(self) -> bool:
-        """Whether rows know by whom and when they were made."""
-        return self._run.reader() is not None
+    reasoned, lined = False, True
 
     def __init__(self, run: HasResults) -> None:
         self._run = run
@@ -232,10 +227,6 @@ class RunRows:
     def name(self) -> str:
         """Name of the run."""
         return self._run.name
-
-    def code(self) -> str | None:
-        """Return the code version that made all results, if there is one alone."""
-        return self.now().code()
 
     def count(self) -> int:
         """Return how many results there are now."""
@@ -257,9 +248,6 @@ class InputRows:
 
     def __init__(self, name: str, elements: Any) -> None:
         self.name, self._elements = name, elements
-
-    def code(self) -> None:
-        """Return None: an input has no code."""
 
     def count(self) -> int:
         """Return how many there are, where that is known without reading them."""

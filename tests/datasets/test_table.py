@@ -60,7 +60,7 @@ def test_whatever_reads_arrow_has_every_row_once(read: str) -> None:
 
 
 def test_columns_are_chosen_and_stand_in_the_order_of_the_choice() -> None:
-    table = table_of([{"n": n, "t": f"x{n}"} for n in range(MANY)], code="abc123")
+    table = table_of([{"n": n, "t": f"x{n}"} for n in range(MANY)], lineage={"_code": ["abc123"] * MANY})
 
     assert table.to_arrow(["t", "_code", "_key"]).schema.names == ["t", "_code", "_key"]
     assert table.to_reader(["t"]).read_all().to_pydict() == {"t": [f"x{n}" for n in range(MANY)]}
@@ -68,19 +68,13 @@ def test_columns_are_chosen_and_stand_in_the_order_of_the_choice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "why"),
-    [
-        ("m", "have no column 'm'. Nothing"),
-        ("_code", "It ran more than one code version"),
-        ("_seconds", "The queue does not record it"),
-    ],
+    "column",
+    ["m", "_code", "_seconds", "_error"],
 )
-def test_a_column_that_is_not_there_is_refused_with_those_that_are(column: str, why: str) -> None:
+def test_a_column_that_is_not_there_is_refused_with_those_that_are(column: str) -> None:
     """An empty column would be taken for results."""
-    with pytest.raises(ColumnUnknown, match="_key, _ordinal, n, _rest") as raised:
+    with pytest.raises(ColumnUnknown, match=f"have no column '{column}'. Nothing .* _key, _ordinal, n, _rest"):
         table_of([{"n": 1}]).to_arrow(["n", column])
-
-    assert why in str(raised.value)
 
 
 LATE: list[Any] = [{"v": n, "w": n} for n in range(MANY)] + [{"v": "s", "w": 1}] * 500

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 
 import dqlab as dq
+from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.datasets.merging import MergeUnderWay
 from dqlab.datasets.parts import PartMissing, open_parts
 from dqlab.datasets.sinks import CLAIM, SinkTaken
@@ -349,6 +351,15 @@ def test_a_sink_of_ones_own(queue: dq.QueuePool, tmp_path: Path) -> None:
 
     assert list(run.results(timeout=30)) == [{"n": n, "square": n * n} for n in range(100)]
 
+    frame = run.results().to_frame(columns=["n", *ROW_LINEAGE])
+    rows = [row for file in tmp_path.glob("*.pickle") for row in pickle.loads(file.read_bytes())]
+    written = {row["_ordinal"]: row for row in rows}
+    assert [written[n]["_seconds"] for n in range(100)] == pytest.approx(frame["_seconds"].tolist(), rel=1e-4)
+    for name in ("_attempts", "_consumer", "_code"):
+        assert (
+            [written[n][name] for n in range(100)] == frame[name].tolist() == run.table().to_arrow()[name].to_pylist()
+        )
+
 
 # --- a sink that cannot be written ---------------------------------------------------------------
 
@@ -550,7 +561,9 @@ def test_table_of_a_sink_names_files_their_size_and_where_they_are(pool: dq.Queu
     table = run.table()
 
     assert table.place() == f"{files}, {size(nbytes)}, in {out}"
-    assert rows_table(table).notes == ("the first 10 of 500 rows", table.place())
+    made = "how each row was made: _version, _code, _seconds, _attempts, _consumer, _at"
+    assert rows_table(table).notes == ("the first 10 of 500 rows", made, table.place())
+    assert [column.title for column in rows_table(table).columns] == ["_key", "n", "square"]
     assert pool.map(abs, [1]).wait().table().place() == ""
 
 
@@ -565,5 +578,5 @@ def test_table_of_a_sink_that_cannot_be_listed_has_its_rows_all_the_same(
     monkeypatch.setattr(Target, "sizes", refuse)
     notes = rows_table(run.table()).notes
     assert notes[0] == "5 rows"
-    assert "their files cannot be listed now" in notes[1]
-    assert "Permission denied" in notes[1]
+    assert "their files cannot be listed now" in notes[2]
+    assert "Permission denied" in notes[2]
