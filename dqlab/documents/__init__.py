@@ -20,6 +20,16 @@ Names of `document`, `parts`, `storage` and `labelled` lie in logs of queues, so
 
 from dqlab.documents.document import Document
 from dqlab.documents.labelled import Labelled, key_text, label_of, labelled, sealed_label
-from dqlab.documents.listing import Documents, parsed_natively
+from dqlab.documents.listing import Documents, options_of, parsed_natively
 
-__all__ = ["Document", "Documents", "Labelled", "key_text", "label_of", "labelled", "parsed_natively", "sealed_label"]
+__all__ = [
+    "Document",
+    "Documents",
+    "Labelled",
+    "key_text",
+    "label_of",
+    "labelled",
+    "options_of",
+    "parsed_natively",
+    "sealed_label",
+]

@@ -45,6 +45,7 @@ from dqlab.documents.storage import (
     check_url,
     has_etag,
     local_path,
+    named,
     open_binary,
     redacted,
     remote,
@@ -700,9 +701,9 @@ def largest_row() -> int:
 # --- pickles ---
 
 
-# References lie in logs of queues under the names of this module's next five functions, of classes in `parts` and of
-# `storage.stored`; `labelled` finds keys by them. A function that is renamed, moved, or gets its arguments in another
-# order makes messages unreadable that were put before.
+# References lie in logs of queues under the names of this module's next five functions, of classes in `parts`, and of
+# `storage.stored` and `storage.named`; `labelled` finds keys by them. A function that is renamed, moved, or gets its
+# arguments in another order makes messages unreadable that were put before.
 def _revive(
     where: str, cut: int | str, version: str, size: int | None, n_pages: int | None, part: Part | None = None
 ) -> Document:
@@ -749,7 +750,7 @@ def _numbered(key: int, where: str, version: str, size: int | None, n_pages: int
 _REVIVED = {each.__name__: each for each in (_revive, _row, _line, _inline, _numbered)}
 _OPENED: dict[tuple[str, str], Any] = {(each.__module__, each.__qualname__): each for each in PARTS}
 _OPENED |= {(__name__, name): revived for name, revived in _REVIVED.items()}
-_OPENED[stored.__module__, stored.__qualname__] = stored
+_OPENED |= {(each.__module__, each.__qualname__): each for each in (stored, named)}
 """What a pickled reference may name."""
 
 

@@ -21,12 +21,12 @@ from dqlab.documents.parts import is_pdf
 from dqlab.documents.probing import Probed, ProbingLab, counted, lacks_pages, the_lab
 from dqlab.documents.row_files import ParquetRows, Records, csv_form
 from dqlab.documents.sources import Given, Glob, Source, Unpacked, Window, stdlib
-from dqlab.documents.storage import check_options
+from dqlab.documents.storage import check_options, spelled_out, storage_of
 from dqlab.errors import BadOption, DqlabError, LengthUnknown, PositionNotFound, WrongUse, in_words
 from dqlab.keywords import SuggestsAttributes, SuggestsNames, checks_keywords
 from dqlab.numbers import many
 
-__all__ = ["Documents", "parsed_natively"]
+__all__ = ["Documents", "options_of", "parsed_natively"]
 
 
 _ELSEWHERE = {
@@ -639,10 +639,15 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         found = ""
         for each in self._conditions() if self.repeats else ():
             found = each.why_none() or found  # the innermost one: those around it get nothing
-        innermost: Any = self._source
-        while (inner := getattr(innermost, "source", None)) is not None:
-            innermost = inner
+        innermost = self._innermost()
         return innermost.why_none() if isinstance(innermost, Records) and not found else found
+
+    def _innermost(self) -> Any:
+        """Return the source that the others are made of."""
+        source: Any = self._source
+        while (inner := getattr(source, "source", None)) is not None:
+            source = inner
+        return source
 
     @property
     def filtered(self) -> bool:
@@ -749,6 +754,25 @@ def _listable(option: str, place: Any) -> Iterator[None]:
     except Exception as error:
         problem = f"cannot be listed: {in_words(error)}. Check its scheme, host and path. Nothing was listed."
         raise BadOption(option=option, value=place, problem=problem) from error
+
+
+def options_of(documents: Any) -> list[str]:
+    """Return, as text, the options that an input's documents are opened with, as far as that costs no look at them.
+
+    Of a list: if its first document has some. What is left out here travels with each reference.
+    """
+    return spelled_out(_storages(documents))
+
+
+def _storages(documents: Any) -> set[str]:
+    if isinstance(documents, Documents):
+        source = documents._innermost()
+        inside = _storages(source.iterable) if isinstance(source, Given) else set[str]()
+        return {getattr(source, "storage", "")} | inside
+    first = documents[0] if type(documents) in (list, tuple) and documents else None
+    if type(first) is not Document or not storage_of(first.where):
+        return set()
+    return {storage_of(each.where) for each in documents if type(each) is Document}
 
 
 def parsed_natively(documents: Any) -> bool:

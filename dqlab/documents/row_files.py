@@ -46,7 +46,7 @@ class ParquetRows:
 
     def __init__(self, files: Any, key: Any, columns: Any, storage: str = "") -> None:
         self._key, self._columns = key, chosen(columns)
-        self._files = Files(files, "Parquet", storage)
+        self._files, self.storage = Files(files, "Parquet", storage), storage
         words = [self._files.label]
         words += [f"key={key!r}"] if key is not None else []
         words += [f"columns={self._columns!r}"] if self._columns is not None else []
@@ -215,7 +215,7 @@ class Records:
 
     def __init__(self, files: Any, key: Any, form: str, label: str, storage: str = "") -> None:
         self._key, self._form = key, form
-        self._files = Files(files, "CSV" if form else "JSON lines", storage)
+        self._files, self.storage = Files(files, "CSV" if form else "JSON lines", storage), storage
         words = [self._files.label, *([] if key is None else [f"key={key!r}"])]
         self.label = f"Documents.{label}({', '.join(words)})"
         assert self._files.first is not None, "or it had raised NoFiles"

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from dqlab.documents.archives import FoundMember, members
 from dqlab.documents.document import LINES_PER_PAGE, Document
 from dqlab.documents.folders import MAGIC, Folder, FoundFile, LocalFolder, Pattern, parse
-from dqlab.documents.storage import UNKNOWN, Stamp, local_path, located, stamp_of
+from dqlab.documents.storage import UNKNOWN, Stamp, local_path, located, stamp_of, storage_of
 from dqlab.errors import ArchiveNotFound, BadOption, DocumentsUsedUp, FolderNotFound, NotADocument
 from dqlab.numbers import many
 
@@ -28,7 +28,11 @@ Look = Callable[[], Document | None]
 
 
 class Source(Protocol):
-    """Names documents, read again each time."""
+    """Names documents, read again each time.
+
+    One that is made of another has that as `source`. Any other whose documents may be behind URLs has `storage`, the
+    name of the options that they are opened with; see `storage.check_options`.
+    """
 
     @property
     def label(self) -> str:
@@ -63,7 +67,7 @@ class Glob:
         enter: Callable[[str], bool] = lambda name: True,
         finish: Callable[[Document], Document] = lambda document: document,
     ) -> None:
-        self.label = label
+        self.label, self.storage = label, storage_of(folder.where)
         self._folder, self._pattern, self._enter, self._finish = folder, pattern, enter, finish
         self._check()
 
@@ -133,7 +137,7 @@ class Given:
         if not isinstance(iterable, Iterable) and not callable(iterable):
             problem = f"a {type(iterable).__name__} cannot be iterated. Pass paths, URLs or documents."
             raise BadOption(option="iterable", value=iterable, problem=problem)
-        self._iterable, self._key, self._storage = iterable, key, storage
+        self.iterable, self._key, self.storage = iterable, key, storage
         self.repeats, kind = not isinstance(iterable, Iterator), type(iterable).__name__
         named = f"<{kind}>" if isinstance(iterable, Iterable) else getattr(iterable, "__qualname__", kind)
         self.label = f"Documents({named})"
@@ -142,13 +146,13 @@ class Given:
     def looks(self) -> Iterator[Look]:
         """Name the elements, in the order they come."""
         if self._used_up:
-            raise DocumentsUsedUp(kind=type(self._iterable).__name__)
+            raise DocumentsUsedUp(kind=type(self.iterable).__name__)
         self._used_up = not self.repeats
-        elements = self._iterable if isinstance(self._iterable, Iterable) else self._iterable()
+        elements = self.iterable if isinstance(self.iterable, Iterable) else self.iterable()
         return (partial(self._look, position, element) for position, element in enumerate(elements))
 
     def _look(self, position: int, element: Any) -> Document:
-        document = _document(element, position, self._storage)
+        document = _document(element, position, self.storage)
         if self._key is None:
             return document
         key = self._key(element)
@@ -225,6 +229,7 @@ class Unpacked:
         self._pattern = Pattern(pattern)
         self._several = MAGIC.search(self._archive) is not None
         self._folder, self._archives = _parsed_archives(self._archive, storage)
+        self.storage = storage
         self._check()
 
     def looks(self) -> Iterator[Look]:

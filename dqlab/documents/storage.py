@@ -1,8 +1,9 @@
 """Where documents are stored: on this machine, or behind fsspec with the options that users give for it.
 
 Owns how a path or URL is opened, what tells versions of a file apart, and `StoredAt`, a URL that bears the name of its
-options. Only a URL makes it import fsspec. Options travel with each reference. Secrets are not among them: options
-name the variable of the environment, or the entry of Dask's config, that holds a secret where a document is opened.
+options. Only a URL makes it import fsspec. Options travel once with the function of a run, whose references have their
+name alone (`naming`, `learn`), and with each reference that travels otherwise. Secrets are not among them: options name
+the variable of the environment, or the entry of Dask's config, that holds a secret where a document is opened.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import json
 import os
 import re
 import sys
+import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -30,6 +32,7 @@ from dqlab.errors import (
     ExtraMissing,
     PasswordInURL,
     StorageRefused,
+    StorageUnknown,
     StorageUnset,
     in_words,
 )
@@ -44,14 +47,18 @@ __all__ = [
     "check_stamp",
     "check_url",
     "has_etag",
+    "learn",
     "local_path",
     "local_stamp",
     "located",
+    "named",
+    "naming",
     "open_binary",
     "place_of",
     "redacted",
     "remote",
     "remote_stamp",
+    "spelled_out",
     "stamp_of",
     "stamp_of_open",
     "storage_of",
@@ -102,11 +109,57 @@ class StoredAt(str):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return stored, (str(self), _spelled[self.storage])
+        spelled = _spelled.get(self.storage)
+        if spelled is None or self.storage in getattr(_pickled, "by_name", ()):
+            return named, (str(self), self.storage)
+        return stored, (str(self), spelled)
+
+
+_pickled = threading.local()
+"""`by_name`: names of options that travel otherwise than with the references that this thread pickles."""
+
+
+def naming(seal: Callable[[object], bytes], options: Sequence[str]) -> Callable[[object], bytes]:
+    """Return `seal`, with the name alone of these options in what it pickles; they reach readers by `learn`.
+
+    Parameters
+    ----------
+    options : sequence of str
+        As `spelled_out` returns them.
+    """
+    if not options:
+        return seal
+    names = frozenset(_name_of(each) for each in options)
+
+    def sealed(value: object) -> bytes:
+        _pickled.by_name = names
+        try:
+            return seal(value)
+        finally:
+            _pickled.by_name = ()  # what the input itself pickles in this thread may go anywhere
+
+    return sealed
+
+
+def learn(options: Iterable[str]) -> None:
+    """Take in options that travelled apart from their references."""
+    for spelled in options:
+        if spelled not in _names:
+            _learn(spelled)
+
+
+def spelled_out(names: Iterable[str]) -> list[str]:
+    """Return options as text, from their names, in an order that depends on nothing else."""
+    return sorted(_spelled[name] for name in set(names) if name)
+
+
+def named(url: str, name: str) -> StoredAt:
+    """Join a URL with the name of its options; what pickles of a run's references call."""
+    return StoredAt(url, name)
 
 
 def stored(url: str, spelled: str) -> StoredAt:
-    """Join a URL with its options, as text; what pickles of references call."""
+    """Join a URL with its options, as text; what pickles of other references call."""
     name = _names.get(spelled)
     return StoredAt(url, _learn(spelled) if name is None else name)
 
@@ -157,9 +210,13 @@ def check_options(options: Any) -> str:
 
 def _learn(spelled: str) -> str:
     """Take in options as text, and return their name."""
-    name = blake2b(spelled.encode(), digest_size=6).hexdigest()
+    name = _name_of(spelled)
     _known[name], _spelled[name], _names[spelled] = json.loads(spelled), spelled, name
     return name
+
+
+def _name_of(spelled: str) -> str:
+    return blake2b(spelled.encode(), digest_size=6).hexdigest()
 
 
 def _checked(options: Mapping[Any, Any], above: str) -> dict[str, Any]:
@@ -203,7 +260,9 @@ def _resolved(storage: str) -> dict[str, Any]:
     """Return options with their secrets, as this process has them now; one that is not set here is a `StorageUnset`."""
     if not storage:
         return {}
-    options = _known[storage]
+    options = _known.get(storage)
+    if options is None:
+        raise StorageUnknown(where=_here())
     if isinstance(options, str):
         found = entry(options)
         if not isinstance(found, Mapping):

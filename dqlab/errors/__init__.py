@@ -25,7 +25,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
-    │                                    StorageUnset
+    │                                    StorageUnset · StorageUnknown
     └── UsageError ── BadName · BadOption · UnknownOption · WrongArguments · NoAttribute · WrongUse
                     NotSettable · PositionNotFound · RunsInFlight
                     QueueNotFound · QueueInUse · QueueClosed
@@ -136,6 +136,7 @@ __all__ = [
     "RunsInFlight",
     "SchedulerGone",
     "StorageRefused",
+    "StorageUnknown",
     "StorageUnset",
     "StoreFailed",
     "StoreNotShared",
@@ -803,6 +804,16 @@ class StorageUnset(DocumentError):
     """What `storage_options` name is not set where a document is opened."""
 
     text = "{what} is not set {where}. Nothing was read there, and no result is lost. {hint}, then retry."
+
+
+class StorageUnknown(DocumentError):
+    """A document of a run was taken elsewhere without the `storage_options` of the run's input."""
+
+    text = (
+        "the storage_options that this document is opened with are not known {where}: a run's messages have their name "
+        "alone. Nothing was read. Attach to the run first, lab.attach(name), or list the document again with its "
+        "storage_options."
+    )
 
 
 class NoFiles(DocumentError):

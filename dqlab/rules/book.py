@@ -70,6 +70,9 @@ class RunRecord:
     """Why it paused itself because of `stop_if`; "" once it was resumed."""
     sink: dict[str, Any] | None = None
     """Where its rows are written, as the consumers understand it; None = its results are in the settlements."""
+    options: list[str] = field(default_factory=list)
+    """What its documents are opened with, as text; their references have its name alone. Each function of the run
+    brings it to the consumers."""
 
     @property
     def code(self) -> dict[str, Any]:

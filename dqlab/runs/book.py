@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import asdict
@@ -25,8 +25,10 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import Code, Drop, Open, OpenMissing
 from dqlab.cluster.transport.progress import Progress
+from dqlab.cluster.transport.sealed import blob_hash, with_options
 from dqlab.config import check_name
 from dqlab.datasets.sinks import Sink, check_free, claim, let_go, same_sink, sink_of, target_of
+from dqlab.documents import options_of
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, DqlabWarning, RunExists, RunNotFound
 from dqlab.frame import Kind
 from dqlab.rules.retry import Retry
@@ -315,10 +317,12 @@ class RunBook:
         stop_if: int | None,
         sink: Sink | None,
     ) -> Run:
-        id = uuid.uuid4().bytes
+        id, options = uuid.uuid4().bytes, options_of(elements)
+        entry, code = _bringing(options, entry, code)
         record: dict[str, Any] = {"name": name, "codes": [code], "client": self._link.client.id, "stop_if": stop_if}
         record |= {} if process is None else {"process": process.record()}
         record |= {} if sink is None else {"sink": sink.record()}
+        record |= {"options": options} if options else {}
         opening = Open(id, record, None if retry is None else asdict(retry))
         sender = RunSender(
             pool.handle.of_run(name),
@@ -427,6 +431,7 @@ class RunBook:
             progress = self._cut_off(run, progress)
         record = progress.record
         codes = record.codes
+        entry, code = _bringing(record.options, entry, code)
         _check_sink(run.name, record.sink, sink)
         if not retries:
             if all(each["hash"] != code["hash"] for each in codes):
@@ -504,6 +509,14 @@ class RunBook:
                 submitter.stop(later)
                 run.submitter = None
         return run
+
+
+def _bringing(options: Sequence[str], entry: Entry, code: dict[str, Any]) -> tuple[Entry, dict[str, Any]]:
+    """Have a function bring along what the documents of its run are opened with."""
+    if not options:
+        return entry, code
+    blob = with_options(entry.blob, options)
+    return Entry(entry.kind, blob_hash(blob), blob), code | {"blob": blob_hash(blob)}
 
 
 def _tell_nothing_failed(run: str, progress: Progress, code: str) -> None:

@@ -27,6 +27,7 @@ from dqlab.config import seconds_or_none
 from dqlab.datasets.parts import Reader
 from dqlab.datasets.sinks import Sink, let_go, sink_of
 from dqlab.documents import Document
+from dqlab.documents.storage import learn
 from dqlab.errors import (
     OF_DOCUMENTS,
     AllFailed,
@@ -602,9 +603,10 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def _new_code(self, fn: Callable[..., Any]) -> Code:
         check_function(fn, "retry(fn={fn})")
         check_takes_one(fn)
-        if self._progress().record.process is not None:
+        record = self._progress().record
+        if record.process is not None:
             isolation("process", fn)
-        hash, blob, version = sealed_function(fn, durable=self.handle.promise != TRANSIENT)
+        hash, blob, version = sealed_function(fn, durable=self.handle.promise != TRANSIENT, options=record.options)
         return Code(hash, blob, code_record(version, hash))
 
     def _order(self, order: Pause | Resume, *, by: str = "") -> Self:
@@ -1488,7 +1490,9 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     def _progress(self, *, wait: float = 0.0, covered: bool = False, timeout: float | None = None) -> Progress:
         meta = {"run": self.id, "wait": wait, "covered": covered}
-        return Progress.of(self.handle.link.sync(self.handle.ask_all("watch", meta, wait=wait), timeout=timeout))
+        found = Progress.of(self.handle.link.sync(self.handle.ask_all("watch", meta, wait=wait), timeout=timeout))
+        learn(found.record.options)  # documents of failures open here, whatever process has listed them
+        return found
 
     @property
     def state(self) -> RunState:

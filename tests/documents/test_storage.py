@@ -19,7 +19,7 @@ import dqlab as dq
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.documents import storage
 from dqlab.documents.document import sealed_key
-from dqlab.errors import BadOption, PasswordInURL, StorageRefused, StorageUnset
+from dqlab.errors import BadOption, PasswordInURL, StorageRefused, StorageUnknown, StorageUnset
 
 SECRET = "dq-s3cr3t-value"
 
@@ -109,6 +109,28 @@ def test_options_arrive_where_nothing_was_listed(tmp_path: Path) -> None:
 
     assert pickle.loads(payload).text() == "here"
     assert SECRET.encode() not in payload
+
+
+def test_reference_has_the_name_alone_of_options_that_travel_otherwise(tmp_path: Path) -> None:
+    """Whatever the options are; what the same thread pickles besides has them, for it may go anywhere."""
+    (tmp_path / "a.txt").write_text("here")
+    [document] = dq.Documents.from_glob("vault://*.txt", storage_options=options(tmp_path, region="eu" * 5_000))
+    spelled = storage.spelled_out([storage.storage_of(document.where)])
+    seal = storage.naming(seal_value, spelled)
+
+    payload = seal(document)
+
+    assert len(payload) < 300
+    assert len(seal_value(document)) > 10_000
+    assert sealed_key(payload) == "a.txt"
+    for kept in (storage._known, storage._spelled, storage._names):
+        kept.clear()
+    back = pickle.loads(payload)
+    with pytest.raises(StorageUnknown, match="not known in process"):
+        back.text()
+    assert pickle.loads(pickle.dumps(back)) == back
+    storage.learn(spelled)
+    assert back.text() == "here"
 
 
 @pytest.mark.parametrize(

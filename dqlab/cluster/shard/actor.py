@@ -736,6 +736,7 @@ class QueueActor:
             client=record.client,
             process=record.process,
             sink=record.sink,
+            options=record.options,
         )
 
     async def dead(self, body: bytes) -> bytes:
@@ -803,6 +804,7 @@ class QueueActor:
         assert book.record is not None, "only runs have names"
         record = {part: getattr(book.record, part) for part in ("name", "codes", "client", "process", "stop_if")}
         record |= {} if book.record.sink is None else {"sink": book.record.sink}
+        record |= {"options": book.record.options} if book.record.options else {}
         cut_off = book.record.incomplete == CUT_OFF
         may_be_missing = not book.lane.sealed or (cut_off and not book.record.submitted)
         retry = asdict(book.lane.retry)

@@ -53,6 +53,8 @@ class ShardProgress:
     client: str = ""
     process: dict[str, Any] | None = None
     sink: dict[str, Any] | None = None
+    options: list[str] = field(default_factory=list)
+    """What its documents are opened with."""
     covered: list[tuple[int, int]] = field(default_factory=list)
     came: list[tuple[int, int]] = field(default_factory=list)
     missing_ordinals: list[tuple[int, int]] = field(default_factory=list)
@@ -77,7 +79,8 @@ class ShardProgress:
     def opening(self) -> dict[str, Any]:
         """Return the run record that lanes are opened with where they are missing."""
         record = {"name": self.lane.name, "codes": self.codes, "process": self.process, "stop_if": self.lane.stop_if}
-        return record | ({} if self.sink is None else {"sink": self.sink})
+        record |= {} if self.sink is None else {"sink": self.sink}
+        return record | ({"options": self.options} if self.options else {})
 
     @property
     def input(self) -> Submitted:

@@ -62,6 +62,7 @@ __all__ = [
     "seal_function",
     "seal_or_explain",
     "seal_value",
+    "with_options",
 ]
 
 _MAIN = ("__main__", "__mp_main__")
@@ -565,6 +566,12 @@ class _Keeping(pickle.Unpickler):
 def pack_function(blob: bytes, *, code: str) -> bytes:
     """Join a function's pickle with its short code version; what travels once per function."""
     return pack({"code": code}, blob)
+
+
+def with_options(blob: bytes, options: Sequence[str]) -> bytes:
+    """Return what `pack_function` returned, with what documents are opened with; see `documents.storage.naming`."""
+    meta, parts = unpack(blob)
+    return pack(meta | {"options": list(options)}, *parts)
 
 
 def opened_blob(blob: bytes) -> memoryview:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 from weakref import WeakSet
 
-from dqlab.cluster.transport.sealed import blob_hash, pack_function, seal_function
+from dqlab.cluster.transport.sealed import blob_hash, pack_function, seal_function, with_options
 from dqlab.errors import DqlabWarning
 from dqlab.runs.code.changes import RETURN_IT, Changed, changes
 from dqlab.runs.code.source import attribute, innermost
@@ -28,8 +28,15 @@ __all__ = [
 ]
 
 
-def sealed_function(fn: Callable[..., Any], *, durable: bool = False) -> tuple[bytes, bytes, CodeVersion]:
+def sealed_function(
+    fn: Callable[..., Any], *, durable: bool = False, options: Sequence[str] = ()
+) -> tuple[bytes, bytes, CodeVersion]:
     """Return a function's blob hash, its blob and its code version.
+
+    Parameters
+    ----------
+    options : sequence of str
+        What its run's documents are opened with, as `documents.options_of` returns it; the blob brings it along.
 
     Raises
     ------
@@ -43,6 +50,7 @@ def sealed_function(fn: Callable[..., Any], *, durable: bool = False) -> tuple[b
     blob = pack_function(sealed, code=version.short)
     check_weight(version.name, len(blob), values, durable=durable)
     tell_changes(version, changes(fn, (value for _, value in values)))
+    blob = with_options(blob, options) if options else blob
     return blob_hash(blob), blob, version
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from dqlab.cluster.transport.progress import Progress
-from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
+from dqlab.cluster.transport.sealed import SealError, seal_or_explain
 from dqlab.documents.named_rows import sealer_of_rows
 from dqlab.errors import CallTimeout
 from dqlab.numbers import many
@@ -145,7 +145,7 @@ class Comparison(Submitter):
 
     def _taken(self) -> Iterator[tuple[Any]]:
         """Yield the elements as they are read and hashed."""
-        seal = sealer_of_rows(make_sealer())
+        seal = sealer_of_rows(self.sealer())
         self.by_input = True
         elements = iter(self.reading())
         while True:

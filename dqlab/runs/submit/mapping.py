@@ -20,6 +20,7 @@ from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_expla
 from dqlab.config import nbytes, option
 from dqlab.documents import Documents
 from dqlab.documents.named_rows import sealer_for
+from dqlab.documents.storage import naming
 from dqlab.errors import (
     CallTimeout,
     DocumentsNotPut,
@@ -228,7 +229,7 @@ class Submitter:
         return link.closed_error() if link.closed else None
 
     def _submit(self) -> None:
-        append, limit, plain, update = self.sender.append, self._limit, make_sealer(), self.digest.update
+        append, limit, plain, update = self.sender.append, self._limit, self.sealer(), self.digest.update
         before = self._before
         skip, beyond = before.through, before.beyond
         kind, seal = type(None), plain
@@ -263,6 +264,10 @@ class Submitter:
                 raise
         self.by_input = False
         self._check_end()
+
+    def sealer(self) -> Callable[[object], bytes]:
+        """Return what pickles the elements, as messages of the run have them."""
+        return naming(make_sealer(), self.sender.opening.record.get("options", ()))
 
     def reading(self) -> Iterable[Any]:
         """Return the input, to be iterated again; raise `InputResized` if it is not what was mapped."""

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
+from dqlab.cluster.transport.sealed import SealError, seal_or_explain
 from dqlab.documents.named_rows import sealer_of_rows
 from dqlab.errors import InputChanged, RunExists
 from dqlab.rules.ranges import ENDLESS, Ranges
@@ -82,7 +82,7 @@ class Resubmission(Submitter):
 
     def _read(self, lost: Ranges, end: int) -> Iterator[tuple[Any, bytes]]:
         """Yield the lost elements and their payloads, each after the input around it was compared."""
-        seal, digest, marks = sealer_of_rows(make_sealer()), Digest(lambda: ENDLESS), deque(self.digest.marks)
+        seal, digest, marks = sealer_of_rows(self.sealer()), Digest(lambda: ENDLESS), deque(self.digest.marks)
         checked, waiting = 0, list[tuple[Any, bytes]]()
         for ordinal, element in enumerate(self.reading()):
             self._raise_given_up()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dqlab.cluster.consumer.running.execution import Work
 from dqlab.cluster.transport.sealed import open_value
 from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.documents.storage import learn
 from dqlab.errors import DqlabError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class FunctionCache:
         work = self._opened.get(hash)
         if work is None:
             meta, parts = unpack(blob)
+            learn(meta.get("options", ()))  # first: the function may hold documents itself
             work = Work(open_value(parts[0]), meta["code"])
             self._opened[hash] = work
             while len(self._opened) > KEEP:
