@@ -155,6 +155,11 @@ WORDINGS = {
         lambda it: f"run {it.run} {it.text}: {_listed(it.detail)}",
         lambda _, __: Advice("Make room there, or have the workers reach it; the run goes on by itself", "df -h"),
     ),
+    "refused": Wording(
+        "queues",
+        lambda it: f"run {it.run} {it.text}: {_listed(it.detail)}",
+        lambda _, __: Advice("Renew the credentials that its workers have; the run goes on by itself", ""),
+    ),
     "lease-ends": Wording(
         "leases",
         lambda it: f"{it.subject} {it.text} in queue {it.queue}: {it.detail}",

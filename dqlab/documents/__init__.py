@@ -13,7 +13,8 @@ runs or Dask; fsspec is imported only for URLs.
     tables, lines                of rows         frames     rows of frames in memory
     kept_open  what a process keeps open         folders    patterns, and the files that match them
                                                  buckets    pages of object stores
-    labelled   elements of a Series              keys       keys of rows, names of columns
+    refusals   credentials that expired          labelled   elements of a Series
+                                                 keys       keys of rows, names of columns
 
 Names of `document`, `parts`, `storage` and `labelled` lie in logs of queues, so they stay where they are.
 """

@@ -30,8 +30,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, BinaryIO, NamedTuple, Protocol, Self, cast
 
-from dqlab.documents.kept_open import KeptOpen
+from dqlab.documents.kept_open import KeptOpen, at_let_go
 from dqlab.documents.parts import Member, Reference, file_name
+from dqlab.documents.refusals import note_read
 from dqlab.documents.storage import Guarded, Stamp, local_path, local_stamp, open_binary, place_of, stamp_of
 from dqlab.errors import (
     ArchiveUnreadable,
@@ -429,6 +430,11 @@ class _Seen(NamedTuple):
 _kept: KeptOpen[_Seen] = KeptOpen(KEPT)
 
 
+@at_let_go
+def _let_go() -> None:
+    _kept.clear()
+
+
 def _opened(where: str) -> _Archive:
     """Return an archive with its directory; opened once in a process, and again when another file is at its path."""
     place = place_of(where)
@@ -453,6 +459,8 @@ def _open(where: str) -> _Seen:
             archive: _Archive = _Zip(where, stream, stamp)
         else:
             archive = _Tar(where, stream, stamp, kind)
+        if not local:
+            note_read(where)
         return _Seen(archive, seen)
     except BaseException:
         stream.close()

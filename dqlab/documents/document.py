@@ -40,6 +40,7 @@ from dqlab.documents.parts import (
     is_pdf,
     is_whole_file,
 )
+from dqlab.documents.refusals import note_read
 from dqlab.documents.storage import (
     check_stamp,
     check_url,
@@ -57,7 +58,7 @@ from dqlab.documents.storage import (
 from dqlab.errors import BadOption, RowTooLarge, WrongKind
 from dqlab.keywords import SuggestsAttributes, SuggestsNames, checks_keywords, checks_making
 
-__all__ = ["LINES_PER_PAGE", "Document", "largest_row", "made", "reading_ahead", "sealed_key"]
+__all__ = ["LINES_PER_PAGE", "Document", "largest_row", "made", "reading_ahead", "sealed_document", "sealed_key"]
 
 LINES_PER_PAGE = 60
 """What counts as a page of plain text, lines."""
@@ -564,7 +565,10 @@ def _read_stored(document: Document) -> bytes:
     if member is not None:
         return read_member(document, member)
     with _open_stored(document) as stream:
-        return stream.read()
+        data = stream.read()
+    if "://" in document.where:
+        note_read(document.where)
+    return data
 
 
 def _read_if_small(document: Document) -> bytes | None:
@@ -592,7 +596,7 @@ def reading_ahead(
 
     def documents(most: int) -> Iterator[Document]:
         for message in upcoming(most):
-            if (found := _opened(message)) is not None:
+            if (found := sealed_document(message)) is not None:
                 yield found
 
     return ReadAhead.of_thread(run, documents, cast(Callable[[Reference], "bytes | None"], _read_if_small))
@@ -626,6 +630,7 @@ async def _read_remote(document: Document) -> bytes | None:
             # After reading: what was read before an object is found to be the listed one is of that object.
             system.invalidate_cache(path)
             check_stamp(document, remote_stamp(await _on_loop_of(system, system._info(path))).version)
+    note_read(where)
     return data
 
 
@@ -759,14 +764,14 @@ def sealed_key(payload: builtins.bytes | memoryview) -> str | None:
 
     Runs no code but dqlab's.
     """
-    found = _opened(payload)
+    found = sealed_document(payload)
     if found is None:
         return None
     return found.key if isinstance(found.key, str) else key_text(found.key)
 
 
-def _opened(payload: builtins.bytes | memoryview) -> Document | None:
-    """Return a pickled `Document`; None for anything else."""
+def sealed_document(payload: builtins.bytes | memoryview) -> Document | None:
+    """Return a pickled `Document`; None for anything else. Runs no code but dqlab's."""
     try:
         found = _DocumentOnly(io.BytesIO(payload)).load()
     except Exception:  # noqa: BLE001 - whatever it is, it is not one of our references

@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-__all__ = ["Forward", "KeptOpen", "Piece"]
+__all__ = ["Forward", "KeptOpen", "Piece", "at_let_go", "let_go"]
 
 
 class _Closable(Protocol):
@@ -78,6 +78,21 @@ class KeptOpen(Generic[T]):
         """Let go of everything."""
         with self._lock:
             self._open.clear()
+
+
+_at_let_go: list[Callable[[], None]] = []
+
+
+def at_let_go(call: Callable[[], None]) -> Callable[[], None]:
+    """Have a function called by `let_go`."""
+    _at_let_go.append(call)
+    return call
+
+
+def let_go() -> None:
+    """Keep nothing of what this process has opened: the credentials that it was opened with may have expired."""
+    for call in _at_let_go:
+        call()
 
 
 class _Slot(Generic[T]):

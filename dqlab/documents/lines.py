@@ -21,9 +21,10 @@ from hashlib import blake2b
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from dqlab.documents.archives import compression_in, decompressor, is_damage
-from dqlab.documents.kept_open import Forward, KeptOpen, Piece
+from dqlab.documents.kept_open import Forward, KeptOpen, Piece, at_let_go
 from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Line
+from dqlab.documents.refusals import note_read
 from dqlab.documents.storage import local_path, open_binary, place_of
 from dqlab.errors import ColumnRepeated, DocumentChanged, FileUnreadable, RecordInvalid, in_words
 
@@ -284,7 +285,7 @@ class _LinesFile:
     """A file whose records are read at random, mostly one behind the other."""
 
     def __init__(self, where: str, form: str) -> None:
-        self._lock = threading.Lock()
+        self._lock, self._where = threading.Lock(), where
         stream = open_lines(where, form)
         try:
             self.header = header_of(stream, form, where)
@@ -310,7 +311,9 @@ class _LinesFile:
             return os.pread(self._stream.fileno(), length, offset)
         with self._lock:
             self._stream.seek(offset)
-            return self._stream.read(length)
+            found = self._stream.read(length)
+        note_read(self._where)
+        return found
 
     def _joined(self, forward: Forward[bytes], offset: int, length: int) -> bytes:
         parts, stop = [], offset + length
@@ -345,6 +348,11 @@ def _blocks(where: str, form: str) -> Iterator[Piece[bytes]]:
 
 
 _FILES: KeptOpen[_LinesFile] = KeptOpen(16)
+
+
+@at_let_go
+def _let_go() -> None:
+    _FILES.clear()
 
 
 def _called(form: str) -> str:

@@ -63,6 +63,7 @@ __all__ = [
     "stamp_of_open",
     "storage_of",
     "stored",
+    "without_secrets",
 ]
 
 _URL = re.compile(r"(?:[a-z][a-z0-9+._-]*::)*[a-z][a-z0-9+._-]*://", re.ASCII | re.IGNORECASE)
@@ -322,6 +323,13 @@ def redacted(where: str) -> Iterator[None]:
             text = text.replace(secret, "***")
         kind = type(error) if type(error) in (PermissionError, FileNotFoundError, OSError) else OSError
         raise kind(text) from None
+
+
+def without_secrets(text: str, where: str) -> str:
+    """Return a text about a file without the secrets that its file system is opened with."""
+    for secret in _secrets(_known.get(storage_of(where))):
+        text = text.replace(secret, "***")
+    return text
 
 
 def _told(error: BaseException) -> Iterator[str]:

@@ -15,9 +15,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dqlab.documents.kept_open import Forward, KeptOpen, Piece
+from dqlab.documents.kept_open import Forward, KeptOpen, Piece, at_let_go
 from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Row
+from dqlab.documents.refusals import note_read
 from dqlab.documents.storage import local_path, open_binary, place_of, stamp_of
 from dqlab.errors import DocumentChanged, ExtraMissing, FileUnreadable, in_words
 from dqlab.imports import import_whole
@@ -155,6 +156,8 @@ def _table(where: str, version: str) -> ParquetTable:
             _check(where, version)
             raise
         _check(where, version)
+        if "://" in where:
+            note_read(where)
         return table
 
     return _TABLES.get((place_of(where), version), opened)
@@ -224,8 +227,16 @@ def _decode(table: ParquetTable | None, version: str, group: int, names: list[st
         raise
 
 
-_last = _Batches(None, "", Row(-1, 0))
+_last = _NOTHING = _Batches(None, "", Row(-1, 0))
 """What the last document was read from."""
+
+
+@at_let_go
+def _let_go() -> None:
+    global _last
+    _TABLES.clear()
+    _GROUPS.clear()
+    _last = _NOTHING
 
 
 class _Batch:

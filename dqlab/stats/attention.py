@@ -126,6 +126,7 @@ def brief(found: Attention) -> str:
         "store": "store has failed",
         "no-room": "no room",
         "sink": "sink refuses",
+        "refused": "documents refused",
         "lost": f"{found.subject}",
         "missing": f"{found.subject}",
         "lease-ends": "lease ends unrenewed",
@@ -165,6 +166,8 @@ def _store(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     for run in scene.runs:
         if run.unwritten and not scene.trouble:
             yield _of(scene, "sink", run.name, "waits for its sink", run.why, run=run.name)
+        if run.unread:
+            yield _of(scene, "refused", run.name, "waits for its documents", run.why, run=run.name)
     for name, missing in scene.missing.items():
         subject, detail = f"{numbers.many(missing, 'result')} missing", "run.wait() names the documents"
         text = f"of run {name}, though processed"
@@ -285,7 +288,7 @@ _RULES = (
     _growing,
     _lag,
 )
-_BAD = frozenset({"stopped", "no-consumer", "store", "no-room", "sink", "missing", "lost"})
+_BAD = frozenset({"stopped", "no-consumer", "store", "no-room", "sink", "refused", "missing", "lost"})
 
 
 def _of(

@@ -9,13 +9,16 @@ from typing import overload
 from dqlab.keywords import SuggestsAttributes
 from dqlab.stats.counts import Counts, RunState, StopReason
 
-__all__ = ["NO_ROOM", "UNWRITTEN", "ClassStats", "CodeStats", "Eta", "RunFacts", "RunList", "RunStats"]
+__all__ = ["NO_ROOM", "UNREAD", "UNWRITTEN", "ClassStats", "CodeStats", "Eta", "RunFacts", "RunList", "RunStats"]
 
 NO_ROOM = "no room for more results"
 """How the reason of a run begins that paused itself because its queue can keep no more results."""
 
 UNWRITTEN = "its rows cannot be written"
 """How the reason of a run begins that is held up because its sink refuses rows."""
+
+UNREAD = "its documents cannot be read"
+"""How the reason of a run begins that is held up because a storage refuses what it gave before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,11 @@ class RunStats(SuggestsAttributes):
     def unwritten(self) -> bool:
         """Kept from going on by its sink."""
         return self.why.startswith(UNWRITTEN) and self.state is RunState.WAITING
+
+    @property
+    def unread(self) -> bool:
+        """Kept from going on by the storage of its documents."""
+        return self.why.startswith(UNREAD) and self.state is RunState.WAITING
 
     @property
     def held(self) -> bool:

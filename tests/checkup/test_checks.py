@@ -251,6 +251,12 @@ PLANTED = {
         PROBLEM,
         "run count waits for its sink: its rows cannot be written to out/: No space left on device",
     ),
+    "a storage that refuses documents": (
+        with_scene(a_run(state=RunState.WAITING, why="its documents cannot be read: s3://b refuses them")),
+        "queues",
+        PROBLEM,
+        "run count waits for its documents: its documents cannot be read: s3://b refuses them",
+    ),
     "held for long": (
         with_lease(held=600.0),
         "leases",

@@ -34,6 +34,19 @@ def test_a_report_counts_until_it_is_taken_back_or_too_old() -> None:
     assert holds.why(OTHER, 0.0) == ""
 
 
+def test_a_consumer_may_have_two_reasons_for_a_run() -> None:
+    """Its sink is written again, and its documents are still refused."""
+    holds = Holds()
+    holds.note(RUN, "a", "full", 0.0)
+    holds.note(RUN, "a", "refused", 0.0, "documents")
+
+    assert holds.note(RUN, "a", "", 1.0) == "refused"
+    assert holds.note(RUN, "a", "", 1.0, "documents") == ""
+    holds.note(RUN, "a", "refused", 2.0, "documents")
+    holds.forget(["a"])
+    assert holds.why(RUN, 2.0) == ""
+
+
 async def hold(actor: DeskActor, run: bytes, consumer: str, why: str) -> bool:
     answer, _ = unpack(await actor.hold(pack({"run": run, "consumer": consumer, "why": why})))
     return bool(answer["wanted"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 
@@ -26,14 +25,8 @@ class _Server(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.wfile.write(self._answer())
 
-    left: int | None = None
-    """Reads until the credentials expire; None: they do not."""
-    token = "eu"
-
     def _answer(self) -> bytes:
-        if self.left is not None and self.command == "GET":
-            type(self).left = max(0, self.left - 1)
-        allowed = self.headers["X-Region"] == self.token and self.left != 0
+        allowed = self.headers["X-Region"] == "eu"
         body = f"contents of {self.path}".encode() if allowed else b""
         self.send_response(200 if allowed else 403)
         self.send_header("Content-Length", str(len(body)))
@@ -74,36 +67,3 @@ def test_run_over_a_bucket_attaches_and_retries(queue: dq.QueuePool, url: str) -
     assert queue.map(broken, documents, name="read").id == run.id
     assert run.retry(fn=lambda doc: doc.text()) == 3
     assert list(run.results()) == [f"contents of /{at}.txt" for at in range(3)]
-
-
-def test_credentials_that_expire_in_the_middle_are_named_and_the_rest_goes_on_with_new_ones(
-    lab: dq.Lab, queue: dq.QueuePool, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As tokens of an hour do, in a run of a night: nothing that was read is read again."""
-
-    def use(token: str) -> None:
-        monkeypatch.setenv("DQ_TEST_TOKEN", token)
-        lab.client.run(lambda: os.environ.update(DQ_TEST_TOKEN=token))
-
-    monkeypatch.setattr(_Server, "left", 12)
-    monkeypatch.setattr(_Server, "token", "first-token")
-    use("first-token")
-    urls = [f"{url}/{at}.txt" for at in range(30)]
-    headers = {"client_kwargs": {"headers": {"X-Region": "env:DQ_TEST_TOKEN"}}}
-    run = queue.map(
-        lambda doc: doc.text(), dq.Documents(urls, storage_options=headers), name="night", retry=dq.Retry(0)
-    )
-    run.wait()
-
-    done, dead = run.counts["acked"], run.counts["dead"]
-    assert done > 0
-    assert dead > 0
-    assert {failure.key for failure in run.failures()} <= set(urls)
-    assert all("403" in failure.traceback for failure in run.failures())
-
-    monkeypatch.setattr(_Server, "left", None)
-    monkeypatch.setattr(_Server, "token", "second-token")
-    use("second-token")
-    assert run.retry() == dead
-    assert list(run.results()) == [f"contents of /{at}.txt" for at in range(30)]
-    lab.client.run(lambda: os.environ.pop("DQ_TEST_TOKEN", None))

@@ -28,7 +28,7 @@ from dqlab.stats import (
     total_queue,
 )
 from dqlab.stats.attention import QueueFacts, Thresholds, brief, find, find_leaving
-from dqlab.stats.runs import UNWRITTEN, RunFacts
+from dqlab.stats.runs import UNREAD, UNWRITTEN, RunFacts
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "snapshot.json"
 SHARES = json.loads(GOLDEN.with_name("shares.json").read_text(encoding="utf-8"))
@@ -326,6 +326,15 @@ def test_a_run_whose_sink_refuses_rows_needs_a_user() -> None:
 
     assert (need.kind, need.severity, need.run) == ("sink", Severity.PROBLEM, "parse")
     assert "No space left" in need.detail
+
+
+def test_a_run_whose_documents_are_refused_needs_a_user() -> None:
+    why = f"{UNREAD}: s3://bucket refuses what it gave before"
+    run = RunStats("parse", "pages", RunState.WAITING, Counts(ready=5), why=why)
+
+    [need] = find([QueueFacts(QueueStats("pages", "running", run.counts), runs=(run,))], Thresholds())
+
+    assert (need.kind, need.severity, need.run, need.detail) == ("refused", Severity.PROBLEM, "parse", why)
 
 
 def test_what_is_offered_for_a_run_that_paused_itself_fits_its_reason() -> None:

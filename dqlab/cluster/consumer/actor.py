@@ -16,6 +16,7 @@ from distributed import Worker, get_worker
 from dqlab.clock import SystemClock
 from dqlab.cluster.consumer.gathering import Sinks
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
+from dqlab.cluster.consumer.refusals import Refusals
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
@@ -100,16 +101,17 @@ class ConsumerActor:
             calls=self._calls(),
         )
         functions, sinks = FunctionCache(), Sinks(self.name, f"worker {self._worker_name}", origin)
+        refusals = Refusals(self.name, f"worker {self._worker_name}")
         refs = {
             index: Ref(f"queue/{self.queue}/{index}", worker, introduce=partial(self._introduction, index))
             for index in range(self._shards)
         }
         self._slots = [
-            Slot(f"{self.name}#{number}", refs, slot_options, functions, self._reporter.touch, sinks)
+            Slot(f"{self.name}#{number}", refs, slot_options, functions, self._reporter.touch, sinks, refusals)
             for number in range(slots)
         ]
         sinks.busy = lambda: any(slot.busy for slot in self._slots)
-        self._sinks = sinks
+        self._sinks, self._refusals = sinks, refusals
         self._begun = True
         for slot in self._slots:
             slot.replace_worker = partial(_replace, worker)
@@ -176,6 +178,7 @@ class ConsumerActor:
         patience = float(unpack(body)[0].get("patience", 0.0)) if body else 0.0
         await asyncio.gather(*(slot.stop(patience) for slot in self._slots))
         self._sinks.close()
+        self._refusals.close()
         self._reporter.close()
         self.closed = True
         return pack(self.report().to_wire())

@@ -26,6 +26,7 @@ from typing import Any
 
 from dqlab.cluster.consumer.gathering import Sinks
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
+from dqlab.cluster.consumer.refusals import Refusals
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.coroutines import CoroutineThread
 from dqlab.cluster.consumer.running.execution import (
@@ -181,6 +182,7 @@ class Slot:
         functions: FunctionCache,
         touched: Callable[[], None],
         sinks: Sinks | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         self.name, self.options = name, options
         self.done = self.units = self.chunk = 0
@@ -188,6 +190,7 @@ class Slot:
         self.last_error: str | None = None
         self._shards, self._functions, self._touched = shards, functions, touched
         self._sinks = sinks if sinks is not None else Sinks(name.partition("#")[0], "this process", options.origin)
+        self._refusals = refusals if refusals is not None else Refusals(name.partition("#")[0], "this process")
         self._into_sinks: dict[Chunk, asyncio.Task[None]] = {}
         """By chunk of a run with a sink, what settles its finished messages while it runs."""
         self._session = uuid.uuid4().hex
@@ -664,6 +667,7 @@ class Slot:
                     raise FunctionLost()
                 if chunk.process is not None and self.options.calls is None:
                     self._at_least = 1
+                    self.process.renewed = self._refusals.renewed
                     self.process.run(chunk, blob)
                     return None
                 work = self._functions.open(frame.function, blob)
@@ -745,6 +749,8 @@ class Slot:
 
     async def _settle_taken(self, chunk: Chunk, *, tell: bool = False) -> None:
         while True:
+            while chunk.refused:
+                await self._refusals.decide(chunk, self._shards)
             if chunk.sink and (taken := chunk.pending()):
                 gathering = await self._sinks.of(chunk.run, self._shards, chunk.shard)
                 chunk.refer(await gathering.keep(chunk, taken))

@@ -289,15 +289,15 @@ class QueueActor:
         return pack({"sink": record.sink, "name": record.name})
 
     async def hold(self, body: bytes) -> bytes:
-        """Lease nothing of a run as long as a consumer cannot keep its results: {run, consumer, why}, why "" = it can.
+        """Lease nothing of a run as long as a consumer cannot do something: {run, consumer, why, what?}.
 
-        Answers {wanted}: whether results of the run are still wanted.
+        `why` "" = it can. Answers {wanted}: whether results of the run are still wanted.
         """
         meta, _ = unpack(body)
         run, lane = meta["run"], self.shard.lanes.get(meta["run"])
         if lane is None:
             return pack({"wanted": False})
-        self._holds.note(run, meta["consumer"], meta["why"], self._clock.monotonic())
+        self._holds.note(run, meta["consumer"], meta["why"], self._clock.monotonic(), meta.get("what", ""))
         self._apply_holds()
         if meta["why"]:
             asyncio.get_running_loop().call_later(LASTS + 1.0, self._apply_holds)

@@ -1,4 +1,4 @@
-"""Runs of one shard whose consumers cannot keep results for now, and which consumers those are.
+"""Runs of one shard whose consumers cannot keep results, or read documents, for now; and which consumers those are.
 
 A report counts for a while, so that of a consumer that died or was retired does not stay: it has to be repeated.
 """
@@ -15,22 +15,28 @@ class Holds:
     """Why runs are held up, by run and consumer. `now` is seconds on any clock that does not go back."""
 
     def __init__(self) -> None:
-        self._why: dict[bytes, dict[str, tuple[str, float]]] = {}
+        self._why: dict[bytes, dict[tuple[str, str], tuple[str, float]]] = {}
 
-    def note(self, run: bytes, consumer: str, why: str, now: float) -> str:
-        """Note why a consumer cannot keep results, "" when it can; return why the run is held up now."""
+    def note(self, run: bytes, consumer: str, why: str, now: float, what: str = "") -> str:
+        """Note why a consumer cannot do something, "" when it can; return why the run is held up now.
+
+        Parameters
+        ----------
+        what : str
+            Each of these has a reason of its own; "" is to keep results.
+        """
         reported = self._why.setdefault(run, {})
         if why:
-            reported[consumer] = why, now
+            reported[consumer, what] = why, now
         else:
-            reported.pop(consumer, None)
+            reported.pop((consumer, what), None)
         return self.why(run, now)
 
     def why(self, run: bytes, now: float) -> str:
         """Return why a run is held up; "" when it is not."""
         reported = self._why.get(run, {})
-        for consumer in [consumer for consumer, (_, at) in reported.items() if now - at >= LASTS]:
-            del reported[consumer]
+        for each in [each for each, (_, at) in reported.items() if now - at >= LASTS]:
+            del reported[each]
         if not reported:
             self._why.pop(run, None)
             return ""
@@ -39,8 +45,8 @@ class Holds:
     def forget(self, consumers: list[str]) -> None:
         """Forget the reports of consumers that are gone."""
         for reported in self._why.values():
-            for consumer in consumers:
-                reported.pop(consumer, None)
+            for each in [each for each in reported if each[0] in consumers]:
+                del reported[each]
 
     @property
     def runs(self) -> set[bytes]:

@@ -41,7 +41,7 @@ class Turns:
         Descriptors of the three pipes.
     """
 
-    stopped = False
+    stopped = refused = False
     cancelled: Container[int] = frozenset()
 
     def __init__(self, turns: int, orders: int, outcomes: int, words: LastWords) -> None:

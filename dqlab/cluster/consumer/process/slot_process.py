@@ -62,19 +62,24 @@ class SlotProcess:
         Messages to give ahead.
     fruitless : int
         Processes in a row that ended before they began a message.
+    renewed : float
+        When credentials were renewed here; a process that is older has those of before. Seconds of `time.monotonic`.
     """
 
     def __init__(self, origin: Origin) -> None:
         self.origin, self.stopping = origin, False
         self.child: Child | None = None
         self.ahead, self.fruitless = 1, 0
+        self.renewed = 0.0
         self._turn = 0
 
     def run(self, chunk: Chunk, blob: bytes) -> None:
         """Run what is left of a chunk, of a function as `pack_function` packs it; returns when nothing is."""
         limits = Isolation.of(chunk.process) or Isolation()
         child = self.child
-        if child is not None and not (child.alive and self._has_memory(child, limits)):
+        if child is not None and (
+            child.started < self.renewed or not (child.alive and self._has_memory(child, limits))
+        ):
             self.close()
         _Passage(self, chunk, blob, limits).run()
 
@@ -247,6 +252,8 @@ class _Passage:
             _, index = self._given.popleft()
             self._note(index, said)
             self._chunk.done.append((index, Outcome(said.outcome), said.body, said.key))
+            if said.outcome == Outcome.RETURN and said.body:  # its storage may have refused it
+                self._chunk.refused = True
             self._chunk.running = self._given[0][1] if self._given else None
             self._slot.fruitless = 0
 

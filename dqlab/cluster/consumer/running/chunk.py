@@ -118,7 +118,7 @@ class Chunk:
         self.document: tuple[int, str] | None = None
         """Position and key of the document that began last; other elements have no key that is known here."""
         self._began = self._spent = 0.0
-        self.stopped = self.over = self.early = False
+        self.stopped = self.over = self.early = self.refused = False
         self.acked = self.failed = self.units = 0
         self.last_error: str | None = None
         self._confirmed = self._sent = self._collected = self._referred = 0
@@ -328,6 +328,12 @@ class Chunk:
     def pending(self) -> list[Done]:
         """Return outcomes, with a sink, whose results are not there yet; `collect` takes none of them."""
         return self.done[self._referred : self._referred + SETTLE_MOST]
+
+    def refusals(self) -> list[tuple[int, Done]]:
+        """Return outcomes that are to be decided, with their places in `done`: their storage may have refused them."""
+        first = self._referred if self.sink else self._collected
+        undecided = enumerate(self.done[first:], first)
+        return [(place, each) for place, each in undecided if each[1] is Outcome.RETURN and each[2]]
 
     def refer(self, done: Sequence[Done]) -> None:
         """Have other outcomes in the place of those that `pending` returned: their results are elsewhere now."""

@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_value
+from dqlab.cluster.transport.wire import pack
 from dqlab.documents import Document, Labelled, key_text, label_of
 from dqlab.documents.document import sealed_key
+from dqlab.documents.refusals import is_refusal, last_read
 from dqlab.errors import NotACall, NotAwaited, NotCalled, ResultNotPicklable, ResultTooLarge
 from dqlab.failures.failure import Failure, retryable
 from dqlab.frame import Kind, Outcome
@@ -135,6 +137,8 @@ class Queued(Protocol):
         Position and key of the document that began last.
     took, ended, versions
         Where it is noted how a result was made, before its outcome: seconds, their end, and the document's version.
+    refused : bool
+        The storage of a document may have refused it: see `failed`.
     read_on, rest : callable
         Called with a document behind a URL before its function, and when no message is left; what comes behind it may
         be read meanwhile.
@@ -143,6 +147,7 @@ class Queued(Protocol):
     running: int | None
     document: tuple[int, str] | None
     stopped: bool
+    refused: bool
 
     @property
     def kind(self) -> Kind: ...  # noqa: D102
@@ -538,7 +543,11 @@ def _refusal(result: Any, reason: str) -> ResultNotPicklable:
 
 
 def failed(index: int, error: BaseException, origin: Origin, code: str, key: str | None, held: float) -> Done:
-    """Return the outcome of a message that ended in an exception, after so many seconds."""
+    """Return the outcome of a message that ended in an exception, after so many seconds.
+
+    Of a document that its storage may have refused, it is that and what was read there before, as something to return;
+    `consumer.refusals` decides what becomes of it.
+    """
     describe = partial(
         Failure.from_exception,
         key=None if key is None else str(label_of(key)),
@@ -553,6 +562,9 @@ def failed(index: int, error: BaseException, origin: Origin, code: str, key: str
             return index, Outcome.NACK, repr(error.fields["seconds"]).encode(), key
         failure = describe(error)
         outcome = Outcome.FAIL if retryable(error) else Outcome.REJECT
+        if key is not None and is_refusal(error) and (read := last_read()) and (here := running.get()) is not None:
+            here[0].refused = True
+            return index, Outcome.RETURN, pack({"outcome": outcome, "read": read}, failure.to_bytes()), key
     except BaseException as defect:  # noqa: BLE001 - code of the exception ran: its attributes, its class, its parts
         # Raised from here it would end the chunk, and the message would stay leased without an outcome.
         why = type(defect).__name__

@@ -32,7 +32,8 @@ class FunctionCache:
             meta, parts = unpack(await queue.call("function", pack({"hash": hash})))
             if not meta["known"]:
                 return None
-            self._blobs[hash] = bytes(parts[0])
+            self._blobs[hash] = blob = bytes(parts[0])
+            learn(unpack(blob)[0].get("options", ()))  # also where messages run in a process: it may be refused
             while len(self._blobs) > KEEP:
                 self._blobs.popitem(last=False)
         return self._blobs[hash]

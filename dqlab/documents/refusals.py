@@ -1,0 +1,136 @@
+"""Storage that refuses what it gave before: expired credentials, found out from errors and by trying.
+
+Owns which errors of a file system are refusals, which file of each storage was read last in this process, and trying
+one again. A refused file alone says little, since it may be forbidden for good; one that was read before says that the
+credentials are what is refused. Knows nothing of messages.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Any
+
+from dqlab.documents.kept_open import let_go
+from dqlab.documents.storage import local_path, located, open_binary, remote, storage_of, without_secrets
+from dqlab.errors import in_words
+from dqlab.texts import one_line
+
+__all__ = ["is_refusal", "last_read", "note_read", "refuses", "root_of"]
+
+ROOTS = 16
+"""Storages whose file that was read last is known."""
+_STATUS = frozenset({401, 403})
+_CODES = frozenset(
+    {
+        "AccessDenied",
+        "AuthenticationFailed",
+        "AuthorizationFailure",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "InvalidToken",
+        "RequestExpired",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+        "TokenRefreshRequired",
+    }
+)
+"""What S3 and its relatives answer; an expired token has the status 400 there."""
+_CLASSES = frozenset(
+    {
+        "ClientAuthenticationError",
+        "CredentialRetrievalError",
+        "NoCredentialsError",
+        "RefreshError",
+        "SSOTokenLoadError",
+        "TokenRetrievalError",
+        "UnauthorizedSSOTokenError",
+    }
+)
+"""Errors of libraries that fetch credentials, of botocore, google-auth and azure-core."""
+_ROOT = re.compile(r"[^:/]+://[^/?#]*")
+
+_read: dict[str, str] = {}
+"""By storage, the file that was read last."""
+_latest = ""
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether an error, or one that it came from, says that somebody may not read something."""
+    return _refusal_in(error) is not None
+
+
+def _refusal_in(error: BaseException) -> BaseException | None:
+    seen: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and not any(at is each for each in seen):
+        seen.append(at)
+        if isinstance(at, PermissionError) or not _CLASSES.isdisjoint(kind.__name__ for kind in type(at).__mro__):
+            return at
+        if any(_is_status(getattr(at, name, None)) for name in ("status", "status_code", "code")):
+            return at
+        answer = getattr(at, "response", None)
+        if isinstance(answer, dict) and _is_refused(answer):
+            return at
+        at = at.__cause__ or at.__context__
+    return None
+
+
+def _is_status(value: object) -> bool:
+    return isinstance(value, int | str) and str(value) in {"401", "403"}
+
+
+def _is_refused(answer: dict[str, Any]) -> bool:
+    code = (answer.get("Error") or {}).get("Code")
+    return code in _CODES or (answer.get("ResponseMetadata") or {}).get("HTTPStatusCode") in _STATUS
+
+
+def root_of(where: str) -> str:
+    """Return which storage a URL belongs to: its scheme, its host or bucket, and the name of its options."""
+    found = _ROOT.match(where.rpartition("::")[2])
+    return f"{storage_of(where)} {found[0] if found else where}"
+
+
+def note_read(where: str) -> None:
+    """Note that a file behind a URL was read here just now."""
+    global _latest
+    if where is _latest:  # records of one file come by the million
+        return
+    _latest, root = where, root_of(where)
+    if root not in _read and len(_read) >= ROOTS:
+        with suppress(StopIteration, KeyError, RuntimeError):  # other threads read too
+            del _read[next(iter(_read))]
+    _read[root] = where
+
+
+def last_read() -> dict[str, list[str]]:
+    """Return, by storage, the URL that was read last in this process and the name of its options."""
+    return {root: [str(where), storage_of(where)] for root, where in list(_read.items())}
+
+
+def refuses(url: str, storage: str = "") -> str:
+    """Return in words why a storage refuses a file now; "" where it gives its first byte, or has another reason.
+
+    Opened connections and files are let go before, also those of others: they may hold credentials that were renewed.
+    """
+    where = located(url, storage)
+    if local_path(url) is not None:
+        return ""
+    try:
+        _reconnect(where)
+        with open_binary(where) as stream:
+            stream.read(1)
+    except Exception as error:  # noqa: BLE001 - what else is wrong is met where the file is read
+        found = _refusal_in(error)
+        return "" if found is None else one_line(without_secrets(in_words(found), where), 200)
+    return ""
+
+
+def _reconnect(where: str) -> None:
+    let_go()
+    system: Any = remote(where)[0]
+    while system is not None:
+        type(system).clear_instance_cache()
+        system = getattr(system, "fs", None)  # of a chain, the one below

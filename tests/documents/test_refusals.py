@@ -1,0 +1,146 @@
+"""What a refusal of a storage is, and whether it gives something again."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+import dqlab as dq
+from dqlab.documents import archives, lines, refusals, storage, tables
+from dqlab.documents.kept_open import let_go
+from dqlab.documents.refusals import is_refusal, last_read, note_read, refuses, root_of
+from tests.documents.test_storage import SECRET, Vault, options
+
+
+class Answered(Exception):
+    """An error of a library, with what it knows of the answer."""
+
+    def __init__(self, **known: Any) -> None:
+        super().__init__("it did not work")
+        for name, value in known.items():
+            setattr(self, name, value)
+
+
+class NoCredentialsError(Exception):
+    """As botocore has one."""
+
+
+def caused_by(cause: BaseException) -> BaseException:
+    try:
+        raise FileNotFoundError("s3://b/a.txt") from cause
+    except FileNotFoundError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermissionError("Access Denied"),
+        Answered(status=401),
+        Answered(status_code=403),
+        Answered(code="403"),
+        Answered(response={"Error": {"Code": "ExpiredToken"}, "ResponseMetadata": {"HTTPStatusCode": 400}}),
+        Answered(response={"ResponseMetadata": {"HTTPStatusCode": 403}}),
+        NoCredentialsError(),
+        caused_by(Answered(status=401)),
+    ],
+)
+def test_a_refusal_is_known_whatever_library_reports_it(error: BaseException) -> None:
+    assert is_refusal(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError("a.txt"),
+        ValueError("401"),
+        Answered(status=404),
+        Answered(code="NoSuchKey"),
+        Answered(response={"Error": {"Code": "SlowDown"}, "ResponseMetadata": {"HTTPStatusCode": 503}}),
+        Answered(response="401"),
+        TimeoutError(),
+    ],
+)
+def test_other_errors_are_no_refusals(error: BaseException) -> None:
+    assert not is_refusal(error)
+
+
+def test_storages_are_told_apart_by_host_or_bucket_and_by_options() -> None:
+    same = {root_of("s3://b/a.txt"), root_of("s3://b/c/d.txt"), root_of("simplecache::s3://b/e")}
+
+    assert len(same) == 1
+    assert root_of("s3://other/a.txt") not in same
+    assert root_of(storage.StoredAt("s3://b/a.txt", "0a1b2c")) not in same
+
+
+def test_the_file_that_was_read_last_is_known_of_a_few_storages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "_read", {})
+
+    for at in range(3 * refusals.ROOTS):
+        note_read(f"s3://b{at}/first.txt")
+        note_read(f"s3://b{at}/last.txt")
+
+    known = last_read()
+    assert len(known) == refusals.ROOTS
+    assert known[root_of(f"s3://b{at}/x")] == [f"s3://b{at}/last.txt", ""]
+
+
+def test_a_reason_has_no_secret_and_ends_with_the_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some services repeat what they were given."""
+    fsspec.register_implementation("vault", Vault, clobber=True)
+    monkeypatch.setenv("DQ_TEST_PASSWORD", SECRET)
+    monkeypatch.setenv("DQ_TEST_RIGHT", "another")
+    (tmp_path / "a.txt").write_text("here")
+    name = storage.check_options(options(tmp_path))
+
+    reason = refuses("vault://a.txt", name)
+
+    assert "PermissionError: password '***' is wrong" in reason
+    assert SECRET not in reason
+    monkeypatch.setitem(os.environ, "DQ_TEST_RIGHT", SECRET)
+    assert refuses("vault://a.txt", name) == ""
+    assert refuses("vault://gone.txt", name) == ""
+    assert refuses("vault://a.txt", "unknown") == ""
+    assert refuses(str(tmp_path / "a.txt")) == ""
+
+
+def test_reading_a_document_behind_a_url_notes_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "_read", {})
+    with fsspec.open("memory://notes/a.txt", "wb") as stream:
+        stream.write(b"here")
+    (tmp_path / "b.txt").write_text("local")
+
+    dq.Documents(["memory://notes/a.txt", str(tmp_path / "b.txt")])[1].text()
+    assert last_read() == {}
+    dq.Documents(["memory://notes/a.txt"])[0].text()
+    assert last_read() == {" memory://notes": ["memory://notes/a.txt", ""]}
+
+
+def test_files_are_opened_again_after_a_refusal(tmp_path: Path) -> None:
+    """What is open was opened with credentials that have expired."""
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table({"n": range(5)}), tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text('{"n": 7}\n')
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as made:
+        made.writestr("a.txt", "packed")
+
+    def read() -> tuple[Any, ...]:
+        row, line = (
+            dq.Documents.from_parquet(tmp_path / "a.parquet")[3],
+            dq.Documents.from_jsonl(tmp_path / "a.jsonl")[0],
+        )
+        return row["n"], line["n"], dq.Documents.from_archive(tmp_path / "a.zip")[0].text()
+
+    assert read() == (3, 7, "packed")
+    kept = (tables._TABLES, tables._GROUPS, lines._FILES, archives._kept)
+    assert all(each._open for each in kept)
+    let_go()
+    assert not any(each._open for each in kept)
+    assert not tables._last.names
+    assert read() == (3, 7, "packed")

@@ -1,0 +1,180 @@
+"""Credentials that expire while a run goes on: it waits with the reason, and goes on by itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+
+import dqlab as dq
+from dqlab.stats import RunState
+from tests.http_server import serving
+from tests.waiting import until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+COUNT = 30
+OPTIONS = {"client_kwargs": {"headers": {"Authorization": "env:DQ_TEST_TOKEN"}}}
+
+
+class _Server(BaseHTTPRequestHandler):
+    """Gives files to those who have the token that is valid now; some to nobody."""
+
+    token = "first"
+    left: int | None = None
+    """Reads until the token expires; None: it does not."""
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self.wfile.write(self._answer())
+
+    def _answer(self) -> bytes:
+        kind = type(self)
+        allowed = self.headers["Authorization"] == kind.token and "forbidden" not in self.path
+        if kind.left is not None and self.command == "GET":
+            kind.left = max(0, kind.left - 1)
+        status = 200 if allowed and kind.left != 0 else 401
+        body = self.path.encode() if status == 200 else b""
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        return body
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Write nothing to stderr."""
+
+
+class Storage:
+    """A server whose token expires, and the workers that have one."""
+
+    def __init__(self, lab: dq.Lab, url: str, patch: pytest.MonkeyPatch) -> None:
+        self._lab, self.url, self._patch = lab, url, patch
+
+    def documents(self, *names: str) -> dq.Documents:
+        paths = names or [f"{at}.txt" for at in range(COUNT)]
+        return dq.Documents([f"{self.url}/{path}" for path in paths], storage_options=OPTIONS)
+
+    def expire(self, after: int = 0) -> None:
+        self._patch.setattr(_Server, "left", after)
+
+    def renew(self, token: str) -> None:
+        """Have a valid token, and have each worker get it."""
+        self._patch.setenv("DQ_TEST_TOKEN", token)
+        self._lab.client.run(lambda: os.environ.update(DQ_TEST_TOKEN=token))
+        self._patch.setattr(_Server, "token", token)
+        self._patch.setattr(_Server, "left", None)
+
+
+@pytest.fixture
+def storage(lab: dq.Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
+    with serving(_Server, quiet=True) as url:
+        made = Storage(lab, url, monkeypatch)
+        made.renew("first")
+        yield made
+    lab.client.run(lambda: os.environ.pop("DQ_TEST_TOKEN", None))
+
+
+def text(doc: dq.Document) -> str:
+    return doc.text()
+
+
+async def awaited(doc: dq.Document) -> str:
+    return (await doc.abytes()).decode()
+
+
+@pytest.mark.parametrize("how", ["thread", "coroutine", "process"])
+def test_a_run_waits_for_credentials_that_expired_and_goes_on_by_itself(
+    queue: dq.QueuePool, storage: Storage, how: str
+) -> None:
+    """As tokens of an hour do, in a run of a night: nothing fails, and nothing that was read is read again."""
+    fn, executor = (awaited, "thread") if how == "coroutine" else (text, how)
+    with_all = queue.map(fn, storage.documents("warm.txt", "up.txt", "both.txt"), name="warm", executor=executor)
+    assert len(with_all.results()) == 3
+    storage.expire(after=12)
+
+    run = queue.map(fn, storage.documents(), name="night", executor=executor)  # a consumer may have read nothing yet
+    until(lambda: run.stats().state is RunState.WAITING, 60)
+
+    stats = run.stats()
+    assert "its documents cannot be read" in stats.why
+    assert "401" in stats.why
+    assert "Renew the credentials" in stats.why
+    assert stats.counts.dead == 0
+    done = stats.counts.acked
+    storage.renew("second")
+    assert list(run.wait(timeout=60).results()) == [f"/{at}.txt" for at in range(COUNT)]
+    assert 0 < done < COUNT
+    assert run.counts["dead"] == 0
+
+
+def test_a_document_that_is_forbidden_for_good_fails_alone(queue: dq.QueuePool, storage: Storage) -> None:
+    """Others of its storage are read, so the credentials are fine."""
+    names = [f"{at}.txt" for at in range(COUNT)]
+    names[7] = "forbidden.txt"
+
+    run = queue.map(text, storage.documents(*names), name="one", retry=dq.Retry(0))
+    run.until_over(60)
+
+    assert run.counts["acked"] == COUNT - 1
+    [failure] = run.failures()
+    assert failure.key == f"{storage.url}/forbidden.txt"
+    assert "401" in failure.traceback
+
+
+def test_a_forbidden_document_does_not_hold_up_a_run_whose_credentials_were_renewed(
+    queue: dq.QueuePool, storage: Storage
+) -> None:
+    """It is the last one that was refused, and will be refused for ever."""
+    assert queue.map(text, storage.documents("a.txt", "b.txt", "c.txt", "d.txt"), name="warm").results()
+    storage.expire()
+    run = queue.map(text, storage.documents("forbidden.txt"), name="last", retry=dq.Retry(0))
+    until(lambda: run.stats().state is RunState.WAITING or run.counts["dead"] == 1, 60)
+    assert run.counts["dead"] == 0
+
+    storage.renew("second")
+    run.until_over(60)
+
+    assert run.counts["dead"] == 1
+
+
+def test_credentials_that_are_wrong_from_the_start_fail_as_ever(queue: dq.QueuePool, storage: Storage) -> None:
+    """Nothing was read with them, so they have not expired; waiting would tell less than a failure."""
+    with serving(_Server, quiet=True) as other:
+        storage.expire()
+        urls = [f"{other}/{at}.txt" for at in range(3)]
+        run = queue.map(
+            text, dq.Documents(lambda: urls, storage_options=OPTIONS), name="wrong", retry=dq.Retry(0), stop_if=None
+        )
+        run.until_over(60)
+
+    assert run.counts["dead"] == 3
+
+
+def test_an_error_of_the_function_itself_is_its_own(queue: dq.QueuePool, storage: Storage) -> None:
+    """A service that it asks may refuse it too; the documents are read all the same."""
+
+    def ask(doc: dq.Document) -> str:
+        doc.text()
+        raise PermissionError("the service says no")
+
+    run = queue.map(ask, storage.documents(), name="asks", retry=dq.Retry(0), stop_if=None)
+    run.until_over(60)
+
+    assert run.counts["dead"] == COUNT
+
+
+def test_a_run_that_waits_for_its_documents_can_be_cancelled(queue: dq.QueuePool, storage: Storage) -> None:
+    assert queue.map(text, storage.documents("a.txt", "b.txt", "c.txt", "d.txt"), name="warm").results()
+    storage.expire(after=10)
+    run = queue.map(text, storage.documents(), name="given-up", retry=dq.Retry(0))
+    until(lambda: run.stats().state is RunState.WAITING, 60)
+
+    run.cancel()
+    run.until_over(30)
+
+    assert run.counts["cancelled"] > 0
+    assert list(queue.map(lambda n: n, range(5), name="other").results()) == list(range(5))
