@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dqlab.documents.parts import Member, Reference
 from dqlab.documents.storage import local_path, place_of
 
-__all__ = ["LARGEST", "ReadAhead", "taken"]
+__all__ = ["LARGEST", "MOST", "ReadAhead", "taken"]
 
 FEWEST, MOST = 2, 8
 """Documents that are read ahead at first, and when their function waits for them all the same."""
@@ -26,7 +26,8 @@ HELD = 64 << 20
 UNREAD = 3
 """Documents in a row that their function did not read, after which nothing is read ahead."""
 FRESH_S = 10.0
-"""Seconds after which a document that was read ahead is read again: it may have changed meanwhile."""
+"""Seconds after which a document that was read ahead is read again: it may have changed meanwhile. It is not held much
+longer, whatever its function does: its message may have been taken away."""
 
 _here = threading.local()
 
@@ -50,6 +51,8 @@ class ReadAhead:
         self._depth = FEWEST
         self._current: Hashable = None
         self._unread = self._reading = 0
+        self._letting_go = False
+        """A thread waits to let go of what gets too old."""
         self._lock = threading.RLock()
         """More documents may arrive, and be looked at, while the slot's thread takes one."""
 
@@ -121,6 +124,11 @@ class ReadAhead:
         except Exception:  # noqa: BLE001 - it is read again, and raises in the function's own call
             return None
 
+    def clear(self) -> None:
+        """Let go of all that was read; what is being read ends by itself."""
+        with self._lock:
+            self._fetches.clear()
+
     def rest(self) -> None:
         """Let go of what was read, unless more documents come; what is being read ends by itself."""
         with self._lock:
@@ -148,7 +156,24 @@ class ReadAhead:
 
         self._reading += 1
         threading.Thread(target=read, name="dqlab-ahead", daemon=True).start()
+        if not self._letting_go:
+            self._letting_go = True
+            threading.Thread(target=self._let_go_in_time, name="dqlab-ahead-ages", daemon=True).start()
         return fetch
+
+    def _let_go_in_time(self) -> None:
+        """Let go of documents that are too old to be given to anybody, until none is held."""
+        while True:
+            time.sleep(FRESH_S / 2)
+            with self._lock:
+                late = time.monotonic() - FRESH_S
+                held = [name for name, fetch in self._fetches.items() if name != self._current and fetch.done()]
+                for name in held:
+                    if self._begun.get(name, 0.0) < late:
+                        del self._fetches[name]
+                if not self._fetches:
+                    self._letting_go = False
+                    return
 
 
 def taken(document: Reference) -> bytes | None:

@@ -220,3 +220,16 @@ def test_it_stays_stopped_from_chunk_to_chunk_and_begins_again_with_a_document_t
     slot.of(b"run")
     slot.begin()
     assert slot.ahead._fetches
+
+
+def test_what_is_too_old_is_let_go_while_the_function_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take an hour, and the messages behind it may have been taken away meanwhile."""
+    monkeypatch.setattr(module, "FRESH_S", 0.05)
+    slot = Slot([far(n) for n in range(10)])
+    slot.begin()
+    until(lambda: len(slot.read) == FEWEST)
+
+    until(lambda: not slot.ahead._fetches)
+    second = slot.begin()
+    assert taken(second) is None
+    until(lambda: len(slot.read) > FEWEST)

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Container
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Self
 
 from dqlab import platforms
@@ -25,11 +26,15 @@ from dqlab.cluster.consumer.running.execution import Origin, Work, end_if_forked
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.transport.wire import unpack
 from dqlab.documents import Document, pdf
+from dqlab.documents.ahead import ReadAhead
+from dqlab.documents.document import reading_ahead
 from dqlab.frame import Kind
 
 __all__ = ["Turns", "main"]
 
 _READ = 1 << 16
+IDLE_MS = 1000
+"""Milliseconds without a message after which nothing that was read ahead is held."""
 
 
 class Turns:
@@ -58,6 +63,9 @@ class Turns:
         self.kind = Kind.ELEMENT
         self.took, self.ended = dict[int, float](), dict[int, float]()
         self.versions: dict[int, str] = {}
+        self._run, self._coming, self._asked = b"", deque[bytes](), False
+        """Whose messages these are and what comes next, as the slot has announced it; whether it was asked to."""
+        self._reads: ReadAhead | None = None
 
     def live(self) -> None:
         """Run messages until the slot closes its end; raises `SystemExit` then."""
@@ -101,10 +109,35 @@ class Turns:
         return self
 
     def read_on(self, document: Document) -> None:
-        """Read nothing ahead: the slot may take back what it has given, and where a run ends is not known here."""
+        """Begin to read what comes behind a document that is far away.
+
+        The slot may take back what it has announced: what was read of it goes with the next announcement, or when it
+        gets too old, and is given to no other message.
+        """
+        if not self._asked:
+            self._asked = True
+            self._say(record(Say.WANTS))
+            return
+        if self._payload in self._coming:
+            while self._coming.popleft() != self._payload:
+                pass
+        if self._reads is None:
+            self._reads = reading_ahead(self._run, lambda most: list(islice(self._coming, most)), document)
+        self._reads.begin(document)
 
     def rest(self) -> None:
-        """Do nothing, since nothing was read."""
+        """Let go of what was read ahead: messages of another function come next, or none for now."""
+        self._coming.clear()
+        if self._reads is not None:
+            self._reads.clear()
+
+    def _announced(self, body: bytes) -> None:
+        """Take in what comes next; of another run, nothing that was read before may be left."""
+        meta, parts = unpack(body)
+        if meta["run"] != self._run or meta["asks"]:
+            self.rest()
+            self._reads = None
+        self._run, self._coming, self._asked = meta["run"], deque(map(bytes, parts)), not meta["asks"]
 
     def popleft(self) -> int:
         """Take the next message.
@@ -144,6 +177,8 @@ class Turns:
             given = self._next_record()
             if given.say == Say.FUNCTION:
                 self._function = given
+            elif given.say == Say.COMING:
+                self._announced(given.body)
             elif given.turn == turn:
                 return given
 
@@ -152,7 +187,9 @@ class Turns:
             try:
                 turn = os.read(self._turns, TURN.size)
             except BlockingIOError:  # the slot's end must not block, and both share that setting
-                self._poll.poll()
+                if not self._poll.poll(IDLE_MS if self._reads is not None else None):
+                    self.rest()
+                    self._poll.poll()
                 continue
             if not turn:
                 raise SystemExit

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -46,12 +47,15 @@ class Child:
         Messages that it was given.
     function : tuple of bytes and Kind, or None
         What it runs now.
+    reads_of : bytes or None
+        The run whose documents it reads ahead.
     """
 
     def __init__(self, origin: Origin) -> None:
         self.ready = self.opening = self.gone = False
         self.given = 0
         self.function: tuple[bytes, Kind, bool] | None = None
+        self.reads_of: bytes | None = None
         self.started = time.monotonic()
         self.words = LastWords.make()
         theirs, self._turns = os.pipe()
@@ -114,6 +118,14 @@ class Child:
             self.function, self.opening = (hash, kind, rows), True
             meta = {"hash": hash, "kind": int(kind), "path": _path(), "rows": rows}
             self._pending += record(Say.FUNCTION, body=pack(meta, blob))
+
+    def announce(self, run: bytes, coming: Sequence[bytes] | None) -> None:
+        """Let it know what comes behind the message that it is given next; None: it has to ask, should it want that.
+
+        Not a right to begin them: others may still take them.
+        """
+        meta = {"run": run, "asks": coming is None}
+        self._pending += record(Say.COMING, body=pack(meta, *(coming or ())))
 
     def give(self, turn: int, message: bytes) -> None:
         """Give it a message; `flush` sends it."""

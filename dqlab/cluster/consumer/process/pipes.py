@@ -39,6 +39,10 @@ class Say(IntEnum):
     OPENED = 4
     """From the process: the function is opened, or cannot be; the message begins."""
     OUTCOME = 5
+    WANTS = 6
+    """From the process: it reads documents ahead, and wants to know what comes next."""
+    COMING = 7
+    """To the process: what comes behind the next message, as far as is known, and of which run."""
 
 
 class Record(NamedTuple):

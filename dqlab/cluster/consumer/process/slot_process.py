@@ -21,6 +21,7 @@ from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.isolation import Isolation, size
 from dqlab.cluster.transport.wire import unpack
+from dqlab.documents.ahead import MOST
 from dqlab.errors import DqlabError, MemoryLimit, MessageTimeout, ProcessDied
 from dqlab.failures.failure import Failure
 from dqlab.frame import Outcome
@@ -160,7 +161,7 @@ class _Passage:
             return True
         if not given and slot.child is not None and self._used_up(slot.child):
             slot.close()
-        now, turns = time.monotonic(), []
+        now, turns = time.monotonic(), list[int]()
         filled, had = self._filled
         if had > len(given):
             self._pace = (now - filled) / (had - len(given))
@@ -168,6 +169,8 @@ class _Passage:
                 slot.ahead = min(2 * slot.ahead, AHEAD_MOST)
         while len(given) < slot.ahead and (index := self._next()) is not None:
             child = self._child
+            if not turns and child.reads_of is not None:
+                self._announce(child, child.reads_of)
             child.run(self._chunk.frames[0].function, self._chunk.kind, self._blob, rows=self._chunk.sink)
             turns.append(slot.next_turn())
             child.give(turns[-1], self._messages[index])
@@ -181,6 +184,16 @@ class _Passage:
                 self._chunk.running = given[0][1]
             self._child.flush(turns)
         return bool(given)
+
+    def _announce(self, child: Child, run: bytes) -> None:
+        """Let a process that reads ahead know what comes behind the next message, or that it is another run's."""
+        chunk = self._chunk
+        if run != chunk.run:
+            child.reads_of = None
+            child.announce(chunk.run, None)
+            return
+        given = [self._messages[index] for _, index in self._given][1:]
+        child.announce(run, given + chunk.upcoming(self._slot.ahead + MOST))
 
     def _next(self) -> int | None:
         chunk, child = self._chunk, self._slot.child
@@ -233,6 +246,9 @@ class _Passage:
 
     def _hear(self, child: Child, said: Record) -> None:
         if self._mixed_up:
+            return
+        if said.say == Say.WANTS:
+            child.reads_of = self._chunk.run
             return
         self._since = time.monotonic()
         if said.say == Say.READY:

@@ -211,7 +211,9 @@ class Chunk:
                 found.append(self._messages[self.todo[at]])
             except IndexError:
                 behind = self.behind()
-                return found if behind is None else found + behind.upcoming(most - at)
+                if behind is None or behind.run != self.run:
+                    return found
+                return found + behind.upcoming(most - at)
         return found
 
     def id_at(self, index: int) -> int:
