@@ -50,6 +50,8 @@ _CLASSES = frozenset(
     }
 )
 """Errors of libraries that fetch credentials, of botocore, google-auth and azure-core."""
+_QUERY = re.compile(r"\?[^\s'\"]+")
+"""What follows the path of a URL, which may be a signature."""
 _ROOT = re.compile(r"[^:/]+://[^/?#]*")
 
 _read: dict[str, str] = {}
@@ -59,7 +61,10 @@ _latest = ""
 
 def is_refusal(error: BaseException) -> bool:
     """Return whether an error, or one that it came from, says that somebody may not read something."""
-    return _refusal_in(error) is not None
+    try:
+        return _refusal_in(error) is not None
+    except Exception:  # noqa: BLE001 - attributes of an exception are its own code
+        return False
 
 
 def _refusal_in(error: BaseException) -> BaseException | None:
@@ -124,7 +129,7 @@ def refuses(url: str, storage: str = "") -> str:
             stream.read(1)
     except Exception as error:  # noqa: BLE001 - what else is wrong is met where the file is read
         found = _refusal_in(error)
-        return "" if found is None else one_line(without_secrets(in_words(found), where), 200)
+        return "" if found is None else one_line(_QUERY.sub("?...", without_secrets(in_words(found), where)), 200)
     return ""
 
 

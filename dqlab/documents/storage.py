@@ -150,8 +150,8 @@ def learn(options: Iterable[str]) -> None:
 
 
 def spelled_out(names: Iterable[str]) -> list[str]:
-    """Return options as text, from their names, in an order that depends on nothing else."""
-    return sorted(_spelled[name] for name in set(names) if name)
+    """Return options as text, from their names, in an order of their own; what is not known here is left out."""
+    return sorted(_spelled[name] for name in set(names) if name in _spelled)
 
 
 def named(url: str, name: str) -> StoredAt:

@@ -43,6 +43,10 @@ def test_a_consumer_may_have_two_reasons_for_a_run() -> None:
     assert holds.note(RUN, "a", "", 1.0) == "refused"
     assert holds.note(RUN, "a", "", 1.0, "documents") == ""
     holds.note(RUN, "a", "refused", 2.0, "documents")
+    assert holds.others(RUN, "b", "documents")
+    assert not holds.others(RUN, "a", "documents")
+    assert not holds.others(RUN, "b", "")
+    assert not holds.others(OTHER, "b", "documents")
     holds.forget(["a"])
     assert holds.why(RUN, 2.0) == ""
 

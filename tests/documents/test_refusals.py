@@ -80,6 +80,7 @@ def test_storages_are_told_apart_by_host_or_bucket_and_by_options() -> None:
 
 def test_the_file_that_was_read_last_is_known_of_a_few_storages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "_read", {})
+    monkeypatch.setattr(refusals, "_latest", "")
 
     for at in range(3 * refusals.ROOTS):
         note_read(f"s3://b{at}/first.txt")
@@ -111,6 +112,7 @@ def test_a_reason_has_no_secret_and_ends_with_the_refusal(tmp_path: Path, monkey
 
 def test_reading_a_document_behind_a_url_notes_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "_read", {})
+    monkeypatch.setattr(refusals, "_latest", "")
     with fsspec.open("memory://notes/a.txt", "wb") as stream:
         stream.write(b"here")
     (tmp_path / "b.txt").write_text("local")

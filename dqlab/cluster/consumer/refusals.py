@@ -2,7 +2,8 @@
 
 Owns what becomes of messages whose document was refused. One that is forbidden by itself fails as ever. Where the
 storage also refuses a file that was read before, the credentials are what it refuses: the messages are given back
-uncounted, and their run is held up until one of those files can be read. Knows neither how a file is read
+uncounted, and their run is held up until one of those files can be read. A consumer that has read nothing there yet
+follows those that have. Knows neither how a file is read
 (`documents.refusals`) nor how an outcome is settled (`slot`).
 """
 
@@ -88,8 +89,8 @@ class Refusals:
             return False
         root, mine = root_of(document.where), (str(document.where), storage_of(document.where))
         before = unpack(packed)[0]["read"].get(root)
-        if before is None:
-            return False
+        if before is None:  # nothing was read here, perhaps by others
+            return bool(await _refuses(mine)) and await self._is_held(chunk.run, shards)
         reason = await _refuses(mine) and await _refuses((before[0], before[1]))
         if not reason:
             return False
@@ -125,8 +126,8 @@ class Refusals:
     async def _hold(self, run: bytes, shards: Mapping[int, _Calls], why: str) -> bool:
         """Report to a run's shards why its documents cannot be read, "" when they can; return whether it is wanted."""
         body = pack({"run": run, "consumer": self._consumer, "why": why, "what": "documents"})
-        answers = await asyncio.gather(*(ref.call("hold", body) for ref in shards.values()), return_exceptions=True)
         wanted = False
+        answers = await asyncio.gather(*(ref.call("hold", body) for ref in shards.values()), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, bytes):
                 wanted |= bool(unpack(answer)[0]["wanted"])
@@ -134,6 +135,12 @@ class Refusals:
                 logger.warning("event=hold_unknown consumer=%s %s", self._consumer, answer)
                 wanted = True
         return wanted
+
+    async def _is_held(self, run: bytes, shards: Mapping[int, _Calls]) -> bool:
+        """Return whether another consumer holds up a run for the same reason."""
+        body = pack({"run": run, "consumer": self._consumer, "why": "", "what": "documents"})
+        answers = await asyncio.gather(*(ref.call("hold", body) for ref in shards.values()), return_exceptions=True)
+        return any(isinstance(answer, bytes) and unpack(answer)[0].get("others", False) for answer in answers)
 
     def close(self) -> None:
         """Wait for nothing more; the reports of a consumer end with it."""
@@ -144,6 +151,7 @@ class Refusals:
 async def _refuses(file: _File) -> str:
     """Return in words why a file is refused; "" where it is not, or that is not known in time."""
     found: concurrent.futures.Future[str] = concurrent.futures.Future()
+    found.set_running_or_notify_cancel()  # so that nobody cancels it, whose thread would then have nowhere to put it
 
     def look() -> None:
         found.set_result(refuses(*file))

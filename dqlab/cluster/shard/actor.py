@@ -291,17 +291,19 @@ class QueueActor:
     async def hold(self, body: bytes) -> bytes:
         """Lease nothing of a run as long as a consumer cannot do something: {run, consumer, why, what?}.
 
-        `why` "" = it can. Answers {wanted}: whether results of the run are still wanted.
+        `why` "" = it can. Answers {wanted, others}: whether results of the run are still wanted, and whether another
+        consumer cannot do that.
         """
         meta, _ = unpack(body)
         run, lane = meta["run"], self.shard.lanes.get(meta["run"])
         if lane is None:
             return pack({"wanted": False})
-        self._holds.note(run, meta["consumer"], meta["why"], self._clock.monotonic(), meta.get("what", ""))
+        consumer, what = meta["consumer"], meta.get("what", "")
+        self._holds.note(run, consumer, meta["why"], self._clock.monotonic(), what)
         self._apply_holds()
         if meta["why"]:
             asyncio.get_running_loop().call_later(LASTS + 1.0, self._apply_holds)
-        return pack({"wanted": lane.alive > 0})
+        return pack({"wanted": lane.alive > 0, "others": self._holds.others(run, consumer, what)})
 
     def _apply_holds(self) -> None:
         """Hold up the runs that consumers have reported, and no others."""

@@ -42,6 +42,10 @@ class Holds:
             return ""
         return next(iter(reported.values()))[0]
 
+    def others(self, run: bytes, consumer: str, what: str) -> bool:
+        """Return whether another consumer has reported that."""
+        return any(each[0] != consumer and each[1] == what for each in self._why.get(run, ()))
+
     def forget(self, consumers: list[str]) -> None:
         """Forget the reports of consumers that are gone."""
         for reported in self._why.values():

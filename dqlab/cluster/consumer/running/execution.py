@@ -562,9 +562,9 @@ def failed(index: int, error: BaseException, origin: Origin, code: str, key: str
             return index, Outcome.NACK, repr(error.fields["seconds"]).encode(), key
         failure = describe(error)
         outcome = Outcome.FAIL if retryable(error) else Outcome.REJECT
-        if key is not None and is_refusal(error) and (read := last_read()) and (here := running.get()) is not None:
+        if key is not None and is_refusal(error) and (here := running.get()) is not None:
             here[0].refused = True
-            return index, Outcome.RETURN, pack({"outcome": outcome, "read": read}, failure.to_bytes()), key
+            return index, Outcome.RETURN, pack({"outcome": outcome, "read": last_read()}, failure.to_bytes()), key
     except BaseException as defect:  # noqa: BLE001 - code of the exception ran: its attributes, its class, its parts
         # Raised from here it would end the chunk, and the message would stay leased without an outcome.
         why = type(defect).__name__

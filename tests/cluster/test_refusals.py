@@ -1,0 +1,185 @@
+"""Which documents that were refused fail, and which hold their run up until their storage gives them again."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.cluster.consumer import refusals as module
+from dqlab.cluster.consumer.refusals import Refusals
+from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
+from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.documents import refusals as reading
+from dqlab.documents.refusals import note_read
+from dqlab.frame import Frame, Kind, Outcome
+
+ORIGIN = Origin("consumer/q/0", "w", 1 << 30)
+GOOD = "s3://b/good.txt"
+
+
+def refused(doc: dq.Document) -> str:
+    raise PermissionError(f"403 {doc.where}")
+
+
+class Shard:
+    """Notes what is reported."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.wanted, self.others = True, False
+
+    async def call(self, function: str, body: bytes, /) -> bytes:
+        meta, _ = unpack(body)
+        assert (function, meta["what"], meta["consumer"]) == ("hold", "documents", ORIGIN.consumer)
+        self.reasons.append(meta["why"])
+        return pack({"wanted": self.wanted, "others": self.others})
+
+
+class Bench:
+    """A consumer, a shard, and a storage of which some files are closed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.closed = {GOOD, *(f"s3://b/{at}.txt" for at in range(3))}
+        self.tried: list[str] = []
+        self.shard = Shard()
+        self.refusals = Refusals(ORIGIN.consumer, "here")
+        monkeypatch.setattr(module, "AGAIN_S", (0.01, 0.02))
+        monkeypatch.setattr(module, "refuses", self._refuses)
+        monkeypatch.setattr(reading, "_read", {})
+        monkeypatch.setattr(reading, "_latest", "")
+
+    def _refuses(self, url: str, storage: str) -> str:
+        self.tried.append(url)
+        return "403 Forbidden" if url in self.closed else ""
+
+    def chunk(self, fn: Callable[[Any], Any] = refused, *, where: str = "s3://b", early: bool = False) -> Chunk:
+        """Run a function over three documents."""
+        documents = [dq.Document(f"{at}.txt", "", f"{where}/{at}.txt") for at in range(3)]
+        frame = Frame.decode(Frame.encode([pickle.dumps(each, 5) for each in documents], kind=Kind.ELEMENT, ordinal=0))
+        chunk = Chunk(0, 1, 1, 60.0, [1], [frame])
+        chunk.early = early
+        run_calls(chunk, Work(fn), ORIGIN)
+        return chunk
+
+    async def decided(self, chunk: Chunk) -> list[Outcome]:
+        while chunk.refused:
+            await self.refusals.decide(chunk, {0: self.shard})
+        assert not chunk.refusals()
+        return [outcome for _, outcome, _, _ in chunk.done]
+
+
+def played(monkeypatch: pytest.MonkeyPatch, scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        bench = Bench(monkeypatch)
+        try:
+            await asyncio.wait_for(scenario(bench), 20)
+        finally:
+            bench.refusals.close()
+
+    asyncio.run(run())
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():  # noqa: ASYNC110 - what it waits for sets no event
+        await asyncio.sleep(0.005)
+
+
+def test_a_storage_that_refuses_what_it_gave_holds_the_run_up_until_it_gives_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        note_read(GOOD)
+
+        assert await bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
+        assert await bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
+        await until(lambda: len(bench.shard.reasons) > 2)
+
+        assert all(why.startswith("its documents cannot be read: s3://b refuses") for why in bench.shard.reasons)
+        assert bench.refusals.renewed == 0.0
+        bench.closed.clear()
+        await until(lambda: bench.shard.reasons[-1] == "")
+        assert bench.refusals.renewed > 0.0
+        assert not bench.refusals._waits
+
+    played(monkeypatch, scenario)
+
+
+def test_a_document_that_is_refused_alone_fails_with_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(bench: Bench) -> None:
+        note_read(GOOD)
+        bench.closed.discard(GOOD)
+        chunk = bench.chunk()
+
+        assert await bench.decided(chunk) == [Outcome.FAIL] * 3
+        assert all(b"PermissionError" in payload and b"s3://b/" in payload for _, _, payload, _ in chunk.done)
+        assert [key for _, _, _, key in chunk.done] == ["0.txt", "1.txt", "2.txt"]
+        assert bench.shard.reasons == []
+
+    played(monkeypatch, scenario)
+
+
+def test_a_storage_of_which_nothing_was_read_fails_unless_others_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that has just begun does not know whether it ever gave anything."""
+
+    async def scenario(bench: Bench) -> None:
+        note_read("s3://another/good.txt")
+        assert await bench.decided(bench.chunk()) == [Outcome.FAIL] * 3
+        bench.shard.others = True
+        assert await bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
+        assert not any(bench.shard.reasons), "it has no reason of its own"
+
+    played(monkeypatch, scenario)
+
+
+def test_what_is_delivered_once_at_most_is_not_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(bench: Bench) -> None:
+        note_read(GOOD)
+        assert await bench.decided(bench.chunk(early=True)) == [Outcome.FAIL] * 3
+
+    played(monkeypatch, scenario)
+
+
+def test_local_files_and_other_errors_are_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(doc: dq.Document) -> str:
+        raise ValueError(doc.key)
+
+    async def scenario(bench: Bench) -> None:
+        note_read(GOOD)
+        assert await bench.decided(bench.chunk(where="/data")) == [Outcome.FAIL] * 3
+        assert await bench.decided(bench.chunk(wrong)) == [Outcome.FAIL] * 3
+        assert bench.tried == []
+
+    played(monkeypatch, scenario)
+
+
+def test_nobody_waits_for_the_documents_of_a_run_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(bench: Bench) -> None:
+        note_read(GOOD)
+        assert await bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
+        bench.shard.wanted = False
+        await until(lambda: not bench.refusals._waits)
+        assert bench.refusals.renewed == 0.0
+
+    played(monkeypatch, scenario)
+
+
+def test_a_storage_that_does_not_answer_has_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is met where the file is read, with its own error."""
+
+    async def scenario(bench: Bench) -> None:
+        asked = asyncio.Event()
+        monkeypatch.setattr(module, "TRY_S", 0.05)
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(module, "refuses", lambda *_: asyncio.run_coroutine_threadsafe(asked.wait(), loop).result())
+        note_read(GOOD)
+
+        assert await bench.decided(bench.chunk()) == [Outcome.FAIL] * 3
+        asked.set()
+
+    played(monkeypatch, scenario)
