@@ -184,13 +184,15 @@ class FailureClasses:
     def _seat(self, row: _Row, failure: Failure) -> None:
         """Keep a sample of a row's failures if the row is among the largest."""
         mark = row.fingerprint
-        if mark in self._described:
+        if row.count == 1:  # those before it were retried or have ended well: nothing of theirs stands any more
+            row.sample, row.first = _NO_SAMPLE, failure.when
+        if mark in self._described and row.sample is not _NO_SAMPLE:
             error, message, at, key = row.sample
             newer = brief(failure.message, _MAX_SAMPLE)
             if newer != message:  # the first one names its own page or file as if all had failed there
                 row.sample = error, common_message(message, newer), at, key
             return
-        if len(self._described) >= self._limit:
+        if mark not in self._described and len(self._described) >= self._limit:
             smallest = min(self._described.values(), key=lambda other: (other.count, other.last))
             if smallest.count >= row.count:
                 self._bare[mark] = row

@@ -535,7 +535,8 @@ def _no_estimate(stats: RunStats) -> str:
         return f"after {many(MIN_DOCUMENTS, 'document')}"
     if stats.elapsed < MIN_SECONDS:
         return "in a moment"
-    return details.last_ends(stats) or "when documents end again"
+    # Its first document may have come late: while documents end, an estimate comes soon.
+    return details.last_ends(stats) or ("in a moment" if stats.rate else "when documents end again")
 
 
 def _from_now(eta: Eta, now: float) -> tuple[float, float, float]:

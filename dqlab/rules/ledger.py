@@ -16,7 +16,6 @@ from dqlab.errors import RunNotFound
 from dqlab.frame import NO_ID, Settlement
 from dqlab.rules.book import CANCELLED, CUT_OFF, WORDS, Book, RunRecord
 from dqlab.rules.lane import Lane
-from dqlab.rules.leases import Lease
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.results import Stretch
 from dqlab.rules.retry import Retry
@@ -258,13 +257,6 @@ class Ledger:
         released = self.shard.release(consumer, why)
         self.shard.journal.noted()
         return released
-
-    def take_back(self, lease: Lease) -> int:
-        """Return the messages of a lease that never reached its consumer to their lane."""
-        self.shard.journal.admit()
-        returned = self.shard.end(lease)
-        self.shard.journal.noted()
-        return returned
 
     def let_go(self, run: bytes, ids: Iterable[tuple[int, int]], why: str = "") -> int:
         """Take leased messages from their consumers; see `Shard.let_go`."""

@@ -1442,7 +1442,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         snapshot, known = self._snapshot(timeout=timeout)
         deadline = time.monotonic() + LAST_REPORT
         while progress.done and time.monotonic() < deadline:
-            if known.counts == progress.counts if known else snapshot.runs_total > len(snapshot.runs):
+            if known is not None and known.counts == progress.counts:
                 break
             snapshot, known = self._snapshot(since=snapshot.seq, timeout=timeout)
         return snapshot, known

@@ -12,6 +12,7 @@ from dqlab.cluster.shard.actor import RETURN_S, QueueActor
 from dqlab.cluster.transport.parking import Bell, Credit, ParkedLease, ParkingLot
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind
+from dqlab.rules.batches import Batch
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 from tests.cluster.desk import DeskActor
@@ -103,6 +104,36 @@ def test_call_cancelled_with_its_answer_in_hand_gives_the_messages_back() -> Non
         return sum(Frame.decode(bytes(part)).count for part in parts)
 
     assert asyncio.run(scenario()) > 0
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_call_cancelled_while_its_frames_are_read_gives_the_messages_back(ended: bool) -> None:
+    """A log reads them in a thread; the lease may also end meanwhile, with its run or by its timeout."""
+
+    async def scenario() -> tuple[int, int]:
+        actor = await opened()
+        await put(actor, 3)
+        reading, read = asyncio.Event(), actor._store.frame
+
+        async def slow(batch: Batch) -> Frame:
+            reading.set()
+            await asyncio.Event().wait()
+            return await read(batch)
+
+        actor._store.frame = slow  # type: ignore[method-assign]
+        waiting = asyncio.create_task(lease(actor, "gone"))
+        await reading.wait()
+        if ended:
+            (one,) = actor.shard.leases.values()
+            actor._give_back(one)
+        waiting.cancel()
+        (left,) = await asyncio.gather(waiting, return_exceptions=True)
+        assert isinstance(left, asyncio.CancelledError)
+        leased, actor._store.frame = len(actor.shard.leases), read  # type: ignore[method-assign]
+        _, parts = unpack(await asyncio.wait_for(lease(actor, "here"), 1))
+        return leased, sum(Frame.decode(bytes(part)).count for part in parts)
+
+    assert asyncio.run(scenario()) == (0, 3)
 
 
 def test_newer_call_of_a_consumer_replaces_the_older_one() -> None:

@@ -392,7 +392,8 @@ def test_an_end_within_two_minutes_is_told_in_seconds(running: RunStats) -> None
     [
         ({"counts": Counts(ready=9, acked=2)}, "after 5 documents"),
         ({"counts": Counts(leased=2, acked=20)}, "when 2 documents end"),
-        ({"counts": Counts(ready=9, leased=2, acked=20)}, "when documents end again"),
+        ({"counts": Counts(ready=9, leased=2, acked=20), "rate": None}, "when documents end again"),
+        ({"counts": Counts(ready=9, leased=2, acked=20), "rate": 0.2}, "in a moment"),
     ],
 )
 def test_a_missing_estimate_has_a_reason(running: RunStats, more: dict[str, Any], why: str) -> None:

@@ -465,6 +465,19 @@ def test_a_class_shows_what_its_messages_have_in_common(first: str, second: str,
     assert [each.message for each in classes.top()] == [shown]
 
 
+def test_a_class_that_fails_again_after_a_retry_shows_what_it_fails_with_now() -> None:
+    """The message of the code before stood beside failures of the new one."""
+    classes = FailureClasses()
+    for ordinal in range(3):
+        failed = replace(of_class("a", when=1.0), message="no column 'total'", code="v1")
+        classes.add(failed, dead=True, ordinal=ordinal)
+    classes.retried(0, 3)
+    classes.add(replace(of_class("a", when=9.0), message="no column 'sum'", code="v2", key="z"), dead=True, ordinal=1)
+
+    (now,) = classes.top()
+    assert (now.message, now.key, now.first, now.codes, now.dead) == ("no column 'sum'", "z", 9.0, ("v2",), 1)
+
+
 def test_retry_takes_only_the_dead() -> None:
     """Messages that wait for their own retry are not part of what a person sends again."""
     classes = FailureClasses()

@@ -23,6 +23,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import Cancel, Resume
 from dqlab.errors import (
+    CallTimeout,
     DocumentsLost,
     InputChanged,
     InputNotHere,
@@ -670,6 +671,40 @@ def _restart_in_the_middle(lab: dq.Lab) -> None:
     assert list(ended.results(timeout=40)) == [2 * x for x in range(8000)]
     counts = run.counts
     assert counts["acked"] + counts["lost"] == total(run) == 4000
+
+
+def test_a_run_goes_on_in_a_queue_that_was_opened_again_while_its_note_is_out_of_reach(
+    pool: dq.QueuePool, other: Client, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is noted before anything is confirmed there, and tried again as a put is."""
+    more = threading.Event()
+
+    def documents() -> Iterator[int]:
+        yield from range(100)
+        assert more.wait(30)
+        yield from range(100, 200)
+
+    run = pool.map(double, documents(), name="goes-on")
+    waiting.until(lambda: run.counts["acked"] == 100)
+    dq.QueuePool(other, name=name, served=True).close(force=True)
+    dq.QueuePool(other, name=name, served=True).map(double, range(5), name="others").wait(timeout=20)
+    real, tries = Handle.keep_note, list[bytes]()
+
+    async def keep_note(self: Handle, run_id: bytes, facts: dict[str, Any] | None) -> None:
+        if run_id == run.id:
+            tries.append(run_id)
+            if len(tries) <= 2:
+                raise CallTimeout(name=name, call="keep_note", seconds=1)
+        await real(self, run_id, facts)
+
+    monkeypatch.setattr(Handle, "keep_note", keep_note)
+    more.set()
+    waiting.until(lambda: len(tries) >= 3)
+    with pytest.raises(DocumentsLost, match="100 of 200 documents"):  # what the first queue had
+        run.wait(timeout=20)
+    worker = kill(pool)
+    with pytest.raises(DocumentsLost, match=rf"200 of 200 documents .*{worker} died"):
+        run.wait(timeout=20)
 
 
 def test_a_run_that_goes_on_in_a_queue_that_was_opened_again_is_known_when_it_is_lost(

@@ -181,7 +181,6 @@ CHANGES: dict[str, Callable[[Store, Lease], object]] = {
     "release": lambda store, lease: store.ledger.release("c"),
     "let_go": lambda store, lease: store.ledger.let_go(NO_ID, [(0, 1)]),
     "let_go, given up": lambda store, lease: store.ledger.let_go(NO_ID, [(0, 1)], "given up"),
-    "take_back": lambda store, lease: store.ledger.take_back(lease),
     "lose": lambda store, lease: store.ledger.lose(NO_ID, [(0, 1 << 50)]),
     "cancel": lambda store, lease: store.ledger.obey("cancel", NO_ID, {}),
     "drop": lambda store, lease: store.ledger.obey("drop", NO_ID, {}),

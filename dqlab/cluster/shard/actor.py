@@ -342,10 +342,8 @@ class QueueActor:
             await rung(call.answer, LEASE_PARK)
         except asyncio.CancelledError:
             given = None if call.answer.cancelled() else call.answer.result()
-            if given is not None:  # its caller will never get it
-                with suppress(DqlabError):  # the log takes nothing: the lease lasts
-                    self.ledger.take_back(given)
-                self._dispatch()
+            if given is not None:
+                self._give_back(given)
             raise
         finally:
             self._lot.leave(call)
@@ -353,7 +351,11 @@ class QueueActor:
         orders = self._lot.take_orders(call.consumer) if self._lot.known.get(call.consumer) == call.session else []
         if lease is None:
             return pack({"orders": orders, "epoch": self.shard.epoch})
-        return await self._delivery(lease, orders)
+        try:
+            return await self._delivery(lease, orders)
+        except asyncio.CancelledError:  # while its frames were read
+            self._give_back(lease)
+            raise
 
     async def reclaim(self, body: bytes) -> bytes:
         """Let a consumer keep what an earlier epoch leased to it, except what others have now.
@@ -384,7 +386,8 @@ class QueueActor:
                 self._lose(lease.run, batch, error)
                 continue
             except (DiskFull, NoDescriptors):
-                return self._undelivered(lease, orders)
+                self._give_back(lease)
+                return pack({"orders": orders, "epoch": self.shard.epoch})
             cuts.append(frame.cut(piece.lo, piece.n, function=piece.function, ordinal=piece.ordinal))
             firsts.append(piece.frame + piece.lo)
         answer: dict[str, Any] = {"orders": orders, "epoch": self.shard.epoch}
@@ -400,8 +403,8 @@ class QueueActor:
                 answer["lease"]["suspect"] = {"isolate": lease.isolate, "in_vain": lease.in_vain}
         return pack(answer, *cuts)
 
-    def _undelivered(self, lease: Lease, orders: list[dict[str, Any]]) -> bytes:
-        """Give back, uncounted, a lease whose frames cannot be read for now; return the orders alone."""
+    def _give_back(self, lease: Lease) -> None:
+        """Give back, uncounted, what is left of a lease that does not reach its consumer."""
         pieces = [Piece(piece.frame + piece.lo, piece.ordinal, piece.n) for piece in lease.pieces]
         n = sum(piece.n for piece in pieces)
         blob = Settlement.encode(
@@ -410,7 +413,6 @@ class QueueActor:
         with suppress(DqlabError):  # the log takes nothing: the lease lasts
             self.ledger.settle(Settlement.decode(blob))
         self._dispatch()
-        return pack({"orders": orders, "epoch": self.shard.epoch})
 
     def _lose(self, run: bytes, batch: Batch, error: RecordCorrupt) -> None:
         """Give up a frame that cannot be read; count its messages as lost, so that no call waits for them."""

@@ -418,7 +418,7 @@ class Sender:
             ticket.confirm((first or 0) + offset, 1, None if place is None else place.key)
 
     async def _put(self, parcel: list[UnsentFrame]) -> dict[str, Any]:
-        shard = parcel[0].shard
+        shard, opened = parcel[0].shard, False
         with Limit(CONFIRM_WAIT) as limit:
             while True:
                 try:
@@ -427,6 +427,11 @@ class Sender:
                     meta["epoch"] = None if place is None else place.epoch
                     there = self.handle.of_actor(shard, None if place is None else place.key)
                     answer, _ = await there.ask(shard, "put", meta, *parts, wait=ROOM_WAIT)
+                    opened = opened or "opened" in answer  # a frame that is put again opens nothing
+                    if place == self._places[shard]:  # else what it confirmed is lost already
+                        if opened:
+                            await self._note_opened()
+                        return answer
                 except Replaced:  # it is gone, with whatever it took
                     continue
                 except CallTimeout:
@@ -436,17 +441,13 @@ class Sender:
                     if not self.patient and limit.over:
                         count = sum(len(batch.payloads) for batch in parcel)
                         raise PutTimeout(queue=self.handle.name, count=count, seconds=CONFIRM_WAIT) from None
-                else:
-                    if place == self._places[shard]:  # else what it confirmed is lost already
-                        await self._note_opened(answer)
-                        return answer
 
-    async def _note_opened(self, answer: dict[str, Any]) -> None:
+    async def _note_opened(self) -> None:
         """Have the run known beside a shard in memory that did not have it, before what it holds is confirmed.
 
         Another client closed the queue, and opened it again: what was noted went with the queue before.
         """
-        if "opened" in answer and self.opening is not None and self.handle.promise == TRANSIENT:
+        if self.opening is not None and self.handle.promise == TRANSIENT:
             await self.handle.keep_note(self.run, self.opening.where_unknown)
 
     async def _place(self, shard: int) -> Place | None:
