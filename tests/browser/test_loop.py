@@ -195,6 +195,7 @@ def test_a_press_in_the_view_ends_the_choice_that_the_cell_offers_above_it(serve
         page.evaluate(f"(source) => {cells}[1].setSource(source)", edited)
         execute(page, "notebook:run-cell")
         cell.get_by_text("Choose:").wait_for(timeout=20_000)
+        cell.locator(".jupyter-button").nth(1).wait_for(timeout=20_000)  # they are drawn one by one
         assert cell.locator(".jupyter-button").count() == 2
 
         cell.locator(".dqlab header button", has_text="Retry 20 with parse v2").click(timeout=20_000)

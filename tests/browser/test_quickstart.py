@@ -81,6 +81,8 @@ def test_run_all_ends_with_the_run_in_view_and_the_lab_open(server: str) -> None
         page.set_viewport_size({"width": 1280, "height": 9000})  # cells out of sight are not in the page
         page.get_by_text("0 dead, 0 left").wait_for(timeout=30_000)
         page.locator(".jp-OutputArea-output img").wait_for(timeout=30_000)
+        for said in ("the longest has", "in outline", "outline  done, "):  # outputs are drawn when their cells come
+            page.get_by_text(said).first.wait_for(timeout=30_000)
         text = page.inner_text(".jp-Notebook")
         assert re.search(r"\d+ documents, \d+ pages, the longest has \d+", text)
         assert re.search(r"line \d+, in outline\s+hardest = max\(functions, key=branches\)", text)
