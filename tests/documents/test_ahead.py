@@ -59,6 +59,7 @@ class Slot:
 
 @pytest.fixture(autouse=True)
 def _forgets() -> Iterator[None]:
+    module._here.__dict__.clear()  # tests before these read ahead in this thread, too
     yield
     module._here.__dict__.clear()
 

@@ -71,6 +71,15 @@ def refuse(doc: dq.Document) -> str:
     raise ValueError(doc.key)
 
 
+@pytest.fixture(autouse=True)
+def _remembers() -> Iterator[None]:
+    """Give back what `forget` takes: other tests of this process have references of their own."""
+    kept = [(known, dict(known)) for known in (storage._known, storage._spelled, storage._names)]
+    yield
+    for known, before in kept:
+        known.update(before)
+
+
 def forget() -> None:
     """Have this process know no options, as a kernel that was started again."""
     for known in (storage._known, storage._spelled, storage._names):
