@@ -16,6 +16,7 @@ what is watched is touched in `tick`, or in the thread of `Obeying`, alone.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -263,6 +264,8 @@ FRAME = 0.5
 """Seconds between two polls for the numbers of a run, and for what stands below them."""
 FOCUS_PERIOD = 1.0
 """Seconds between two polls for the history of a run, and for what a notebook calls it."""
+SNAPSHOT_AGE = 1.5
+"""Seconds that what a Snapshot is made of may be old, at most."""
 REST_PERIOD, LONGEST_REST_PERIOD = 2.0, 15.0
 """Seconds between two polls of a run that rests, which another process may retry: more, the longer it has rested."""
 RESTED = 60.0
@@ -440,6 +443,8 @@ class LiveRun(Live[RunView]):
         """What the run was when the details below its figures were last fetched, if it rested."""
         self._made: tuple[object, RunView] | None = None
         """The last view, and what it was made of."""
+        self._retried_until = -math.inf
+        """Until when a Snapshot may be from before a retry, by the clock."""
 
     @property
     def _rests(self) -> bool:
@@ -474,6 +479,10 @@ class LiveRun(Live[RunView]):
             noticed(
                 self.source, stats.name, stats.code.version, f"{stats.name} has {code} since {numbers.minute(stats.at)}"
             )
+        # A view that is new may stand below the retry of a run that is not.
+        may_follow = stats.since_start > SNAPSHOT_AGE if before is None else stats.counts.dead < before.counts.dead
+        if may_follow:
+            self._retried_until = self._clock.monotonic() + SNAPSHOT_AGE
         if before is not None and stats.counts.settled < before.counts.settled:
             self._stats = stats = _without_speed(stats)
         if self._asking.silence is not None or not has_details(self.source):
@@ -500,7 +509,9 @@ class LiveRun(Live[RunView]):
         self._together = self._more.heard
         if not self._together:
             return
-        if self._snapshot is not None and _is_before_a_retry(self._snapshot, stats):
+        # Later on, more dead documents in the Snapshot are those that failed between the two questions.
+        retried = self._clock.monotonic() <= self._retried_until
+        if self._snapshot is not None and retried and _is_before_a_retry(self._snapshot, stats):
             self._snapshot, self._together = _without_failures(self._snapshot, stats.name), False
             self._stats = _without_speed(stats)
         if self._past.due or self._ended:
@@ -603,7 +614,7 @@ def _class_of(stats: RunStats, fingerprint: str) -> tuple[str, int, tuple[str, .
 
 
 def _is_before_a_retry(snapshot: Snapshot, stats: RunStats) -> bool:
-    """Return whether a Snapshot has documents of a run as dead that were sent again since: it is up to a second old."""
+    """Return whether a Snapshot has more dead documents of a run than its statistics had a moment before."""
     run = snapshot.run(stats.name)
     return run is not None and run.counts.dead > stats.counts.dead
 

@@ -164,6 +164,23 @@ def test_what_was_dead_before_a_retry_is_not_shown_after_it(
     assert canvas.drawn[-1].failures != ()
 
 
+@pytest.mark.parametrize("age", [1.0, 600.0])
+def test_failures_that_come_between_two_questions_are_shown(
+    live: LiveRun, detailed: Any, canvas: Any, running: RunStats, snapshot: Snapshot, clock: Any, age: float
+) -> None:
+    """Of a run in which documents failed all the time, "Needs you 0" stood beside 11 dead, and no speed."""
+    fewer = replace(running.counts, dead=running.counts.dead - 1)
+    detailed.answer = replace(running, started=running.at - age, counts=fewer)
+    for _ in range(12):
+        live.tick()
+        clock.now += 0.25
+
+    view = canvas.drawn[-1]
+    assert view.failures != ()
+    assert [need.subject for need in view.details.needs] == ["61 dead", "c5", "128 dead"]
+    assert view.figures[2].value != UNKNOWN
+
+
 def test_retry_of_a_class_runs_beside_the_view_and_says_what_it_did(
     live: LiveRun, detailed: Any, canvas: Any, commands: SimpleQueue[Press]
 ) -> None:
