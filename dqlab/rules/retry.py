@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from dqlab.config import seconds
+from dqlab.config import check_count, seconds
 from dqlab.errors import BadOption, DqlabError
 from dqlab.keywords import checks_making
-from dqlab.rules.checks import check_count
 
 __all__ = ["Later", "Retry"]
 

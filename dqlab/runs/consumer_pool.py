@@ -19,14 +19,13 @@ from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.sealed import seal_or_explain, seal_value
 from dqlab.cluster.transport.wire import pack, unpack
-from dqlab.config import seconds
+from dqlab.config import check_count, seconds
 from dqlab.errors import ActorGone, BadOption, CallTimeout, JoinStalled, QueueClosed, ResultsFull, UsageError
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import NO_ID
 from dqlab.keywords import checks_keywords
 from dqlab.notebook import in_script
 from dqlab.numbers import many
-from dqlab.rules.checks import check_count
 from dqlab.runs.consumers import ConsumerBaseClass, GeneralConsumer
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import check_errors, check_readable, open_settlements

@@ -15,7 +15,7 @@ from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
 from dqlab.cluster.transport.sealed import seal_or_explain
-from dqlab.config import MOST, check_directory, check_name, option, seconds, seconds_or_none
+from dqlab.config import MOST, check_count, check_directory, check_name, option, seconds, seconds_or_none
 from dqlab.datasets.sinks import JSONL, Files, OwnSink, Parquet, as_sink
 from dqlab.documents import labelled, parsed_natively
 from dqlab.documents.sources import misread
@@ -23,7 +23,6 @@ from dqlab.errors import BadOption, DqlabError, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
 from dqlab.keywords import KeepsAttributes, SuggestsAttributes, call_of, checks_keywords
 from dqlab.numbers import many
-from dqlab.rules.checks import check_count
 from dqlab.rules.ids import END
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State

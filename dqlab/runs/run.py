@@ -23,7 +23,7 @@ from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, Ret
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.sealed import open_here, opened_blob
-from dqlab.config import seconds_or_none
+from dqlab.config import check_count, seconds_or_none
 from dqlab.datasets.parts import Reader
 from dqlab.datasets.sinks import Sink, let_go, sink_of
 from dqlab.documents import Document
@@ -61,7 +61,6 @@ from dqlab.keywords import IsNoSequence, KeepsAttributes, SuggestsAttributes, ch
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED
-from dqlab.rules.checks import check_count
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
 from dqlab.runs.claiming import Claim
