@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from dqlab.frame import Frame, Settlement
 from dqlab.rules.batches import Batch
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.lane import Changes, Lane
 from dqlab.rules.leases import Lease
 from dqlab.rules.results import Stretch
-from dqlab.rules.settling import Settled
 from dqlab.rules.states import State
 
 __all__ = ["Journal", "MemoryJournal"]

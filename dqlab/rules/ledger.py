@@ -15,12 +15,12 @@ from typing import Any
 from dqlab.errors import RunNotFound
 from dqlab.frame import NO_ID, Settlement
 from dqlab.rules.book import CANCELLED, CUT_OFF, WORDS, Book, RunRecord
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.lane import Lane
 from dqlab.rules.leases import Lease
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.results import Stretch
 from dqlab.rules.retry import Retry
-from dqlab.rules.settling import Settled
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
 from dqlab.rules.submitted import Submitted

@@ -19,20 +19,18 @@ from typing import NamedTuple
 from dqlab.clock import Clock
 from dqlab.errors import BadOption, MessageNotFound, RunNotFound
 from dqlab.frame import NO_ID, Frame, Settlement
-from dqlab.rules.endings import end_lease
-from dqlab.rules.fairness import Fairness
+from dqlab.rules.deliveries import Settled, Settling, end_lease
 from dqlab.rules.ids import END, first_id
 from dqlab.rules.invariants import check
 from dqlab.rules.journal import Journal, MemoryJournal
 from dqlab.rules.lane import Activity, Lane
 from dqlab.rules.leases import NOBODY, Lease, LeasedPiece, Leases, epoch_of
+from dqlab.rules.leasing import Fairness, pick, pick_again, pick_suspect, suspect_is_first
 from dqlab.rules.options import QueueOptions
-from dqlab.rules.picking import pick, pick_again, pick_suspect, suspect_is_first
 from dqlab.rules.producers import Producers
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.reports import HeldFor, HeldLease
 from dqlab.rules.retry import Retry
-from dqlab.rules.settling import Settled, Settling
 from dqlab.rules.states import State, Verdict
 from dqlab.rules.sweeps import Revoked, cancel, let_go, lose, purge, retry, revoke
 from dqlab.rules.trouble import DeadLetter
@@ -354,7 +352,7 @@ class Shard:
         return [id for id in ids if self.leases.get(id) is None]
 
     def settle(self, settlement: Settlement) -> Settled:
-        """Apply a consumer's outcomes; `dqlab.rules.settling` defines which of them count."""
+        """Apply a consumer's outcomes; `dqlab.rules.deliveries` defines which of them count."""
         self.tick()
         run = settlement.run
         lane = self.lanes.get(run)

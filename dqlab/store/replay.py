@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from dqlab.frame import NO_ID, Frame, Piece, Settlement
 from dqlab.log import Position, Record, RecordType
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.ids import first_id, next_sequence
 from dqlab.rules.lane import Lane, microseconds
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.results import Stretch
 from dqlab.rules.rows import CHUNK, Row
-from dqlab.rules.settling import Settled
 from dqlab.rules.states import State
 from dqlab.rules.trouble import Trouble
 from dqlab.store.checkpoint import restore

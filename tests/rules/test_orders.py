@@ -9,8 +9,8 @@ import pytest
 from dqlab.errors import BadOption, MessageNotFound, RunNotFound
 from dqlab.frame import NO_ID, Outcome
 from dqlab.rules.book import Book, RunRecord
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.ledger import Ledger
-from dqlab.rules.settling import Settled
 from dqlab.rules.states import State, Verdict
 from dqlab.rules.sweeps import Revoked
 from dqlab.rules.trouble import Death

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dqlab.frame import NO_ID, Outcome, Piece, Settlement
-from dqlab.rules.settling import Failed, Settled
+from dqlab.rules.deliveries import Failed, Settled
 from dqlab.rules.states import State
 
 RUN = b"run-of-the-tests"

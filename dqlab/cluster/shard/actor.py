@@ -42,13 +42,13 @@ from dqlab.frame import NO_ID, Frame, Outcome, Piece, Settlement
 from dqlab.log import DiskFull, NoDescriptors, RecordCorrupt
 from dqlab.rules.batches import Batch
 from dqlab.rules.book import CUT_OFF, Book, RunRecord
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.leases import Lease
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.past import Past, recall
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.retry import Retry
-from dqlab.rules.settling import Settled
 from dqlab.rules.shard import Put, Shard, holding
 from dqlab.rules.states import State, Verdict
 from dqlab.store.compaction import Compacted
