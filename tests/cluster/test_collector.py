@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.statistics.answers import thresholds
 from dqlab.cluster.statistics.collector import Collector
+from dqlab.cluster.statistics.statistics import thresholds
 from dqlab.errors import BadOption, MessageTimeout
 from dqlab.failures.failure import class_name
 from dqlab.stats import RunState, Severity, Snapshot

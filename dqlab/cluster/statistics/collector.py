@@ -14,8 +14,7 @@ from operator import add, sub
 from dqlab.clock import Clock, SystemClock
 from dqlab.cluster.statistics.histories import history
 from dqlab.cluster.statistics.joins import sum_effort
-from dqlab.cluster.statistics.known import Known
-from dqlab.cluster.statistics.known_lanes import KnownLanes
+from dqlab.cluster.statistics.known import Known, KnownLanes
 from dqlab.cluster.statistics.snapshots import Snapshots
 from dqlab.cluster.statistics.tracks import ConsumerTrack, QueueTrack, RunTrack
 from dqlab.cluster.transport.parking import Bell
