@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from dqlab.cluster.consumer.running.isolation import Isolation
-from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import Code, Drop, Open, OpenMissing
@@ -437,7 +437,7 @@ class RunBook:
             if all(each["hash"] != code["hash"] for each in codes):
                 raise RunExists(run=run.name, difference=_difference(fn, version, codes[-1]))
             if codes[-1]["hash"] != code["hash"] and not progress.complete:  # a complete run keeps no functions
-                newest = self._link.sync(run_orders.newest_code(run.handle, run.id))
+                newest = self._link.sync(queue_calls.newest_code(run.handle, run.id))
                 entry = Entry(Kind.ELEMENT, newest.function, newest.blob)
         # Sealed when it was mapped: a name that it uses may change meaning until the input is compared.
         given = Code(entry.function, entry.blob, code)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.cluster.consumer.running.isolation import Executor, isolation
-from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
 from dqlab.cluster.transport.sealed import seal_or_explain
@@ -480,7 +480,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
                 if progress is not None:
                     progress(done, of)
 
-            return self.handle.link.sync(run_orders.compact(self.handle, report))
+            return self.handle.link.sync(queue_calls.compact(self.handle, report))
 
     def close(self, *, force: bool = False) -> None:
         """Confirm puts, retire this queue's consumers, close it and free what it holds.
@@ -684,7 +684,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     def dead(self) -> Failures:
         """Return dead letters of plain puts; those of runs are in `run.failures()`."""
-        progress = self.handle.link.sync(run_orders.progress_of(self.handle, NO_ID))
+        progress = self.handle.link.sync(queue_calls.progress_of(self.handle, NO_ID))
         return Failures(self.name, self.handle, NO_ID, [counts.dead for counts in progress.by_shard])
 
     # --- its shards, one by one, under the ancestor's names ---------------------------------------

@@ -14,7 +14,7 @@ from inspect import Signature
 from typing import Any, Literal, TypeAlias
 
 from dqlab.cluster.consumer.message import Message
-from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.internals import event_loop
 from dqlab.cluster.transport.limits import limited
@@ -482,5 +482,5 @@ def _entry(fn: Callable[..., Any]) -> Entry:
 
 
 def _letters(handle: Handle) -> Failures:
-    progress = handle.link.sync(run_orders.progress_of(handle, NO_ID))
+    progress = handle.link.sync(queue_calls.progress_of(handle, NO_ID))
     return Failures("puts", handle, NO_ID, [counts.dead for counts in progress.by_shard])

@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from dqlab.cluster.consumer.running.isolation import isolation
-from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.handle import TRANSIENT, Handle
 from dqlab.cluster.transport.link import LAST_REPORT
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
@@ -272,7 +272,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         if self.submitter is not None:
             self.submitter.stop(RunCancelled(run=self.name, cancelled=0, total=0, acked=0))
         self._progress()  # raises what became of a dropped run
-        cancelled = self.handle.link.sync(run_orders.cancel(self.handle, self.id))
+        cancelled = self.handle.link.sync(queue_calls.cancel(self.handle, self.id))
         if self.submitter is not None:
             self.submitter.end()
         mark(self.handle.link, "cancel", self.queue)
@@ -511,7 +511,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     def _send_through(self, code: Code | None, classes: Collection[str] = (), limit: int | None = None) -> int:
         """Retry dead documents with sealed code; see `retry`."""
-        sent = run_orders.retry(self.handle, self.id, code, classes=classes, limit=limit)
+        sent = queue_calls.retry(self.handle, self.id, code, classes=classes, limit=limit)
         return self._marked(self.handle.link.sync(sent))
 
     def _marked(self, count: int) -> int:
@@ -541,9 +541,9 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         if not ids:
             return 0
         sync = self.handle.link.sync
-        work = sync(run_orders.begin_retry(self.handle, self.id, code))
-        for at in range(0, len(ids), run_orders.AT_ONCE):
-            part = slice(at, at + run_orders.AT_ONCE)
+        work = sync(queue_calls.begin_retry(self.handle, self.id, code))
+        for at in range(0, len(ids), queue_calls.AT_ONCE):
+            part = slice(at, at + queue_calls.AT_ONCE)
             count += sync(self.handle.order(RetryDead(self.id, ids[part], ordinals[part], work.function, work.blob)))
         return count
 
@@ -582,7 +582,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             raise InputUsedUp(run=self.name, kind=type(submitter.elements).__name__, lost=count)
         entry = submitter.sender.entry
         if entry.function != progress.record.codes[-1]["blob"]:
-            code = self.handle.link.sync(run_orders.newest_code(self.handle, self.id))
+            code = self.handle.link.sync(queue_calls.newest_code(self.handle, self.id))
             entry = Entry(Kind.ELEMENT, code.function, code.blob)
         claim = Claim(self.handle.link, claim_of(self.id))
         if claim.take():

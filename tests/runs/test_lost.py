@@ -253,7 +253,7 @@ def test_a_run_that_ended_since_the_last_report_ends_all_the_same(hurt: Client, 
 
 
 def _report_no_more() -> None:
-    from dqlab.cluster.transport.reporter import Reporter
+    from dqlab.cluster.transport.reports import Reporter
 
     Reporter.send = lambda self: None  # type: ignore[method-assign]
 

@@ -16,7 +16,7 @@ from distributed import Client, Scheduler
 
 import dqlab as dq
 from dqlab.cluster.transport.orders import Drop
-from dqlab.cluster.transport.run_orders import cancel
+from dqlab.cluster.transport.queue_calls import cancel
 from dqlab.errors import ActorGone, BadOption, DqlabWarning, QueueClosed, QueueDraining, RunCancelled, RunNotFound
 from dqlab.frame import NO_ID
 from dqlab.runs.submit.mapping import Submitter

@@ -20,7 +20,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport import queue_calls
 from dqlab.errors import BadOption, DqlabWarning, FunctionForgotten, RunFailed, UnknownOption
 from dqlab.live.tables import failures_table
 from dqlab.live.text import table_text
@@ -463,15 +463,15 @@ def test_retry_without_a_function_beside_a_retry_with_one_leaves_the_new_version
 ) -> None:
     """It brought the version along that it had looked up before, and each later retry ran that."""
     run = queue.map(parse, range(20), retry=ONCE).wait(timeout=20)
-    look_up, better = run_orders.newest_code, run._new_code(parse_better)
+    look_up, better = queue_calls.newest_code, run._new_code(parse_better)
 
     async def meanwhile(*asked: Any) -> dict[str, Any]:
         found = await look_up(*asked)
-        monkeypatch.setattr(run_orders, "newest_code", look_up)
-        await run_orders.retry(run.handle, run.id, better)  # another client
+        monkeypatch.setattr(queue_calls, "newest_code", look_up)
+        await queue_calls.retry(run.handle, run.id, better)  # another client
         return found
 
-    monkeypatch.setattr(run_orders, "newest_code", meanwhile)
+    monkeypatch.setattr(queue_calls, "newest_code", meanwhile)
     run.retry()
     run.wait(timeout=20)
     assert [version.name for version in run.versions] == ["parse", "parse_better"]

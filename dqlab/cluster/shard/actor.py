@@ -34,8 +34,7 @@ from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.cluster.transport.parking import Bell, Credit, ParkedLease, ParkingLot, rung
 from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.protocol import LEASE_PARK
-from dqlab.cluster.transport.reporter import Reporter
-from dqlab.cluster.transport.reports import ShardReport
+from dqlab.cluster.transport.reports import Reporter, ShardReport
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import DqlabError, MessageNotFound, RunCancelled
 from dqlab.frame import NO_ID, Frame, Outcome, Piece, Settlement

@@ -359,7 +359,8 @@ class Snapshots:
         needs = [need for need in needs if queue in ("", need.queue) and (not run or need.run in ("", run))]
         needs += find_leaving(leave, known.workers, within)
         runs = sorted(
-            (each for facts in all_facts for each in facts.runs), key=lambda run: (run.finished, -run.started)
+            (each for queue_facts in all_facts for each in queue_facts.runs),
+            key=lambda run: (run.finished, -run.started),
         )
         runs = [*runs[:MAX_RUNS], *(each for each in runs[MAX_RUNS:] if (each.queue, each.name) == (queue, run))]
         everyone = [each for facts in all_facts for each in facts.consumers]
