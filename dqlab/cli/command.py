@@ -357,9 +357,9 @@ def _up(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def _inspect(options: argparse.Namespace, _: list[str]) -> int:
+    from dqlab.cli.reports import inspect_text
     from dqlab.errors import DqlabError
     from dqlab.store.inspection import inspect
-    from dqlab.store.reports import inspect_text
 
     try:
         found = inspect(options.directory)
@@ -374,10 +374,10 @@ def _inspect(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def _fsck(options: argparse.Namespace, _: list[str]) -> int:
+    from dqlab.cli.reports import fsck_text
     from dqlab.errors import DqlabError
     from dqlab.store.fsck import fsck
     from dqlab.store.repair import repair, status_after
-    from dqlab.store.reports import fsck_text
 
     out = sys.stderr if options.export == "-" else sys.stdout
     try:

@@ -41,7 +41,7 @@ from dqlab.lab import Lab, crew
 from dqlab.live.decisions import decided, deciding, is_offered
 from dqlab.live.display import conclude, ended_in_view, is_watched
 from dqlab.live.listings import ShownDocuments
-from dqlab.live.run_table import SortBy, sorted_by
+from dqlab.live.run_rows import SortBy, sorted_by
 from dqlab.log import LogOptions
 from dqlab.numbers import many, minute, size
 from dqlab.rules.retry import Retry

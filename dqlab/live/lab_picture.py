@@ -13,7 +13,7 @@ from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.palette import Ink
 from dqlab.live.run_picture import Silence, failure_row, silence_notice
-from dqlab.live.run_table import RunRow, runs_in_order
+from dqlab.live.run_rows import RunRow, runs_in_order
 from dqlab.live.tables import NO_TABLE, Table, runs_table, status_table
 from dqlab.live.views import (
     NO_NOTICE,

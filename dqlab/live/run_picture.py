@@ -16,7 +16,7 @@ from dqlab.live import details
 from dqlab.live.details import FIX_AND_RETRY
 from dqlab.live.offers import NO_NAMES, NotebookNames, first, offers
 from dqlab.live.palette import StateLook
-from dqlab.live.run_table import put_off_words
+from dqlab.live.run_rows import put_off_words
 from dqlab.live.views import (
     NO_DETAILS,
     NO_NOTICE,

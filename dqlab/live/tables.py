@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from dqlab import numbers
 from dqlab.live.palette import Ink
-from dqlab.live.run_table import SortBy, put_off_words, runs_in_order
+from dqlab.live.run_rows import SortBy, put_off_words, runs_in_order
 from dqlab.numbers import many
 from dqlab.stats import Attention, ClassStats, QueueStats, RunStats, Snapshot
 from dqlab.texts import as_word, one_line

@@ -17,7 +17,7 @@ from dqlab.rules.batches import Batch
 from dqlab.rules.deliveries import Settled
 from dqlab.rules.lane import Changes, Lane
 from dqlab.rules.leases import Lease
-from dqlab.rules.results import Stretch
+from dqlab.rules.result_index import Stretch
 from dqlab.rules.states import State
 
 __all__ = ["Journal", "MemoryJournal"]

@@ -28,7 +28,7 @@ from dqlab.config import nbytes, nbytes_or_none, option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
-from dqlab.runs.book import PoolLike, RunBook
+from dqlab.runs.run_book import PoolLike, RunBook
 from dqlab.store.directories import queue_directory
 from dqlab.store.journal import MAX_RESULT
 from dqlab.user_frames import level_of_user

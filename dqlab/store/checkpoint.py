@@ -20,13 +20,13 @@ from dqlab.rules.lane import Lane, microseconds
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.results import Stretch
+from dqlab.rules.result_index import Stretch
 from dqlab.rules.retry import Retry
 from dqlab.rules.rows import FrozenRows
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
 from dqlab.rules.trouble import Death, Trouble
-from dqlab.store.records import pack_plain, pack_with_list, unpack_plain
+from dqlab.store.bodies import pack_plain, pack_with_list, unpack_plain
 
 __all__ = ["freeze", "hold_resting", "restore"]
 

@@ -16,13 +16,13 @@ from dqlab.rules.ids import first_id, next_sequence
 from dqlab.rules.lane import Lane, microseconds
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.results import Stretch
+from dqlab.rules.result_index import Stretch
 from dqlab.rules.rows import CHUNK, Row
 from dqlab.rules.states import State
 from dqlab.rules.trouble import Trouble
+from dqlab.store.bodies import Move, open_settle, place_of, position_of, unpack_plain
 from dqlab.store.checkpoint import restore
 from dqlab.store.journal import NeededBytes
-from dqlab.store.records import Move, open_settle, place_of, position_of, unpack_plain
 
 __all__ = ["Replay", "rebuild"]
 

@@ -199,7 +199,7 @@ def test_a_client_waits_for_a_long_log_until_the_scheduler_gives_up(
 
 def slow_opening(seconds: float) -> None:
     """Have this process take its time for the next shard that it opens."""
-    from dqlab.store.shard import DurableShard
+    from dqlab.store.durable_shard import DurableShard
 
     opens = DurableShard.open
 

@@ -26,9 +26,9 @@ from dqlab.errors import (
     RunNotFound,
     SubmissionIncomplete,
 )
-from dqlab.runs.book import _some_of
 from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import Uncomparable
+from dqlab.runs.run_book import _some_of
 from dqlab.runs.submit import sender
 from dqlab.testing import Tally
 from tests.runs.test_cut_off import all_there

@@ -25,7 +25,7 @@ from dqlab.errors import BadOption, DqlabWarning, FunctionForgotten, RunFailed, 
 from dqlab.live.tables import failures_table
 from dqlab.live.text import table_text
 from dqlab.rules.ids import shard_of
-from dqlab.runs.book import _iterable
+from dqlab.runs.run_book import _iterable
 from dqlab.testing import Tally
 from tests.cells import of_a_cell
 from tests.runs.test_code import cell

@@ -12,7 +12,7 @@ from distributed import Client
 import dqlab as dq
 from dqlab.cluster.transport.orders import Drop, OpenMissing, RecordSubmitted, Seal
 from dqlab.errors import ResultsMissing
-from dqlab.rules.results import ResultIndex
+from dqlab.rules.result_index import ResultIndex
 from dqlab.rules.states import State
 from dqlab.rules.submitted import Submitted
 

@@ -11,7 +11,7 @@ from dqlab.rules.book import Book
 from dqlab.rules.journal import MemoryJournal
 from dqlab.rules.lane import Lane
 from dqlab.rules.options import QueueOptions
-from dqlab.rules.results import ResultIndex, Stretch
+from dqlab.rules.result_index import ResultIndex, Stretch
 from dqlab.rules.states import State
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.store.journal import needed_by

@@ -9,12 +9,11 @@ from zlib import crc32
 
 import pytest
 
+from dqlab.cli.reports import fsck_text
 from dqlab.frame import NO_ID, Outcome
+from dqlab.store.bodies import position_of
 from dqlab.store.directories import shard_directory
-from dqlab.store.findings import FsckReport, Level, ShardCheck
-from dqlab.store.fsck import fsck
-from dqlab.store.records import position_of
-from dqlab.store.reports import fsck_text
+from dqlab.store.fsck import FsckReport, Level, ShardCheck, fsck
 from dqlab.testing import FakeClock
 from tests.store.workload import RUNS, Workload, busy_queue, make_queue
 

@@ -18,9 +18,9 @@ from dqlab.log import LogOptions
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State, Verdict
+from dqlab.store.bodies import unpack_plain
 from dqlab.store.checkpoint import freeze
-from dqlab.store.records import unpack_plain
-from dqlab.store.shard import DurableShard
+from dqlab.store.durable_shard import DurableShard
 from dqlab.testing import FakeClock
 
 RUN = b"a-run-with-a-name"[:16]

@@ -11,7 +11,7 @@ from dqlab.frame import Frame, Settlement
 from dqlab.rules.batches import Batch
 from dqlab.rules.deliveries import Settled
 from dqlab.rules.journal import Journal, MemoryJournal
-from dqlab.rules.results import Stretch
+from dqlab.rules.result_index import Stretch
 
 __all__ = ["MemoryStore", "Store"]
 

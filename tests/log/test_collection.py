@@ -6,9 +6,9 @@ import pytest
 
 from dqlab.log import Log, LogOptions, Position
 from dqlab.log.checkpoints import Checkpoint
+from dqlab.log.collection import removable
 from dqlab.log.manifest import Manifest, SegmentEntry
 from dqlab.log.space import Needed
-from dqlab.log.upkeep import removable
 
 SMALL = LogOptions(segment_bytes=1000, reserve_bytes=0)
 

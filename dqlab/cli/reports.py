@@ -1,4 +1,4 @@
-"""Formats the reports of `inspect` and `fsck` as text for people."""
+"""What `dqlab inspect` and `dqlab fsck` print: their reports as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 from dqlab.log.ownership import Holder
-from dqlab.store.findings import FsckReport, Level, ShardCheck, describe_ids
+from dqlab.store.fsck import FsckReport, Level, ShardCheck, describe_ids
 from dqlab.store.inspection import QueueInfo, RunInfo, ShardInfo, StoreInfo
 from dqlab.texts import one_line
 

@@ -13,7 +13,7 @@ from dqlab.log.reader import Reader
 from dqlab.log.space import Needed, Reserve
 from dqlab.log.writer import Writer
 
-__all__ = ["Collected", "Upkeep", "removable"]
+__all__ = ["Collected", "SegmentCollector", "removable"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Collected:
     nbytes: int
 
 
-class Upkeep:
+class SegmentCollector:
     """Checkpoints and collections, beside appends and commits; one at a time.
 
     Attributes
