@@ -42,12 +42,11 @@ from dqlab.log import OwnerStillAlive
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import few_of, many
 from dqlab.rules.retry import Retry
+from dqlab.runs.held import HasWidget, StaysHere
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, check_shards, stored_in, tell_kept
-from dqlab.runs.staying import StaysHere
 from dqlab.runs.timeline import Timeline
-from dqlab.runs.widget import HasWidget
 from dqlab.stats import Counts, History, RunList, RunState, RunStats, Snapshot
 from dqlab.store.compaction import Compacted
 from dqlab.texts import as_word

@@ -30,8 +30,7 @@ from dqlab.runs.consumers import ConsumerBaseClass, GeneralConsumer
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import check_errors, check_readable, open_settlements
 from dqlab.runs.session import consumer_options
-from dqlab.runs.users_names import ENDS_WITH_SCRIPT
-from dqlab.runs.waiting import Standstill, expects_workers
+from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Standstill, expects_workers
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -27,14 +27,13 @@ from dqlab.rules.ids import END
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State
 from dqlab.runs.failures import Failures
+from dqlab.runs.held import HasWidget, StaysHere
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.puts import PlainPuts, PutResult
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, consumer_options, queue_options, tell_kept
-from dqlab.runs.staying import StaysHere
 from dqlab.runs.submit.sender import CONFIRM_WAIT
 from dqlab.runs.timeline import Timeline
-from dqlab.runs.widget import HasWidget
 from dqlab.stats import History, QueueStats, Snapshot
 from dqlab.store.compaction import Compacted
 from dqlab.waits import shown

@@ -48,8 +48,7 @@ from dqlab.runs.code.signature import check_function, check_takes, own_signature
 from dqlab.runs.failures import Failures
 from dqlab.runs.results import check_errors, check_readable, open_settlements
 from dqlab.runs.submit.sender import CONFIRM_WAIT, Entry, PutSender, Ticket
-from dqlab.runs.users_names import ENDS_WITH_SCRIPT
-from dqlab.runs.waiting import Deadline, Standstill, expects_workers, name_pause
+from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause
 
 __all__ = ["PlainPuts", "PutResult"]
 

@@ -68,19 +68,17 @@ from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import Redefined, code_version
 from dqlab.runs.failures import DeadLetter, Failures
+from dqlab.runs.held import HasWidget, StaysHere
 from dqlab.runs.lost import CancelledDocument, Lost, LostDocument, repeats, why_empty
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.merged import MergedResults, check_merge
 from dqlab.runs.results import InPlace, Keys, Results, Streams, check_errors
-from dqlab.runs.staying import StaysHere
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
 from dqlab.runs.submit.sender import Entry
 from dqlab.runs.tables import Errors, RunTables
-from dqlab.runs.users_names import ENDS_WITH_SCRIPT, ways_back
-from dqlab.runs.waiting import GRACE, Deadline, Standstill, expects_workers, name_pause
+from dqlab.runs.waiting import ENDS_WITH_SCRIPT, GRACE, Deadline, Standstill, expects_workers, name_pause, ways_back
 from dqlab.runs.where import compile_where, why_none
-from dqlab.runs.widget import HasWidget
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
@@ -686,7 +684,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             left = f"no longer waiting for run {self.name!r}, which was left as it is"
             if self.handle.link.embedded and in_script():
                 return f"{left}. {ENDS_WITH_SCRIPT}"
-            wait, cancel = ways_back(self)
+            wait, cancel = ways_back(self, self.name, self.handle.link)
             return f"{left}. {wait} waits again, {cancel} gives it up."
 
         return interruptible(text)

@@ -26,7 +26,7 @@ from dqlab.runs.lost import key_of, repeats
 from dqlab.runs.merged import MergedResults
 from dqlab.runs.results import ResultRows, Results
 from dqlab.runs.submit.mapping import Submitter
-from dqlab.runs.users_names import reading
+from dqlab.runs.waiting import reading
 
 if TYPE_CHECKING:
     import pandas as pd
