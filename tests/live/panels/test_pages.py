@@ -17,10 +17,10 @@ from bokeh.models import Div
 from bokeh.resources import Resources
 
 from dqlab.live.panels import axis
-from dqlab.live.panels.application import APPLICATIONS
 from dqlab.live.panels.look import DARK, LIGHT, drawing
 from dqlab.live.panels.page import PANELS
 from dqlab.live.panels.scene import WHOLE, Request, request
+from dqlab.live.panels.serving import APPLICATIONS
 from dqlab.live.panels.throughput import _thinned
 from dqlab.numbers import clock
 from dqlab.stats import Compaction, ConsumerStats, Counts, Eta, Held, History, Mark, Snapshot, Unacked

@@ -30,9 +30,8 @@ from tornado.websocket import websocket_connect
 
 import dqlab.live.metrics as metrics
 import dqlab.live.panels as panels
-from dqlab.live.panels.application import APPLICATIONS
 from dqlab.live.panels.page import PANELS, PERIOD
-from dqlab.live.panels.serving import Unservable
+from dqlab.live.panels.serving import APPLICATIONS, Unservable
 from dqlab.preload import _starts_a_scheduler, dask_setup
 
 URLS = [f"/individual-dq-{name}" for name in PANELS]

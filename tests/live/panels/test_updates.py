@@ -17,8 +17,7 @@ from bokeh.document import Document
 from bokeh.protocol import Protocol
 
 from dqlab.live.panels.page import PANELS, Page
-from dqlab.live.panels.readings import Readings
-from dqlab.live.panels.scene import WHOLE, Request
+from dqlab.live.panels.scene import WHOLE, Readings, Request
 from dqlab.stats import Counts
 
 TICK = 0.25
