@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from dqlab import numbers
 from dqlab.live import details
+from dqlab.live.details import failure_row
 from dqlab.live.palette import Ink
-from dqlab.live.run_picture import Silence, failure_row, silence_notice
+from dqlab.live.run_picture import Silence, silence_notice
 from dqlab.live.run_rows import RunRow, runs_in_order
 from dqlab.live.tables import NO_TABLE, Table, runs_table, status_table
 from dqlab.live.views import (
