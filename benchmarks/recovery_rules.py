@@ -12,7 +12,7 @@ from distributed.core import Status
 
 from benchmarks.figures import Better, Figure, Series
 from benchmarks.sizes import Sizes
-from dqlab.cluster.scheduler.beat import LOOK_EVERY
+from dqlab.cluster.scheduler.departures import LOOK_EVERY
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.scheduler.state import Entry
 from dqlab.cluster.worker.plugin import BEAT_EVERY

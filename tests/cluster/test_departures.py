@@ -95,7 +95,7 @@ class Held:
 def test_queue_whose_worker_hangs_goes_on_elsewhere(
     lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dqlab.cluster.scheduler.beat.NEW_SILENCE", 2.0)
+    monkeypatch.setattr("dqlab.cluster.scheduler.departures.NEW_SILENCE", 2.0)
     held = Held(lab, tmp_path, "hanging")
     ids = held.pool.put_many([1, 2, 3]).ids
     ((address, process),) = hosts(lab, "queue", held.pool).items()

@@ -262,7 +262,7 @@ def test_a_worker_of_a_transient_queue_that_hangs_is_ended_and_its_loss_is_named
     pool: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("TRANSIENT_SILENCE", "NEW_SILENCE"):
-        monkeypatch.setattr(f"dqlab.cluster.scheduler.beat.{limit}", 1.0)
+        monkeypatch.setattr(f"dqlab.cluster.scheduler.departures.{limit}", 1.0)
     run = pool.map(double, range(100), name="hung").wait(timeout=30)
     worker, process = host_of(pool)
     os.kill(process, signal.SIGSTOP)

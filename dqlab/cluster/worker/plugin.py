@@ -48,7 +48,7 @@ _ENDS = {"consumer": "close", "queue": "hand_over"}
 """How actors of a kind end where their worker does: consumers first, which give back what they hold."""
 
 BEAT_EVERY = 0.4
-"""Seconds between two heartbeats; `dqlab.cluster.scheduler.beat` waits for more than two of them."""
+"""Seconds between two heartbeats; `dqlab.cluster.scheduler.departures` waits for more than two of them."""
 
 LEAVE_S = 4.0
 """Seconds that consumers have to settle and give back, and then shards to close their logs, when a worker closes."""
