@@ -17,6 +17,7 @@ _LONGEST = 30 * 24 * 3600.0
 """Most seconds for which a function may send its message away: longer than that, its wait would go unnoticed."""
 
 
+# Functions that raise it by this name, `from dqlab import Later`, lie in logs of queues: it stays in this module.
 class Later(DqlabError):
     """Raise it in a function to get the message again after a while; that is not a failure, and is not counted.
 
