@@ -1,6 +1,6 @@
 """A durable log: bytes in, bytes out, and what is confirmed survives. `Log` is its whole interface."""
 
-from dqlab.log.checkpoints import Mark
+from dqlab.log.checkpoints import LogMark
 from dqlab.log.collection import Collected
 from dqlab.log.compaction import Compaction, Moved
 from dqlab.log.errors import (
@@ -46,10 +46,10 @@ __all__ = [
     "LogError",
     "LogFailed",
     "LogGone",
+    "LogMark",
     "LogOptions",
     "LogTooNew",
     "ManifestCorrupt",
-    "Mark",
     "Moved",
     "NewRecord",
     "NoDescriptors",

@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
-from dqlab.log.checkpoints import Checkpoint, Mark
+from dqlab.log.checkpoints import Checkpoint, LogMark
 from dqlab.log.directory import Directory, checkpoint_name
 from dqlab.log.manifest import Catalog, Manifest, SegmentEntry
 from dqlab.log.reader import Reader
@@ -55,7 +55,7 @@ class SegmentCollector:
         self.checkpoints = checkpoints
         self.busy: frozenset[int] = frozenset()
 
-    def checkpoint(self, mark: Mark, body: bytes) -> None:
+    def checkpoint(self, mark: LogMark, body: bytes) -> None:
         """Make the journal's state at a mark durable; see `Log.checkpoint`."""
         with self._lock:
             # First the records up to the mark, then the checkpoint that replaces them: a power cut in between must not

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import UsageError
-from dqlab.log.checkpoints import Mark
+from dqlab.log.checkpoints import LogMark
 from dqlab.log.collection import Collected, SegmentCollector
 from dqlab.log.compaction import Compaction, Compactor, Progress
 from dqlab.log.directory import QUARANTINE, Directory
@@ -330,7 +330,7 @@ class Log:
         """Return how many bytes of a segment are needed."""
         return self._needed[segment]
 
-    def mark(self) -> Mark:
+    def mark(self) -> LogMark:
         """Return the current end of the log, for a checkpoint of the journal's state at the same instant."""
         # No await and no other append between this and the copy of that state: replay starts here, so a record counted
         # in both would be applied twice, and one counted in neither would be lost.
@@ -339,19 +339,19 @@ class Log:
         with self._writer.memory:
             segment, offset = self._writer.place()
             self._marked_bytes = self._writer.appended_bytes
-            return Mark(segment, offset, self._needed.table(), self._writer.end)
+            return LogMark(segment, offset, self._needed.table(), self._writer.end)
 
     @property
     def checkpoint_due(self) -> bool:
         """True when `checkpoint_bytes` were appended since the last mark."""
         return self._writer.appended_bytes - self._marked_bytes >= self.options.checkpoint_bytes
 
-    def checkpoint(self, mark: Mark, body: bytes) -> None:
+    def checkpoint(self, mark: LogMark, body: bytes) -> None:
         """Make the journal's state at a mark durable, then `collect`.
 
         Parameters
         ----------
-        mark : Mark
+        mark : LogMark
             From `mark`.
         body : bytes
             The state; comes back as `recovery.checkpoint`.

@@ -21,7 +21,7 @@ from dqlab.rules.options import QueueOptions
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.rows import Row
 from dqlab.rules.states import STATES, State, stretches
-from dqlab.rules.trouble import DeadIndex, DeadLetter, Trouble
+from dqlab.rules.trouble import DeadIndex, StoredLetter, Trouble
 
 __all__ = ["MAX_SETTLED", "Activity", "Changes", "Lane", "microseconds"]
 
@@ -469,7 +469,7 @@ class Lane:
         """Return how many messages are dead, or dead with a failure of these classes."""
         return self.dead_index.count(classes) if classes else self.dead.size
 
-    def letters(self, after: int, classes: Collection[str] = ()) -> Iterator[DeadLetter]:
+    def letters(self, after: int, classes: Collection[str] = ()) -> Iterator[StoredLetter]:
         """Yield the dead letters of `dead_ids`."""
         for id, ordinal in self.dead_ids(after, classes):
             yield self.trouble[id].letter(id, ordinal)

@@ -33,7 +33,7 @@ from dqlab.rules.reports import HeldFor, HeldLease
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State, Verdict
 from dqlab.rules.sweeps import Revoked, cancel, let_go, lose, purge, retry, revoke
-from dqlab.rules.trouble import DeadLetter
+from dqlab.rules.trouble import StoredLetter
 
 __all__ = ["Holding", "Put", "Shard", "holding"]
 
@@ -597,7 +597,7 @@ class Shard:
 
     def dead_letters(
         self, run: bytes, *, after: int = -1, limit: int = 1000, classes: Collection[str] = ()
-    ) -> list[DeadLetter]:
+    ) -> list[StoredLetter]:
         """Return up to `limit` dead letters of a run with ids above `after`, by id.
 
         Parameters

@@ -141,7 +141,7 @@ class ConsumerPool:
         )
         self._actor = _choose_actor(ConsumerClass, self._options)
         self._lock = threading.Lock()
-        self._service = f"{queue_pool.name}/{uuid.uuid4().hex}"
+        self._set_id = f"{queue_pool.name}/{uuid.uuid4().hex}"
         self._running = False
         self._done: dict[str, int] = {}
         self._retired = 0
@@ -164,7 +164,7 @@ class ConsumerPool:
 
     def _names(self) -> list[str]:
         """Return the consumers' current names: one whose worker has died is replaced."""
-        names: list[str] = self._link.sync(self._link.scheduler("dq_consumers", service=self._service))
+        names: list[str] = self._link.sync(self._link.scheduler("dq_consumers", set_id=self._set_id))
         return names
 
     def start(self, timeout: float | None = None) -> None:
@@ -189,7 +189,7 @@ class ConsumerPool:
                 cls=self._actor,
                 options=self._options,
                 n=self.n_consumers,
-                service=self._service,
+                set_id=self._set_id,
             )
             self._link.sync(made)
             self._running = True
@@ -207,7 +207,7 @@ class ConsumerPool:
         check_count("n", n)
         with self._lock:
             if self._running:
-                self._link.sync(self._link.scheduler("dq_scale", service=self._service, n=n))
+                self._link.sync(self._link.scheduler("dq_scale", set_id=self._set_id, n=n))
             self.n_consumers = n
 
     def join(
@@ -332,7 +332,7 @@ class ConsumerPool:
         with self._lock:
             if not self._running:
                 return
-            last = self._link.sync(self._link.scheduler("dq_retire", service=self._service))
+            last = self._link.sync(self._link.scheduler("dq_retire", set_id=self._set_id))
             self._done.update({name: int(unpack(totals)[0]["done"]) for name, totals in last.items()})
             self._retired += sum(self._done.values())
             self._done, self._running = {}, False

@@ -373,7 +373,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         if n != "auto":
             check_count("n", n)
         link, number = self.handle.link, None if n == "auto" else n
-        if link.sync(link.scheduler("dq_scale", service=self.queue, n=number)) is None:
+        if link.sync(link.scheduler("dq_scale", set_id=self.queue, n=number)) is None:
             problem = "changes nothing: the consumers of its queue are those of a ConsumerPool; scale that."
             raise BadOption(option="n", value=n, problem=problem)
         mark(link, f"scale {n}", self.queue)

@@ -212,7 +212,7 @@ class Session(Generic[Pool]):
     def scale(self, pool: PoolLike, n: int | None) -> None:
         """Set the number of consumers to `n`, or None: one on every consumer worker."""
         self.serve(pool)
-        self.link.sync(self.link.scheduler("dq_scale", service=pool.name, n=n))
+        self.link.sync(self.link.scheduler("dq_scale", set_id=pool.name, n=n))
 
     def forget(self, pool: PoolLike) -> None:
         """Forget a closed queue."""

@@ -281,7 +281,7 @@ def test_queue_is_scaled(route: Route, queue: dq.QueuePool) -> None:
     consumers = queue.handle.link.scheduler
     for n, expected in ((3, 3), (1, 1), ("auto", 2)):
         route.act("scale", queue, n=n)
-        assert len(queue.handle.link.sync(consumers("dq_consumers", service=queue.name))) == expected
+        assert len(queue.handle.link.sync(consumers("dq_consumers", set_id=queue.name))) == expected
     with closing(route.lab.queue(f"{queue.name}-unserved")) as other:
         assert route.refused(action="scale", queue=other.name, n=2) == (409, "NothingToScale")
 

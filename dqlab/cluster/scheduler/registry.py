@@ -19,7 +19,7 @@ from dqlab.cluster.scheduler.actions import Actions
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.clients import Attachments, Claims
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
-from dqlab.cluster.scheduler.control_route import Desk, add_routes, served_at
+from dqlab.cluster.scheduler.control_route import Control, add_routes, served_at
 from dqlab.cluster.scheduler.departures import Departures
 from dqlab.cluster.scheduler.elasticity import Elasticity
 from dqlab.cluster.scheduler.queues import Queues
@@ -88,8 +88,8 @@ class Registry(SchedulerPlugin):
         self.elasticity.start()
         self.state.in_background(self.queues.watch())
         self.statistics.show()
-        desk = Desk(scheduler, self.collector, self.actions, self.token, Challenges(time.monotonic))
-        self._unroute = add_routes(desk)
+        control = Control(scheduler, self.collector, self.actions, self.token, Challenges(time.monotonic))
+        self._unroute = add_routes(control)
 
     def _wire(self, scheduler: Scheduler) -> None:
         """Route each call of clients and workers to the part that answers it."""

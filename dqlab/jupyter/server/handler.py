@@ -14,7 +14,7 @@ from jupyter_server.base.handlers import JupyterHandler
 
 from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.services import Services
-from dqlab.jupyter.server.upstream import NoAnswer
+from dqlab.jupyter.server.upstream import ServiceSilent
 
 __all__ = ["Handler"]
 
@@ -50,7 +50,7 @@ class Handler(JupyterHandler):
         """Note whether a service answers what is asked meanwhile."""
         try:
             yield
-        except NoAnswer as error:
+        except ServiceSilent as error:
             self.services.heard(service, answered=False, why=error.reason)
             raise
         self.services.heard(service, answered=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from dqlab.clusters_here import Announcement, announced, forget, seen, sweep
 from dqlab.errors import DqlabError
-from dqlab.jupyter.server.upstream import NoAnswer, Refused, Upstream
+from dqlab.jupyter.server.upstream import Refused, ServiceSilent, Upstream
 
 __all__ = ["NoSuchService", "ServiceUp", "Services"]
 
@@ -97,14 +97,14 @@ class Services:
         ------
         NoSuchService
             There is no such service.
-        NoAnswer
+        ServiceSilent
             Its process has ended, or its address is on another machine.
         """
         service = self.find(id)
         reason = f"process {service.pid} has ended" if service.ended else service.unreachable
         if reason:
             self._note(self._of(service), answered=False, why=reason)
-            raise NoAnswer(service=service.name, reason=reason, late=False)
+            raise ServiceSilent(service=service.name, reason=reason, late=False)
         return service
 
     async def list(self) -> list[dict[str, Any]]:
@@ -139,7 +139,7 @@ class Services:
             try:
                 await self.upstream.prove(service, wait=PATIENCE)
                 self.heard(service, answered=True)
-            except NoAnswer as error:
+            except ServiceSilent as error:
                 self.heard(service, answered=False, why=error.reason)
             except Refused as error:
                 self.heard(service, answered=False, why=str(error))
@@ -149,7 +149,7 @@ class Services:
         """Return whether a service does not answer at all; then the log has a line about that."""
         try:
             self.living(service.id)
-        except (NoAnswer, NoSuchService):
+        except (ServiceSilent, NoSuchService):
             return True
         return await self.state(service) != "up"
 
@@ -196,7 +196,7 @@ class Services:
             self._log.warning(
                 "dqlab: %s It is asked again while a view of it is open; the next line about that comes when it "
                 "answers. If it is not needed any more, remove it in the sidebar.",
-                NoAnswer(service=name, reason=why, late=False),
+                ServiceSilent(service=name, reason=why, late=False),
             )
 
     def _of(self, service: Announcement) -> _Heard:

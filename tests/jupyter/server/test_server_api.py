@@ -20,7 +20,7 @@ from dqlab import clusters_here
 from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.api import OURS, panels, routes
 from dqlab.jupyter.server.services import Services
-from dqlab.jupyter.server.upstream import NoAnswer, Upstream
+from dqlab.jupyter.server.upstream import ServiceSilent, Upstream
 from dqlab.stats import Snapshot
 from tests.jupyter.server.conftest import BASE, LOGIN, Jupyter
 from tests.jupyter.server.dashboards import TOKEN, Dashboards
@@ -161,7 +161,7 @@ def test_silent_service_is_a_bad_gateway(jupyter: Jupyter, papers: Announcement,
     ):
         with jupyter.announced(replace(papers, id="silent", name="silent", **changed)):
             answer = jupyter("GET", "dq/api/services/silent/snapshot")
-            assert (answer.status, answer.said["error"]) == (502, "NoAnswer")
+            assert (answer.status, answer.said["error"]) == (502, "ServiceSilent")
             assert "silent" in answer.said["message"]
 
 
@@ -220,7 +220,7 @@ def test_answer_that_takes_too_long_is_late(papers: Announcement, dashboards: Da
     dashboards.hanging = True
 
     async def ask() -> None:
-        with pytest.raises(NoAnswer) as raised:
+        with pytest.raises(ServiceSilent) as raised:
             await Upstream().ask(papers, "snapshot", wait=0.2)
         assert raised.value.late
 
