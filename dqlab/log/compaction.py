@@ -126,16 +126,14 @@ class Compactor:
         """Copy what the journal keeps; see `Log.compact`."""
         with self._one_at_a_time:
             chosen = set(self._choose() if segments is None else segments)
-            victims = [entry for entry in self._catalog.manifest.segments if entry.seq in chosen and entry.length]
-            if not victims:
-                return Compaction()
-            # `collect` runs in other threads and must not delete a segment while it is copied. It still could between
-            # the look above and this line, if such a segment becomes unneeded then. `Upkeep._one_at_a_time` in
-            # `cluster.shard.upkeep` makes that unreachable: with it no checkpoint, and so no `collect`, runs beside a
-            # compaction.
-            self._collector.busy = frozenset(chosen)
+            # `collect` runs in other threads and must not delete a segment while it is copied. So they are busy before
+            # they are looked up, and under the lock under which it decides: else it deletes one that was just found.
+            with self._catalog.lock:
+                self._collector.busy = frozenset(chosen)
+                segments_now = self._catalog.manifest.segments
             try:
-                return self._copy(victims, keep, progress)
+                victims = [entry for entry in segments_now if entry.seq in chosen and entry.length]
+                return self._copy(victims, keep, progress) if victims else Compaction()
             finally:
                 self._collector.busy = frozenset()
 
