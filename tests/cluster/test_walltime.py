@@ -124,7 +124,7 @@ def hosts(lab: dq.Lab, prefix: str) -> dict[str, int]:
 
 def tell(worker: str, left: float, dask_scheduler: Any) -> None:
     """As its job would: it ends in so many seconds."""
-    dask_scheduler.plugins["dqlab"].departures.told_deadline(worker, left=left, drain=left)
+    dask_scheduler.plugins["dqlab"].departures.note_deadline(worker, left=left, drain=left)
 
 
 @pytest.mark.cluster
