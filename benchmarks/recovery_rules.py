@@ -38,7 +38,7 @@ async def _round() -> float:
     for step in range(round(SIMULATED_S / LOOK_EVERY)):
         if step % round(BEAT_EVERY / LOOK_EVERY) == 0:
             for host in hosts:
-                departures.heard(host)
+                departures.note_beat(host)
         departures.look(step * LOOK_EVERY)
     used = time.process_time() - start
     await registry.close()

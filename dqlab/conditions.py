@@ -54,7 +54,7 @@ class Fields(NamedTuple):
 VALUES = 5
 """Values of a field that are named where nothing meets a condition."""
 KEPT = 1_000
-"""Different values of a field that are told apart."""
+"""Different values of a field that are counted one by one."""
 _CONSTANTS = {"false": "False", "none": "None", "null": "None", "true": "True"}
 _MAX_LENGTH = 10_000
 _MAX_DEPTH = 50

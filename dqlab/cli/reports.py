@@ -125,10 +125,10 @@ def _shard(shard: ShardInfo) -> Iterator[str]:
 
 def _holder(holder: Holder) -> str:
     owner = f" ({one_line(holder.owner)})" if holder.owner else ""
-    who = f"process {holder.pid} on {one_line(holder.host)}{owner}"
+    process = f"process {holder.pid} on {one_line(holder.host)}{owner}"
     if holder.held:
-        return f"open in {who}"
-    return f"last opened by {who}; whether it is still open cannot be seen from here"
+        return f"open in {process}"
+    return f"last opened by {process}; whether it is still open cannot be seen from here"
 
 
 # --- layout ---------------------------------------------------------------------------------

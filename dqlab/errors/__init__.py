@@ -190,7 +190,7 @@ class VersionMismatch(DqlabError):
     """Client, scheduler or a worker run different protocol versions of dqlab."""
 
     text = (
-        "this process uses dqlab protocol {ours} (dqlab {our_version}), {who} uses {theirs} (dqlab {their_version}"
+        "this process uses dqlab protocol {ours} (dqlab {our_version}), {peer} uses {theirs} (dqlab {their_version}"
         "). Nothing was sent. Install the same version in both places: pip install 'dqlab=={their_version}'"
     )
 
@@ -199,8 +199,8 @@ class DaskTooOld(VersionMismatch, ImportError):
     """The Dask of this process, of the scheduler or of a worker is older than dqlab can work with."""
 
     text = (
-        "{who} runs Dask {found}, and dqlab needs {oldest} or newer. No queue was opened and nothing was sent. Install "
-        "a newer one in that environment, pip install 'dask>={oldest}' 'distributed>={oldest}', and start it again."
+        "{peer} runs Dask {found}, and dqlab needs {oldest} or newer. No queue was opened and nothing was sent. "
+        "Install a newer one in that environment, pip install 'dask>={oldest}' 'distributed>={oldest}', and start it again."
     )
 
 

@@ -149,7 +149,7 @@ def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
         refused = next((job.refused for job in jobs_of(cluster).values() if getattr(job, "refused", "")), "")
         if refused:
             _give_up(cluster, owned=owned)
-            raise SubmitFailed(system=system.title, kind=system.kind, reason=_told(refused))
+            raise SubmitFailed(system=system.title, kind=system.kind, reason=_reason(refused))
         if now - asked >= ASK_EVERY:
             asked = now
             states = ask(system, _submitted(cluster), min(ASK_TIMEOUT, max(LOOK_EVERY, began + timeout - now)))
@@ -230,7 +230,7 @@ def _give_up(cluster: Any, *, owned: bool) -> None:
         cluster.close()
 
 
-def _told(refused: str) -> str:
+def _reason(refused: str) -> str:
     """Return the error output of the submit command, from dask-jobqueue's exception text."""
     _, _, said = refused.partition("stderr:")
     return " ".join((said or refused).split())

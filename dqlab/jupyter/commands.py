@@ -185,7 +185,7 @@ def status(line: Line, options: Namespace) -> Snapshot | None:
     """Show all queues and runs, except those that are gone with their workers."""
     snapshot = line.lab.stats()
     if held := line.lab.held_elsewhere:
-        line.say(f"queues of the store are open elsewhere: {line.lab.told_once(held)}")
+        line.say(f"queues of the store are open elsewhere: {line.lab.with_way_once(held)}")
         if not snapshot.queues:
             return None
     if snapshot.workers:
@@ -305,7 +305,7 @@ def runs(line: Line, _: Namespace) -> RunList | None:
     if found or not (held := line.lab.held_elsewhere):
         return found
     # Python shows a warning of one place once; the line is asked again.
-    line.say(f"no runs of this lab; queues of the store are open elsewhere: {line.lab.told_once(held)}")
+    line.say(f"no runs of this lab; queues of the store are open elsewhere: {line.lab.with_way_once(held)}")
     return None
 
 

@@ -317,7 +317,7 @@ def _notice(snapshot: Snapshot, silence: Silence | None, trouble: str, busy: str
 
 
 def _staff(snapshot: Snapshot, noun: str) -> str:
-    """Return how many consumers there are, by the processes that somebody asked for: each queue has one in each."""
+    """Return how many consumers there are, by the processes that were asked for: each queue has one in each."""
     consumers, on = snapshot.consumers_total, len({each.worker for each in snapshot.consumers})
     if not consumers or len(snapshot.consumers) < consumers:
         amount = many(consumers, "consumer") if consumers else "no consumers yet"

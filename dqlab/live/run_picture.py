@@ -103,11 +103,11 @@ _NO_ESTIMATE = {
 _NO_SPEED = {Face.PAUSED: "while it is paused", Face.STOPPED: "while it is paused", Face.WAITING: "without consumers"}
 _EDIT_FIRST = "edit the function and run its cell first, to retry with new code"
 NEAR_END = "Done in"
-"""Label of an end that is told in seconds."""
+"""Label of an end that is shown in seconds."""
 OPEN = 0.75
 """Share of the bar for what is known of a run whose input goes on: one that is full looks done."""
 NEAR = 120.0
-"""Seconds below which an end is told in seconds."""
+"""Seconds below which an end is shown in seconds."""
 LATE, NAMED = 10.0, 3
 """Seconds after which a document that is waited for alone is named, and how many of them."""
 STUCK = 60.0

@@ -241,14 +241,14 @@ def failures_table(failures: Any) -> Table:
 
 def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
     total = len(failures)
-    told = any(entry.versions for entry in classes)
+    with_code = any(entry.versions for entry in classes)
     columns = (
         Column("dead", right=True),
         Column("share", right=True),
         Column("error", whole=True),
         Column("message", mono=True),
         Column("at", mono=True),
-        *([Column("code", mono=True)] if told else []),
+        *([Column("code", mono=True)] if with_code else []),
     )
     rows = tuple(
         (
@@ -257,7 +257,7 @@ def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
             Cell(one_line(entry.error, 40)),
             Cell(one_line(entry.message, 80)),
             Cell(one_line(entry.at, 40)),
-            *([Cell(one_line(", ".join(entry.versions), 40))] if told else []),
+            *([Cell(one_line(", ".join(entry.versions), 40))] if with_code else []),
         )
         for entry in classes
     )

@@ -24,7 +24,7 @@ from dqlab.rules.ids import END, first_id
 from dqlab.rules.invariants import check
 from dqlab.rules.journal import Journal, MemoryJournal
 from dqlab.rules.lane import Activity, Lane
-from dqlab.rules.leases import NOBODY, Lease, LeasedPiece, Leases, epoch_of
+from dqlab.rules.leases import NO_OWNER, Lease, LeasedPiece, Leases, epoch_of
 from dqlab.rules.leasing import Fairness, pick, pick_again, pick_suspect, suspect_is_first
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.producers import Producers
@@ -248,7 +248,7 @@ class Shard:
         self, consumer: str, lease_id: int, run: bytes, wanted: Ranges, age: float
     ) -> list[tuple[int, int]]:
         """Give a lease that was acked early back to the consumer that began it, which the log does not record."""
-        orphan = next((lease for lease in self.leases.of_consumer(NOBODY) if lease.run == run), None)
+        orphan = next((lease for lease in self.leases.of_consumer(NO_OWNER) if lease.run == run), None)
         if orphan is None:
             return list(wanted)
         pieces, others = pick_again(self.lanes[run], wanted, suspects=True, orphan=orphan.remaining)
@@ -268,7 +268,7 @@ class Shard:
         pieces = [] if lane is None else pick_again(lane, ids, suspects=True)[0]
         if pieces:
             now = self.clock.monotonic()
-            held = self.leases.grant(NOBODY, run, pieces, now=now, timeout=seconds, suspect=False, price=0.0)
+            held = self.leases.grant(NO_OWNER, run, pieces, now=now, timeout=seconds, suspect=False, price=0.0)
             held.early = True
 
     def _grant(

@@ -43,7 +43,7 @@ from dqlab.keywords import IsNoSequence, SuggestsAttributes, checks_keywords
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.ids import shard_of
-from dqlab.runs.code.sealing import function_bytes, tell_changes_of_call
+from dqlab.runs.code.sealing import function_bytes, warn_of_changes_in_call
 from dqlab.runs.code.signature import check_function, check_takes, own_signature
 from dqlab.runs.failures import Failures
 from dqlab.runs.results import check_errors, check_readable, open_settlements
@@ -371,7 +371,7 @@ class PutResult(IsNoSequence, SuggestsAttributes):
             alone_since = None if answer["consumers"] or answer["paused"] else alone_since or now
             if alone_since is not None and serve is not None:
                 # Consumers of a queue that was closed had parked at the one that was opened in its name, and have left:
-                # when this was put, nothing told that nobody serves it.
+                # when this was put, nothing showed that it has no consumers.
                 serve()
                 serve = None
             if alone_since is not None and now - alone_since > PARK and not await expects_workers(self._handle.link):
@@ -475,7 +475,7 @@ class Forgetting:
 
 def _entry(fn: Callable[..., Any]) -> Entry:
     pickled = function_bytes(fn, remember=True)
-    tell_changes_of_call(fn)
+    warn_of_changes_in_call(fn)
     hash = blob_hash(pickled)
     return Entry(Kind.CALL, hash, pack_function(pickled, code=hash.hex()[:6]))
 

@@ -840,7 +840,7 @@ def frame_of_pages(
 def frame_of_pairs(
     pairs: Iterable[tuple[Any, Any]], count: int, replaced: Callable[[Any], bool] | None
 ) -> pd.DataFrame:
-    """Return a DataFrame of (key, value); `replaced` tells values that replace a result. See `Results.to_frame`."""
+    """Return a DataFrame of (key, value); `replaced` marks values that replace a result. See `Results.to_frame`."""
     with shown(f"reading {many(count, 'result')}") as wait:
         keys, values = _gathered(pairs, wait)
     return _frame_of(keys, values, replaced, rows=False)

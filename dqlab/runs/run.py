@@ -1310,7 +1310,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return submitter.finished.is_set() and submitter.error is not None
 
     def _never_ends(self, progress: Progress) -> bool:
-        """Return whether nothing is left of a run whose shards were not told that its input has ended early."""
+        """Return whether nothing is left of a run whose shards were not notified that its input has ended early."""
         return not progress.sealed and not progress.counts.left and self._has_broken(progress)
 
     def _is_over(self, deadline: Deadline) -> bool:

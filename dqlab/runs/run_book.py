@@ -33,7 +33,7 @@ from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, DqlabWar
 from dqlab.frame import Kind
 from dqlab.rules.retry import Retry
 from dqlab.runs.claiming import Claim
-from dqlab.runs.code.sealing import code_record, sealed_function, tell_uncertain
+from dqlab.runs.code.sealing import code_record, sealed_function, warn_of_uncertain
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import CodeVersion
 from dqlab.runs.lost import repeats
@@ -104,7 +104,7 @@ class RunBook:
         self.open_others: Callable[[str], None] = lambda name: None
         """Opens the remaining queues when a name is not found."""
         self.elsewhere = ""
-        """A hint: who holds the queues that could not be opened."""
+        """A hint: which process holds the queues that could not be opened."""
 
     def __iter__(self) -> Any:
         return iter(list(self._runs.values()))
@@ -144,7 +144,7 @@ class RunBook:
                 entry = Entry(Kind.ELEMENT, hash, blob)
                 run = self._again(found, fn, elements, code, version, entry, on_existing, sink)
                 if on_existing == "attach":
-                    tell_uncertain(found.name, version)
+                    warn_of_uncertain(found.name, version)
                 return run
             if found is not None:
                 if sink is not None and (target := target_of(sink)) is not None:
@@ -339,7 +339,7 @@ class RunBook:
         try:
             self._runs[name] = run  # before its shards know it: a run that this process does not submit is cut off
             self._link.sync(pool.handle.order(opening))
-            self._runs[name] = run  # somebody looked for it meanwhile, and did not find it there
+            self._runs[name] = run  # it was looked up since, and was not there
             submitter.start()
         except BaseException:  # Ctrl-C, or a shard out of reach: nothing submits it, so nothing must wait for it
             self._dropped(run)
@@ -400,7 +400,7 @@ class RunBook:
             time.sleep(LET_GO_EVERY)
 
     def _seal_left(self, run: Run, progress: Progress) -> bool:
-        """Seal a run that nobody submits any more; return whether it is this process that has left it."""
+        """Seal a run that no client submits any more; return whether it is this process that has left it."""
         left = self._is_left(run.id, progress)
         self._link.sync(self._link.scheduler("dq_cut_off", queue=run.queue, run=run.id if left else None))
         return left

@@ -436,7 +436,7 @@ class ForkedNanny(Nanny):
 
 
 class EmbeddedCluster(ClusterClosesUndisturbed, LocalCluster):
-    """See the module.
+    """A cluster on this machine, in the process that connects.
 
     Parameters
     ----------

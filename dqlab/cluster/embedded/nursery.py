@@ -156,13 +156,13 @@ class ForkServer:
 
     def _refuse(self, descriptor: int, error: OSError) -> None:
         logger.warning("event=worker_not_forked %s", error)
-        with socket.socket(fileno=descriptor) as told, contextlib.suppress(OSError):
-            told.sendall(_failure(error))
+        with socket.socket(fileno=descriptor) as pipe, contextlib.suppress(OSError):
+            pipe.sendall(_failure(error))
 
     def _hold(self, pid: int, descriptor: int) -> None:
-        self._workers[pid] = told = socket.socket(fileno=descriptor)
+        self._workers[pid] = pipe = socket.socket(fileno=descriptor)
         with contextlib.suppress(OSError):
-            told.sendall(packed(STARTED, pid))
+            pipe.sendall(packed(STARTED, pid))
 
     def _bury(self) -> None:
         while self._workers:
@@ -172,11 +172,11 @@ class ForkServer:
                 return
             if pid == 0:
                 return
-            told = self._workers.pop(pid, None)
-            if told is not None:
+            pipe = self._workers.pop(pid, None)
+            if pipe is not None:
                 with contextlib.suppress(OSError):
-                    told.sendall(packed(EXIT, os.waitstatus_to_exitcode(status)))
-                told.close()
+                    pipe.sendall(packed(EXIT, os.waitstatus_to_exitcode(status)))
+                pipe.close()
 
     def _end(self) -> None:
         for pid in self._workers:

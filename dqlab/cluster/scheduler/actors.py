@@ -140,8 +140,8 @@ class Actors:
             # Calls that asked for it meanwhile wait for `made`, and would be sent to an actor that never began.
             entry.gone = entry.gone or f"it could not be made: {said_by(error)}"
             unpin(self._state.scheduler, [key])
-            told = isinstance(error, LogError)  # raised where the queue is opened
-            level = logging.INFO if told else logging.WARNING
+            expected = isinstance(error, LogError)  # raised where the queue is opened
+            level = logging.INFO if expected else logging.WARNING
             logger.log(level, "event=spawn_failed name=%s worker=%s %r", name, address, error)
             raise
         finally:

@@ -51,9 +51,9 @@ class Handler(JupyterHandler):
         try:
             yield
         except ServiceSilent as error:
-            self.services.heard(service, answered=False, why=error.reason)
+            self.services.note_answer(service, answered=False, why=error.reason)
             raise
-        self.services.heard(service, answered=True)
+        self.services.note_answer(service, answered=True)
 
     def explain(self) -> None:
         """Log the failed request at level DEBUG, unless it was an action: `Services` has logged the reason."""

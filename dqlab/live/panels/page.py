@@ -94,7 +94,7 @@ document.addEventListener("click", (event) => {
     if (focused() === document.body) find(document, same)?.focus()
   }, 50)
 })"""
-"""Tells a model which button was pressed in HTML of ours: its name is in the button, and what it is told. The HTML is
+"""Passes to a model which button was pressed in HTML of ours: its name is in the button, and what it gets. The HTML is
 then written again; the focus goes to the button that stands there."""
 SPEAKING = """const canvases = (root) => [...root.querySelectorAll("*")].flatMap((each) => [
   ...(each.tagName === "CANVAS" ? [each] : []), ...(each.shadowRoot ? canvases(each.shadowRoot) : []),

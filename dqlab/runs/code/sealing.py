@@ -26,8 +26,8 @@ __all__ = [
     "code_record",
     "function_bytes",
     "sealed_function",
-    "tell_changes_of_call",
-    "tell_uncertain",
+    "warn_of_changes_in_call",
+    "warn_of_uncertain",
 ]
 
 
@@ -52,7 +52,7 @@ def sealed_function(
     version, values = version_and_values(fn)
     blob = pack_function(sealed, code=version.short)
     check_weight(version.name, len(blob), values, durable=durable)
-    tell_changes(version, changes(fn, (value for _, value in values)))
+    warn_of_changes(version, changes(fn, (value for _, value in values)))
     blob = with_options(blob, options) if options else blob
     return blob_hash(blob), blob, version
 
@@ -85,19 +85,19 @@ class ChangesACopy(DqlabWarning):
     """The function changes a value of the notebook; each process of consumers changes its own copy."""
 
 
-_told: set[tuple[str, str | None]] = set()
-"""Functions about which `tell_changes` has warned."""
+_warned: set[tuple[str, str | None]] = set()
+"""Functions about which `warn_of_changes` has warned."""
 
 
-def tell_changes(version: CodeVersion, changed: list[Changed]) -> None:
+def warn_of_changes(version: CodeVersion, changed: list[Changed]) -> None:
     """Warn once about each function, until it is edited, that changes values which only look shared."""
-    if not changed or (version.name, version.source) in _told:
+    if not changed or (version.name, version.source) in _warned:
         return
-    _told.add((version.name, version.source))
-    _tell(changed)
+    _warned.add((version.name, version.source))
+    _warn(changed)
 
 
-def _tell(changed: list[Changed]) -> None:
+def _warn(changed: list[Changed]) -> None:
     several: dict[str, list[str]] = {}
     for each in changed:
         several.setdefault(each.function, []).append(str(each))
@@ -107,25 +107,25 @@ def _tell(changed: list[Changed]) -> None:
 
 
 _looked: WeakSet[CodeType] = WeakSet()
-"""Code of single calls that `tell_changes_of_call` has looked at: a call costs less than a look."""
+"""Code of single calls that `warn_of_changes_in_call` has looked at: a call costs less than a look."""
 
 
-def tell_changes_of_call(fn: Callable[..., Any]) -> None:
-    """Warn as `tell_changes` does about a function that is called singly; what it calls is not looked at."""
+def warn_of_changes_in_call(fn: Callable[..., Any]) -> None:
+    """Warn as `warn_of_changes` does about a function that is called singly; what it calls is not looked at."""
     inner = innermost(fn)
     code = attribute(inner, "__code__")
     if type(code) is not CodeType or code in _looked:
         return
     _looked.add(code)
     if found := changes(fn, ()):
-        _tell(found)
+        _warn(found)
 
 
 class Uncomparable(DqlabWarning):
     """The function of the attached run reads a value that was compared only by its type or by samples."""
 
 
-def tell_uncertain(run: str, version: CodeVersion) -> None:
+def warn_of_uncertain(run: str, version: CodeVersion) -> None:
     """Warn about values that may have changed since the run was made without changing its code version."""
     for values, problem in ((version.uncertain, "cannot compare {}"), (version.sampled, "compared {} by 64 MB of it")):
         if values:

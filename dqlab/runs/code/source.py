@@ -347,7 +347,7 @@ def qualname(kind: type) -> str:
 
 
 def type_text(kind: type) -> str:
-    """Return a class as errors name it, without the module where everybody knows it."""
+    """Return a class as errors name it, without the module of one that is well known."""
     module = attribute(kind, "__module__")
     if type(module) is not str or module in ("builtins", "__main__", "__mp_main__"):
         return qualname(kind)

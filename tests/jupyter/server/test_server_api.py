@@ -193,7 +193,7 @@ def test_slow_service_fills_no_log(papers: Announcement, tmp_path: Path, caplog:
     services = Services(tmp_path, logging.getLogger("tests"))
     with caplog.at_level(logging.INFO, "tests"):
         for answered in (True, False, True, False, True, False):
-            services.heard(papers, answered=answered, why="nothing within 1 s")
+            services.note_answer(papers, answered=answered, why="nothing within 1 s")
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
