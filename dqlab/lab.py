@@ -45,7 +45,7 @@ from dqlab.rules.retry import Retry
 from dqlab.runs.held import HasWidget, StaysHere
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
-from dqlab.runs.session import Durability, Session, check_shards, stored_in, tell_kept
+from dqlab.runs.session import Durability, Session, check_shards, stored_in, warn_of_kept
 from dqlab.runs.timeline import Timeline
 from dqlab.stats import Counts, History, RunList, RunState, RunStats, Snapshot
 from dqlab.store.compaction import Compacted
@@ -100,7 +100,7 @@ class QueueHeld(OwnerStillAlive):
 
 
 def _note_unlisted(opened: concurrent.futures.Future[None]) -> None:
-    """Note why queues of a store were not all opened for views; a lab that is closed meanwhile needs no views."""
+    """Note why queues of a store were not all opened for views; a lab that is closed needs no views."""
     error = None if opened.cancelled() else opened.exception()
     if error is not None:
         _log.info("event=store_unlisted reason=%s", error)
@@ -303,7 +303,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         self._open(name for name in self.queue_names() if name not in self.session.pools)
         found: list[RunStats] = []
         for run in self.session.runs.everything():
-            with suppress(RunNotFound):  # another client has dropped it meanwhile
+            with suppress(RunNotFound):  # another client has dropped it
                 found.append(run.stats())
         return RunList(sorted(found, key=lambda run: run.started, reverse=True))
 
@@ -400,7 +400,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             if waits and self.embedded and not self._workers():
                 raise WorkersGone(lab=self.name)
             if not gone and not known._puts_failed:
-                tell_kept(known, given)
+                warn_of_kept(known, given)
                 return known
             if durable is not False:  # what a durable one holds is where it was, which need not be this lab's store
                 place = stored_in(known.options) or place
@@ -421,7 +421,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
                 early_ack=early_ack is True,
                 concurrency=100 if concurrency is None else concurrency,
             )
-            tell_kept(pool, {} if durable is None else {"durable": durable})
+            warn_of_kept(pool, {} if durable is None else {"durable": durable})
             return pool
         except NoWorkers:
             if not self.embedded:
@@ -563,7 +563,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def close(self) -> None:
         """Close this lab's queues, detach, and end the cluster if this lab started it; do nothing in a forked process.
 
-        Each step is taken whatever the outcome of the one before: interrupted, or after an error, the cluster ends
+        Each step is taken also if the one before failed: interrupted, or after an error, the cluster ends
         anyway, though a second interrupt ends the wait for that. A call that did not complete can be repeated.
 
         Warns

@@ -134,7 +134,7 @@ class _Watched(Wait):
             self._thread.start()
 
     def give(self) -> None:
-        """Note that the caller has something to work on; what it waits for meanwhile is shown by itself."""
+        """Note that the caller has something to work on; what it waits for at the same time is shown by itself."""
         self._leave()
         super().give()
 
@@ -195,7 +195,7 @@ def step(text: str) -> None:
 
 
 def _can_be_seen() -> bool:
-    """Return whether a view can be seen: in the main thread of a notebook, or of a process with errors on a terminal."""
+    """Return whether a view can be seen: in the main thread of a notebook, or of a process with a terminal."""
     if threading.current_thread() is not threading.main_thread():
         return False
     if in_jupyter():

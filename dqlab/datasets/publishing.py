@@ -54,7 +54,8 @@ class RunChanged(RunError):
 
     text = (
         "run {run!r} changed while it was published: {rows:row} and {dead:failure} were read, and it now has "
-        "{acked:,} and {failed:,}. Nothing stands under the final name. Wait until it is no longer retried, then publish it again."
+        "{acked:,} and {failed:,}. Nothing stands under the final name. Wait until it is no longer retried, then "
+        "publish it again."
     )
 
 

@@ -81,7 +81,7 @@ class Failure:
     at : str
         "function:line" of the innermost frame that is the user's; "" when none is.
     fingerprint : str
-        Eight hex digits, equal for failures of one kind whatever the document, machine or line numbers.
+        Eight hex digits, equal for failures of one kind on any document, machine or line.
     key : str or None
         The document's key.
     code : str
@@ -119,7 +119,7 @@ class Failure:
         consumer: str = "",
         worker: str = "",
     ) -> Self:
-        """Record an exception; never raises, whatever the exception's own code does.
+        """Record an exception; never raises, even if the exception's own code does.
 
         `skip` is how many leading frames of its traceback are the executor's, not the user's; None: those of dqlab.
         """

@@ -406,7 +406,7 @@ def compact(line: Line, options: Namespace) -> Compacted:
 
 
 def gc(line: Line, _: Namespace) -> None:
-    """Compact every queue of the store, and say what stays on the disk whatever it holds."""
+    """Compact every queue of the store, and print how many bytes stay on the disk in any case."""
     compacted = line.lab.gc()
     for name, gave in compacted.items():
         line.say(f"{name}: {gave}")

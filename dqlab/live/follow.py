@@ -178,7 +178,7 @@ class Obeying:
     """What was pressed, and what became of it.
 
     Quick commands are carried out in the step that finds them. Those that may take long, such as compacting, run one
-    after another in a thread of their own, which ends when none is left; meanwhile the view stays live.
+    after another in a thread of their own, which ends when none is left; the view stays live.
 
     Parameters
     ----------
@@ -518,7 +518,7 @@ class LiveRun(Live[RunView]):
             again = self._more.ask(lambda: self._examples_of(shown[0]), shown)
             if not self._more.answered:
                 return
-            if self._examples is shown:  # no other was opened meanwhile
+            if self._examples is shown:  # no other was opened since
                 self._examples = again
         self._opened = now
 

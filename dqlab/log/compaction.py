@@ -275,7 +275,7 @@ class Pace:
         self._go_on()
 
     def worked(self) -> None:
-        """Rest, if enough work was done since the last rest, and there was traffic meanwhile."""
+        """Rest, if enough work was done since the last rest, and there was traffic."""
         took = self._clock.monotonic() - self._since
         if took >= STRETCH_S:
             busy = self._traffic() != self._seen

@@ -1,4 +1,4 @@
-"""One thread that commits for all callers: the next commit takes everything that was appended meanwhile."""
+"""One thread that commits for all callers: the next commit takes everything that was appended during this one."""
 
 from __future__ import annotations
 

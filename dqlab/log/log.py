@@ -126,7 +126,7 @@ class Log:
         DiskFailed, NoDescriptors, LogTooNew
             The log has to be opened again; nothing was changed.
         LogClosed
-            It was closed meanwhile.
+            It is closed.
         """
         if self._replay_begun:
             raise UsageError(reason="a log is replayed once, right after it was opened. Open it again.")

@@ -406,7 +406,7 @@ class Writer:
         """Give up the open segment behind its last synced record; the records after it move to another one.
 
         Nothing is written here: the records wait in memory, and writing them begins the new segment. Their positions
-        stay valid, because the manifest says where each of them continues.
+        stay valid, because the manifest has where each of them continues.
         """
         if isinstance(cause, OSError) and cause.errno in NO_SPACE:
             self._reserve.release()

@@ -39,7 +39,7 @@ MOST_IN_VAIN = 6
 _OUTCOMES = tuple(Outcome)
 _REASON = 300
 """Most characters of the reason why a consumer died."""
-_LONGEST_S = 1e9  # 31 years; keeps microseconds finite whatever a consumer sends
+_LONGEST_S = 1e9  # 31 years; keeps microseconds finite for any delay that a consumer sends
 
 
 def fail(

@@ -4,7 +4,7 @@ The rules own states; a journal owns bytes. It gives each frame a place, opaque 
 of state, so that it can replay them after a crash.
 
 The rules call `admit` before each change, so nothing changes that the journal cannot record. An admitted
-change is recorded, whatever happens meanwhile.
+change is recorded, even if room runs out in between.
 """
 
 from __future__ import annotations

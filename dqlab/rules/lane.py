@@ -45,7 +45,7 @@ class Changes(Protocol):
         """Record that messages `a` to `b` of a batch went from one state to another; see `Lane.move`."""
 
     def freed(self, batch: Batch) -> None:
-        """Record that no message of a batch is needed any more, whatever its states are."""
+        """Record that no message of a batch is needed any more, in any state."""
 
 
 class Lane:
@@ -452,7 +452,7 @@ class Lane:
         return None if found is None else found[0].put_at
 
     def dead_ids(self, after: int, classes: Collection[str] = ()) -> Iterator[tuple[int, int]]:
-        """Yield (id, ordinal) of the dead messages above `after`, by id; the lane must not change meanwhile.
+        """Yield (id, ordinal) of the dead messages above `after`, by id; the lane must not change during the loop.
 
         Parameters
         ----------

@@ -21,7 +21,7 @@ _LONGEST = 30 * 24 * 3600.0
 class Later(DqlabError):
     """Raise it in a function to get the message again after a while; that is not a failure, and is not counted.
 
-    For a busy service that reports when to come back: the consumer works on other messages meanwhile.
+    For a busy service that reports when to come back: the consumer works on other messages until then.
     With `early_ack` the message is dead instead, since it is never redelivered.
 
     Parameters

@@ -227,7 +227,7 @@ class Shard:
         Returns
         -------
         list of (int, int)
-            Ids that were leased to others, settled or cancelled meanwhile.
+            Ids that are leased to others, settled or cancelled by now.
         """
         self.tick()
         if lease_id in self.leases or epoch_of(lease_id) >= self.epoch:

@@ -127,7 +127,7 @@ class DeadIndex:
             self._filed.add(trouble.filed)
 
     def take(self, trouble: Trouble) -> None:
-        """Remove a message that is no longer dead, whatever its failure is now."""
+        """Remove a message that is no longer dead; its failure may have changed since it was filed."""
         if trouble.filed:
             self._filed.remove(trouble.filed)
             trouble.filed = 0
@@ -140,7 +140,7 @@ class DeadIndex:
         )
 
     def ids(self, fingerprints: Collection[str], after: int) -> Iterator[int]:
-        """Yield the ids above `after` of these classes, ascending; the index must not change meanwhile."""
+        """Yield the ids above `after` of these classes, ascending; the index must not change during the loop."""
         lines: list[Iterable[int]] = [
             self._filed.irange(_begin(each) | max(0, after + 1), _begin(each) | ID_MASK) for each in set(fingerprints)
         ]

@@ -31,7 +31,7 @@ from dqlab.runs.held import HasWidget, StaysHere
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.puts import PlainPuts, PutResult
 from dqlab.runs.run import Run
-from dqlab.runs.session import Durability, Session, consumer_options, queue_options, tell_kept
+from dqlab.runs.session import Durability, Session, consumer_options, queue_options, warn_of_kept
 from dqlab.runs.submit.sender import CONFIRM_WAIT
 from dqlab.runs.timeline import Timeline
 from dqlab.stats import History, QueueStats, Snapshot
@@ -225,7 +225,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             "maxsize": None if maxsize == option("queue.maxsize") else maxsize,  # as `Lab.queue` gives it by itself
             "max_bytes": max_bytes,
         }
-        tell_kept(self, {name: value for name, value in given.items() if value is not None})
+        warn_of_kept(self, {name: value for name, value in given.items() if value is not None})
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else many(len(self.handle.refs), "shard")
@@ -417,7 +417,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         return self.handle.link.sync(self.handle.let_go(consumer=consumer, give_up=False))
 
     def give_up(self, document: str) -> list[str]:
-        """Give up a document that a consumer runs, of whatever run; see `Run.give_up`."""
+        """Give up a document that a consumer runs, of any run; see `Run.give_up`."""
         return self.handle.link.sync(self.handle.let_go(document=document, give_up=True))
 
     def drain(self) -> None:

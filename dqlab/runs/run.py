@@ -96,7 +96,7 @@ __all__ = ["RowsStay", "Run"]
 MIN_PAST = 60.0
 """Seconds that the series of a young run cover at least."""
 _PATH = re.compile(r"'([^']+)'")
-"""Paths in what Python says of files."""
+"""Paths in what Python prints of files."""
 SAID_WITHIN = 1.0
 """Seconds in which a run that is printed has to answer."""
 NAMED = 3
@@ -960,7 +960,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def table(self) -> RunTable:
         """Return the run's results as a lazy table, also while it goes on; failures are not rows.
 
-        Nothing is read yet. Whatever reads Arrow reads it, a page of results at a time: pyarrow, polars, DuckDB. Beside
+        Nothing is read yet. All that reads Arrow reads it, a page of results at a time: pyarrow, polars, DuckDB. Beside
         the columns of the values are those of lineage: ``_key``, ``_ordinal``, ``_version``, ``_code``, ``_seconds``,
         ``_attempts``, ``_consumer``, ``_at``; see `Results.to_frame`.
 
@@ -1101,7 +1101,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         TargetUnwritable
             It cannot be written.
         RunChanged
-            It was retried meanwhile.
+            It has been retried since.
 
         Examples
         --------
@@ -1488,7 +1488,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def _progress(self, *, wait: float = 0.0, covered: bool = False, timeout: float | None = None) -> Progress:
         meta = {"run": self.id, "wait": wait, "covered": covered}
         found = Progress.of(self.handle.link.sync(self.handle.ask_all("watch", meta, wait=wait), timeout=timeout))
-        learn(found.record.options)  # documents of failures open here, whatever process has listed them
+        learn(found.record.options)  # documents of failures open here, also if another process has listed them
         return found
 
     @property

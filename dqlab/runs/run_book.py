@@ -158,7 +158,7 @@ class RunBook:
             return run
 
     def attach(self, name: str) -> Run:
-        """Return the run of that name as it is, whatever was mapped under its name since.
+        """Return the run of that name as it is, also if other code was mapped under its name since.
 
         Raises
         ------
@@ -233,7 +233,7 @@ class RunBook:
 
     @contextmanager
     def _alone(self, name: str | None) -> Iterator[None]:
-        """Keep other clients from starting a run of that name meanwhile; wait for one that is doing so."""
+        """Keep other clients from starting a run of that name during the block; wait for one that is doing so."""
         if name is None:
             yield
             return
@@ -266,10 +266,10 @@ class RunBook:
         return runs
 
     def _complete(self, handle: Handle, runs: Mapping[str, bytes], name: str | None) -> None:
-        """Open runs of the first shard where they are missing: the client that opened them may have died meanwhile.
+        """Open runs of the first shard where they are missing: the client that opened them may have died.
 
         Those that have their input were dropped in part, and stay so: opened again they would look whole. One that was
-        cut off meanwhile, as when its queue was recreated, is cut off where it is opened too.
+        cut off, as when its queue was recreated, is cut off where it is opened too.
         """
         sync = self._link.sync
         for shard in range(1, handle.shards):
@@ -287,7 +287,7 @@ class RunBook:
                         continue
                     if opening["cut_off"]:
                         sync(self._link.scheduler("dq_cut_off", queue=handle.name))
-            except (ActorGone, CallTimeout, RunNotFound):  # out of reach, or dropped meanwhile: it is tried again
+            except (ActorGone, CallTimeout, RunNotFound):  # out of reach, or dropped: it is tried again
                 continue
 
     def _dropped(self, run: Run) -> None:

@@ -70,7 +70,7 @@ def freeze(ledger: Ledger, *, reuse: bool = False) -> Callable[[], bytes]:
 def hold_resting(ledger: Ledger) -> Iterator[None]:
     """Freeze the lanes at rest for the next `freeze` with `reuse`, in steps; the ledger may change between them.
 
-    `freeze` itself blocks the event loop. After this it only has to copy the lanes that changed meanwhile, however
+    `freeze` itself blocks the event loop. After this it only has to copy the lanes that have changed since, however
     many runs ended, were replayed or were moved by a compaction since the last checkpoint.
     """
     ledger.note_functions()  # drops the packed lanes that have changed

@@ -343,7 +343,7 @@ class OfflineShard:
 
 
 def steadily(look: Callable[[ReadOnlyLog], T], path: Path) -> T:
-    """Return what `look` makes of a log that did not change meanwhile, in up to three attempts.
+    """Return what `look` makes of a log that did not change during the look, in up to three attempts.
 
     Raises
     ------

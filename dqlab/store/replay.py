@@ -199,7 +199,7 @@ class Replay:
             self.ledger.end(run, record.aux / 1e9)
 
     def _elapsed(self, record: Record) -> float:
-        """Return the seconds since a record was written, 0 when the clock was set back meanwhile."""
+        """Return the seconds since a record was written, 0 when the clock was set back since."""
         return max(0.0, self._wall - record.aux / 1e9)
 
 

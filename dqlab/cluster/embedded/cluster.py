@@ -226,7 +226,7 @@ class Nursery:
             self._starting.discard(forked)
 
     def close(self) -> None:
-        """End it, and whatever it has forked."""
+        """End it, and all that it has forked."""
         self._patience.cancel()
         if self._process is None:
             return

@@ -276,7 +276,7 @@ class Actions:
         consumer : str, optional
             Its name as views show it. Default: the one that runs `document`.
         document : str, optional
-            Its name as views show it. Default: whatever the consumer runs.
+            Its name as views show it. Default: all that the consumer runs.
         run : bytes, optional
             The run that the document is of. Default: any.
 

@@ -185,7 +185,7 @@ class ConsumerSets:
         """
         async with one.busy:
             if one not in self._sets.values():
-                return  # ended meanwhile
+                return  # it has ended
             # No await between the look at the names and the drop: `worker_left` changes them without the lock.
             entries = self._state.entries
             here = [entries[name].address for name in one.names if name in entries]
@@ -203,7 +203,7 @@ class ConsumerSets:
         if any(isinstance(error, CallTimeout) for error in errors) and not one.stopped:
             one.stopped = True
             self._state.in_background(self._fit_beside_stopped(one))
-        # A worker that is stopped costs its own consumer; the others serve the queue meanwhile.
+        # A worker that is stopped costs its own consumer; the others go on serving the queue.
         expected = (WorkerLost, QueueClosed, CallTimeout) if one.names else (WorkerLost, QueueClosed)
         for error in errors:
             if not isinstance(error, expected):

@@ -31,7 +31,7 @@ STAGGER = 0.1
 MOST = 0.5
 """Share of its life that a worker may spend on leaving: functions that take longer than a job are not waited for."""
 FINAL = 10.0
-"""Seconds before the end of a job at which its worker closes, whatever still runs there."""
+"""Seconds before the end of a job at which its worker closes, even if functions still run there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +324,7 @@ class Departures:
                 logger.warning("event=worker_hung worker=%s silent=%.1f", worker, silence)
                 try:
                     await self._end(worker)
-                except Exception:  # whatever it was, the other workers are still watched
+                except Exception:  # any error: the other workers are still watched
                     logger.exception("event=end_failed worker=%s", worker)
 
     def look(self, now: float) -> dict[str, float]:

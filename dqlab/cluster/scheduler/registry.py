@@ -166,7 +166,7 @@ class Registry(SchedulerPlugin):
         try:
             report = unpacked(totals)
             if report.queue not in self.state.queues:
-                return  # closed meanwhile; its epochs would hide those of a queue that is opened under its name
+                return  # it is closed; its epochs would hide those of a queue that is opened under its name
             self.collector.take(report, current=self._is_current(worker, report))
             if isinstance(report, ShardReport) and report.failure:
                 self._store_failed(worker, report)

@@ -33,9 +33,9 @@ SET_BACK = 1.0
 ASK_EVERY = 1.0
 """Seconds after which a shard is asked again for a report with all its lanes."""
 SLEPT = 5.0
-"""Seconds without a look after which this process was stopped, and nothing that came meanwhile was read."""
+"""Seconds without a look after which this process was stopped, and has not read what came since."""
 WAKES = 2.0
-"""Seconds in which what came meanwhile is read."""
+"""Seconds in which what has come since is read."""
 
 
 class Collector:

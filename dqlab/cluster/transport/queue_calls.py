@@ -107,7 +107,7 @@ async def progress_of(queue: QueueCalls, run: bytes) -> Progress:
 async def cancel(queue: QueueCalls, run: bytes) -> int:
     """Give up every document of a run that has no result yet; return how many."""
     cancelled = await queue.order(Cancel(run, complete=(await progress_of(queue, run)).complete))
-    if not (await progress_of(queue, run)).cancelled:  # it has ended meanwhile
+    if not (await progress_of(queue, run)).cancelled:  # it had ended before the order came
         await queue.order(CancelledNothing(run))
     return cancelled
 

@@ -152,7 +152,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         try:
             await self._make(worker, key, sealed)
         except (NoSuchActor, CancelledError) as error:
-            reason = f"it leaves, or the cluster was restarted meanwhile ({error})"
+            reason = f"it leaves, or the cluster was restarted ({error})"
             raise WorkerLost(worker=worker.address, call="dq_spawn", reason=reason) from error
         finally:
             self._begins -= 1
@@ -226,7 +226,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         try:
             async with asyncio.timeout(self._patience()):
                 await self._worker.close_gracefully(restart=True, reason="sigterm")
-        except Exception as error:  # noqa: BLE001 - it has to end in time, whatever is left
+        except Exception as error:  # noqa: BLE001 - it has to end in time, with any error
             logger.warning("event=worker_killed worker=%s %r", self._worker.address, error)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)

@@ -33,7 +33,7 @@ class Handler(JupyterHandler):
 
     auth_resource = "dqlab"
     explained = False
-    """The line about a silent service says why this request failed, so its own line is for debugging."""
+    """The line about a silent service has the reason, so this request's own line is for debugging."""
 
     def initialize(self, services: Services) -> None:
         """Set the services to look among."""
@@ -47,7 +47,7 @@ class Handler(JupyterHandler):
 
     @contextmanager
     def asking(self, service: Announcement) -> Iterator[None]:
-        """Note whether a service answers what is asked meanwhile."""
+        """Note whether a service answers what the block asks."""
         try:
             yield
         except ServiceSilent as error:

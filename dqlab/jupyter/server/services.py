@@ -42,7 +42,7 @@ class ServiceUp(DqlabError):
 class _LastAnswer:
     """The last outcome for one announcement; monotonic seconds, and seconds since 1970.
 
-    `silent` says that its silence is in the log, and `logged` since when.
+    `silent` is whether its silence is in the log, and `logged` since when.
     """
 
     service: Announcement

@@ -61,7 +61,7 @@ class Upstream:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> HTTPResponse:
-        """Return a response as received, whatever its status; redirects are not followed, nothing is decompressed.
+        """Return a response as received, with any status; redirects are not followed, nothing is decompressed.
 
         Raises
         ------
