@@ -319,7 +319,7 @@ def drop(line: Line, options: Namespace) -> None:
     rows = "" if sink is None else f"; its rows in {sink} too" if options.data else f"; its rows stay in {sink}"
     if not options.yes:
         more = "" if sink is None or options.data else ", and --data to delete those too"
-        line.say(f"{run.name}: {held} would be deleted, for good{left}{rows}. To do it: add -y{more}")
+        line.say(f"{run.name}: {held} would be deleted permanently{left}{rows}. To do it: add -y{more}")
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RowsStay)  # it is said below

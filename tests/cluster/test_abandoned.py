@@ -211,7 +211,7 @@ def slow_opening(seconds: float) -> None:
     DurableShard.open = late  # type: ignore[method-assign]
 
 
-def test_a_durable_queue_of_which_the_opening_was_given_up_can_be_opened_soon(
+def test_a_durable_queue_whose_opening_was_given_up_can_be_opened_soon(
     lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It used to be refused by every worker until the process ended that had begun too slowly."""

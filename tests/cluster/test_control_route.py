@@ -116,7 +116,7 @@ ADDRESSES = ["service", "snapshot", "history?span=60", "failures?queue=QUEUE"]
 
 
 @pytest.mark.parametrize("token", [None, "", "x" * 64, "wröng"])
-def test_nobody_gets_in_without_the_token(route: Route, paused: dq.QueuePool, token: str | None) -> None:
+def test_no_request_gets_in_without_the_token(route: Route, paused: dq.QueuePool, token: str | None) -> None:
     """The dashboard's port is open to everybody on this machine."""
     token = token if token is None else token.encode().decode("latin-1")
     for address in ADDRESSES:

@@ -152,7 +152,7 @@ def test_worker_that_hosts_a_durable_queue_can_be_retired(lab: dq.Lab, cluster: 
 
 
 @pytest.mark.slow
-def test_worker_is_retired_also_when_nobody_else_can_host_its_queue_yet(
+def test_worker_is_retired_also_when_no_other_can_host_its_queue_yet(
     lab: dq.Lab, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     """The log is closed in good order, and the queue goes on as soon as there is a worker."""

@@ -602,7 +602,7 @@ def test_one_failure_class_is_looked_at_and_sent_again_by_its_fingerprint(queue:
     assert {letter.error for letter in run.wait(timeout=30).failures()} == {"ValueError"}
 
 
-def test_scale_of_a_run_says_when_its_consumers_are_somebodys_own(client: Client, queue_name: str) -> None:
+def test_scale_of_a_run_says_when_its_consumers_are_of_a_consumer_pool(client: Client, queue_name: str) -> None:
     """A set of consumers that was made by hand is scaled by hand; silence would look like success."""
     with contextlib.closing(dq.QueuePool(client, name=queue_name)) as pool:
         run = pool.map(parse, range(3), consumers=None)

@@ -154,7 +154,7 @@ def test_a_torn_tail_is_told_and_nothing_is_lost(load: Workload, store: Path) ->
     assert "torn tail" in fsck_text(found)
 
 
-def test_damage_that_nobody_needs_any_more_loses_nothing(load: Workload, store: Path) -> None:
+def test_damage_of_what_is_no_longer_needed_loses_nothing(load: Workload, store: Path) -> None:
     file, offset, size = frame_of(load, 0)
     lease = load.lease(4)
     assert lease is not None

@@ -168,7 +168,7 @@ steps = st.lists(
     late=TIMEOUT + 1,
     order="open",
 )
-def test_log_tells_all_that_is_known_after_an_order(before: list[tuple[str, Any]], late: float, order: str) -> None:
+def test_log_has_all_that_is_known_after_an_order(before: list[tuple[str, Any]], late: float, order: str) -> None:
     """A delivery that is counted, or a document that is dead, is so after a crash too."""
     directory = Path(tempfile.mkdtemp(prefix="dqlab-orders-"))
     store = Store(directory)

@@ -248,7 +248,7 @@ def test_a_shard_or_a_queue_alone_can_be_repaired(store: Path, clock: FakeClock)
     assert fsck(store / "queue", clock).level == 0
 
 
-def test_a_log_that_somebody_has_open_is_left_alone(store: Path, clock: FakeClock) -> None:
+def test_a_log_that_is_open_elsewhere_is_left_alone(store: Path, clock: FakeClock) -> None:
     load = Workload(shard_directory(make_queue(store / "old", "q", 1), 0), clock)
 
     with pytest.raises(OwnerStillAlive):

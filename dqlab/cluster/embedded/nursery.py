@@ -114,7 +114,7 @@ class ForkServer:
             if self._wake in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake, 4096)
-                self._bury()
+                self._reap()
             if self._control.fileno() in ready:
                 asked, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
                 if not asked:
@@ -149,7 +149,7 @@ class ForkServer:
     def _spawn(self, descriptor: int) -> None:
         """Start a worker that imports everything by itself."""
         command = [sys.executable, "-m", "dqlab.cluster.embedded.nursery", SPAWNED, str(os.getpid()), str(descriptor)]
-        # Not a `Popen`: `_bury` waits for every process that has ended, and the two would take each other's.
+        # Not a `Popen`: `_reap` waits for every process that has ended, and the two would take each other's.
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - the function's own way
         pid = os.posix_spawn(sys.executable, command, os.environ)
         self._hold(pid, descriptor)
@@ -164,7 +164,7 @@ class ForkServer:
         with contextlib.suppress(OSError):
             pipe.sendall(packed(STARTED, pid))
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         while self._workers:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

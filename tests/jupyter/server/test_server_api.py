@@ -40,7 +40,7 @@ def walk() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("method", "path"), walk())
-def test_nobody_gets_in_without_login(
+def test_no_request_gets_in_without_login(
     jupyter: Jupyter, papers: Announcement, dashboards: Dashboards, method: str, path: str
 ) -> None:
     """Each handler by itself must refuse: one that forgets is open to everybody who can reach the port."""
@@ -117,7 +117,7 @@ def test_service_that_was_silent_for_a_week_is_forgotten(
         assert not (jupyter.runtime / "dq-silent.json").exists()
 
 
-def test_hung_service_keeps_nobody_waiting(jupyter: Jupyter, papers: Announcement, dashboards: Dashboards) -> None:
+def test_hung_service_delays_no_other_answer(jupyter: Jupyter, papers: Announcement, dashboards: Dashboards) -> None:
     """One scheduler that swaps must not take the sidebar away from the others."""
     dashboards.hanging = True
     began = time.monotonic()
