@@ -51,7 +51,7 @@ class KnownLanes:
         self._working: dict[str, None] = {}
         self._resting: SortedDict = SortedDict()  # (started, run) -> None
         self._places: dict[str, float] = {}
-        """Of each run at rest, its key there."""
+        """The key there of each run at rest."""
         self._sums = _Sums()
 
     # --- what comes in ----------------------------------------------------------------------
@@ -253,7 +253,7 @@ class Known:
         self.leaving: Callable[[float], tuple[int, float]] = lambda within: (0, 0.0)
         """How many workers leave within some seconds because their jobs end, and when the first does."""
         self.reports: dict[str, dict[int, ShardReport]] = {}
-        """Of shards, without their lanes, by queue and index."""
+        """The reports of shards, without their lanes, by queue and index."""
         self.came: dict[str, dict[int, float]] = {}
         """When each of them came, monotonic seconds."""
         self.lanes_by_queue: dict[str, KnownLanes] = {}
