@@ -48,7 +48,7 @@ def test_scheduler_file_of_an_earlier_scheduler_is_named(tmp_path: Path) -> None
     file = tmp_path / "dq.json"
     file.write_text('{"address": "tcp://127.0.0.1:1"}')
 
-    with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:1.* as .*dq\.json says"):
+    with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:1.* as .*dq\.json has it"):
         dq.connect(scheduler_file=file, timeout=0.5)
 
 
