@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.statistics.collector import Collector
-from dqlab.cluster.statistics.statistics import thresholds
+from dqlab.cluster.statistics.collector import Collector, thresholds
 from dqlab.errors import BadOption, MessageTimeout
 from dqlab.failures.failure import class_name
 from dqlab.stats import RunState, Severity, Snapshot

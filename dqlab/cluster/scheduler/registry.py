@@ -26,7 +26,7 @@ from dqlab.cluster.scheduler.queues import Queues
 from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.scheduler.supervisor import Supervisor
-from dqlab.cluster.statistics.statistics import Statistics
+from dqlab.cluster.statistics.collector import Statistics
 from dqlab.cluster.transport.errands import answering
 from dqlab.cluster.transport.internals import answers, dask_versions, install
 from dqlab.cluster.transport.protocol import check_dask, greeting
