@@ -16,7 +16,7 @@ from benchmarks.sizes import Sizes
 from dqlab.cluster.shard.actor import SWITCH_S
 from dqlab.frame import Frame, Piece, Settlement
 from dqlab.store.compaction import MOSTLY, Compacted, compaction
-from dqlab.store.shard import DurableShard
+from dqlab.store.durable_shard import DurableShard
 
 __all__ = ["puts_beside_compaction"]
 

@@ -15,7 +15,7 @@ from benchmarks.log_shard import ack, close, frames, open_shard, pieces_of, put,
 from benchmarks.sizes import Sizes
 from dqlab.frame import NO_ID, Frame, Piece, Settlement
 from dqlab.rules.leases import Lease
-from dqlab.store.shard import DurableShard
+from dqlab.store.durable_shard import DurableShard
 
 __all__ = ["gets_and_acks", "scattered_acks"]
 

@@ -15,7 +15,7 @@ from benchmarks.log_shard import drain, frames, open_shard, order, put
 from benchmarks.processes import Child
 from benchmarks.sizes import Sizes
 from dqlab.store.compaction import MOSTLY, compaction, run_through
-from dqlab.store.shard import DurableShard
+from dqlab.store.durable_shard import DurableShard
 
 __all__ = ["full_queue", "history"]
 

@@ -13,7 +13,7 @@ from dqlab.log import Files, LogOptions
 from dqlab.log.options import SyncMode
 from dqlab.rules.leases import Lease
 from dqlab.rules.options import QueueOptions
-from dqlab.store.shard import DurableShard
+from dqlab.store.durable_shard import DurableShard
 
 __all__ = ["ack", "close", "drain", "frames", "open_shard", "order", "pieces_of", "put", "settle"]
 

@@ -12,7 +12,7 @@ from distributed.core import Status
 
 from benchmarks.figures import Better, Figure, Series
 from benchmarks.sizes import Sizes
-from dqlab.cluster.scheduler.beat import LOOK_EVERY
+from dqlab.cluster.scheduler.departures import LOOK_EVERY
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.scheduler.state import Entry
 from dqlab.cluster.worker.plugin import BEAT_EVERY
@@ -38,7 +38,7 @@ async def _round() -> float:
     for step in range(round(SIMULATED_S / LOOK_EVERY)):
         if step % round(BEAT_EVERY / LOOK_EVERY) == 0:
             for host in hosts:
-                departures.heard(host)
+                departures.note_beat(host)
         departures.look(step * LOOK_EVERY)
     used = time.process_time() - start
     await registry.close()

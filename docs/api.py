@@ -27,7 +27,7 @@ DEFAULTS = DOCS.parent / "dqlab" / "dqlab.yaml"
 INTERNAL = {
     dq.Lab: {
         *("announce", "controls", "held_elsewhere", "keep_in", "list_stored", "past", "retry", "seen", "service"),
-        *("snapshot", "told_once", "wait_for_change"),
+        *("snapshot", "with_way_once", "wait_for_change"),
     },
     dq.Run: {
         *("doubt", "examples", "handle", "left", "newer", "on_drop", "past", "record", "send_again", "snapshot"),
@@ -216,7 +216,7 @@ def _first(value: Any) -> str:
 
 
 def _field(written: str, variable: str) -> str:
-    """Return what the docstring of a class says of an attribute."""
+    """Return what the docstring of a class has about an attribute."""
     owner = next((owner for group in GROUPS for name, owner in group.owners if name == variable), None)
     name, doc = written.rpartition(".")[2], inspect.getdoc(owner) or ""
     found = re.search(rf"^(?:\w+, )*{name}(?:, \w+)* : .*\n((?:    .*\n?)+)", doc, re.MULTILINE)

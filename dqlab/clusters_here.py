@@ -615,7 +615,7 @@ def _announcement(path: Path) -> Announcement | None:
 
 @contextmanager
 def _alone(place: Path) -> Iterator[None]:
-    """Prevent other processes from choosing ids meanwhile; does not wait for one that holds the lock too long."""
+    """Keep other processes from choosing ids during the block; does not wait for one that holds the lock too long."""
     descriptor = os.open(place / ".dq-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         for _ in range(TRIES):

@@ -54,7 +54,7 @@ class Fields(NamedTuple):
 VALUES = 5
 """Values of a field that are named where nothing meets a condition."""
 KEPT = 1_000
-"""Different values of a field that are told apart."""
+"""Different values of a field that are counted one by one."""
 _CONSTANTS = {"false": "False", "none": "None", "null": "None", "true": "True"}
 _MAX_LENGTH = 10_000
 _MAX_DEPTH = 50
@@ -86,7 +86,7 @@ class _Operand(NamedTuple):
 
 
 def compile_condition(condition: str, fields: Fields) -> Callable[[Any], bool]:
-    """Return a condition as a function of whatever the fields are read from.
+    """Return a condition as a function of what the fields are read from.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def _wanted(tree: ast.AST) -> dict[str, list[str]]:
 
 
 class _Compiler:
-    """Turns one expression into nested closures; refuses whatever it does not know."""
+    """Turns one expression into nested closures; refuses what it does not know."""
 
     def __init__(self, where: str, fields: Fields) -> None:
         self.where, self.language = where, fields

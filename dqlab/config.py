@@ -19,8 +19,10 @@ from dqlab.texts import shown
 
 __all__ = [
     "MOST",
+    "check_count",
     "check_directory",
     "check_name",
+    "check_timeout",
     "entry",
     "nbytes",
     "nbytes_or_none",
@@ -212,3 +214,17 @@ def check_name(name: object, *, kind: str) -> str:
         bad = sorted({c for c in name if not re.match(r"[A-Za-z0-9._-]", c, re.ASCII)})
         problem = f"contains {', '.join(map(repr, bad))}" if bad else f"starts with {name[0]!r}"
     raise BadName(kind=kind, name=name, problem=problem, suggestion=suggestion)
+
+
+def check_count(option: str, value: Any, *, least: int = 1) -> None:
+    """Raise `BadOption` unless `value` is a whole number of at least `least` that can be sent."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise BadOption(option=option, value=value, problem=f"a whole number, {least} or more.")
+    if value > MOST:
+        raise BadOption(option=option, value=value, problem=f"is above {MOST:,}, the largest number that can be sent.")
+
+
+def check_timeout(option: str, value: Any) -> None:
+    """Raise `BadOption` unless `value` is a positive, finite number of seconds."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise BadOption(option=option, value=value, problem="a number of seconds above zero.")

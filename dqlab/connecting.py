@@ -260,7 +260,7 @@ def _connect(
 
 
 def _tell_held(store: Path | None) -> None:
-    """Warn where another lab of this process keeps queues in a store: a second cluster cannot open them meanwhile."""
+    """Warn where another lab of this process keeps queues in a store: a second cluster cannot open them."""
     other = next((lab for lab in _open_labs() if lab.embedded and store is not None and lab.store == store), None)
     if other is not None:
         said = (
@@ -516,7 +516,7 @@ def _reach(
     until = time.monotonic() + timeout
     if scheduler_file is not None:
         address = _written_in(Path(scheduler_file), timeout)
-        what = f"as {scheduler_file} says; is it of an earlier one?"
+        what = f"as {scheduler_file} has it. Is that file of an earlier scheduler?"
     try:
         if address is not None:
             _await_answer(address, max(SHORTEST, until - time.monotonic()), patient=patient)
@@ -695,7 +695,7 @@ def _client(target: Any, **given: Any) -> Client:
 
 
 def _undisturbed(make: Callable[[], T], undo: Callable[[T], None], hurry: Callable[[], None] | None = None) -> T:
-    """Return what `make` returns; interrupted meanwhile, undo that before the interrupt goes on to the caller.
+    """Return what `make` returns; when interrupted, undo that before the interrupt goes on to the caller.
 
     `make` runs in a thread, which Ctrl-C does not reach. Dask's own waits forget what they began when they are
     interrupted: processes, threads, and tasks whose errors Python then prints.

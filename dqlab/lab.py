@@ -42,12 +42,11 @@ from dqlab.log import OwnerStillAlive
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import few_of, many
 from dqlab.rules.retry import Retry
+from dqlab.runs.held import HasWidget, StaysHere
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
-from dqlab.runs.session import Durability, Session, check_shards, stored_in, tell_kept
-from dqlab.runs.staying import StaysHere
+from dqlab.runs.session import Durability, Session, check_shards, stored_in, warn_of_kept
 from dqlab.runs.timeline import Timeline
-from dqlab.runs.widget import HasWidget
 from dqlab.stats import Counts, History, RunList, RunState, RunStats, Snapshot
 from dqlab.store.compaction import Compacted
 from dqlab.texts import as_word
@@ -83,7 +82,7 @@ _here: WeakSet[Lab] = WeakSet()
 def _tell_at_exit() -> None:
     """Report runs that the end of this process cuts short; before Dask, which registers earlier, ends the clusters.
 
-    A kernel is silent: it is restarted on purpose, and nobody reads what it writes by then.
+    A kernel is silent: it is restarted on purpose, and what it writes by then is not read.
     """
     if in_jupyter():
         return
@@ -97,11 +96,11 @@ def _tell_at_exit() -> None:
 class QueueHeld(OwnerStillAlive):
     """Another process's lab has the queue open; an `OwnerStillAlive` with the way to connect to that lab."""
 
-    text = "queue {queue!r} was not opened: {who}. Nothing was touched."
+    text = "queue {queue!r} was not opened: {why}. Nothing was touched."
 
 
 def _note_unlisted(opened: concurrent.futures.Future[None]) -> None:
-    """Note why queues of a store were not all opened for views; a lab that is closed meanwhile needs no views."""
+    """Note why queues of a store were not all opened for views; a lab that is closed needs no views."""
     error = None if opened.cancelled() else opened.exception()
     if error is not None:
         _log.info("event=store_unlisted reason=%s", error)
@@ -130,7 +129,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     }
 
     seen = Snapshot(at=0.0, seq=-1)
-    _told = False
+    _reported = False
     """What the end of the cluster cuts short was reported."""
     _closes = False
     """A call of `close` has begun."""
@@ -154,7 +153,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         if own_client:
             self.session.link.lab, self.session.link.embedded = self.name, cluster is not None
         self.closed = False
-        self._told_of: set[str] = set()
+        self._ways_shown: set[str] = set()
         self._stored: tuple[float, list[str]] = -RESTING_FOR, []
         """When the queues of the store were listed last, and their names."""
         if self.embedded:
@@ -304,7 +303,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         self._open(name for name in self.queue_names() if name not in self.session.pools)
         found: list[RunStats] = []
         for run in self.session.runs.everything():
-            with suppress(RunNotFound):  # another client has dropped it meanwhile
+            with suppress(RunNotFound):  # another client has dropped it
                 found.append(run.stats())
         return RunList(sorted(found, key=lambda run: run.started, reverse=True))
 
@@ -319,14 +318,14 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         keeper = keeper_of(self.store) if self.store is not None else None
         return "" if keeper is None or keeper.scheduler == self.session.link.address else f"{way_to(keeper)}."
 
-    def told_once(self, who: str) -> str:
-        """Return a sentence on who has queues open as it is, and without the line to type from the second time on."""
-        sentence = who.removesuffix(".")
+    def with_way_once(self, held: str) -> str:
+        """Return a sentence on the lab that has queues open; from the second time on without the line to type."""
+        sentence = held.removesuffix(".")
         place = sentence[sentence.find("lab ") :]
-        if place in self._told_of:
+        if place in self._ways_shown:
             return without_way(sentence)
-        self._told_of.add(place)
-        return who
+        self._ways_shown.add(place)
+        return held
 
     @checks_keywords
     def queue(
@@ -401,7 +400,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             if waits and self.embedded and not self._workers():
                 raise WorkersGone(lab=self.name)
             if not gone and not known._puts_failed:
-                tell_kept(known, given)
+                warn_of_kept(known, given)
                 return known
             if durable is not False:  # what a durable one holds is where it was, which need not be this lab's store
                 place = stored_in(known.options) or place
@@ -422,7 +421,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
                 early_ack=early_ack is True,
                 concurrency=100 if concurrency is None else concurrency,
             )
-            tell_kept(pool, {} if durable is None else {"durable": durable})
+            warn_of_kept(pool, {} if durable is None else {"durable": durable})
             return pool
         except NoWorkers:
             if not self.embedded:
@@ -432,7 +431,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             keeper = keeper_of(place) if place is not None else None
             if keeper is None:
                 raise
-            raise QueueHeld(queue=name, who=way_to(keeper), **error.fields) from None
+            raise QueueHeld(queue=name, why=way_to(keeper), **error.fields) from None
 
     @checks_keywords
     @documented_as(QueuePool.map)
@@ -564,7 +563,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def close(self) -> None:
         """Close this lab's queues, detach, and end the cluster if this lab started it; do nothing in a forked process.
 
-        Each step is taken whatever the outcome of the one before: interrupted, or after an error, the cluster ends
+        Each step is taken also if the one before failed: interrupted, or after an error, the cluster ends
         anyway, though a second interrupt ends the wait for that. A call that did not complete can be repeated.
 
         Warns
@@ -599,9 +598,9 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     def _unfinished(self) -> str:
         """Return which runs of this process end with its cluster before they are done, once; "" for none."""
-        if not self.embedded or self._told or not self.session.link.connected:
+        if not self.embedded or self._reported or not self.session.link.connected:
             return ""
-        self._told = True
+        self._reported = True
         found, until = list[tuple[Run, Undone]](), time.monotonic() + CLOSE_PATIENCE
         for run in list(self.session.runs)[: -LOOKED_AT - 1 : -1]:
             with suppress(Exception):  # what cannot be asked now must not keep the cluster from ending
@@ -676,8 +675,8 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def _who_holds(self, held: dict[str, OwnerStillAlive]) -> str:
         """Return a hint on which processes have queues of the store open that may have a run."""
         one = next(iter(held.values()))
-        who = one.who if isinstance(one, QueueHeld) else f"process {one.pid} on {one.host} has it open; close it there"
-        return f"{', '.join(map(repr, held))}, open elsewhere: {who}."
+        why = one.why if isinstance(one, QueueHeld) else f"process {one.pid} on {one.host} has it open; close it there"
+        return f"{', '.join(map(repr, held))}, open elsewhere: {why}."
 
     def _queue_of(self, run: str) -> str:
         """Return the open queue of another client that has a run, else ""; one that does not answer is skipped."""
@@ -707,7 +706,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             except OwnerStillAlive as error:
                 held[name] = error
         if held:
-            said = f"queues of the store were left out: {self.told_once(self._who_holds(held))}"
+            said = f"queues of the store were left out: {self.with_way_once(self._who_holds(held))}"
             warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
         return held
 

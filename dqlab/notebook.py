@@ -53,7 +53,7 @@ def running_cell() -> int | None:
 
 @contextmanager
 def beside_cells() -> Iterator[None]:
-    """Do what somebody asks for by a button: no cell does it, whichever runs."""
+    """Do what a button asks for: no cell does it, even while one runs."""
     before = _beside.set(True)
     try:
         yield

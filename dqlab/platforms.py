@@ -319,10 +319,10 @@ def die_with(parent: int) -> None:
     if os.getppid() != parent:  # it ended before that
         os._exit(LOST_PARENT)
     if not killed:
-        threading.Thread(target=_outlive_nobody, args=(parent,), name="dqlab-watch", daemon=True).start()
+        threading.Thread(target=_end_with_parent, args=(parent,), name="dqlab-watch", daemon=True).start()
 
 
-def _outlive_nobody(parent: int) -> None:
+def _end_with_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(LOOK_EVERY)
     os._exit(LOST_PARENT)

@@ -57,7 +57,7 @@ _PLAIN_WORD = re.compile(r"[\w./:@%+,…][\w./:@%+,…-]*")
 
 
 def kept(text: str) -> bytes:
-    """Return text as bytes that `restored` turns into the same text, whatever it holds."""
+    """Return text as bytes that `restored` turns into the same text, with any characters."""
     return f"{text}".encode("utf-8", EXACT)  # a row's key may be a whole number
 
 

@@ -79,7 +79,7 @@ class Wait:
 
     @property
     def idle(self) -> bool:
-        """Whether the caller has been at work for so long that nobody need look."""
+        """Whether the caller has been at work for so long that no view is needed."""
         return self._callers and self._clock.monotonic() - self._since >= RESTS
 
     def look(self) -> None:
@@ -134,7 +134,7 @@ class _Watched(Wait):
             self._thread.start()
 
     def give(self) -> None:
-        """Note that the caller has something to work on; what it waits for meanwhile is shown by itself."""
+        """Note that the caller has something to work on; what it waits for at the same time is shown by itself."""
         self._leave()
         super().give()
 
@@ -195,7 +195,7 @@ def step(text: str) -> None:
 
 
 def _can_be_seen() -> bool:
-    """Return whether somebody looks: the main thread of a notebook, or of a process whose errors go to a terminal."""
+    """Return whether a view can be seen: in the main thread of a notebook, or of a process with a terminal."""
     if threading.current_thread() is not threading.main_thread():
         return False
     if in_jupyter():

@@ -247,7 +247,7 @@ def test_quickstart_that_was_run_is_kept_without_a_word(
     assert capsys.readouterr().out == ""
 
 
-def test_edited_quickstart_is_kept_where_nobody_can_be_asked(
+def test_edited_quickstart_is_kept_where_no_user_can_be_asked(
     launched: list[str], edited: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Started by a script, a file of a person is not overwritten, and it is said which notebook opens."""

@@ -48,7 +48,7 @@ def test_scheduler_file_of_an_earlier_scheduler_is_named(tmp_path: Path) -> None
     file = tmp_path / "dq.json"
     file.write_text('{"address": "tcp://127.0.0.1:1"}')
 
-    with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:1.* as .*dq\.json says"):
+    with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:1.* as .*dq\.json has it"):
         dq.connect(scheduler_file=file, timeout=0.5)
 
 
@@ -61,7 +61,7 @@ def test_scheduler_file_may_come_late(lab: dq.Lab, tmp_path: Path) -> None:
         assert late.stats().workers == lab.stats().workers
 
 
-def test_nobody_waits_for_another_target_and_all_share_one_lab_of_the_same(lab: dq.Lab, tmp_path: Path) -> None:
+def test_no_call_waits_for_another_target_and_all_share_one_lab_of_the_same(lab: dq.Lab, tmp_path: Path) -> None:
     """One thread may wait half an hour for jobs."""
     file = tmp_path / "dq.json"
     with ThreadPoolExecutor(2) as threads:
@@ -159,7 +159,7 @@ def test_connecting_with_a_store_that_is_refused_leaves_no_client_behind(lab: dq
     until(lambda: lab.client.run_on_scheduler(clients) == before)
 
 
-def test_host_whose_name_is_looked_up_for_ever_ends_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_whose_name_is_looked_up_forever_ends_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A resolver behind a lost network answers after minutes, and the thread that waits for it cannot be ended."""
     answers, look_up = threading.Event(), socket.getaddrinfo
 

@@ -94,7 +94,7 @@ def test_queue_whose_worker_died_goes_on_without_being_opened_again() -> None:
             run.wait(timeout=20)
 
 
-def test_scheduler_that_is_gone_is_connected_to_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scheduler_that_is_gone_is_connected_to_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """`dq.connect(address)` must not hand out what no longer answers."""
     monkeypatch.setattr("dqlab.lab.LOOK_TIMEOUT", 0.5)
     cluster = LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0")

@@ -43,7 +43,7 @@ def test_git_may_be_asked_for_the_files_of_the_repository() -> None:
     phase(lambda: popen("git"))
 
 
-def test_what_a_running_cluster_starts_in_its_own_threads_is_nobodys_fault() -> None:
+def test_what_a_running_cluster_starts_in_its_own_threads_fails_no_test() -> None:
     """A nanny replaces a worker that an earlier test has killed."""
 
     def elsewhere() -> None:

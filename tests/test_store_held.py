@@ -135,7 +135,7 @@ def test_lists_of_a_store_that_is_held_name_its_holder_and_not_that_there_is_not
 
     assert found is None or found
     assert "%dq connect tcp://127.0.0.1:4711" in second.held_elsewhere
-    told = {"held_elsewhere": second.held_elsewhere, "stats": lambda: other, "told_once": second.told_once}
+    told = {"held_elsewhere": second.held_elsewhere, "stats": lambda: other, "with_way_once": second.with_way_once}
     line.lab = SimpleNamespace(**told)
     assert commands.status(line, Namespace()) is None
     said = capsys.readouterr().out

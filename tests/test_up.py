@@ -251,7 +251,7 @@ def test_a_file_that_cannot_be_read_is_passed_over(state: Path) -> None:
     assert find(None).name == "good"
 
 
-def test_a_file_that_nobody_can_read_does_not_keep_its_name_for_ever(state: Path) -> None:
+def test_an_unreadable_file_does_not_keep_its_name_forever(state: Path) -> None:
     """Half-written at a crash, or by another version; one that is being written is left alone."""
     path = register(registration("night"))
     path.write_text("{")

@@ -271,7 +271,7 @@ ACTS: dict[str, Call] = {
 """What changes something."""
 
 SAYS_NOTHING_TO_THE_CLUSTER = {
-    "Lab": "announce dashboard embedded keep_in list_stored panel queues runs service told_once widget "
+    "Lab": "announce dashboard embedded keep_in list_stored panel queues runs service with_way_once widget "
     "__getitem__ __iter__ __len__",
     "QueuePool": "closed get_len get_queue get_queues put_many_sync put_nowait widget __getitem__ __iter__ __len__",
     "Run": "newer queue on_drop undecided widget __getitem__ __iter__ __len__",
@@ -301,7 +301,7 @@ NOT_HELD = (
 )
 """Classes that users do not hold."""
 FUNCTIONS = {
-    "connect": "test_connecting_to_nobody_ends, test_interrupt_ends_connecting, and tests/test_connecting.py",
+    "connect": "test_connecting_without_an_answer_ends, test_interrupt_ends_connecting, and tests/test_connecting.py",
     "cancelled": "reads a flag of its own process",
     "explain": "looks at a function of its own process",
 }
@@ -550,7 +550,7 @@ class Silence:
         return said
 
 
-def test_interrupt_ends_every_call_though_nobody_answers(
+def test_interrupt_ends_every_call_without_an_answer(
     lab: dq.Lab, pool: dq.QueuePool, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With Ctrl-C, within two seconds; nothing goes on, nothing is held, and the same calls work afterwards."""
@@ -697,7 +697,7 @@ def silent() -> Iterator[str]:
 
 
 @pytest.mark.cluster
-def test_connecting_to_nobody_ends(tmp_path: Path) -> None:
+def test_connecting_without_an_answer_ends(tmp_path: Path) -> None:
     """Whatever is wrong with a cluster shows when somebody connects to it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         nobody = f"tcp://127.0.0.1:{server.getsockname()[1]}"

@@ -43,7 +43,7 @@ _NAMES = ["dqlab", *PACKAGES]
 
 
 class Gathering:
-    """Gathers the facts of one cluster on its client's event loop, and ends within `limit` seconds, whatever hangs.
+    """Gathers the facts of one cluster on its client's event loop, and ends within `limit` seconds, also if one hangs.
 
     `stores` are looked at beside those that the open queues are in.
     """
@@ -126,7 +126,7 @@ class Gathering:
                 {"address": at, "name": str(worker["name"]), "silent": max(0.0, self._at - worker["last_seen"])}
                 for at, worker in identity["workers"].items()
             ]
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is what was found
+        except Exception as error:  # noqa: BLE001 - any error is what was found
             return Scheduler(address, silence=_silence(error, limit)), []
         return Scheduler(address, process), workers
 
@@ -149,7 +149,7 @@ class Gathering:
         for path, part in (("direct", _DIRECT), ("proxied", 1.0)):
             try:
                 return await self._asked(worker, path, looks, self._left() * part)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is what was found
+            except Exception as error:  # noqa: BLE001 - any error is what was found
                 silence = _silence(error, left)
         return replace(worker, silence=silence)
 

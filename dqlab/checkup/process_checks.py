@@ -349,7 +349,7 @@ def _actor(facts: Facts, actor: Actor) -> Iterator[Finding]:
             "placement",
             Severity.PROBLEM,
             f"the log of {what} fails: {_sentence(actor.failure)}",
-            "It is opened again by itself, once a minute at least, and runs go on then. See to its disk, then have it "
+            "It is opened again by itself, once a minute at least, and runs go on then. Check its disk, then have it "
             "opened at once",
             f"lab.queue({actor.queue!r})",
             values,

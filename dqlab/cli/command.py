@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         status = _carry_out(words)
-        sys.stdout.flush()  # while a reader that has gone can still be told from other errors
+        sys.stdout.flush()  # while a reader that has gone can still be separated from other errors
         return status
     except BrokenPipeError:
         # `dqlab inspect runs/ | head`: the reader has enough. Python would complain again as it flushes at exit.
@@ -357,9 +357,9 @@ def _up(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def _inspect(options: argparse.Namespace, _: list[str]) -> int:
+    from dqlab.cli.reports import inspect_text
     from dqlab.errors import DqlabError
     from dqlab.store.inspection import inspect
-    from dqlab.store.reports import inspect_text
 
     try:
         found = inspect(options.directory)
@@ -374,10 +374,10 @@ def _inspect(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def _fsck(options: argparse.Namespace, _: list[str]) -> int:
+    from dqlab.cli.reports import fsck_text
     from dqlab.errors import DqlabError
     from dqlab.store.fsck import fsck
     from dqlab.store.repair import repair, status_after
-    from dqlab.store.reports import fsck_text
 
     out = sys.stderr if options.export == "-" else sys.stdout
     try:
@@ -390,8 +390,8 @@ def _fsck(options: argparse.Namespace, _: list[str]) -> int:
         return UNREADABLE
     status = int(found.level) if options.repair is None else status_after(found, saved)
     if options.json:
-        told = found.to_dict() | {"status": status, "repaired": [shard.to_dict() for shard in saved]}
-        print(json.dumps(told, indent=1), file=out)
+        report = found.to_dict() | {"status": status, "repaired": [shard.to_dict() for shard in saved]}
+        print(json.dumps(report, indent=1), file=out)
     else:
         say("\n".join([fsck_text(found), *map(str, saved)]), out)
     return status

@@ -69,7 +69,7 @@ class Identity:
     id: str
 
     def metadata(self) -> dict[bytes, bytes]:
-        """Return what the schema of a file says of its run."""
+        """Return what the schema of a file has about its run."""
         return {METADATA: json.dumps({"run": self.name, "id": self.id}).encode()}
 
 

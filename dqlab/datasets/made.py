@@ -1,6 +1,6 @@
 """How results were made, as columns: from settlements, or from the rows of a sink.
 
-A page of results comes in pieces, of which each has a `Lineage`; `Gathered` makes arrays of those of many. Loads
+A page of results comes in pieces, each with a `Lineage`; `Gathered` makes arrays of those of many. Loads
 neither pyarrow nor pandas before arrays are asked for.
 """
 

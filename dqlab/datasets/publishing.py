@@ -53,8 +53,9 @@ class RunChanged(RunError):
     """A run changed while it was published, so that rows, failures and counts would not belong together."""
 
     text = (
-        "run {run!r} changed while it was published: {rows:row} and {dead:failure} were read, and it now has {acked:,} "
-        "and {failed:,}. Nothing stands under the final name. Wait until nobody retries it, then publish it again."
+        "run {run!r} changed while it was published: {rows:row} and {dead:failure} were read, and it now has "
+        "{acked:,} and {failed:,}. Nothing stands under the final name. Wait until it is no longer retried, then "
+        "publish it again."
     )
 
 

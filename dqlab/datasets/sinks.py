@@ -410,7 +410,7 @@ def _is_ours(name: str) -> bool:
 def let_go(sink: Sink, id: str) -> int:
     """Delete what a run has written into the folder of its sink, and its claim; return how many files that were.
 
-    Files that somebody else has put there stay. Raises OSError.
+    Files that another program has put there stay. Raises OSError.
     """
     target = target_of(sink)
     if target is None:

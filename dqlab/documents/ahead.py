@@ -162,7 +162,7 @@ class ReadAhead:
         return fetch
 
     def _let_go_in_time(self) -> None:
-        """Let go of documents that are too old to be given to anybody, until none is held."""
+        """Let go of documents that are too old to be given out, until none is held."""
         while True:
             time.sleep(FRESH_S / 2)
             with self._lock:

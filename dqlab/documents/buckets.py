@@ -31,7 +31,7 @@ _LAST = "\U0010ffff"
 
 
 class FoundKey(NamedTuple):
-    """An object: its whole key, and what tells its version from others."""
+    """An object: its whole key, and what identifies its version."""
 
     key: str
     stamp: Stamp

@@ -588,7 +588,7 @@ def reading_ahead(
     """Return what reads the next documents of a slot ahead; `upcoming` returns their messages.
 
     What opens the first one is imported here: a function that forks while another thread imports would have a child
-    that waits for the locks of those imports for ever.
+    that waits for the locks of those imports forever.
     """
     if "::" not in first.where:
         with suppress(Exception):  # the function meets the same

@@ -164,7 +164,7 @@ def values_of(found: bytes, names: tuple[str, ...], form: str) -> dict[str, Any]
 
 
 def version_of_record(found: bytes, header: Header) -> str:
-    """Return what tells a record from any other."""
+    """Return what identifies a record."""
     if header.seed is None:
         return blake2b(found, digest_size=8).hexdigest()
     hashed = header.seed.copy()

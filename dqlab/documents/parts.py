@@ -67,7 +67,7 @@ class Member(NamedTuple):
         Its name in the archive.
     offset : int
         Where its header begins in the uncompressed archive. -1 for what the directory of a zip finds by its name: all
-        but members of one name, where it tells them apart.
+        but members of one name, where it separates them.
     """
 
     name: str

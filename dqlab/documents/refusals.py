@@ -60,7 +60,7 @@ _latest = ""
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether an error, or one that it came from, says that somebody may not read something."""
+    """Return whether an error, or one that it came from, is a refusal of the right to read."""
     try:
         return _refusal_in(error) is not None
     except Exception:  # noqa: BLE001 - attributes of an exception are its own code

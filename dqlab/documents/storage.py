@@ -1,6 +1,6 @@
 """Where documents are stored: on this machine, or behind fsspec with the options that users give for it.
 
-Owns how a path or URL is opened, what tells versions of a file apart, and `StoredAt`, a URL that bears the name of its
+Owns how a path or URL is opened, what identifies a version of a file, and `StoredAt`, a URL that bears the name of its
 options. Only a URL makes it import fsspec. Options travel once with the function of a run, whose references have their
 name alone (`naming`, `learn`), and with each reference that travels otherwise. Secrets are not among them: options name
 the variable of the environment, or the entry of Dask's config, that holds a secret where a document is opened.
@@ -171,7 +171,7 @@ def storage_of(where: object) -> str:
 
 
 def place_of(where: str) -> Hashable:
-    """Return what tells a URL from the same one of another store."""
+    """Return what separates a URL from the same one of another store."""
     return (where, where.storage) if type(where) is StoredAt else where
 
 
@@ -500,7 +500,7 @@ def _package_in(error: ImportError) -> str:
 
 
 class Stamp(NamedTuple):
-    """What tells one version of a file from another; `size` in bytes, None when unknown."""
+    """What identifies a version of a file; `size` in bytes, None when unknown."""
 
     version: str
     size: int | None
@@ -533,12 +533,12 @@ def stamp_of(where: str) -> Stamp:
 
 
 def local_stamp(status: os.stat_result) -> Stamp:
-    """Return what tells a version of a local file from others."""
+    """Return what identifies a version of a local file."""
     return Stamp(f"{status.st_size}-{status.st_mtime_ns}", status.st_size)
 
 
 def remote_stamp(info: Mapping[str, Any]) -> Stamp:
-    """Return what tells a version of a file from others, from what its file system lists about it."""
+    """Return what identifies a version of a file, from what its file system lists about it."""
     size = info.get("size")
     for name in _ETAGS:
         if info.get(name):

@@ -190,7 +190,7 @@ class VersionMismatch(DqlabError):
     """Client, scheduler or a worker run different protocol versions of dqlab."""
 
     text = (
-        "this process uses dqlab protocol {ours} (dqlab {our_version}), {who} uses {theirs} (dqlab {their_version}"
+        "this process uses dqlab protocol {ours} (dqlab {our_version}), {peer} uses {theirs} (dqlab {their_version}"
         "). Nothing was sent. Install the same version in both places: pip install 'dqlab=={their_version}'"
     )
 
@@ -199,8 +199,9 @@ class DaskTooOld(VersionMismatch, ImportError):
     """The Dask of this process, of the scheduler or of a worker is older than dqlab can work with."""
 
     text = (
-        "{who} runs Dask {found}, and dqlab needs {oldest} or newer. No queue was opened and nothing was sent. Install "
-        "a newer one in that environment, pip install 'dask>={oldest}' 'distributed>={oldest}', and start it again."
+        "{peer} runs Dask {found}, and dqlab needs {oldest} or newer. No queue was opened and nothing was sent. "
+        "Install a newer one in that environment, pip install 'dask>={oldest}' 'distributed>={oldest}', and start it "
+        "again."
     )
 
 
@@ -704,7 +705,7 @@ class NoPages(DocumentError):
 
     text = (
         "document {document!r} is a PDF without pages, so there is nothing to read and it has no result. Make it again "
-        "with whatever wrote it, or leave it out: docs.where(lambda document: document.key != {document!r})."
+        "with what wrote it, or leave it out: docs.where(lambda document: document.key != {document!r})."
     )
 
 
@@ -1062,7 +1063,7 @@ class NotSentAgain(RunError):
     """Lost documents were refused: they are there again, or the run accepts no more."""
 
     text = (
-        "not all lost documents of run {run!r} were sent again: another client has sent them meanwhile, or has "
+        "not all lost documents of run {run!r} were sent again: another client has sent them, or has "
         "cancelled the run. None of them is in the run twice. run.lost() lists those still missing; call "
         "run.resubmit_lost() for those, unless run.state is 'cancelled'."
     )

@@ -153,7 +153,7 @@ def interruptible(text: str | Callable[[], str]) -> Iterator[None]:
 
 
 def _trim_interrupts() -> None:
-    """From now on have Python print the user's frames alone where Ctrl-C, or a lost cluster, ends a script in dqlab."""
+    """Have Python print the user's frames alone from now on, where Ctrl-C or a lost cluster ends a script in dqlab."""
     before = sys.excepthook
     if getattr(before, "trims", False) or shell() is not None:
         return

@@ -81,7 +81,7 @@ class Failure:
     at : str
         "function:line" of the innermost frame that is the user's; "" when none is.
     fingerprint : str
-        Eight hex digits, equal for failures of one kind whatever the document, machine or line numbers.
+        Eight hex digits, equal for failures of one kind on any document, machine or line.
     key : str or None
         The document's key.
     code : str
@@ -119,7 +119,7 @@ class Failure:
         consumer: str = "",
         worker: str = "",
     ) -> Self:
-        """Record an exception; never raises, whatever the exception's own code does.
+        """Record an exception; never raises, even if the exception's own code does.
 
         `skip` is how many leading frames of its traceback are the executor's, not the user's; None: those of dqlab.
         """
@@ -352,8 +352,8 @@ def class_name(kind: type[BaseException]) -> str:
     """Return a class's name as Python's own tracebacks write it."""
     try:
         name, module = kind.__qualname__, kind.__module__
-        told = name if module in ("builtins", "__main__") else f"{module}.{name}"
-        return brief(str.__str__(told), _MAX_NAME)
+        full = name if module in ("builtins", "__main__") else f"{module}.{name}"
+        return brief(str.__str__(full), _MAX_NAME)
     except BaseException:  # noqa: BLE001 - a metaclass may return anything, or raise
         return brief(type.__dict__["__name__"].__get__(kind), _MAX_NAME)
 
@@ -361,8 +361,8 @@ def class_name(kind: type[BaseException]) -> str:
 def traceback_text(exception: BaseException, trace: TracebackType | None) -> str:
     """Return the traceback as Python prints it: causes, groups, notes and repeated frames included."""
     try:
-        told = traceback.TracebackException(type(exception), exception, trace, limit=-_MAX_FRAMES, compact=True)
-        return "".join(told.format())
+        described = traceback.TracebackException(type(exception), exception, trace, limit=-_MAX_FRAMES, compact=True)
+        return "".join(described.format())
     except BaseException as error:  # noqa: BLE001 - formatting runs the user's code
         reason = f"its traceback cannot be shown: {class_name(type(error))}"
         return f"{class_name(type(exception))}: {said_by(exception)}\n({reason})\n"

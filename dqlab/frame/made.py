@@ -80,7 +80,7 @@ class Making(NamedTuple):
         """Return it as bytes."""
         return _joined(
             # A machine without a clock is in 1970, and what ended before it was set is earlier: refused, its
-            # settlement would come again for ever.
+            # settlement would come again forever.
             min(max(self.at, 0.0), _YEAR_10000 - 1),
             kept(self.code),
             kept(self.consumer),

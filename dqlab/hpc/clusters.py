@@ -200,7 +200,7 @@ class Tending(Adaptive):
             self._looked = now
             try:
                 await self._replace_dead(now)
-            except Exception:  # whatever it is, scaling continues
+            except Exception:  # any error: scaling continues
                 logger.exception("event=jobs_not_asked")
         return int(await super().target())  # type: ignore[no-untyped-call]
 

@@ -45,7 +45,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def waited_for(made_of: Recipe) -> Iterator[SpecCluster]:
-    """Start a cluster, or reuse the one that was started; it stays, whatever the block raises, until `arrived`.
+    """Start a cluster, or reuse the one that was started; it stays, also if the block raises, until `arrived`.
 
     Clusters of other recipes that were started before, and that no `connect` waits for, are closed: a user who asks for
     less than before does not want both. Jobs that end are not submitted again before there is a lab.
@@ -149,7 +149,7 @@ def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
         refused = next((job.refused for job in jobs_of(cluster).values() if getattr(job, "refused", "")), "")
         if refused:
             _give_up(cluster, owned=owned)
-            raise SubmitFailed(system=system.title, kind=system.kind, reason=_told(refused))
+            raise SubmitFailed(system=system.title, kind=system.kind, reason=_reason(refused))
         if now - asked >= ASK_EVERY:
             asked = now
             states = ask(system, _submitted(cluster), min(ASK_TIMEOUT, max(LOOK_EVERY, began + timeout - now)))
@@ -230,7 +230,7 @@ def _give_up(cluster: Any, *, owned: bool) -> None:
         cluster.close()
 
 
-def _told(refused: str) -> str:
+def _reason(refused: str) -> str:
     """Return the error output of the submit command, from dask-jobqueue's exception text."""
     _, _, said = refused.partition("stderr:")
     return " ".join((said or refused).split())

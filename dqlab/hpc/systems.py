@@ -207,7 +207,7 @@ def _answer(system: System, command: Sequence[str], jobs: Sequence[str], limit: 
         silent = JobState(pending=True, reason=f"not known, {command[0]} does not answer: {error}")
         return dict.fromkeys(jobs, silent)
     states, failed = system.states(said.stdout), said.stdout + said.stderr
-    refused = JobState(pending=True, reason=f"not known, {command[0]} says: {(said.stderr or said.stdout).strip()}")
+    refused = JobState(pending=True, reason=f"not known, {command[0]} printed: {(said.stderr or said.stdout).strip()}")
 
     def of(job: str) -> JobState | None:
         number = _number(job)

@@ -55,7 +55,7 @@ class Choice:
     def labels(self) -> dict[str, Callable[[], str]]:
         """Actions by the labels of their buttons; each returns a report.
 
-        No label has a number: it stays as it was drawn, and more documents fail meanwhile.
+        No label has a number: it stays as it was drawn while more documents fail.
         """
         counts = Counts(**self.run.counts)
         found: dict[str, Callable[[], str]] = {}

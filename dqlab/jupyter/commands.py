@@ -41,7 +41,7 @@ from dqlab.lab import Lab, crew
 from dqlab.live.decisions import decided, deciding, is_offered
 from dqlab.live.display import conclude, ended_in_view, is_watched
 from dqlab.live.listings import ShownDocuments
-from dqlab.live.run_table import SortBy, sorted_by
+from dqlab.live.run_rows import SortBy, sorted_by
 from dqlab.log import LogOptions
 from dqlab.numbers import many, minute, size
 from dqlab.rules.retry import Retry
@@ -185,7 +185,7 @@ def status(line: Line, options: Namespace) -> Snapshot | None:
     """Show all queues and runs, except those that are gone with their workers."""
     snapshot = line.lab.stats()
     if held := line.lab.held_elsewhere:
-        line.say(f"queues of the store are open elsewhere: {line.lab.told_once(held)}")
+        line.say(f"queues of the store are open elsewhere: {line.lab.with_way_once(held)}")
         if not snapshot.queues:
             return None
     if snapshot.workers:
@@ -305,7 +305,7 @@ def runs(line: Line, _: Namespace) -> RunList | None:
     if found or not (held := line.lab.held_elsewhere):
         return found
     # Python shows a warning of one place once; the line is asked again.
-    line.say(f"no runs of this lab; queues of the store are open elsewhere: {line.lab.told_once(held)}")
+    line.say(f"no runs of this lab; queues of the store are open elsewhere: {line.lab.with_way_once(held)}")
     return None
 
 
@@ -319,7 +319,7 @@ def drop(line: Line, options: Namespace) -> None:
     rows = "" if sink is None else f"; its rows in {sink} too" if options.data else f"; its rows stay in {sink}"
     if not options.yes:
         more = "" if sink is None or options.data else ", and --data to delete those too"
-        line.say(f"{run.name}: {held} would be deleted, for good{left}{rows}. To do it: add -y{more}")
+        line.say(f"{run.name}: {held} would be deleted permanently{left}{rows}. To do it: add -y{more}")
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RowsStay)  # it is said below
@@ -406,7 +406,7 @@ def compact(line: Line, options: Namespace) -> Compacted:
 
 
 def gc(line: Line, _: Namespace) -> None:
-    """Compact every queue of the store, and say what stays on the disk whatever it holds."""
+    """Compact every queue of the store, and print how many bytes stay on the disk in any case."""
     compacted = line.lab.gc()
     for name, gave in compacted.items():
         line.say(f"{name}: {gave}")

@@ -116,7 +116,7 @@ _IN_SHELL = frozenset(
 
 _KINDS = {"int": "a whole number", "float": "a number"}
 _WRONG_VALUE = re.compile(rf"argument (\S+): invalid ({'|'.join(_KINDS)}) value: (.*)")
-"""What argparse says of a value that is not a number."""
+"""What argparse prints for a value that is not a number."""
 _WRONG_CHOICE = re.compile(r"argument \S+: invalid choice: '(.*)' \(choose from (.*)\)")
 """The same of a word that is none of those it takes."""
 
@@ -141,7 +141,7 @@ class _Parser(argparse.ArgumentParser):
 class Command:
     """One command: its words, its options, and what each of them names.
 
-    `when` says when it is of use, `instead` which command does what this one does not, and `elsewhere` how to do what
+    `when` is when it is of use, `instead` which command does what this one does not, and `elsewhere` how to do what
     an option of another command does.
     """
 
@@ -221,7 +221,7 @@ class Command:
         options, rest = self.parser.parse_known_args(words)
         if rest:
             many = " ".join(rest)
-            spaces = f"An expression with spaces stands in quotes; {self.parser.prog} -h says what there is."
+            spaces = f"An expression with spaces stands in quotes; {self.parser.prog} -h lists the options."
             hint = self.instead.replace("QUEUE", many) or spaces
             raise UsageError(reason=f"{self.parser.prog} does not understand {many!r}. {hint}")
         return options
@@ -320,7 +320,7 @@ def _submit() -> Command:
     command.parser.set_defaults(defined=False, meant=())
     command.add("function", nargs="?", metavar="FUNC", names=Names.FUNCTION, help="the function; not with %%%%dq")
     command.add("--over", required=True, metavar="EXPR", names=Names.VALUES, help="anything that can be iterated")
-    command.add("-q", "--queue", metavar="QUEUE", names=Names.QUEUE, help="default: what %%config DQMagics.queue says")
+    command.add("-q", "--queue", metavar="QUEUE", names=Names.QUEUE, help="default: that of %%config DQMagics.queue")
     command.add("--name", metavar="NAME", names=Names.RUN, help="of the run; default: the function's and a number")
     command.add("--retries", type=int, metavar="N", help="tries after an exception; default: the queue's")
     where = "of the function: a thread, or a process that may crash or hang; auto: a process with one of the next three"

@@ -77,7 +77,7 @@ class Line:
         return int(self.shell.displayhook.prompt_count)
 
     def say(self, sentence: str) -> None:
-        """Print one line: it stays in the notebook whatever happens to live outputs."""
+        """Print one line: it stays in the notebook when live outputs are gone."""
         width = width_here()
         print(sentence if width is None else fitted(sentence, width))  # noqa: T201 - this is the output of the magic
 

@@ -16,11 +16,11 @@ from dqlab.errors import DqlabError, RunExists
 from dqlab.lab import Lab
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
-from dqlab.runs.book import NothingFailed
 from dqlab.runs.code.sealing import Uncomparable
 from dqlab.runs.code.versions import code_version
 from dqlab.runs.lost import why_empty
 from dqlab.runs.run import Run
+from dqlab.runs.run_book import NothingFailed
 from dqlab.runs.session import Durability
 from dqlab.stats import NO_ROOM, Counts, RunState, RunStats
 from dqlab.texts import as_word

@@ -108,6 +108,7 @@ class CellLines:
         return _opened, (self.filename, self.text)
 
 
+# Functions lie in logs of queues with this name: it stays in this module, with these arguments.
 def _opened(filename: str, text: str) -> CellLines:
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     return CellLines(filename, text)

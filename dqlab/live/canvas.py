@@ -78,7 +78,7 @@ class WidgetCanvas:
     press : callable
         Takes what was pressed.
     read : bool, default False
-        Somebody reads the output, and can press.
+        A user sees the output, and can press a button.
     clock : Clock, optional
         Moved by hand in tests.
     """

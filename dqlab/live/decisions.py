@@ -53,7 +53,7 @@ def is_offered(source: object, run: str) -> bool:
 def deciding(source: object, run: str) -> Iterator[Settle]:
     """Act on a run, and report what was done; without a report its offers stay.
 
-    What is noticed meanwhile is this act, which has more to report.
+    What is noticed during the block is this act, which has more to report.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Turns a Snapshot and a History into what stands below the figures: needs, consumers, leases, chart, code.
+"""Turns a Snapshot and a History into what stands below the figures: needs, failures, consumers, leases, chart, code.
 
 Computes only where the marks of a time axis stand. Text that came from users leaves here fit for one line, or
 for a block of code, but not escaped.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from dqlab import numbers
 from dqlab.live.next_lines import next_line
-from dqlab.live.offers import CANARY
+from dqlab.live.offers import CANARY, first
 from dqlab.live.views import (
     NO_PULSE,
     Chart,
@@ -21,6 +21,7 @@ from dqlab.live.views import (
     ConsumerRow,
     Consumers,
     Example,
+    FailureRow,
     HeldRow,
     Leases,
     Need,
@@ -28,17 +29,19 @@ from dqlab.live.views import (
 )
 from dqlab.notebook import with_cells
 from dqlab.numbers import many
-from dqlab.stats import AGE_EDGES, Attention, CodeStats, Eta, History, RunStats, Severity, Snapshot
+from dqlab.stats import AGE_EDGES, Attention, ClassStats, CodeStats, Eta, History, RunStats, Severity, Snapshot
 from dqlab.texts import block, one_line
 
 __all__ = [
     "FIX_AND_RETRY",
     "NO_LEASES",
+    "Again",
     "band",
     "code_pane",
     "consumers",
     "depth_chart",
     "examples",
+    "failure_row",
     "held_for",
     "held_rows",
     "last_ends",
@@ -57,6 +60,14 @@ _MOST_TICKS = 6
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 FIX_AND_RETRY = "Fix & retry…"
 _LABELS = {"retry": FIX_AND_RETRY, "show": "Show", "resume": "Resume", "scale": "Scale…", "compact": "Compact"}
+
+
+class Again(NamedTuple):
+    """The code that a retry takes, what to know about it, and what to do before it is of any use."""
+
+    code: str
+    hint: str
+    mend: str = ""
 
 
 def needs(
@@ -362,3 +373,24 @@ def _ticks(start: float, span: float) -> tuple[tuple[float, str], ...]:
     amount = int((start + span - first) // every) + 1
     spelled = numbers.minute if minutes >= 1 else numbers.clock
     return tuple((round(first + n * every - start, 1), spelled(first + n * every)) for n in range(amount))
+
+
+def failure_row(entry: ClassStats, *, at: float, again: Again | None = None) -> FailureRow:
+    """Return one failure class as strings: as seen at the time `at`, and what it can be retried with."""
+    seen = f"first {numbers.age(entry.first, now=at)}, last {numbers.age(entry.last, now=at)}" if entry.first else ""
+    failed = f"{many(entry.failed, 'delivery')} failed this way, " if entry.failed else ""
+    return FailureRow(
+        fingerprint=one_line(entry.fingerprint, 24),
+        error=one_line(entry.error, 60),
+        message=one_line(entry.message, 120),
+        at=one_line(entry.at, 60),
+        dead=numbers.count(entry.dead),
+        retrying=numbers.count(entry.retrying),
+        document=numbers.UNKNOWN if entry.key is None else one_line(entry.key, 120),
+        code=one_line(", ".join(entry.versions), 60),
+        seen=f"{failed}{seen}",
+        retry=f"Retry {numbers.count(entry.dead)} with {again.code}" if entry.dead and again is not None else "",
+        hint="" if again is None else again.hint,
+        first=first(entry.dead) if again is not None else 0,
+        mend="" if again is None or not entry.dead else again.mend,
+    )

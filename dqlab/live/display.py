@@ -31,11 +31,10 @@ from dqlab.live.html import needs_html, table_html, wrap
 from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
 from dqlab.live.listings import listing_table
 from dqlab.live.offers import names_here
-from dqlab.live.rows import rows_table
 from dqlab.live.run_picture import NO_FOCUS, Focus, absent_view, run_view
-from dqlab.live.run_table import SortBy, SortedSnapshot
+from dqlab.live.run_rows import SortBy, SortedSnapshot
 from dqlab.live.style import PLAIN, TextStyle, paint
-from dqlab.live.tables import Table, failures_table, results_table, runs_table, status_table
+from dqlab.live.tables import Table, failures_table, results_table, rows_table, runs_table, status_table
 from dqlab.live.terminal import follow_here
 from dqlab.live.text import need_lines, run_end, table_text
 from dqlab.live.ticker import shared
@@ -434,7 +433,7 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
     ("dqlab.datasets.table", "RunTable"): _rows_bundle,
     ("dqlab.runs.failures", "Failures"): _failures_bundle,
     ("dqlab.stats.snapshot", "Snapshot"): _snapshot_bundle,
-    ("dqlab.live.run_table", "SortedSnapshot"): _snapshot_bundle,
+    ("dqlab.live.run_rows", "SortedSnapshot"): _snapshot_bundle,
     ("dqlab.stats.runs", "RunList"): _runs_bundle,
     ("dqlab.checkup.findings", "Checkup"): _checkup_bundle,
     ("dqlab.runs.timeline", "Timeline"): _timeline_bundle,

@@ -119,7 +119,7 @@ class SentencePicture:
         self._place.clear()
 
     def end(self) -> None:
-        """Remove it: what was waited for is there, or an error that says more."""
+        """Remove it: what was waited for is there, or an error with more."""
         self._place.write("")
 
 

@@ -102,7 +102,7 @@ class Asking:
 
     Attributes
     ----------
-    heard : bool
+    answered : bool
         The last poll was answered.
     """
 
@@ -110,7 +110,7 @@ class Asking:
         self._clock, self.period, self._silences = clock, period, silences
         self._answered = clock.monotonic()
         self._retry, self._due = FIRST_RETRY, self._answered
-        self.heard = False
+        self.answered = False
 
     @property
     def due(self) -> bool:
@@ -131,7 +131,7 @@ class Asking:
 
     def every(self, period: float) -> None:
         """Set the least seconds between two polls; a shorter period holds for the next one too."""
-        if self.heard:
+        if self.answered:
             self._due = min(self._due, self._answered + period)
         self.period = period
 
@@ -141,14 +141,14 @@ class Asking:
 
     def ask(self, question: Callable[[], T], before: T) -> T:
         """Return the answer, or `before` if there is none. Raises other errors."""
-        self.heard = False
+        self.answered = False
         try:
             answer = question()
         except self._silences:
             self._due = self._clock.monotonic() + self._retry
             self._retry = min(2 * self._retry, LONGEST_RETRY)
             return before
-        self.heard = True
+        self.answered = True
         self._answered = self._clock.monotonic()
         self._retry, self._due = FIRST_RETRY, self._answered + self.period
         return answer
@@ -179,7 +179,7 @@ class Obeying:
     """What was pressed, and what became of it.
 
     Quick commands are carried out in the step that finds them. Those that may take long, such as compacting, run one
-    after another in a thread of their own, which ends when none is left; meanwhile the view stays live.
+    after another in a thread of their own, which ends when none is left; the view stays live.
 
     Parameters
     ----------
@@ -406,7 +406,7 @@ class LiveRun(Live[RunView]):
     stays : bool, default False
         Keep watching when the run rests: it may be retried.
     said : str, optional
-        What somebody has just done with the run: the view is worth keeping also without failures.
+        What the user has just done with the run: the view is worth keeping also without failures.
     """
 
     def __init__(
@@ -506,7 +506,7 @@ class LiveRun(Live[RunView]):
         if not has_details(source):
             return
         self._snapshot = self._more.ask(lambda: source.snapshot(timeout=CALL_TIMEOUT), self._snapshot)
-        self._together = self._more.heard
+        self._together = self._more.answered
         if not self._together:
             return
         # Later on, more dead documents in the Snapshot are those that failed between the two questions.
@@ -527,9 +527,9 @@ class LiveRun(Live[RunView]):
             return
         if was is not None and was[0] == now[0] and (now[1] < was[1] or now[2] != was[2]):
             again = self._more.ask(lambda: self._examples_of(shown[0]), shown)
-            if not self._more.heard:
+            if not self._more.answered:
                 return
-            if self._examples is shown:  # no other was opened meanwhile
+            if self._examples is shown:  # no other was opened since
                 self._examples = again
         self._opened = now
 
@@ -539,7 +539,7 @@ class LiveRun(Live[RunView]):
         return details.examples(fingerprint, letters, self._cell_of, None if self._stats is None else self._stats.code)
 
     def _look_around(self) -> None:
-        """Look what the notebook calls the run, and whether it has redefined its function; asks nobody."""
+        """Look what the notebook calls the run, and whether it has redefined its function; makes no call."""
         now, source, stats = self._clock.monotonic(), self.source, self._stats
         if stats is None or now - self._named_at < FOCUS_PERIOD or not has_details(source):
             return

@@ -28,7 +28,7 @@ def draws_widgets(shell: Any) -> bool:
 
 
 def has_a_reader(shell: Any) -> bool:
-    """Return whether somebody can press a button: a front end that plays a notebook offers no answer to `input()`."""
+    """Return whether a user can press a button: a front end that plays a notebook offers no answer to `input()`."""
     # Private, hence tested for; tests/live/test_kernel.py.
     return bool(getattr(getattr(shell, "kernel", None), "_allow_stdin", False))
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from dqlab import numbers
 from dqlab.live import details
+from dqlab.live.details import failure_row
 from dqlab.live.palette import Ink
-from dqlab.live.run_picture import Silence, failure_row, silence_notice
-from dqlab.live.run_table import RunRow, runs_in_order
+from dqlab.live.run_picture import Silence, silence_notice
+from dqlab.live.run_rows import RunRow, runs_in_order
 from dqlab.live.tables import NO_TABLE, Table, runs_table, status_table
 from dqlab.live.views import (
     NO_NOTICE,
@@ -316,7 +317,7 @@ def _notice(snapshot: Snapshot, silence: Silence | None, trouble: str, busy: str
 
 
 def _staff(snapshot: Snapshot, noun: str) -> str:
-    """Return how many consumers there are, by the processes that somebody asked for: each queue has one in each."""
+    """Return how many consumers there are, by the processes that were asked for: each queue has one in each."""
     consumers, on = snapshot.consumers_total, len({each.worker for each in snapshot.consumers})
     if not consumers or len(snapshot.consumers) < consumers:
         amount = many(consumers, "consumer") if consumers else "no consumers yet"

@@ -103,8 +103,8 @@ def _missing(stats: RunStats) -> str:
     """Return which documents have no result, and where to see why; "" when all have one, or will."""
     counts = stats.counts
     kinds = ("dead", counts.dead), ("cancelled", counts.cancelled), ("lost", counts.lost)
-    told = [f"{numbers.count(amount)} {word}" for word, amount in kinds if amount]
-    return f"without the documents that have no result: {', '.join(told)}" if told else ""
+    parts = [f"{numbers.count(amount)} {word}" for word, amount in kinds if amount]
+    return f"without the documents that have no result: {', '.join(parts)}" if parts else ""
 
 
 def run_here(letter: Any, stats: RunStats, names: NotebookNames) -> str:

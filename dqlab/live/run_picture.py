@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from dqlab import numbers
 from dqlab.live import details
-from dqlab.live.details import FIX_AND_RETRY
+from dqlab.live.details import FIX_AND_RETRY, Again, failure_row
 from dqlab.live.offers import NO_NAMES, NotebookNames, first, offers
 from dqlab.live.palette import StateLook
-from dqlab.live.run_table import put_off_words
+from dqlab.live.run_rows import put_off_words
 from dqlab.live.views import (
     NO_DETAILS,
     NO_NOTICE,
@@ -30,7 +30,6 @@ from dqlab.live.views import (
     Details,
     Example,
     Face,
-    FailureRow,
     Figure,
     Notice,
     Pulse,
@@ -52,7 +51,6 @@ __all__ = [
     "absent_view",
     "code_of_retry",
     "connecting_view",
-    "failure_row",
     "log_line",
     "moved_view",
     "run_view",
@@ -66,14 +64,6 @@ class Silence(NamedTuple):
 
     seconds: float
     retry_in: float
-
-
-class Again(NamedTuple):
-    """The code that a retry takes, what to know about it, and what to do before it is of any use."""
-
-    code: str
-    hint: str
-    mend: str = ""
 
 
 class Focus(NamedTuple):
@@ -113,11 +103,11 @@ _NO_ESTIMATE = {
 _NO_SPEED = {Face.PAUSED: "while it is paused", Face.STOPPED: "while it is paused", Face.WAITING: "without consumers"}
 _EDIT_FIRST = "edit the function and run its cell first, to retry with new code"
 NEAR_END = "Done in"
-"""Label of an end that is told in seconds."""
+"""Label of an end that is shown in seconds."""
 OPEN = 0.75
 """Share of the bar for what is known of a run whose input goes on: one that is full looks done."""
 NEAR = 120.0
-"""Seconds below which an end is told in seconds."""
+"""Seconds below which an end is shown in seconds."""
 LATE, NAMED = 10.0, 3
 """Seconds after which a document that is waited for alone is named, and how many of them."""
 STUCK = 60.0
@@ -315,27 +305,6 @@ def what_waits(stats: RunStats) -> str:
 def code_of_retry(code: CodeStats, *, newer: bool) -> str:
     """Return the code that a retry takes of a run with this code: "parse v2"; `newer`, that of the notebook."""
     return f"{one_line(code.name, 40)} v{code.version + newer}"
-
-
-def failure_row(entry: ClassStats, *, at: float, again: Again | None = None) -> FailureRow:
-    """Return one failure class as strings: as seen at the time `at`, and what it can be retried with."""
-    seen = f"first {numbers.age(entry.first, now=at)}, last {numbers.age(entry.last, now=at)}" if entry.first else ""
-    failed = f"{many(entry.failed, 'delivery')} failed this way, " if entry.failed else ""
-    return FailureRow(
-        fingerprint=one_line(entry.fingerprint, 24),
-        error=one_line(entry.error, 60),
-        message=one_line(entry.message, 120),
-        at=one_line(entry.at, 60),
-        dead=numbers.count(entry.dead),
-        retrying=numbers.count(entry.retrying),
-        document=numbers.UNKNOWN if entry.key is None else one_line(entry.key, 120),
-        code=one_line(", ".join(entry.versions), 60),
-        seen=f"{failed}{seen}",
-        retry=f"Retry {numbers.count(entry.dead)} with {again.code}" if entry.dead and again is not None else "",
-        hint="" if again is None else again.hint,
-        first=first(entry.dead) if again is not None else 0,
-        mend="" if again is None or not entry.dead else again.mend,
-    )
 
 
 def _face(stats: RunStats, silence: Silence | None) -> Face:

@@ -1,6 +1,7 @@
 """A durable log: bytes in, bytes out, and what is confirmed survives. `Log` is its whole interface."""
 
-from dqlab.log.checkpoints import Mark
+from dqlab.log.checkpoints import LogMark
+from dqlab.log.collection import Collected
 from dqlab.log.compaction import Compaction, Moved
 from dqlab.log.errors import (
     ChangedMeanwhile,
@@ -28,7 +29,6 @@ from dqlab.log.options import LogOptions
 from dqlab.log.records import NewRecord, Position, Record, RecordType
 from dqlab.log.recovery import Corruption, Recovery
 from dqlab.log.space import Usage
-from dqlab.log.upkeep import Collected
 
 __all__ = [
     "ChangedMeanwhile",
@@ -46,10 +46,10 @@ __all__ = [
     "LogError",
     "LogFailed",
     "LogGone",
+    "LogMark",
     "LogOptions",
     "LogTooNew",
     "ManifestCorrupt",
-    "Mark",
     "Moved",
     "NewRecord",
     "NoDescriptors",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from dqlab.log.directory import Directory
 from dqlab.log.errors import LogTooNew
 
-__all__ = ["Checkpoint", "Mark", "read_checkpoint"]
+__all__ = ["Checkpoint", "LogMark", "read_checkpoint"]
 
 _MAGIC = b"DQLABCKP"
 _VERSION = 1
@@ -21,8 +21,8 @@ _NEEDED = struct.Struct("<QQ")
 _LARGE, _RATIO = 256 << 20, 100
 
 
-class Mark(NamedTuple):
-    """The end of the log at one instant.
+class LogMark(NamedTuple):
+    """The end of the log at one instant, for a checkpoint.
 
     Attributes
     ----------

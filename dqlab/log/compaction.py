@@ -1,7 +1,7 @@
 """Copies what is still needed out of segments that hold little of it, slowly, beside live traffic.
 
 Until the manifest lists the new segment, that one is a leftover. The old ones stay listed until two checkpoints know
-the new positions; `upkeep.removable` decides that. A crash finds one set of files or the other, complete.
+the new positions; `collection.removable` decides that. A crash finds one set of files or the other, complete.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from dqlab.clock import Clock
+from dqlab.log.collection import SegmentCollector
 from dqlab.log.directory import TEMPORARY, Directory, segment_name, write_all
 from dqlab.log.errors import RecordTooLarge
 from dqlab.log.files import Files
@@ -30,7 +31,6 @@ from dqlab.log.records import (
 )
 from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
 from dqlab.log.space import Needed, Reserve
-from dqlab.log.upkeep import Upkeep
 from dqlab.log.writer import Writer
 
 __all__ = ["GIVE_WAY", "LONGEST_S", "STRETCH_S", "Compaction", "Compactor", "Moved", "Pace", "Progress"]
@@ -86,7 +86,7 @@ class Compactor:
         directory: Directory,
         catalog: Catalog,
         writer: Writer,
-        upkeep: Upkeep,
+        collector: SegmentCollector,
         needed: Needed,
         reserve: Reserve,
         options: LogOptions,
@@ -95,7 +95,7 @@ class Compactor:
         self._directory = directory
         self._catalog = catalog
         self._writer = writer
-        self._upkeep = upkeep
+        self._collector = collector
         self._needed = needed
         self._reserve = reserve
         self._options = options
@@ -104,7 +104,7 @@ class Compactor:
 
     def victims(self, below: float) -> list[int]:
         """Return the segments worth copying from; see `Log.victims`."""
-        manifest, checkpoints = self._catalog.manifest, self._upkeep.checkpoints
+        manifest, checkpoints = self._catalog.manifest, self._collector.checkpoints
         if not checkpoints:
             return []
         excluded = {seq for entry in manifest.segments for seq in (*entry.covers, *entry.continues[:1])}
@@ -126,18 +126,16 @@ class Compactor:
         """Copy what the journal keeps; see `Log.compact`."""
         with self._one_at_a_time:
             chosen = set(self._choose() if segments is None else segments)
-            victims = [entry for entry in self._catalog.manifest.segments if entry.seq in chosen and entry.length]
-            if not victims:
-                return Compaction()
-            # `collect` runs in other threads and must not delete a segment while it is copied. It still could between
-            # the look above and this line, if such a segment becomes unneeded then. `Upkeep._one_at_a_time` in
-            # `cluster.shard.upkeep` makes that unreachable: with it no checkpoint, and so no `collect`, runs beside a
-            # compaction.
-            self._upkeep.busy = frozenset(chosen)
+            # `collect` runs in other threads and must not delete a segment while it is copied. So they are busy before
+            # they are looked up, and under the lock under which it decides: else it deletes one that was just found.
+            with self._catalog.lock:
+                self._collector.busy = frozenset(chosen)
+                segments_now = self._catalog.manifest.segments
             try:
-                return self._copy(victims, keep, progress)
+                victims = [entry for entry in segments_now if entry.seq in chosen and entry.length]
+                return self._copy(victims, keep, progress) if victims else Compaction()
             finally:
-                self._upkeep.busy = frozenset()
+                self._collector.busy = frozenset()
 
     def _choose(self) -> list[int]:
         """Return the first victims whose needed bytes fit one segment."""
@@ -277,7 +275,7 @@ class Pace:
         self._go_on()
 
     def worked(self) -> None:
-        """Rest, if enough work was done since the last rest, and there was traffic meanwhile."""
+        """Rest, if enough work was done since the last rest, and there was traffic."""
         took = self._clock.monotonic() - self._since
         if took >= STRETCH_S:
             busy = self._traffic() != self._seen

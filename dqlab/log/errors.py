@@ -1,4 +1,4 @@
-"""What can go wrong with a log.
+"""What can go wrong with a log, and which error of the system becomes which of these.
 
 ::
 
@@ -9,15 +9,23 @@
     ├── Fenced · LogFailed · LogClosed                            this process must not write any more
     └── DiskFull · DiskFailed · NoDescriptors · ChangedMeanwhile
         · RecordCorrupt · RecordTooLarge                          one call failed, and changed nothing confirmed
+
+`typed` and `refusal` turn what the system refuses into them.
 """
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import ClassVar
 
 from dqlab.errors import DqlabError
+from dqlab.log.directory import Directory
 
 __all__ = [
+    "NO_DESCRIPTORS",
+    "NO_SPACE",
     "ChangedMeanwhile",
     "DiskFailed",
     "DiskFull",
@@ -35,6 +43,9 @@ __all__ = [
     "RecordCorrupt",
     "RecordTooLarge",
     "SegmentMissing",
+    "disk_full",
+    "refusal",
+    "typed",
 ]
 
 
@@ -203,3 +214,33 @@ class RecordTooLarge(LogError):
     """One record is larger than the format allows."""
 
     text = "a record of {size:,} bytes is above the limit of {limit:,}. It was not written. Send smaller batches."
+
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def refusal(error: OSError, directory: Directory) -> LogError:
+    """Return `DiskFull`, `NoDescriptors` or `DiskFailed` for what the system refused."""
+    if error.errno in NO_SPACE:
+        return disk_full(directory, 0)
+    if error.errno in NO_DESCRIPTORS:
+        return NoDescriptors(directory=str(directory), reason=str(error))
+    return DiskFailed(directory=str(directory), reason=f"{type(error).__name__}: {error}")
+
+
+def disk_full(directory: Directory, needed: int) -> DiskFull:
+    """Return the error for a full disk, with the free bytes if they can be read."""
+    free = 0
+    with suppress(OSError):
+        free = directory.files.free_bytes(directory.path)
+    return DiskFull(directory=str(directory), needed=needed, free=free)
+
+
+@contextmanager
+def typed(directory: Directory) -> Iterator[None]:
+    """Turn an OSError of the block into the `refusal`."""
+    try:
+        yield
+    except OSError as error:
+        raise refusal(error, directory) from error

@@ -1,4 +1,4 @@
-"""One thread that commits for all callers: the next commit takes everything that was appended meanwhile."""
+"""One thread that commits for all callers: the next commit takes everything that was appended during this one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class GroupCommit:
         self._condition = threading.Condition()
         self._wanted = False
         self._closing = False
-        self._told = 0
+        self._announced = 0
         self._handled = threading.Event()
         self._handled.set()
         self.on_durable: Callable[[int], None] = _ignore
@@ -92,15 +92,15 @@ class GroupCommit:
     def _commit(self) -> _Then:
         self._handled.wait(_HANDLING_S)
         durable = self._log.commit()
-        if durable > self._told:
-            self._told = durable
+        if durable > self._announced:
+            self._announced = durable
             self._handled.clear()  # before the callback can set it
-            self._wake(partial(self._tell, durable))
+            self._wake(partial(self._announce, durable))
         if self._log.options.sync == "interval":
             return self._log.options.interval, self._sync
         return (_IDLE_S, self._note_synced) if self._log.options.sync == "always" else (None, None)
 
-    def _tell(self, durable: int) -> None:
+    def _announce(self, durable: int) -> None:
         self.on_durable(durable)
         self._wake(self._handled.set)  # queued behind what callers do first in answer
 

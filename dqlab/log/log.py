@@ -10,18 +10,17 @@ from typing import Any, Self
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import UsageError
-from dqlab.log.checkpoints import Mark
+from dqlab.log.checkpoints import LogMark
+from dqlab.log.collection import Collected, SegmentCollector
 from dqlab.log.compaction import Compaction, Compactor, Progress
 from dqlab.log.directory import QUARANTINE, Directory
-from dqlab.log.errors import DiskFull, Fenced, LogError, LogFailed, RecordCorrupt
+from dqlab.log.errors import DiskFull, Fenced, LogError, LogFailed, RecordCorrupt, typed
 from dqlab.log.files import Buffer, Files
 from dqlab.log.opening import Opened, open_log
 from dqlab.log.options import LogOptions
 from dqlab.log.reader import Reader
 from dqlab.log.records import FIRST_OPAQUE, HEADER_BYTES, NewRecord, Position, Record, RecordType
-from dqlab.log.refusals import typed
 from dqlab.log.space import FreeSpace, Usage
-from dqlab.log.upkeep import Collected, Upkeep
 from dqlab.log.writer import Writer
 
 __all__ = ["Log", "quarantined_sizes"]
@@ -64,10 +63,12 @@ class Log:
         parts = (opened.directory, opened.catalog)
         self._writer = Writer(*parts, opened.owner, opened.reserve, opened.segment, options, clock)
         self._reader = Reader(*parts, self._writer.tail)
-        self._upkeep = Upkeep(
+        self._collector = SegmentCollector(
             *parts, self._writer, self._reader, opened.needed, opened.reserve, list(opened.checkpoints)
         )
-        self._compactor = Compactor(*parts, self._writer, self._upkeep, opened.needed, opened.reserve, options, clock)
+        self._compactor = Compactor(
+            *parts, self._writer, self._collector, opened.needed, opened.reserve, options, clock
+        )
         self._free_space = FreeSpace(opened.directory, clock)
         self._kept_aside: list[int] = []
         with suppress(OSError):  # the next commit tries again
@@ -125,7 +126,7 @@ class Log:
         DiskFailed, NoDescriptors, LogTooNew
             The log has to be opened again; nothing was changed.
         LogClosed
-            It was closed meanwhile.
+            It is closed.
         """
         if self._replay_begun:
             raise UsageError(reason="a log is replayed once, right after it was opened. Open it again.")
@@ -329,7 +330,7 @@ class Log:
         """Return how many bytes of a segment are needed."""
         return self._needed[segment]
 
-    def mark(self) -> Mark:
+    def mark(self) -> LogMark:
         """Return the current end of the log, for a checkpoint of the journal's state at the same instant."""
         # No await and no other append between this and the copy of that state: replay starts here, so a record counted
         # in both would be applied twice, and one counted in neither would be lost.
@@ -338,19 +339,19 @@ class Log:
         with self._writer.memory:
             segment, offset = self._writer.place()
             self._marked_bytes = self._writer.appended_bytes
-            return Mark(segment, offset, self._needed.table(), self._writer.end)
+            return LogMark(segment, offset, self._needed.table(), self._writer.end)
 
     @property
     def checkpoint_due(self) -> bool:
         """True when `checkpoint_bytes` were appended since the last mark."""
         return self._writer.appended_bytes - self._marked_bytes >= self.options.checkpoint_bytes
 
-    def checkpoint(self, mark: Mark, body: bytes) -> None:
+    def checkpoint(self, mark: LogMark, body: bytes) -> None:
         """Make the journal's state at a mark durable, then `collect`.
 
         Parameters
         ----------
-        mark : Mark
+        mark : LogMark
             From `mark`.
         body : bytes
             The state; comes back as `recovery.checkpoint`.
@@ -361,7 +362,7 @@ class Log:
             An earlier checkpoint, or this one, is in force.
         """
         with self._typed():
-            self._upkeep.checkpoint(mark, body)
+            self._collector.checkpoint(mark, body)
 
     def collect(self) -> Collected:
         """Delete sealed segments that nothing needs and that lie before both kept checkpoints.
@@ -375,7 +376,7 @@ class Log:
         """
         self._check_replayed()
         with self._typed():
-            return self._upkeep.collect()
+            return self._collector.collect()
 
     def roll(self) -> None:
         """Seal the open segment, so that it can be collected or compacted; raises as `commit` does."""
@@ -448,7 +449,7 @@ class Log:
 
     def usage(self) -> Usage:
         """Return what the directory holds, by kind."""
-        manifest, checkpoints, kept_aside = self._catalog.manifest, list(self._upkeep.checkpoints), self._kept_aside
+        manifest, checkpoints, kept_aside = self._catalog.manifest, list(self._collector.checkpoints), self._kept_aside
         with self._writer.memory:
             segments = self._writer.open_bytes + sum(entry.length or 0 for entry in manifest.segments)
         return Usage(

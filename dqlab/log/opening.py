@@ -14,14 +14,13 @@ from typing import NamedTuple
 from dqlab.clock import Clock
 from dqlab.log.checkpoints import Checkpoint
 from dqlab.log.directory import EPOCH, MANIFEST, QUARANTINE, Directory, is_ours, segment_name, shown
-from dqlab.log.errors import ManifestCorrupt, NotALog, SegmentMissing
+from dqlab.log.errors import ManifestCorrupt, NotALog, SegmentMissing, typed
 from dqlab.log.files import Files
 from dqlab.log.manifest import Catalog, Manifest, SegmentEntry
 from dqlab.log.options import LogOptions
 from dqlab.log.ownership import Ownership
 from dqlab.log.records import HEADER_BYTES, Header, RecordType, pack_header
 from dqlab.log.recovery import FoundLog, LogReplay, Recovery, find, is_leftover, newest_manifest
-from dqlab.log.refusals import typed
 from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
 from dqlab.log.space import Needed, Reserve
 from dqlab.log.writer import OpenSegment

@@ -201,8 +201,8 @@ class Ownership:
 
     def _sign(self, owner: str) -> None:
         """Write the holder's name into the lock file; it is shown to people and decides nothing."""
-        who = {"host": socket.gethostname(), "pid": os.getpid(), "boot": platforms.boot_id(), "owner": owner}
-        text = json.dumps(who)
+        signature = {"host": socket.gethostname(), "pid": os.getpid(), "boot": platforms.boot_id(), "owner": owner}
+        text = json.dumps(signature)
         files = self._directory.files
         with suppress(OSError):
             files.truncate(self._descriptor, 0)

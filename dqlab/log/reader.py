@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from dqlab.log.directory import Directory
-from dqlab.log.errors import RecordCorrupt
+from dqlab.log.errors import RecordCorrupt, refusal
 from dqlab.log.manifest import Catalog
 from dqlab.log.records import Position, body_of
-from dqlab.log.refusals import refusal
 from dqlab.log.segment import read_fully
 from dqlab.log.tail import Tail
 

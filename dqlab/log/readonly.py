@@ -11,12 +11,11 @@ from pathlib import Path
 
 from dqlab.log.checkpoints import Checkpoint, read_checkpoint
 from dqlab.log.directory import MANIFEST, QUARANTINE, RESERVE, SEGMENT, Directory, is_ours, manifest_name, shown
-from dqlab.log.errors import ChangedMeanwhile, NotALog, RecordCorrupt
+from dqlab.log.errors import ChangedMeanwhile, NotALog, RecordCorrupt, typed
 from dqlab.log.files import Files
 from dqlab.log.manifest import Manifest, SegmentEntry, resolve
 from dqlab.log.records import Position, Record, body_of
 from dqlab.log.recovery import LogReplay, find, header_intact, is_leftover, newest_manifest
-from dqlab.log.refusals import typed
 from dqlab.log.segment import SEGMENT_BYTES, Gap, read_fully
 from dqlab.log.space import Usage
 

@@ -10,8 +10,7 @@ from typing import TypeVar
 
 from dqlab.clock import Clock
 from dqlab.log.directory import RESERVE, TEMPORARY, Directory
-from dqlab.log.errors import DiskFull
-from dqlab.log.refusals import NO_SPACE, disk_full
+from dqlab.log.errors import NO_SPACE, DiskFull, disk_full
 
 __all__ = ["FreeSpace", "Needed", "Reserve", "Usage"]
 

@@ -5,7 +5,8 @@ Order of every commit: write, sync, check the epoch, and only then confirm. See 
 Order of the locks in this room, outermost first. Taking one while holding a later one deadlocks sooner or later, and
 hardly any test runs long enough to notice:
 
-1. `Compactor._one_at_a_time`, `Upkeep._lock`: one compaction, one checkpoint or collection; neither takes the other's.
+1. `Compactor._one_at_a_time`, `SegmentCollector._lock`: one compaction, one checkpoint or collection; neither takes the
+   other's.
 2. `Writer._one_sync`: one commit that asks for a sync.
 3. `Catalog.lock`: one commit, or one change of the manifest. It is held during I/O.
 4. `Writer.memory`: the only lock that `append` waits for, on the event loop of a shard. Never held during I/O.
@@ -25,13 +26,21 @@ from zlib import crc32
 
 from dqlab.clock import Clock
 from dqlab.log.directory import Directory, segment_name
-from dqlab.log.errors import Fenced, LogClosed, LogError, LogFailed, NoDescriptors, RecordTooLarge
+from dqlab.log.errors import (
+    NO_DESCRIPTORS,
+    NO_SPACE,
+    Fenced,
+    LogClosed,
+    LogError,
+    LogFailed,
+    NoDescriptors,
+    RecordTooLarge,
+)
 from dqlab.log.files import Buffer
 from dqlab.log.manifest import Catalog, SegmentEntry
 from dqlab.log.options import LogOptions
 from dqlab.log.ownership import Ownership
 from dqlab.log.records import HEADER_BYTES, MAX_BODY, Header, Position, RecordType, pack_header, parse_header
-from dqlab.log.refusals import NO_DESCRIPTORS, NO_SPACE
 from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
 from dqlab.log.space import Reserve
 from dqlab.log.tail import AppendedRecord, Tail
@@ -397,7 +406,7 @@ class Writer:
         """Give up the open segment behind its last synced record; the records after it move to another one.
 
         Nothing is written here: the records wait in memory, and writing them begins the new segment. Their positions
-        stay valid, because the manifest says where each of them continues.
+        stay valid, because the manifest has where each of them continues.
         """
         if isinstance(cause, OSError) and cause.errno in NO_SPACE:
             self._reserve.release()

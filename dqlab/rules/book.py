@@ -17,7 +17,7 @@ from dqlab.frame import NO_ID
 from dqlab.rules.lane import Lane
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.reports import CodeName, Failing, LaneReport
-from dqlab.rules.results import ResultIndex
+from dqlab.rules.result_index import ResultIndex
 from dqlab.rules.states import State, stretches
 from dqlab.stats.eta import Effort
 from dqlab.texts import one_line

@@ -4,7 +4,7 @@ The rules own states; a journal owns bytes. It gives each frame a place, opaque 
 of state, so that it can replay them after a crash.
 
 The rules call `admit` before each change, so nothing changes that the journal cannot record. An admitted
-change is recorded, whatever happens meanwhile.
+change is recorded, even if room runs out in between.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from dqlab.frame import Frame, Settlement
 from dqlab.rules.batches import Batch
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.lane import Changes, Lane
 from dqlab.rules.leases import Lease
-from dqlab.rules.results import Stretch
-from dqlab.rules.settling import Settled
+from dqlab.rules.result_index import Stretch
 from dqlab.rules.states import State
 
 __all__ = ["Journal", "MemoryJournal"]

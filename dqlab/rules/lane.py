@@ -21,7 +21,7 @@ from dqlab.rules.options import QueueOptions
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.rows import Row
 from dqlab.rules.states import STATES, State, stretches
-from dqlab.rules.trouble import DeadIndex, DeadLetter, Trouble
+from dqlab.rules.trouble import DeadIndex, StoredLetter, Trouble
 
 __all__ = ["MAX_SETTLED", "Activity", "Changes", "Lane", "microseconds"]
 
@@ -45,7 +45,7 @@ class Changes(Protocol):
         """Record that messages `a` to `b` of a batch went from one state to another; see `Lane.move`."""
 
     def freed(self, batch: Batch) -> None:
-        """Record that no message of a batch is needed any more, whatever its states are."""
+        """Record that no message of a batch is needed any more, in any state."""
 
 
 class Lane:
@@ -452,7 +452,7 @@ class Lane:
         return None if found is None else found[0].put_at
 
     def dead_ids(self, after: int, classes: Collection[str] = ()) -> Iterator[tuple[int, int]]:
-        """Yield (id, ordinal) of the dead messages above `after`, by id; the lane must not change meanwhile.
+        """Yield (id, ordinal) of the dead messages above `after`, by id; the lane must not change during the loop.
 
         Parameters
         ----------
@@ -469,7 +469,7 @@ class Lane:
         """Return how many messages are dead, or dead with a failure of these classes."""
         return self.dead_index.count(classes) if classes else self.dead.size
 
-    def letters(self, after: int, classes: Collection[str] = ()) -> Iterator[DeadLetter]:
+    def letters(self, after: int, classes: Collection[str] = ()) -> Iterator[StoredLetter]:
         """Yield the dead letters of `dead_ids`."""
         for id, ordinal in self.dead_ids(after, classes):
             yield self.trouble[id].letter(id, ordinal)

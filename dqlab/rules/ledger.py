@@ -15,11 +15,11 @@ from typing import Any
 from dqlab.errors import RunNotFound
 from dqlab.frame import NO_ID, Settlement
 from dqlab.rules.book import CANCELLED, CUT_OFF, WORDS, Book, RunRecord
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.lane import Lane
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.results import Stretch
+from dqlab.rules.result_index import Stretch
 from dqlab.rules.retry import Retry
-from dqlab.rules.settling import Settled
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
 from dqlab.rules.submitted import Submitted
@@ -159,7 +159,7 @@ class Ledger:
 
         Forgets the functions that no lane names any more.
         """
-        # A checkpoint takes lanes from `packed` as they are. So whatever changes something that it holds touches the
+        # A checkpoint takes lanes from `packed` as they are. So each change of something that it holds touches the
         # run (`Activity.touch`, or `note` for messages), and this is called before `packed` is read: a change that is
         # missed here is gone after a restart. `Copying.switch` moves frames and touches no run; it drops them itself.
         for run in self.shard.activity.take_changed():
@@ -169,7 +169,7 @@ class Ledger:
             self.packed.pop(run, None)
 
     def check_functions(self) -> None:
-        """Forget every function that no lane names, whatever was counted; for a ledger that was read back."""
+        """Forget every function that no lane names, and count again; for a ledger that was read back."""
         self.rebuilding = False
         self.note_functions()
         self._naming = {run: book.named_functions() for run, book in self.books.items()}

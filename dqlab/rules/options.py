@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dqlab.config import check_count, check_timeout
 from dqlab.errors import BadOption
-from dqlab.rules.checks import check_count, check_timeout
 from dqlab.rules.retry import Retry
 
 __all__ = ["QueueOptions"]

@@ -62,25 +62,25 @@ def recall(ledger: Ledger, past: Past) -> None:
     shard = ledger.shard
     shard.next_id = first_id(shard.index, past["first_sequence"])
     shard.paused, shard.draining = past["paused"], past["draining"]
-    for told in past["lanes"]:
-        run = told["run"]
+    for known in past["lanes"]:
+        run = known["run"]
         if run != NO_ID:
-            ledger.open(told["open"])
+            ledger.open(known["open"])
         book = ledger.book(run)
-        book.died = told["died"]
+        book.died = known["died"]
         lane = book.lane
-        lane.paused, lane.producer = told.get("paused", False), told.get("producer", NO_ID)
-        gone = zip(_GONE, (told["lost"], told["cancelled"]), told["units"], strict=True)
+        lane.paused, lane.producer = known.get("paused", False), known.get("producer", NO_ID)
+        gone = zip(_GONE, (known["lost"], known["cancelled"]), known["units"], strict=True)
         for state, messages, units in gone:
             lane.counts[state], lane.units[state] = messages, units
-        ledger.functions |= told.get("functions", {})
-        if "adopted" in told:
-            ledger.adopt(run, told["adopted"])
-        if "retries" in told:
-            ledger.order("retries", run, {"retries": told["retries"]})
-        if "submitted" in told:
-            ledger.order("submitted", run, told["submitted"])
-        if "seal" in told:
-            ledger.order("seal", run, {"seal": {"run": run, **told["seal"]}})
-            book.ended = told.get("ended")
+        ledger.functions |= known.get("functions", {})
+        if "adopted" in known:
+            ledger.adopt(run, known["adopted"])
+        if "retries" in known:
+            ledger.order("retries", run, {"retries": known["retries"]})
+        if "submitted" in known:
+            ledger.order("submitted", run, known["submitted"])
+        if "seal" in known:
+            ledger.order("seal", run, {"seal": {"run": run, **known["seal"]}})
+            book.ended = known.get("ended")
     ledger.check_functions()

@@ -121,7 +121,7 @@ class Ranges:
             self._size -= hi - lo
 
     def within(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """Yield the intervals inside ``[lo, hi)``, clipped to it; the set must not change meanwhile."""
+        """Yield the intervals inside ``[lo, hi)``, clipped to it; the set must not change during the loop."""
         if hi <= lo:
             return
         start = self._floor(lo)
@@ -131,7 +131,7 @@ class Ranges:
             yield key, min(hi, self._ends[key])
 
     def numbers(self, lo: int, hi: int) -> Iterator[int]:
-        """Yield the integers inside ``[lo, hi)``, ascending; the set must not change meanwhile."""
+        """Yield the integers inside ``[lo, hi)``, ascending; the set must not change during the loop."""
         for start, stop in self.within(lo, hi):
             yield from range(start, stop)
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from dqlab.config import seconds
+from dqlab.config import check_count, seconds
 from dqlab.errors import BadOption, DqlabError
 from dqlab.keywords import checks_making
-from dqlab.rules.checks import check_count
 
 __all__ = ["Later", "Retry"]
 
@@ -18,10 +17,11 @@ _LONGEST = 30 * 24 * 3600.0
 """Most seconds for which a function may send its message away: longer than that, its wait would go unnoticed."""
 
 
+# Functions that raise it by this name, `from dqlab import Later`, lie in logs of queues: it stays in this module.
 class Later(DqlabError):
     """Raise it in a function to get the message again after a while; that is not a failure, and is not counted.
 
-    For a busy service that reports when to come back: the consumer works on other messages meanwhile.
+    For a busy service that reports when to come back: the consumer works on other messages until then.
     With `early_ack` the message is dead instead, since it is never redelivered.
 
     Parameters

@@ -19,23 +19,21 @@ from typing import NamedTuple
 from dqlab.clock import Clock
 from dqlab.errors import BadOption, MessageNotFound, RunNotFound
 from dqlab.frame import NO_ID, Frame, Settlement
-from dqlab.rules.endings import end_lease
-from dqlab.rules.fairness import Fairness
+from dqlab.rules.deliveries import Settled, Settling, end_lease
 from dqlab.rules.ids import END, first_id
 from dqlab.rules.invariants import check
 from dqlab.rules.journal import Journal, MemoryJournal
 from dqlab.rules.lane import Activity, Lane
-from dqlab.rules.leases import NOBODY, Lease, LeasedPiece, Leases, epoch_of
+from dqlab.rules.leases import NO_OWNER, Lease, LeasedPiece, Leases, epoch_of
+from dqlab.rules.leasing import Fairness, pick, pick_again, pick_suspect, suspect_is_first
 from dqlab.rules.options import QueueOptions
-from dqlab.rules.picking import pick, pick_again, pick_suspect, suspect_is_first
 from dqlab.rules.producers import Producers
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.reports import HeldFor, HeldLease
 from dqlab.rules.retry import Retry
-from dqlab.rules.settling import Settled, Settling
 from dqlab.rules.states import State, Verdict
 from dqlab.rules.sweeps import Revoked, cancel, let_go, lose, purge, retry, revoke
-from dqlab.rules.trouble import DeadLetter
+from dqlab.rules.trouble import StoredLetter
 
 __all__ = ["Holding", "Put", "Shard", "holding"]
 
@@ -229,7 +227,7 @@ class Shard:
         Returns
         -------
         list of (int, int)
-            Ids that were leased to others, settled or cancelled meanwhile.
+            Ids that are leased to others, settled or cancelled by now.
         """
         self.tick()
         if lease_id in self.leases or epoch_of(lease_id) >= self.epoch:
@@ -250,7 +248,7 @@ class Shard:
         self, consumer: str, lease_id: int, run: bytes, wanted: Ranges, age: float
     ) -> list[tuple[int, int]]:
         """Give a lease that was acked early back to the consumer that began it, which the log does not record."""
-        orphan = next((lease for lease in self.leases.of_consumer(NOBODY) if lease.run == run), None)
+        orphan = next((lease for lease in self.leases.of_consumer(NO_OWNER) if lease.run == run), None)
         if orphan is None:
             return list(wanted)
         pieces, others = pick_again(self.lanes[run], wanted, suspects=True, orphan=orphan.remaining)
@@ -270,7 +268,7 @@ class Shard:
         pieces = [] if lane is None else pick_again(lane, ids, suspects=True)[0]
         if pieces:
             now = self.clock.monotonic()
-            held = self.leases.grant(NOBODY, run, pieces, now=now, timeout=seconds, suspect=False, price=0.0)
+            held = self.leases.grant(NO_OWNER, run, pieces, now=now, timeout=seconds, suspect=False, price=0.0)
             held.early = True
 
     def _grant(
@@ -354,7 +352,7 @@ class Shard:
         return [id for id in ids if self.leases.get(id) is None]
 
     def settle(self, settlement: Settlement) -> Settled:
-        """Apply a consumer's outcomes; `dqlab.rules.settling` defines which of them count."""
+        """Apply a consumer's outcomes; `dqlab.rules.deliveries` defines which of them count."""
         self.tick()
         run = settlement.run
         lane = self.lanes.get(run)
@@ -599,7 +597,7 @@ class Shard:
 
     def dead_letters(
         self, run: bytes, *, after: int = -1, limit: int = 1000, classes: Collection[str] = ()
-    ) -> list[DeadLetter]:
+    ) -> list[StoredLetter]:
         """Return up to `limit` dead letters of a run with ids above `after`, by id.
 
         Parameters

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dqlab.rules.endings import give_up
+from dqlab.rules.deliveries import give_up
 from dqlab.rules.lane import Lane
 from dqlab.rules.leases import Lease, Leases
 from dqlab.rules.ranges import Ranges

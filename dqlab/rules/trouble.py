@@ -15,7 +15,7 @@ from sortedcontainers import SortedList
 from dqlab.failures.records import StoredRecord, fingerprint_of
 from dqlab.rules.ids import ID_BITS, ID_MASK
 
-__all__ = ["DeadIndex", "DeadLetter", "Death", "Receipt", "Trouble"]
+__all__ = ["DeadIndex", "Death", "Receipt", "StoredLetter", "Trouble"]
 
 _HISTORY = 8
 
@@ -36,7 +36,7 @@ class Death(NamedTuple):
         return self._replace(failure=bytes(self.failure))
 
 
-class DeadLetter(NamedTuple):
+class StoredLetter(NamedTuple):
     """A message that is no longer delivered, and why.
 
     Attributes
@@ -103,10 +103,10 @@ class Trouble:
         self.deliveries = self.exceptions = self.deaths = self.expiries = 0
         self.reason, self.failure = "", b""
 
-    def letter(self, id: int, ordinal: int) -> DeadLetter:
+    def letter(self, id: int, ordinal: int) -> StoredLetter:
         """Return the dead letter of this message."""
         history = tuple(death.opened() for death in self.history)
-        return DeadLetter(id, ordinal, self.reason, bytes(self.failure), self.deliveries, self.exceptions, history)
+        return StoredLetter(id, ordinal, self.reason, bytes(self.failure), self.deliveries, self.exceptions, history)
 
 
 _HASH_MASK = (1 << 64) - 1
@@ -127,7 +127,7 @@ class DeadIndex:
             self._filed.add(trouble.filed)
 
     def take(self, trouble: Trouble) -> None:
-        """Remove a message that is no longer dead, whatever its failure is now."""
+        """Remove a message that is no longer dead; its failure may have changed since it was filed."""
         if trouble.filed:
             self._filed.remove(trouble.filed)
             trouble.filed = 0
@@ -140,7 +140,7 @@ class DeadIndex:
         )
 
     def ids(self, fingerprints: Collection[str], after: int) -> Iterator[int]:
-        """Yield the ids above `after` of these classes, ascending; the index must not change meanwhile."""
+        """Yield the ids above `after` of these classes, ascending; the index must not change during the loop."""
         lines: list[Iterable[int]] = [
             self._filed.irange(_begin(each) | max(0, after + 1), _begin(each) | ID_MASK) for each in set(fingerprints)
         ]

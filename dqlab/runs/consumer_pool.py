@@ -19,20 +19,18 @@ from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.sealed import seal_or_explain, seal_value
 from dqlab.cluster.transport.wire import pack, unpack
-from dqlab.config import seconds
+from dqlab.config import check_count, seconds
 from dqlab.errors import ActorGone, BadOption, CallTimeout, JoinStalled, QueueClosed, ResultsFull, UsageError
 from dqlab.errors.rendering import interruptible
 from dqlab.frame import NO_ID
 from dqlab.keywords import checks_keywords
 from dqlab.notebook import in_script
 from dqlab.numbers import many
-from dqlab.rules.checks import check_count
 from dqlab.runs.consumers import ConsumerBaseClass, GeneralConsumer
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import check_errors, check_readable, open_settlements
 from dqlab.runs.session import consumer_options
-from dqlab.runs.users_names import ENDS_WITH_SCRIPT
-from dqlab.runs.waiting import Standstill, expects_workers
+from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Standstill, expects_workers
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -143,7 +141,7 @@ class ConsumerPool:
         )
         self._actor = _choose_actor(ConsumerClass, self._options)
         self._lock = threading.Lock()
-        self._service = f"{queue_pool.name}/{uuid.uuid4().hex}"
+        self._set_id = f"{queue_pool.name}/{uuid.uuid4().hex}"
         self._running = False
         self._done: dict[str, int] = {}
         self._retired = 0
@@ -166,7 +164,7 @@ class ConsumerPool:
 
     def _names(self) -> list[str]:
         """Return the consumers' current names: one whose worker has died is replaced."""
-        names: list[str] = self._link.sync(self._link.scheduler("dq_consumers", service=self._service))
+        names: list[str] = self._link.sync(self._link.scheduler("dq_consumers", set_id=self._set_id))
         return names
 
     def start(self, timeout: float | None = None) -> None:
@@ -191,7 +189,7 @@ class ConsumerPool:
                 cls=self._actor,
                 options=self._options,
                 n=self.n_consumers,
-                service=self._service,
+                set_id=self._set_id,
             )
             self._link.sync(made)
             self._running = True
@@ -209,7 +207,7 @@ class ConsumerPool:
         check_count("n", n)
         with self._lock:
             if self._running:
-                self._link.sync(self._link.scheduler("dq_scale", service=self._service, n=n))
+                self._link.sync(self._link.scheduler("dq_scale", set_id=self._set_id, n=n))
             self.n_consumers = n
 
     def join(
@@ -334,7 +332,7 @@ class ConsumerPool:
         with self._lock:
             if not self._running:
                 return
-            last = self._link.sync(self._link.scheduler("dq_retire", service=self._service))
+            last = self._link.sync(self._link.scheduler("dq_retire", set_id=self._set_id))
             self._done.update({name: int(unpack(totals)[0]["done"]) for name, totals in last.items()})
             self._retired += sum(self._done.values())
             self._done, self._running = {}, False

@@ -56,4 +56,4 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a user without a name, as in some containers
-        return "somebody"
+        return "unknown user"

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.cluster.consumer.running.isolation import Executor, isolation
-from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
 from dqlab.cluster.transport.sealed import seal_or_explain
-from dqlab.config import MOST, check_directory, check_name, option, seconds, seconds_or_none
+from dqlab.config import MOST, check_count, check_directory, check_name, option, seconds, seconds_or_none
 from dqlab.datasets.sinks import JSONL, Files, OwnSink, Parquet, as_sink
 from dqlab.documents import labelled, parsed_natively
 from dqlab.documents.sources import misread
@@ -23,19 +23,17 @@ from dqlab.errors import BadOption, DqlabError, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
 from dqlab.keywords import KeepsAttributes, SuggestsAttributes, call_of, checks_keywords
 from dqlab.numbers import many
-from dqlab.rules.checks import check_count
 from dqlab.rules.ids import END
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State
 from dqlab.runs.failures import Failures
+from dqlab.runs.held import HasWidget, StaysHere
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.puts import PlainPuts, PutResult
 from dqlab.runs.run import Run
-from dqlab.runs.session import Durability, Session, consumer_options, queue_options, tell_kept
-from dqlab.runs.staying import StaysHere
+from dqlab.runs.session import Durability, Session, consumer_options, queue_options, warn_of_kept
 from dqlab.runs.submit.sender import CONFIRM_WAIT
 from dqlab.runs.timeline import Timeline
-from dqlab.runs.widget import HasWidget
 from dqlab.stats import History, QueueStats, Snapshot
 from dqlab.store.compaction import Compacted
 from dqlab.waits import shown
@@ -227,7 +225,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             "maxsize": None if maxsize == option("queue.maxsize") else maxsize,  # as `Lab.queue` gives it by itself
             "max_bytes": max_bytes,
         }
-        tell_kept(self, {name: value for name, value in given.items() if value is not None})
+        warn_of_kept(self, {name: value for name, value in given.items() if value is not None})
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else many(len(self.handle.refs), "shard")
@@ -419,7 +417,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         return self.handle.link.sync(self.handle.let_go(consumer=consumer, give_up=False))
 
     def give_up(self, document: str) -> list[str]:
-        """Give up a document that a consumer runs, of whatever run; see `Run.give_up`."""
+        """Give up a document that a consumer runs, of any run; see `Run.give_up`."""
         return self.handle.link.sync(self.handle.let_go(document=document, give_up=True))
 
     def drain(self) -> None:
@@ -481,7 +479,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
                 if progress is not None:
                     progress(done, of)
 
-            return self.handle.link.sync(run_orders.compact(self.handle, report))
+            return self.handle.link.sync(queue_calls.compact(self.handle, report))
 
     def close(self, *, force: bool = False) -> None:
         """Confirm puts, retire this queue's consumers, close it and free what it holds.
@@ -685,7 +683,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
 
     def dead(self) -> Failures:
         """Return dead letters of plain puts; those of runs are in `run.failures()`."""
-        progress = self.handle.link.sync(run_orders.progress_of(self.handle, NO_ID))
+        progress = self.handle.link.sync(queue_calls.progress_of(self.handle, NO_ID))
         return Failures(self.name, self.handle, NO_ID, [counts.dead for counts in progress.by_shard])
 
     # --- its shards, one by one, under the ancestor's names ---------------------------------------

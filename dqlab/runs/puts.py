@@ -14,7 +14,7 @@ from inspect import Signature
 from typing import Any, Literal, TypeAlias
 
 from dqlab.cluster.consumer.message import Message
-from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.internals import event_loop
 from dqlab.cluster.transport.limits import limited
@@ -43,13 +43,12 @@ from dqlab.keywords import IsNoSequence, SuggestsAttributes, checks_keywords
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.ids import shard_of
-from dqlab.runs.code.sealing import function_bytes, tell_changes_of_call
+from dqlab.runs.code.sealing import function_bytes, warn_of_changes_in_call
 from dqlab.runs.code.signature import check_function, check_takes, own_signature
 from dqlab.runs.failures import Failures
 from dqlab.runs.results import check_errors, check_readable, open_settlements
 from dqlab.runs.submit.sender import CONFIRM_WAIT, Entry, PutSender, Ticket
-from dqlab.runs.users_names import ENDS_WITH_SCRIPT
-from dqlab.runs.waiting import Deadline, Standstill, expects_workers, name_pause
+from dqlab.runs.waiting import ENDS_WITH_SCRIPT, Deadline, Standstill, expects_workers, name_pause
 
 __all__ = ["PlainPuts", "PutResult"]
 
@@ -372,7 +371,7 @@ class PutResult(IsNoSequence, SuggestsAttributes):
             alone_since = None if answer["consumers"] or answer["paused"] else alone_since or now
             if alone_since is not None and serve is not None:
                 # Consumers of a queue that was closed had parked at the one that was opened in its name, and have left:
-                # when this was put, nothing told that nobody serves it.
+                # when this was put, nothing showed that it has no consumers.
                 serve()
                 serve = None
             if alone_since is not None and now - alone_since > PARK and not await expects_workers(self._handle.link):
@@ -476,11 +475,11 @@ class Forgetting:
 
 def _entry(fn: Callable[..., Any]) -> Entry:
     pickled = function_bytes(fn, remember=True)
-    tell_changes_of_call(fn)
+    warn_of_changes_in_call(fn)
     hash = blob_hash(pickled)
     return Entry(Kind.CALL, hash, pack_function(pickled, code=hash.hex()[:6]))
 
 
 def _letters(handle: Handle) -> Failures:
-    progress = handle.link.sync(run_orders.progress_of(handle, NO_ID))
+    progress = handle.link.sync(queue_calls.progress_of(handle, NO_ID))
     return Failures("puts", handle, NO_ID, [counts.dead for counts in progress.by_shard])

@@ -32,9 +32,9 @@ from dqlab.numbers import many
 from dqlab.rules.ranges import Ranges
 from dqlab.runs.dataframes import EvenRows, frame_of, index_of, series_of
 from dqlab.runs.failures import DeadLetter, Failures
+from dqlab.runs.held import StaysHere
 from dqlab.runs.lost import AbsentDocument
-from dqlab.runs.staying import StaysHere
-from dqlab.runs.users_names import reading
+from dqlab.runs.waiting import reading
 from dqlab.texts import one_line, said_by
 from dqlab.user_frames import level_of_user
 from dqlab.waits import Wait, shown
@@ -840,7 +840,7 @@ def frame_of_pages(
 def frame_of_pairs(
     pairs: Iterable[tuple[Any, Any]], count: int, replaced: Callable[[Any], bool] | None
 ) -> pd.DataFrame:
-    """Return a DataFrame of (key, value); `replaced` tells values that replace a result. See `Results.to_frame`."""
+    """Return a DataFrame of (key, value); `replaced` marks values that replace a result. See `Results.to_frame`."""
     with shown(f"reading {many(count, 'result')}") as wait:
         keys, values = _gathered(pairs, wait)
     return _frame_of(keys, values, replaced, rows=False)

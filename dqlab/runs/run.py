@@ -16,14 +16,14 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from dqlab.cluster.consumer.running.isolation import isolation
-from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.handle import TRANSIENT, Handle
 from dqlab.cluster.transport.link import LAST_REPORT
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.sealed import open_here, opened_blob
-from dqlab.config import seconds_or_none
+from dqlab.config import check_count, seconds_or_none
 from dqlab.datasets.parts import Reader
 from dqlab.datasets.sinks import Sink, let_go, sink_of
 from dqlab.documents import Document
@@ -61,7 +61,6 @@ from dqlab.keywords import IsNoSequence, KeepsAttributes, SuggestsAttributes, ch
 from dqlab.notebook import in_script
 from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED
-from dqlab.rules.checks import check_count
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
 from dqlab.runs.claiming import Claim
@@ -69,19 +68,17 @@ from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import Redefined, code_version
 from dqlab.runs.failures import DeadLetter, Failures
+from dqlab.runs.held import HasWidget, StaysHere
 from dqlab.runs.lost import CancelledDocument, Lost, LostDocument, repeats, why_empty
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.merged import MergedResults, check_merge
 from dqlab.runs.results import InPlace, Keys, Results, Streams, check_errors
-from dqlab.runs.staying import StaysHere
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
 from dqlab.runs.submit.sender import Entry
 from dqlab.runs.tables import Errors, RunTables
-from dqlab.runs.users_names import ENDS_WITH_SCRIPT, ways_back
-from dqlab.runs.waiting import GRACE, Deadline, Standstill, expects_workers, name_pause
+from dqlab.runs.waiting import ENDS_WITH_SCRIPT, GRACE, Deadline, Standstill, expects_workers, name_pause, ways_back
 from dqlab.runs.where import compile_where, why_none
-from dqlab.runs.widget import HasWidget
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
@@ -99,7 +96,7 @@ __all__ = ["RowsStay", "Run"]
 MIN_PAST = 60.0
 """Seconds that the series of a young run cover at least."""
 _PATH = re.compile(r"'([^']+)'")
-"""Paths in what Python says of files."""
+"""Paths in what Python prints of files."""
 SAID_WITHIN = 1.0
 """Seconds in which a run that is printed has to answer."""
 NAMED = 3
@@ -273,7 +270,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         if self.submitter is not None:
             self.submitter.stop(RunCancelled(run=self.name, cancelled=0, total=0, acked=0))
         self._progress()  # raises what became of a dropped run
-        cancelled = self.handle.link.sync(run_orders.cancel(self.handle, self.id))
+        cancelled = self.handle.link.sync(queue_calls.cancel(self.handle, self.id))
         if self.submitter is not None:
             self.submitter.end()
         mark(self.handle.link, "cancel", self.queue)
@@ -376,7 +373,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         if n != "auto":
             check_count("n", n)
         link, number = self.handle.link, None if n == "auto" else n
-        if link.sync(link.scheduler("dq_scale", service=self.queue, n=number)) is None:
+        if link.sync(link.scheduler("dq_scale", set_id=self.queue, n=number)) is None:
             problem = "changes nothing: the consumers of its queue are those of a ConsumerPool; scale that."
             raise BadOption(option="n", value=n, problem=problem)
         mark(link, f"scale {n}", self.queue)
@@ -512,7 +509,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     def _send_through(self, code: Code | None, classes: Collection[str] = (), limit: int | None = None) -> int:
         """Retry dead documents with sealed code; see `retry`."""
-        sent = run_orders.retry(self.handle, self.id, code, classes=classes, limit=limit)
+        sent = queue_calls.retry(self.handle, self.id, code, classes=classes, limit=limit)
         return self._marked(self.handle.link.sync(sent))
 
     def _marked(self, count: int) -> int:
@@ -542,9 +539,9 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         if not ids:
             return 0
         sync = self.handle.link.sync
-        work = sync(run_orders.begin_retry(self.handle, self.id, code))
-        for at in range(0, len(ids), run_orders.AT_ONCE):
-            part = slice(at, at + run_orders.AT_ONCE)
+        work = sync(queue_calls.begin_retry(self.handle, self.id, code))
+        for at in range(0, len(ids), queue_calls.AT_ONCE):
+            part = slice(at, at + queue_calls.AT_ONCE)
             count += sync(self.handle.order(RetryDead(self.id, ids[part], ordinals[part], work.function, work.blob)))
         return count
 
@@ -583,7 +580,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             raise InputUsedUp(run=self.name, kind=type(submitter.elements).__name__, lost=count)
         entry = submitter.sender.entry
         if entry.function != progress.record.codes[-1]["blob"]:
-            code = self.handle.link.sync(run_orders.newest_code(self.handle, self.id))
+            code = self.handle.link.sync(queue_calls.newest_code(self.handle, self.id))
             entry = Entry(Kind.ELEMENT, code.function, code.blob)
         claim = Claim(self.handle.link, claim_of(self.id))
         if claim.take():
@@ -687,7 +684,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             left = f"no longer waiting for run {self.name!r}, which was left as it is"
             if self.handle.link.embedded and in_script():
                 return f"{left}. {ENDS_WITH_SCRIPT}"
-            wait, cancel = ways_back(self)
+            wait, cancel = ways_back(self, self.name, self.handle.link)
             return f"{left}. {wait} waits again, {cancel} gives it up."
 
         return interruptible(text)
@@ -963,7 +960,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def table(self) -> RunTable:
         """Return the run's results as a lazy table, also while it goes on; failures are not rows.
 
-        Nothing is read yet. Whatever reads Arrow reads it, a page of results at a time: pyarrow, polars, DuckDB. Beside
+        Nothing is read yet. All that reads Arrow reads it, a page of results at a time: pyarrow, polars, DuckDB. Beside
         the columns of the values are those of lineage: ``_key``, ``_ordinal``, ``_version``, ``_code``, ``_seconds``,
         ``_attempts``, ``_consumer``, ``_at``; see `Results.to_frame`.
 
@@ -1104,7 +1101,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         TargetUnwritable
             It cannot be written.
         RunChanged
-            It was retried meanwhile.
+            It has been retried since.
 
         Examples
         --------
@@ -1313,7 +1310,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return submitter.finished.is_set() and submitter.error is not None
 
     def _never_ends(self, progress: Progress) -> bool:
-        """Return whether nothing is left of a run whose shards were not told that its input has ended early."""
+        """Return whether nothing is left of a run whose shards were not notified that its input has ended early."""
         return not progress.sealed and not progress.counts.left and self._has_broken(progress)
 
     def _is_over(self, deadline: Deadline) -> bool:
@@ -1491,7 +1488,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def _progress(self, *, wait: float = 0.0, covered: bool = False, timeout: float | None = None) -> Progress:
         meta = {"run": self.id, "wait": wait, "covered": covered}
         found = Progress.of(self.handle.link.sync(self.handle.ask_all("watch", meta, wait=wait), timeout=timeout))
-        learn(found.record.options)  # documents of failures open here, whatever process has listed them
+        learn(found.record.options)  # documents of failures open here, also if another process has listed them
         return found
 
     @property

@@ -28,12 +28,12 @@ from dqlab.config import nbytes, nbytes_or_none, option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
-from dqlab.runs.book import PoolLike, RunBook
+from dqlab.runs.run_book import PoolLike, RunBook
 from dqlab.store.directories import queue_directory
 from dqlab.store.journal import MAX_RESULT
 from dqlab.user_frames import level_of_user
 
-__all__ = ["Durability", "Session", "consumer_options", "queue_options", "result_limit", "stored_in", "tell_kept"]
+__all__ = ["Durability", "Session", "consumer_options", "queue_options", "result_limit", "stored_in", "warn_of_kept"]
 
 logger = logging.getLogger("dqlab.session")
 
@@ -169,7 +169,7 @@ class Session(Generic[Pool]):
         """Open the queues of a store, each with the options that it was made with, so that statistics have their runs.
 
         They are not `pools` of this session: `open_queue` of the same name later keeps its own options for consumers.
-        What cannot be opened stays closed, and gives its reason to whatever opens it next.
+        What cannot be opened stays closed, and gives its reason to the next call that opens it.
         """
         for name in await self.link.scheduler("dq_stored", store=str(store)):
             options = queue_options(
@@ -201,7 +201,7 @@ class Session(Generic[Pool]):
     async def serve_from_loop(self, pool: PoolLike) -> None:
         """Like `serve`, from the client's event loop."""
         await self.link.scheduler("dq_serve", queue=pool.name, cls=b"", options=pool.consumer_options)
-        # By object: one that was closed meanwhile must not stand for the queue that was opened again in its name.
+        # By object: one that was closed must not stand for the queue that was opened again in its name.
         self._served.setdefault(pool.name, WeakSet()).add(pool)
 
     def serve_once(self, pool: PoolLike) -> None:
@@ -212,7 +212,7 @@ class Session(Generic[Pool]):
     def scale(self, pool: PoolLike, n: int | None) -> None:
         """Set the number of consumers to `n`, or None: one on every consumer worker."""
         self.serve(pool)
-        self.link.sync(self.link.scheduler("dq_scale", service=pool.name, n=n))
+        self.link.sync(self.link.scheduler("dq_scale", set_id=pool.name, n=n))
 
     def forget(self, pool: PoolLike) -> None:
         """Forget a closed queue."""
@@ -287,7 +287,7 @@ def stored_in(options: dict[str, Any]) -> Path | None:
     return Path(options["store"]["directory"]).parent if "store" in options else None
 
 
-def tell_kept(pool: PoolLike, given: Mapping[str, Any]) -> None:
+def warn_of_kept(pool: PoolLike, given: Mapping[str, Any]) -> None:
     """Warn where options were given for a queue that is there already, and has others: it keeps its own.
 
     Parameters

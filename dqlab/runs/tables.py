@@ -1,7 +1,7 @@
 """A run's results as a table: what `Run.table`, `query`, `join`, `to_parquet` and `publish` do.
 
-Owns which results a table has at an instant, and what the manifest of a published run says of it. How rows are made and
-written is the business of `dqlab.datasets`.
+Owns which results a table has at an instant, and what the manifest of a published run has about it. How rows are made
+and written is the business of `dqlab.datasets`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dqlab.runs.lost import key_of, repeats
 from dqlab.runs.merged import MergedResults
 from dqlab.runs.results import ResultRows, Results
 from dqlab.runs.submit.mapping import Submitter
-from dqlab.runs.users_names import reading
+from dqlab.runs.waiting import reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -187,7 +187,7 @@ class RunTables:
         return RunTable(InputRows(self._run.name, elements))
 
     def _facts(self) -> Mapping[str, Any]:
-        """Return what a manifest says of the run."""
+        """Return what a manifest has about the run."""
         progress = self._run._progress()
         record, counts = progress.record, progress.counts
         codes = [{part: code[part] for part in ("name", "short", "hash", "source")} for code in record.codes]

@@ -92,7 +92,7 @@ class Timeline(Sequence[Moment], SuggestsAttributes):
 
     def plot(self) -> Any:
         """Return a figure of depth, unacked, rates and failures, marked where cells ran; needs matplotlib."""
-        return import_module("dqlab.live.plots").timeline_figure(self.history)
+        return import_module("dqlab.live.timelines").timeline_figure(self.history)
 
     def _moment(self, at: int) -> Moment:
         history = self.history

@@ -1,19 +1,33 @@
-"""How long a caller waits: its deadline, and a warning when it has none and waits for what is paused."""
+"""A caller's waits: how long they last, the warning when one stands still, and the lines that go on after Ctrl-C."""
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 from dqlab.errors import CallTimeout, DqlabWarning
-from dqlab.user_frames import level_of_user
+from dqlab.errors.rendering import interruptible
+from dqlab.notebook import in_script, shell
+from dqlab.texts import as_word
+from dqlab.user_frames import level_of_user, names_of_user
 
 if TYPE_CHECKING:
+    from dqlab.cluster.transport.handle import Handle
     from dqlab.cluster.transport.link import Link
 
-__all__ = ["GRACE", "Deadline", "Standstill", "expects_workers", "name_pause"]
-
+__all__ = [
+    "ENDS_WITH_SCRIPT",
+    "GRACE",
+    "Deadline",
+    "Standstill",
+    "expects_workers",
+    "name_pause",
+    "reading",
+    "ways_back",
+]
 
 GRACE = 0.5
 """Seconds beyond a caller's limit to wait for the last answer."""
@@ -130,3 +144,48 @@ class Standstill:
         self._silent = True
         text = f"{self._what} stands still, and this waits without a limit.{why} Ctrl-C stops the wait alone."
         warnings.warn(text, DqlabWarning, stacklevel=level_of_user())
+
+
+ENDS_WITH_SCRIPT = "Its cluster ends with this script."
+"""Follows what was interrupted on a cluster that the script has started; closing that reports what remains."""
+
+
+def reading(name: str, handle: Handle) -> AbstractContextManager[None]:
+    """Report on Ctrl-C, while results of a run are read, that the run was left as it is."""
+    ends = handle.link.embedded and in_script()
+    again = ENDS_WITH_SCRIPT if ends else "The same line reads them again."
+    return interruptible(f"no longer reading results of run {name!r}, which was left as it is. {again}")
+
+
+def ways_back(run: object, name: str, link: Link) -> tuple[str, str]:
+    """Return a line that waits for a run, and one that cancels it, as they work where the user waited.
+
+    They name the user's own variable for the run, else one of its lab, else `%dq` where that is loaded; else they
+    connect by address, as they do in a script: its variables end with it.
+    """
+    names = {each: value for each, value in names_of_user().items() if not each.startswith("_")}
+    kept = {} if in_script() else names
+    own = [each for each, value in kept.items() if value is run]
+    labs = [each for each, value in kept.items() if _is_lab_on(value, link)]
+    magics = getattr(shell(), "find_line_magic", None)
+    if own:
+        found = own[0]
+    elif labs:
+        found = f"{labs[0]}.attach({name!r})"
+    elif magics is not None and magics("dq"):
+        return f"%dq wait {as_word(name)}", f"%dq cancel {as_word(name)} -y"
+    else:
+        package = next((each for each, value in names.items() if _is_package(value)), "dq")
+        found = f"{package}.connect({link.address!r}).attach({name!r})"
+    return f"{found}.wait()", f"{found}.cancel()"
+
+
+def _is_lab_on(value: Any, link: Link) -> bool:
+    kind = type(value)  # a proxy may raise anything when it is asked
+    if kind.__module__ != "dqlab.lab" or kind.__name__ != "Lab" or value.closed:
+        return False
+    return value.session.link.client is link.client
+
+
+def _is_package(value: Any) -> bool:
+    return type(value) is type(sys) and value.__name__ == "dqlab"

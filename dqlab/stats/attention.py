@@ -101,9 +101,9 @@ class QueueFacts:
     runs_total: int = 0
 
 
-def find(scenes: Sequence[QueueFacts], thresholds: Thresholds) -> list[Attention]:
+def find(queues: Sequence[QueueFacts], thresholds: Thresholds) -> list[Attention]:
     """Return what needs a user in some queues, worst first."""
-    return [found for rule in _RULES for scene in scenes for found in rule(scene, thresholds)]
+    return [found for rule in _RULES for facts in queues for found in rule(facts, thresholds)]
 
 
 def find_leaving(leave: int, workers: int, within: float) -> list[Attention]:
@@ -141,61 +141,61 @@ def brief(found: Attention) -> str:
     }[found.kind]
 
 
-def _stopped(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
-    for run in scene.runs:
+def _stopped(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
+    for run in facts.runs:
         if run.state is RunState.STOPPED:
             detail = f"{run.why or 'it stopped itself'} · {numbers.many(run.counts.left, 'document')} left"
             action, worst = "resume", ""
             if run.fails_throughout:  # to go on with the same code would fail the rest of it too
                 action, worst = "retry", run.classes[0].fingerprint if run.classes else ""
-            yield _of(scene, "stopped", run.name, "paused itself", detail, action, run=run.name, target=worst)
+            yield _of(facts, "stopped", run.name, "paused itself", detail, action, run=run.name, target=worst)
 
 
-def _no_consumer(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
-    queue, unserved = scene.queue, scene.unserved
+def _no_consumer(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
+    queue, unserved = facts.queue, facts.unserved
     if unserved is not None and unserved >= thresholds.no_consumer and queue.state not in ("paused", "draining"):
         waiting = numbers.many(queue.counts.waiting, "message")
         detail = f"{waiting} {'waits' if queue.counts.waiting == 1 else 'wait'} for {numbers.duration(unserved)}"
-        yield _of(scene, "no-consumer", queue.name, "has no consumer", detail, "scale")
+        yield _of(facts, "no-consumer", queue.name, "has no consumer", detail, "scale")
 
 
-def _store(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
-    if scene.trouble:
-        kind, text = ("no-room", "waits for room in its store") if scene.full else ("store", "can confirm nothing")
-        yield _of(scene, kind, scene.queue.name, text, scene.trouble, "doctor")
-    for run in scene.runs:
-        if run.unwritten and not scene.trouble:
-            yield _of(scene, "sink", run.name, "waits for its sink", run.why, run=run.name)
+def _store(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
+    if facts.trouble:
+        kind, text = ("no-room", "waits for room in its store") if facts.full else ("store", "can confirm nothing")
+        yield _of(facts, kind, facts.queue.name, text, facts.trouble, "doctor")
+    for run in facts.runs:
+        if run.unwritten and not facts.trouble:
+            yield _of(facts, "sink", run.name, "waits for its sink", run.why, run=run.name)
         if run.unread:
-            yield _of(scene, "refused", run.name, "waits for its documents", run.why, run=run.name)
-    for name, missing in scene.missing.items():
+            yield _of(facts, "refused", run.name, "waits for its documents", run.why, run=run.name)
+    for name, missing in facts.missing.items():
         subject, detail = f"{numbers.many(missing, 'result')} missing", "run.wait() names the documents"
         text = f"of run {name}, though processed"
-        yield _of(scene, "missing", subject, text, detail, "doctor", run=name, amount=missing)
-    for run in scene.runs:
+        yield _of(facts, "missing", subject, text, detail, "doctor", run=name, amount=missing)
+    for run in facts.runs:
         if run.counts.lost:
             lost = f"{numbers.count(run.counts.lost)} lost"
             detail = "run.resubmit_lost() sends them again"
-            yield _of(scene, "lost", lost, f"of run {run.name}", detail, run=run.name, amount=run.counts.lost)
+            yield _of(facts, "lost", lost, f"of run {run.name}", detail, run=run.name, amount=run.counts.lost)
 
 
-def _lease_ends(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
-    ending = scene.unacked.ending_20s
+def _lease_ends(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
+    ending = facts.unacked.ending_20s
     if ending:
         ends = "lease ends" if ending == 1 else "leases end"
         detail = "their consumers do not renew; the messages will be delivered again"
-        yield _of(scene, "lease-ends", numbers.count(ending), f"{ends} within 20 s", detail, "show", amount=ending)
+        yield _of(facts, "lease-ends", numbers.count(ending), f"{ends} within 20 s", detail, "show", amount=ending)
 
 
-def _held(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
-    if not scene.queue.counts.leased:  # given up or cancelled: the consumer's last report still has it
+def _held(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
+    if not facts.queue.counts.leased:  # given up or cancelled: the consumer's last report still has it
         return
-    limit = max(thresholds.held, 10 * (scene.typical or 0.0))
-    for consumer in scene.consumers:
+    limit = max(thresholds.held, 10 * (facts.typical or 0.0))
+    for consumer in facts.consumers:
         if consumer.oldest_age is not None and consumer.oldest_age > limit:
             text = f"held one document for {numbers.duration(consumer.oldest_age)}"
             yield _of(
-                scene,
+                facts,
                 "held",
                 consumer.name,
                 text,
@@ -206,20 +206,20 @@ def _held(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
             )
 
 
-def _slow(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
-    for consumer in scene.consumers:
+def _slow(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
+    for consumer in facts.consumers:
         if consumer.slow:
-            text = f"does {numbers.rate(consumer.units_rate)}/s, median {numbers.rate(scene.median)}/s"
+            text = f"does {numbers.rate(consumer.units_rate)}/s, median {numbers.rate(facts.median)}/s"
             detail = f"on {consumer.worker}"
-            yield _of(scene, "slow", consumer.name, text, detail, "show", target=consumer.name)
+            yield _of(facts, "slow", consumer.name, text, detail, "show", target=consumer.name)
 
 
-def _failing(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
-    for run in scene.runs:
+def _failing(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
+    for run in facts.runs:
         settled = max(1, run.counts.settled)
         for entry in run.classes:
             count = entry.dead + entry.retrying
-            new = entry.first > scene.marked > 0
+            new = entry.first > facts.marked > 0
             if count and (new or count > thresholds.failing * settled) and not run.finished:
                 yield failures_of(run, entry)
 
@@ -237,42 +237,42 @@ def failures_of(run: RunStats, entry: ClassStats) -> Attention:
     return Attention(severity, "failing", subject, text, detail, action, run.queue, run.name, entry.fingerprint, amount)
 
 
-def _put_off(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
-    for run in scene.runs:
+def _put_off(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
+    for run in facts.runs:
         stands = run.state is RunState.RUNNING and not run.rate and run.elapsed >= STANDS
         if stands and run.put_off > run.counts.leased:  # else one that takes long is what it waits for
             subject = numbers.many(run.put_off, "document")
             text = "put off by their function" if run.put_off > 1 else "put off by its function"
             detail = f"with dq.Later, and none has ended in the last {numbers.duration(STANDS)}"
-            yield _of(scene, "put-off", subject, text, detail, run=run.name, amount=run.put_off)
+            yield _of(facts, "put-off", subject, text, detail, run=run.name, amount=run.put_off)
 
 
-def _puts_wait(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
-    queue = scene.queue
+def _puts_wait(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
+    queue = facts.queue
     if queue.put_waiting and not queue.out_rate:
         waits = "put waits" if queue.put_waiting == 1 else "puts wait"
         detail = f"queue {queue.name} is full, and nothing leaves it"
         amount = queue.put_waiting
-        yield _of(scene, "puts-wait", numbers.count(amount), f"{waits} for room", detail, "show", amount=amount)
+        yield _of(facts, "puts-wait", numbers.count(amount), f"{waits} for room", detail, "show", amount=amount)
 
 
-def _growing(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
-    queue, ins, outs = scene.queue, scene.in_lately, scene.out_lately
-    busy = any(run.state is RunState.SUBMITTING or run.eta is not None for run in scene.runs)
+def _growing(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
+    queue, ins, outs = facts.queue, facts.in_lately, facts.out_lately
+    busy = any(run.state is RunState.SUBMITTING or run.eta is not None for run in facts.runs)
     if busy or ins is None or outs is None or queue.lag < 2 or ins <= 1.05 * outs:
         return
     text = f"gets {numbers.rate(ins)} messages/s and does {numbers.rate(outs)}"
     since = f"for {numbers.duration(thresholds.growing)}"
-    yield _of(scene, "growing", queue.name, text, f"{since} · {numbers.count(queue.counts.waiting)} wait", "scale")
+    yield _of(facts, "growing", queue.name, text, f"{since} · {numbers.count(queue.counts.waiting)} wait", "scale")
 
 
-def _lag(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
-    queue = scene.queue
-    if any(run.eta is not None or run.state in (RunState.SUBMITTING, RunState.PAUSED) for run in scene.runs):
+def _lag(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
+    queue = facts.queue
+    if any(run.eta is not None or run.state in (RunState.SUBMITTING, RunState.PAUSED) for run in facts.runs):
         return
-    if queue.state == "running" and queue.lag > thresholds.lag and (scene.lag_before or 0.0) < queue.lag:
+    if queue.state == "running" and queue.lag > thresholds.lag and (facts.lag_before or 0.0) < queue.lag:
         text = f"is {numbers.duration(queue.lag)} behind, and falls further"
-        yield _of(scene, "lag", queue.name, text, f"{numbers.count(queue.counts.waiting)} wait", "scale")
+        yield _of(facts, "lag", queue.name, text, f"{numbers.count(queue.counts.waiting)} wait", "scale")
 
 
 _RULES = (
@@ -292,7 +292,7 @@ _BAD = frozenset({"stopped", "no-consumer", "store", "no-room", "sink", "refused
 
 
 def _of(
-    scene: QueueFacts,
+    facts: QueueFacts,
     kind: str,
     subject: str,
     text: str,
@@ -304,4 +304,4 @@ def _of(
     amount: int = 0,
 ) -> Attention:
     severity = Severity.PROBLEM if kind in _BAD else Severity.WARNING
-    return Attention(severity, kind, subject, text, detail, action, scene.queue.name, run, target, amount)
+    return Attention(severity, kind, subject, text, detail, action, facts.queue.name, run, target, amount)

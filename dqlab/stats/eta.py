@@ -102,7 +102,7 @@ class Effort:
 
     @property
     def variation(self) -> float:
-        """Squared coefficient of variation of a document's seconds, whatever its pages."""
+        """Squared coefficient of variation of a document's seconds, for any number of pages."""
         mean = self.mean or 0.0
         return self._variance(mean, self.seconds, float(self.documents)) / (mean * mean) if mean else 0.0
 

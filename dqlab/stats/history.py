@@ -135,7 +135,7 @@ class History(SuggestsAttributes):
         """Return the speed of the run in equal pieces of the span: seconds of one piece, and the mean of each.
 
         In pages per second, in documents where page counts are unknown. While input comes, how much of it is settled
-        meanwhile is not known.
+        in between is not known.
 
         Parameters
         ----------

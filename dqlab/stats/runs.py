@@ -141,7 +141,7 @@ class RunStats(SuggestsAttributes):
 
     @property
     def since_start(self) -> float:
-        """Seconds from the start to this snapshot, whatever happened meanwhile."""
+        """Seconds from the start to this snapshot, pauses included."""
         return max(0.0, self.at - self.started)
 
     @property

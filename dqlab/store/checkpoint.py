@@ -20,13 +20,13 @@ from dqlab.rules.lane import Lane, microseconds
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.results import Stretch
+from dqlab.rules.result_index import Stretch
 from dqlab.rules.retry import Retry
 from dqlab.rules.rows import FrozenRows
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
 from dqlab.rules.trouble import Death, Trouble
-from dqlab.store.records import pack_plain, pack_with_list, unpack_plain
+from dqlab.store.bodies import pack_plain, pack_with_list, unpack_plain
 
 __all__ = ["freeze", "hold_resting", "restore"]
 
@@ -70,7 +70,7 @@ def freeze(ledger: Ledger, *, reuse: bool = False) -> Callable[[], bytes]:
 def hold_resting(ledger: Ledger) -> Iterator[None]:
     """Freeze the lanes at rest for the next `freeze` with `reuse`, in steps; the ledger may change between them.
 
-    `freeze` itself blocks the event loop. After this it only has to copy the lanes that changed meanwhile, however
+    `freeze` itself blocks the event loop. After this it only has to copy the lanes that have changed since, however
     many runs ended, were replayed or were moved by a compaction since the last checkpoint.
     """
     ledger.note_functions()  # drops the packed lanes that have changed

@@ -20,10 +20,10 @@ from dqlab.rules.batches import Batch, share
 from dqlab.rules.lane import Lane
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.states import State, stretches
+from dqlab.store.bodies import Move, pack_plain, place_of, position_of
 from dqlab.store.directories import NotAQueue, read_queue, shard_directory, stored_directories
+from dqlab.store.durable_shard import DurableShard
 from dqlab.store.journal import LogJournal
-from dqlab.store.records import Move, pack_plain, place_of, position_of
-from dqlab.store.shard import DurableShard
 
 __all__ = ["MOSTLY", "Compacted", "Copying", "compact_offline", "compaction", "run_through", "still_needed"]
 
@@ -82,7 +82,7 @@ class Copying:
             yield from moves
 
     def switch(self, compaction: Compaction) -> None:
-        """Move the ledger to the copies, except of what was settled or dropped meanwhile."""
+        """Move the ledger to the copies, except of what was settled or dropped during the copying."""
         # No checkpoint may be in the making: it shares these batches and stretches, see `_freeze_lane`. And nothing is
         # touched here, so that `packed` is not emptied by `note_functions`: what is moved is dropped from it by hand.
         places: dict[bytes, dict[int, int]] = {}

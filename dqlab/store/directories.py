@@ -20,7 +20,7 @@ from typing import Any
 
 from dqlab.log import Files, LogError, LogTooNew
 from dqlab.log.directory import Directory, shown
-from dqlab.log.refusals import typed
+from dqlab.log.errors import typed
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 

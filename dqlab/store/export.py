@@ -16,8 +16,8 @@ from dqlab.log.records import FIELDS, HEADER_BYTES, RecordType
 from dqlab.log.segment import SEGMENT_BYTES
 from dqlab.rules.batches import Batch
 from dqlab.rules.states import State
+from dqlab.store.bodies import position_of
 from dqlab.store.offline import OfflineShard, StillClock, may_be_there, places_in
-from dqlab.store.records import position_of
 
 __all__ = ["DAMAGED", "exported"]
 

@@ -11,14 +11,14 @@ from dqlab.frame import Frame, Outcome, Settlement
 from dqlab.log import Log, Position, RecordType
 from dqlab.log.records import MAX_BODY
 from dqlab.rules.batches import Batch, share
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.lane import Lane, microseconds
 from dqlab.rules.leases import Lease
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.results import Stretch
-from dqlab.rules.settling import Settled
+from dqlab.rules.result_index import Stretch
 from dqlab.rules.states import State, stretches
-from dqlab.store.records import DeliveryCounts, Move, Ruling, pack_plain, pack_settle, place_of, position_of
+from dqlab.store.bodies import DeliveryCounts, Move, Ruling, pack_plain, pack_settle, place_of, position_of
 
 __all__ = ["MAX_FUNCTION", "MAX_RESULT", "MOVES", "LogJournal", "NeededBytes", "needed_by"]
 

@@ -30,20 +30,20 @@ from dqlab.log import (
 )
 from dqlab.log.checkpoints import Checkpoint
 from dqlab.log.directory import Directory, is_ours
+from dqlab.log.errors import typed
 from dqlab.log.ownership import look_at_lock
 from dqlab.log.readonly import ReadOnlyLog
-from dqlab.log.refusals import typed
 from dqlab.log.space import Needed
 from dqlab.rules.batches import Batch
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.results import Stretch
+from dqlab.rules.result_index import Stretch
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State, stretches
+from dqlab.store.bodies import open_settle, position_of
 from dqlab.store.directories import NotAQueue, StoredQueue, read_queue, shard_directory
 from dqlab.store.journal import NeededBytes
-from dqlab.store.records import open_settle, position_of
 from dqlab.store.replay import rebuild
 from dqlab.store.salvage import salvaged_manifest
 
@@ -343,7 +343,7 @@ class OfflineShard:
 
 
 def steadily(look: Callable[[ReadOnlyLog], T], path: Path) -> T:
-    """Return what `look` makes of a log that did not change meanwhile, in up to three attempts.
+    """Return what `look` makes of a log that did not change during the look, in up to three attempts.
 
     Raises
     ------

@@ -15,20 +15,19 @@ from dqlab.clock import Clock, SystemClock
 from dqlab.errors import DqlabError
 from dqlab.log import Files, Log, LogError, LogOptions, NewRecord, OwnerStillAlive, Position
 from dqlab.log.directory import Directory, epoch_name
+from dqlab.log.errors import typed
 from dqlab.log.ownership import look_at_lock
-from dqlab.log.refusals import typed
 from dqlab.rules.batches import Batch, share
 from dqlab.rules.book import Book
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.results import ResultIndex, Stretch
+from dqlab.rules.result_index import ResultIndex, Stretch
 from dqlab.rules.states import State, stretches
+from dqlab.store.bodies import place_of
 from dqlab.store.checkpoint import freeze
 from dqlab.store.compaction import still_needed
 from dqlab.store.directories import keep_queue, shard_directory
-from dqlab.store.findings import FsckReport, Level, ShardCheck, describe_ids
-from dqlab.store.fsck import check_log
+from dqlab.store.fsck import FsckReport, Level, ShardCheck, check_log, describe_ids
 from dqlab.store.offline import OfflineShard, StillClock, StoredPlace, may_be_there, places_in
-from dqlab.store.records import place_of
 
 __all__ = ["Repaired", "TargetInUse", "UnknownQueue", "repair", "status_after"]
 

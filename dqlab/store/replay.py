@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 
 from dqlab.frame import NO_ID, Frame, Piece, Settlement
 from dqlab.log import Position, Record, RecordType
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.ids import first_id, next_sequence
 from dqlab.rules.lane import Lane, microseconds
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.results import Stretch
+from dqlab.rules.result_index import Stretch
 from dqlab.rules.rows import CHUNK, Row
-from dqlab.rules.settling import Settled
 from dqlab.rules.states import State
 from dqlab.rules.trouble import Trouble
+from dqlab.store.bodies import Move, open_settle, place_of, position_of, unpack_plain
 from dqlab.store.checkpoint import restore
 from dqlab.store.journal import NeededBytes
-from dqlab.store.records import Move, open_settle, place_of, position_of, unpack_plain
 
 __all__ = ["Replay", "rebuild"]
 
@@ -199,7 +199,7 @@ class Replay:
             self.ledger.end(run, record.aux / 1e9)
 
     def _elapsed(self, record: Record) -> float:
-        """Return the seconds since a record was written, 0 when the clock was set back meanwhile."""
+        """Return the seconds since a record was written, 0 when the clock was set back since."""
         return max(0.0, self._wall - record.aux / 1e9)
 
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from dqlab.log import Files, LogError
 from dqlab.log.checkpoints import Checkpoint, read_checkpoint
 from dqlab.log.directory import CHECKPOINT, EPOCH, MANIFEST, SEGMENT, Directory
+from dqlab.log.errors import typed
 from dqlab.log.manifest import Manifest, SegmentEntry
 from dqlab.log.records import RecordType
-from dqlab.log.refusals import typed
 from dqlab.log.segment import SEGMENT_BYTES
-from dqlab.store.records import unpack_plain
+from dqlab.store.bodies import unpack_plain
 
 __all__ = ["Unsalvageable", "salvaged_manifest"]
 

@@ -42,7 +42,7 @@ BOXES = """() => [...document.querySelectorAll("section.card")].map((card) => {
 
 
 @pytest.mark.slow
-def test_a_page_in_a_hidden_frame_tells_that_nobody_sees_it(show: Any, address: str) -> None:
+def test_a_page_in_a_hidden_frame_reports_that_it_is_not_seen(show: Any, address: str) -> None:
     """Of tabs that lie behind one another only the one in front costs the scheduler anything."""
     page = show("/individual-dq-runs?queue=pages", 1240, 640, charts=1)
     page.evaluate(FRAMES, [f"{address}/individual-dq-storage"])

@@ -123,7 +123,7 @@ def test_progress_moves_and_buttons_act_while_a_cell_blocks(server: str, classic
 
 
 @pytest.mark.slow
-def test_view_of_a_run_is_drawn_in_a_layout_of_somebody_elses(server: str) -> None:
+def test_view_of_a_run_is_drawn_in_the_layout_of_another_extension(server: str) -> None:
     """Dashboards of one's own are `VBox([run.widget, ...])`: the view is in the box, moves, and its buttons act."""
     with lab_page(server, "composed.ipynb") as page:
         execute(page, "notebook:run-all-cells")

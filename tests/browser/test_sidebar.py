@@ -143,7 +143,7 @@ def test_a_click_on_a_run_or_a_queue_opens_its_page(server: str) -> None:
 
 
 @pytest.mark.slow
-def test_dead_documents_of_an_ended_run_stay_in_sight_until_somebody_dismisses_them(server: str) -> None:
+def test_dead_documents_of_an_ended_run_stay_in_sight_until_they_are_dismissed(server: str) -> None:
     """Who was away when a run ended finds what failed as the first thing, with what can be done about it."""
     need = '.dq-need[data-row="ended default parse-invoices"]'
     with lab_page(server, "free.ipynb") as page:

@@ -32,7 +32,7 @@ def test_what_really_ends_a_process_excuses_what_a_transient_queue_lost_with_it(
 
 
 @pytest.mark.parametrize(("wanted", "retired", "none"), [(4, 2, False), (4, 4, True), (1, 0, False), (1, 1, True)])
-def test_a_town_whose_workers_were_all_retired_serves_nobody(wanted: int, retired: int, none: bool) -> None:
+def test_a_town_whose_workers_were_all_retired_serves_no_client(wanted: int, retired: int, none: bool) -> None:
     """Scaled to one, it may keep the very one that is retired: seed 50089."""
     assert none_left(wanted, retired) is none
 
@@ -44,7 +44,7 @@ def test_only_a_stop_longer_than_its_limit_ends_a_worker_with_a_transient_shard(
 
 @pytest.mark.parametrize("at", [5.0, 5.4, 5.5 + LIMIT])
 @pytest.mark.parametrize("name", ["CallTimeout", "PutTimeout", "RunStalled", "TimeoutError", "NoWorkers"])
-def test_errors_are_fair_while_somebody_is_hurt_and_a_while_after(name: str, at: float) -> None:
+def test_errors_are_fair_while_a_process_is_disturbed_and_a_while_after(name: str, at: float) -> None:
     history = good_history()
     history.refused.append(Refusal("put", name, "for a reason", True, at))
     assert violations(history) == []

@@ -470,7 +470,7 @@ def test_a_cell_that_got_all_passes(cell: Callable[[History], CellEnd]) -> None:
     assert violations(history) == []
 
 
-def test_what_a_transient_queue_held_may_go_when_somebody_closes_it() -> None:
+def test_what_a_transient_queue_held_may_go_when_it_is_closed() -> None:
     history = good_history()
     history.puts[1].given = 1
     history.confirmed.append(Confirmed("passing", "by-hand-passing", 0, 1, at=4.0))

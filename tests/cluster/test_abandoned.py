@@ -199,7 +199,7 @@ def test_a_client_waits_for_a_long_log_until_the_scheduler_gives_up(
 
 def slow_opening(seconds: float) -> None:
     """Have this process take its time for the next shard that it opens."""
-    from dqlab.store.shard import DurableShard
+    from dqlab.store.durable_shard import DurableShard
 
     opens = DurableShard.open
 
@@ -211,7 +211,7 @@ def slow_opening(seconds: float) -> None:
     DurableShard.open = late  # type: ignore[method-assign]
 
 
-def test_a_durable_queue_of_which_the_opening_was_given_up_can_be_opened_soon(
+def test_a_durable_queue_whose_opening_was_given_up_can_be_opened_soon(
     lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It used to be refused by every worker until the process ended that had begun too slowly."""

@@ -66,7 +66,7 @@ def in_town(clock: FakeClock) -> Callable[..., Any]:
     return run
 
 
-def test_empty_queue_of_nobody_is_closed_after_an_hour(
+def test_empty_queue_without_a_client_is_closed_after_an_hour(
     in_town: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not before; and the log says so, once."""

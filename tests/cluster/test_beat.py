@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dqlab.cluster.scheduler.beat import (
+from dqlab.cluster.scheduler.departures import (
     LOOK_EVERY,
     NEW_SILENCE,
     SILENCE,
@@ -21,7 +21,7 @@ def looks(
         now = start + step * LOOK_EVERY
         if step % round(BEAT_EVERY / LOOK_EVERY) == 0:
             for worker in speaking:
-                beat.heard(worker, now)
+                beat.note(worker, now)
         found.extend(worker for worker in beat.silent(watched, now) if worker not in found)
     return found
 
@@ -44,7 +44,7 @@ def test_worker_that_has_been_slow_is_given_more_time() -> None:
     looks(beat, watched, 0, 20, speaking="a")
     for start in (20, 22, 24):
         assert looks(beat, watched, start, start + pause) == ([] if start > 20 else ["a"])
-        beat.heard("a", start + pause)
+        beat.note("a", start + pause)
     assert looks(beat, watched, 26, 26 + 2.9 * pause) == []
     assert looks(beat, watched, 26 + 2.9 * pause, 26 + 3.5 * pause) == ["a"]
 

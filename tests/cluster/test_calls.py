@@ -184,7 +184,7 @@ def test_failure_inside_a_consumer_reaches_the_caller(queue: dq.QueuePool) -> No
         queue.map(len, [1], retry=dq.Retry(0)).results(timeout=20)
 
 
-def test_call_that_follows_its_actor_packs_its_arguments_anew(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_that_follows_its_actor_packs_its_arguments_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that waits at a shard that moves has other wishes by then than when it first said so."""
     ref = Ref("queue/q/0", client)
     places, bodies = iter([Place("a", "k", 1), Place("b", "k", 2)]), iter([b"first", b"second"])
@@ -268,7 +268,7 @@ def test_call_to_a_worker_that_is_dead_asks_again_where_its_actor_is(client: Cli
     assert ref.tried == 4
 
 
-def test_call_to_a_worker_that_nobody_can_reach_ends(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_to_a_worker_out_of_reach_ends(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dqlab.cluster.transport.ref.REACH_FOR", 0.05)
 
     with pytest.raises(CallTimeout, match=r"queue/q/0"):

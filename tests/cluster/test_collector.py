@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.statistics.answers import thresholds
-from dqlab.cluster.statistics.collector import Collector
+from dqlab.cluster.statistics.collector import Collector, thresholds
 from dqlab.errors import BadOption, MessageTimeout
 from dqlab.failures.failure import class_name
 from dqlab.stats import RunState, Severity, Snapshot
@@ -318,7 +317,7 @@ def test_the_estimate_contains_a_document_that_is_held_for_long_while_others_wai
 # --- what needs somebody --------------------------------------------------------------------
 
 
-def test_work_that_nobody_takes_needs_somebody_after_30_s(hall: Hall) -> None:
+def test_work_that_is_not_taken_needs_the_user_after_30_s(hall: Hall) -> None:
     hall.shard("a", lane_report("r", counts=counts(5)), lag=1.0)
     assert kinds(hall.see()) == []
     hall.after(30)
@@ -367,7 +366,7 @@ def test_a_document_held_for_long_is_named(hall: Hall) -> None:
     assert need.text == "held one document for 1 min 15 s"
 
 
-def test_a_failure_class_that_is_new_since_the_last_cell_needs_somebody(hall: Hall) -> None:
+def test_a_failure_class_that_is_new_since_the_last_cell_needs_the_user(hall: Hall) -> None:
     hall.collector.mark("retry, parse v4", cell=15, queue="a")
     hall.after(10)
     first = hall.clock.wall()
@@ -382,7 +381,7 @@ def test_a_failure_class_that_is_new_since_the_last_cell_needs_somebody(hall: Ha
     assert "parse v1" in need.detail
 
 
-def test_a_failure_class_of_a_hundredth_needs_somebody_and_a_smaller_one_does_not(hall: Hall) -> None:
+def test_a_failure_class_of_a_hundredth_needs_the_user_and_a_smaller_one_does_not(hall: Hall) -> None:
     classes = [failure_class("large", dead=20, failed=20), failure_class("small", dead=5, failed=5)]
     hall.shard("a", lane_report("r", counts=counts(5, acked=1000, dead=25), classes=classes, total=1030))
     hall.consumer("a")

@@ -72,7 +72,7 @@ def test_set_beside_a_stopped_worker_is_there_and_is_completed_when_the_worker_g
     asyncio.run(scenario())
 
 
-def test_set_of_which_no_consumer_can_be_made_raises_and_is_made_when_the_workers_go_on() -> None:
+def test_set_without_a_consumer_that_can_be_made_raises_and_is_made_when_the_workers_go_on() -> None:
     async def scenario() -> None:
         here = Cluster()
         here.stopped = set(WORKERS)

@@ -116,7 +116,7 @@ ADDRESSES = ["service", "snapshot", "history?span=60", "failures?queue=QUEUE"]
 
 
 @pytest.mark.parametrize("token", [None, "", "x" * 64, "wröng"])
-def test_nobody_gets_in_without_the_token(route: Route, paused: dq.QueuePool, token: str | None) -> None:
+def test_no_request_gets_in_without_the_token(route: Route, paused: dq.QueuePool, token: str | None) -> None:
     """The dashboard's port is open to everybody on this machine."""
     token = token if token is None else token.encode().decode("latin-1")
     for address in ADDRESSES:
@@ -281,7 +281,7 @@ def test_queue_is_scaled(route: Route, queue: dq.QueuePool) -> None:
     consumers = queue.handle.link.scheduler
     for n, expected in ((3, 3), (1, 1), ("auto", 2)):
         route.act("scale", queue, n=n)
-        assert len(queue.handle.link.sync(consumers("dq_consumers", service=queue.name))) == expected
+        assert len(queue.handle.link.sync(consumers("dq_consumers", set_id=queue.name))) == expected
     with closing(route.lab.queue(f"{queue.name}-unserved")) as other:
         assert route.refused(action="scale", queue=other.name, n=2) == (409, "NothingToScale")
 

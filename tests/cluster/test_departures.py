@@ -95,7 +95,7 @@ class Held:
 def test_queue_whose_worker_hangs_goes_on_elsewhere(
     lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dqlab.cluster.scheduler.beat.NEW_SILENCE", 2.0)
+    monkeypatch.setattr("dqlab.cluster.scheduler.departures.NEW_SILENCE", 2.0)
     held = Held(lab, tmp_path, "hanging")
     ids = held.pool.put_many([1, 2, 3]).ids
     ((address, process),) = hosts(lab, "queue", held.pool).items()
@@ -152,7 +152,7 @@ def test_worker_that_hosts_a_durable_queue_can_be_retired(lab: dq.Lab, cluster: 
 
 
 @pytest.mark.slow
-def test_worker_is_retired_also_when_nobody_else_can_host_its_queue_yet(
+def test_worker_is_retired_also_when_no_other_can_host_its_queue_yet(
     lab: dq.Lab, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     """The log is closed in good order, and the queue goes on as soon as there is a worker."""

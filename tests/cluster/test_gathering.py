@@ -159,7 +159,7 @@ def test_what_a_sink_refuses_is_kept_and_the_run_is_held_up(monkeypatch: pytest.
     played(scenario)
 
 
-def test_rows_that_nobody_wants_any_more_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_are_no_longer_wanted_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a run that was dropped, or cancelled, while its sink refused."""
     monkeypatch.setattr(gathering_module, "AGAIN_S", (0.01, 0.02))
 

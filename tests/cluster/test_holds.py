@@ -109,7 +109,7 @@ def test_the_hold_of_a_dead_consumer_ends_with_it() -> None:
     asyncio.run(scenario())
 
 
-def test_a_hold_that_nobody_repeats_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hold_that_is_not_repeated_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that was retired in good order reports nothing any more, either."""
     monkeypatch.setattr("dqlab.cluster.shard.holds.LASTS", 0.05)
     monkeypatch.setattr(shard_actor, "LASTS", -0.9)

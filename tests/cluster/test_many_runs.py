@@ -13,7 +13,7 @@ import pytest
 
 from dqlab.cluster.shard.actor import QueueActor
 from dqlab.cluster.statistics.collector import Collector
-from dqlab.cluster.statistics.queue_scene import QueueScene
+from dqlab.cluster.statistics.snapshots import JoinedQueue
 from dqlab.cluster.statistics.tracks import RunTrack
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.failures.classes import FailureClass
@@ -244,7 +244,7 @@ def test_of_the_runs_that_are_listed_those_are_worked_out_again_that_have_change
 ) -> None:
     """Twenty ended runs beside one that works took most of each report's time, and of each look."""
     fed, shown = [], []
-    feed, show = RunTrack.feed, QueueScene._run
+    feed, show = RunTrack.feed, JoinedQueue._run
     here = threading.get_ident()  # another test's cluster may report to its scheduler, in a thread of this process
 
     def note_feed(track: RunTrack, now: float, wall: float, counts: Any, *more: Any, **stands: Any) -> None:
@@ -252,13 +252,13 @@ def test_of_the_runs_that_are_listed_those_are_worked_out_again_that_have_change
             fed.append(counts.settled)
         feed(track, now, wall, counts, *more, **stands)
 
-    def note_show(scene: QueueScene, run: str, *more: Any) -> Any:
+    def note_show(queue: JoinedQueue, run: str, *more: Any) -> Any:
         if threading.get_ident() == here:
             shown.append(run)
-        return show(scene, run, *more)
+        return show(queue, run, *more)
 
     monkeypatch.setattr(RunTrack, "feed", note_feed)
-    monkeypatch.setattr(QueueScene, "_run", note_show)
+    monkeypatch.setattr(JoinedQueue, "_run", note_show)
     clock = FakeClock()
     collector = Collector(clock=clock)
     old = [ended(number) for number in range(MANY)]

@@ -36,7 +36,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
     made.wait(20)
 
 
-def test_a_worker_that_says_what_nobody_can_read_has_failed_and_ends(process: subprocess.Popen[bytes]) -> None:
+def test_a_worker_that_sends_what_cannot_be_read_has_failed_and_ends(process: subprocess.Popen[bytes]) -> None:
     """A preload raised an error of its own class: `dq.connect()` waited for that worker for ever."""
 
     async def part() -> None:

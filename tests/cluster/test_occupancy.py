@@ -74,7 +74,7 @@ def test_one_that_shares_lets_others_in(inside: bool) -> None:
     assert before is None or before.inside
 
 
-def test_one_that_leaves_while_it_waits_holds_nobody_up() -> None:
+def test_one_that_leaves_while_it_waits_holds_up_no_other() -> None:
     room = Occupancy()
     first, alone, later = room.enter(), room.enter(alone=True), room.enter()
 
@@ -217,7 +217,7 @@ def test_suspect_that_is_cancelled_while_it_waits_lets_the_others_begin() -> Non
 
 
 @pytest.mark.parametrize("what", ["refused", "late"])
-def test_suspect_whose_shard_does_not_note_that_it_is_alone_holds_nobody_up(
+def test_suspect_whose_shard_does_not_note_that_it_is_alone_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Late: it runs, and its death does not count. Refused: its lease has ended, and another may have it."""

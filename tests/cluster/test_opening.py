@@ -17,7 +17,7 @@ from dqlab.log import Log
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.states import State
 from dqlab.store.directories import shard_directory
-from dqlab.store.shard import DurableShard
+from dqlab.store.durable_shard import DurableShard
 from tests.cluster.test_many_runs import OPTIONS
 
 

@@ -228,7 +228,7 @@ def test_credit_that_overtakes_the_call_sent_before_it_counts() -> None:
     assert asyncio.run(scenario()) == [10, 10, 2]
 
 
-def test_credit_that_a_new_shard_hears_before_the_call_counts() -> None:
+def test_credit_that_a_new_shard_gets_before_the_call_counts() -> None:
     """After its worker died both are sent again at once, and the shard knows nobody yet."""
 
     async def scenario() -> int:
@@ -293,7 +293,7 @@ def ids_of(answer: bytes) -> list[int]:
     return [first + i for first, part in cuts for i in range(Frame.decode(bytes(part)).count)]
 
 
-def test_nobody_is_given_what_another_consumer_has_in_hand() -> None:
+def test_no_consumer_is_given_what_another_one_has_in_hand() -> None:
     """The consumer that finds the new shard first waits until the others have come, or are known to be dead."""
 
     async def scenario(second_lives: bool) -> list[int]:
@@ -333,7 +333,7 @@ def test_consumers_that_do_not_come_are_not_waited_for(monkeypatch: pytest.Monke
     assert asyncio.run(scenario()) == list(range(10))
 
 
-def test_consumer_that_comes_too_late_hears_what_others_have() -> None:
+def test_consumer_that_comes_too_late_gets_the_list_of_what_others_have() -> None:
     """It skips that, unless it has begun it."""
 
     async def scenario() -> list[Any]:

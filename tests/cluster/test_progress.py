@@ -40,7 +40,7 @@ def test_lost_documents_that_are_put_again_behind_the_recorded_ones_are_counted_
     assert progress.kept_of([(0, 20)]) == [20, 10]
 
 
-def test_lost_documents_behind_a_gap_are_counted_once_although_nobody_puts_them_again() -> None:
+def test_lost_documents_behind_a_gap_are_counted_once_although_they_are_not_put_again() -> None:
     """The record knows that they were taken, while others before them were refused."""
     progress = Progress([shard(20, 30, [(0, 20)]), shard(10, 0, [(60, 70)])])
 

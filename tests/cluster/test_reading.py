@@ -18,11 +18,11 @@ from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import RecordCorrupt
 from dqlab.rules.batches import Batch
 from dqlab.rules.options import QueueOptions
-from dqlab.rules.results import ResultIndex, Stretch
+from dqlab.rules.result_index import ResultIndex, Stretch
 from dqlab.rules.states import State
 from dqlab.rules.sweeps import purge
 from dqlab.store.compaction import compaction
-from dqlab.store.shard import DurableShard
+from dqlab.store.durable_shard import DurableShard
 from tests.cluster import desk
 from tests.disks import FlakyFiles
 

@@ -87,7 +87,7 @@ def test_most_loaded_consumer_is_asked(on_floor: Callable[..., Any]) -> None:
     assert on_floor(scenario) == ["much"]
 
 
-def test_nobody_is_asked_for_a_consumer_that_has_work_in_hand(on_floor: Callable[..., Any]) -> None:
+def test_no_slot_is_asked_for_a_consumer_that_has_work_in_hand(on_floor: Callable[..., Any]) -> None:
     """Wanting more ahead is no need; messages would travel back and forth."""
 
     def scenario(floor: Floor) -> Any:

@@ -115,7 +115,7 @@ def test_lease_in_hand_is_renewed_where_its_queue_is_now(own_lab: dq.Lab, tmp_pa
 
 @pytest.mark.usefixtures("moves_once")
 @pytest.mark.parametrize("lives", [True, False], ids=["its consumer lives", "its consumer is dead too"])
-def test_document_that_was_acked_early_is_dead_only_when_nobody_runs_it(
+def test_document_that_was_acked_early_is_dead_only_when_no_consumer_runs_it(
     own_lab: dq.Lab, tmp_path: Path, lives: bool
 ) -> None:
     """The log cannot tell: it knows that the document was begun, and nothing since."""

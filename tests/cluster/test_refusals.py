@@ -124,7 +124,7 @@ def test_a_document_that_is_refused_alone_fails_with_its_own_error(monkeypatch: 
     played(monkeypatch, scenario)
 
 
-def test_a_storage_of_which_nothing_was_read_fails_unless_others_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storage_that_has_given_nothing_fails_unless_others_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that has just begun does not know whether it ever gave anything."""
 
     async def scenario(bench: Bench) -> None:
@@ -158,7 +158,7 @@ def test_local_files_and_other_errors_are_not_asked_about(monkeypatch: pytest.Mo
     played(monkeypatch, scenario)
 
 
-def test_nobody_waits_for_the_documents_of_a_run_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_wait_goes_on_for_the_documents_of_a_run_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(bench: Bench) -> None:
         note_read(GOOD)
         assert await bench.decided(bench.chunk()) == [Outcome.RETURN] * 3

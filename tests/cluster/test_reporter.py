@@ -12,8 +12,7 @@ import dqlab as dq
 from dqlab.checkup.facts import Facts, Process, Registered, Scheduler, WorkerFacts
 from dqlab.checkup.process_checks import answers
 from dqlab.cluster.scheduler.registry import Registry
-from dqlab.cluster.transport.reporter import Reporter
-from dqlab.cluster.transport.reports import ConsumerReport, unpacked
+from dqlab.cluster.transport.reports import ConsumerReport, Reporter, unpacked
 from tests.cluster.reports import consumer_report
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import Entry, OpenQueue
 from dqlab.cluster.statistics.collector import Collector
-from dqlab.cluster.statistics.known_lanes import KnownLanes
+from dqlab.cluster.statistics.known import KnownLanes
 from dqlab.cluster.transport import orders
 from dqlab.frame import NO_ID
 from dqlab.rules.book import CANCELLED

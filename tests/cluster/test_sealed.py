@@ -219,7 +219,7 @@ def test_reason_names_what_a_function_holds() -> None:
         seal_function(captures)
 
 
-def test_error_tells_which_argument_and_what_to_do() -> None:
+def test_error_names_the_argument_and_what_to_do() -> None:
     """The sentence is all a user sees."""
     with pytest.raises(NotPicklable) as caught:
         seal_or_explain(Config(LOCK), what="argument 3")

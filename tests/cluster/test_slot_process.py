@@ -252,7 +252,7 @@ def test_message_over_its_memory_is_killed(slot: SlotProcess) -> None:
     assert len(results(chunk)) == 9
 
 
-def test_memory_left_by_earlier_messages_is_nobodys_fault(slot: SlotProcess) -> None:
+def test_memory_left_by_earlier_messages_fails_no_message(slot: SlotProcess) -> None:
     """An idle process that is nearly full is replaced before a message pays for the others."""
     left = "kept = globals().setdefault('kept', [])\nkept.append(b'x' * 100_000_000)"
 

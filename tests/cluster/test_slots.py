@@ -36,7 +36,7 @@ class Lingering(Slot):
 
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["settled before it ends", "cancelled in part"])
-def test_shard_hears_of_the_end_of_a_chunk_that_has_nothing_left_to_settle(cancelled: bool) -> None:
+def test_shard_gets_the_end_of_a_chunk_that_has_nothing_left_to_settle(cancelled: bool) -> None:
     """Three shards, a chunk of each in hand: at the end of the first its shard may send another at once."""
 
     async def scenario() -> list[int]:

@@ -73,7 +73,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_shard_of_a_queue_that_was_closed_is_not_made_anew() -> None:
+def test_a_shard_of_a_queue_that_was_closed_is_not_made_again() -> None:
     """Nothing would ever close it, and opening the queue again would find its log held."""
 
     async def scenario() -> tuple[list[str], bool, str | None]:

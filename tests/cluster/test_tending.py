@@ -49,7 +49,7 @@ def looks(cluster: Cluster, kept_away: tuple[str, ...] = (), n: int = 2) -> list
 @pytest.mark.parametrize(
     "nanny", [None, Nanny(Status.closed), Nanny(process=Status.failed)], ids=["given up", "ended", "start failed"]
 )
-def test_a_worker_that_nobody_replaces_is_made_again_at_the_second_look(nanny: Nanny | None) -> None:
+def test_a_worker_that_is_not_replaced_is_made_again_at_the_second_look(nanny: Nanny | None) -> None:
     """A kernel that was stopped for a minute used to be one worker short for good, and it was that of the queues."""
     cluster = Cluster(nanny)
     assert looks(cluster) == [[], ["b"]]

@@ -43,7 +43,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert count_files(tmp_path) == 0
 
 
-def test_files_shrink_with_what_is_kept_although_one_result_is_kept_for_ever() -> None:
+def test_files_shrink_with_what_is_kept_although_one_result_is_kept_forever() -> None:
     """One run that nobody drops once kept the room of every run after it, in a file that `ls` does not show."""
 
     async def part() -> None:
@@ -65,7 +65,7 @@ def test_files_shrink_with_what_is_kept_although_one_result_is_kept_for_ever() -
     play(part)
 
 
-def test_files_shrink_although_every_run_leaves_one_result_for_ever() -> None:
+def test_files_shrink_although_every_run_leaves_one_result_forever() -> None:
     """A file is closed when nothing of it is kept, and each of these keeps something: what is left has to move."""
 
     async def part() -> None:

@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab.cluster.scheduler import departures
-from dqlab.cluster.scheduler.deadlines import FINAL, MOST, STAGGER, Deadlines
+from dqlab.cluster.scheduler.departures import FINAL, MOST, STAGGER, Deadlines
 from dqlab.cluster.worker.walltime import JobEnd, batch_system, read_end
 from dqlab.testing import Gate, Tally
 from tests.waiting import until_in
@@ -23,7 +23,7 @@ from tests.waiting import until_in
 def deadlines(*names: str, left: float = 1000.0, drain: float = 100.0) -> Deadlines:
     known = Deadlines()
     for name in names:
-        known.told(name, name, JobEnd(left, drain), 0.0)
+        known.note(name, name, JobEnd(left, drain), 0.0)
     return known
 
 
@@ -84,7 +84,7 @@ def test_what_runs_has_until_shortly_before_the_end() -> None:
 
 def test_who_leaves_soon_is_counted() -> None:
     known = deadlines("a", "b")
-    known.told("later", "later", JobEnd(9000.0, 100.0), 0.0)
+    known.note("later", "later", JobEnd(9000.0, 100.0), 0.0)
     count, first = known.soon(600.0, 400.0)
     assert count == 2
     assert 200 < first < 400
@@ -100,7 +100,7 @@ def test_who_leaves_soon_is_counted() -> None:
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dq.Lab]:
     """Three workers; what takes minutes before the end of a job takes a second here."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.deadlines.FINAL", 0.5)
+    monkeypatch.setattr("dqlab.cluster.scheduler.departures.FINAL", 0.5)
     monkeypatch.setattr(departures, "LOOK_AT_DEADLINES", 0.1)
     with (
         LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
@@ -124,7 +124,7 @@ def hosts(lab: dq.Lab, prefix: str) -> dict[str, int]:
 
 def tell(worker: str, left: float, dask_scheduler: Any) -> None:
     """As its job would: it ends in so many seconds."""
-    dask_scheduler.plugins["dqlab"].departures.told_deadline(worker, left=left, drain=left)
+    dask_scheduler.plugins["dqlab"].departures.note_deadline(worker, left=left, drain=left)
 
 
 @pytest.mark.cluster

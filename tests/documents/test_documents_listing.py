@@ -156,7 +156,7 @@ def test_counting_an_iterator_is_refused_and_leaves_it_whole() -> None:
     assert len(list(documents)) == 2
 
 
-def test_callable_is_called_anew_for_each_pass() -> None:
+def test_callable_is_called_again_for_each_pass() -> None:
     """The way to map a generator and still resume it."""
 
     def produce() -> Iterator[Document]:

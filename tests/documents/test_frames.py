@@ -154,7 +154,7 @@ def test_a_frame_and_the_parquet_file_of_it_have_the_same_rows(tmp_path: Path) -
     assert rows(frame) == [each.row for each in dq.Documents.from_parquet(tmp_path / "a.parquet")]
 
 
-def test_arrow_tells_null_from_nan() -> None:
+def test_arrow_keeps_null_and_nan_apart() -> None:
     found = [row["x"] for row in rows(pa.table({"x": [1.0, None, math.nan]}))]
 
     assert found[:2] == [1.0, None]

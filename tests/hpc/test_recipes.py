@@ -126,7 +126,7 @@ def test_network_that_this_machine_has_not_is_refused_with_those_it_has(tmp_path
     assert not (tmp_path / "jobs").exists() or not list((tmp_path / "jobs").iterdir())
 
 
-def test_names_that_nobody_knows_are_refused() -> None:
+def test_unknown_names_of_recipes_are_refused() -> None:
     """dask-jobqueue would raise for it too, deep in a traceback."""
     with pytest.raises(UnknownOption, match="Did you mean 'cores'"):
         dq.hpc.recipe("slurm", corse=2)

@@ -107,7 +107,7 @@ def test_what_slurm_refuses_is_told_in_its_words(slurm: Slurm, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_cluster_that_somebody_else_made_works_and_says_what_it_does_without(slurm: Slurm, tmp_path: Path) -> None:
+def test_cluster_that_was_made_elsewhere_works_and_says_what_it_does_without(slurm: Slurm, tmp_path: Path) -> None:
     from dask_jobqueue import SLURMCluster
 
     with (

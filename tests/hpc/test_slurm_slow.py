@@ -116,7 +116,7 @@ def test_jobs_cannot_be_requeued(slurm: Slurm, tmp_path: Path) -> None:
     assert "disabled" in refused.value.stderr
 
 
-def test_nobody_without_the_key_reaches_the_cluster(slurm: Slurm, tmp_path: Path) -> None:
+def test_no_process_without_the_key_reaches_the_cluster(slurm: Slurm, tmp_path: Path) -> None:
     with dq.connect(dq.hpc.recipe("slurm", **options(tmp_path)), timeout="40s") as lab:
         address = lab.client.scheduler_info()["address"]
         assert address.startswith("tls://")

@@ -53,7 +53,7 @@ def test_edited_cell_shows_the_run_and_says_how_to_go_on(edited: Any, capsys: An
     assert edited["run"].name == "edited"
 
 
-def test_results_of_an_edited_cell_are_refused_until_somebody_has_chosen(edited: Any) -> None:
+def test_results_of_an_edited_cell_are_refused_until_the_user_has_chosen(edited: Any) -> None:
     """The next cell of a "Run All" must not go on with yesterday's results."""
     run = edited["run"]
 

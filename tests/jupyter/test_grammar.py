@@ -14,7 +14,7 @@ def test_every_command_has_an_action() -> None:
     assert list(COMMANDS) == list(ACTIONS)
 
 
-def test_overview_tells_of_every_command() -> None:
+def test_overview_lists_every_command() -> None:
     """`%dq?` is the manual."""
     text = overview()
 

@@ -414,7 +414,7 @@ def test_drop_says_what_it_would_delete_first(failed: Any, lab: dq.Lab, capsys: 
     capsys.readouterr()
 
     failed.run(f"%dq drop {run.name}")
-    assert "2 results and 2 failures would be deleted, for good. To do it: add -y" in capsys.readouterr().out
+    assert "2 results and 2 failures would be deleted permanently. To do it: add -y" in capsys.readouterr().out
     assert run.counts["dead"] == 2
 
     failed.run(f"%dq drop {run.name} -y")

@@ -79,3 +79,11 @@ def test_cell_travels_inside_the_pickle_of_its_function(connected: Any) -> None:
     assert linecache.getline(filename, 3) == "    return x\n"
     assert linecache.cache[filename] == here
     assert pickle.loads(cloudpickle.dumps(same))(4) == 4
+
+
+@pytest.mark.parametrize("name", ["dqlab.jupyter.source _opened", "dqlab.rules.retry Later"])
+def test_names_that_functions_have_in_logs_stay_where_they_are(name: str) -> None:
+    """A queue on disk is opened by a later version, and its functions name these modules."""
+    sealed = b"c" + name.replace(" ", "\n").encode() + b"\n."
+
+    assert pickle.loads(sealed).__module__ == name.split()[0]

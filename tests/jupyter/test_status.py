@@ -8,7 +8,7 @@ import pytest
 
 from dqlab.jupyter.grammar import COMMANDS
 from dqlab.live.display import RUNS_OF_STATUS, text_of
-from dqlab.live.run_table import SortBy, sorted_by
+from dqlab.live.run_rows import SortBy, sorted_by
 from dqlab.stats import Counts, RunState, RunStats, Snapshot
 from tests.waiting import until
 

@@ -65,7 +65,7 @@ def test_percent_tb_shows_everything(connected: Any, shown: Any, capsys: Any) ->
 
     connected.run("%tb")
 
-    assert "dqlab/runs/book.py" in capsys.readouterr().out
+    assert "dqlab/runs/run_book.py" in capsys.readouterr().out
 
 
 def test_percent_tb_after_a_line_shows_everything(connected: Any, shown: Any, capsys: Any) -> None:
@@ -76,7 +76,7 @@ def test_percent_tb_after_a_line_shows_everything(connected: Any, shown: Any, ca
 
     assert text.startswith("RunNotFound: no run named 'nowhere'")
     assert text.count("\n") == 1
-    assert "dqlab/runs/book.py" in capsys.readouterr().out
+    assert "dqlab/runs/run_book.py" in capsys.readouterr().out
 
 
 def test_debugger_is_given_everything(connected: Any, shown: Any) -> None:
@@ -85,7 +85,7 @@ def test_debugger_is_given_everything(connected: Any, shown: Any) -> None:
 
     files = [frame.f_code.co_filename for frame in frames(sys.last_traceback)]
 
-    assert files[-1].endswith("dqlab/runs/book.py")
+    assert files[-1].endswith("dqlab/runs/run_book.py")
 
 
 def frames(trace: Any) -> list[Any]:
@@ -124,7 +124,7 @@ def test_what_was_hidden_is_back_when_it_was_shown(connected: Any, shown: Any) -
     error = sys.last_value
 
     assert isinstance(error.__traceback__, types.TracebackType)
-    assert frames(error.__traceback__)[-1].f_code.co_filename.endswith("book.py")
+    assert frames(error.__traceback__)[-1].f_code.co_filename.endswith("run_book.py")
     assert error.__suppress_context__ is False
 
 

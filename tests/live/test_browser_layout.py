@@ -97,7 +97,7 @@ def test_names_of_sixteen_queues_can_be_told_apart_at_every_width(show: Show, sn
         assert cut(page, ".dq-queues td.dq-qn") == [], width
 
 
-def test_what_needs_somebody_is_read_to_its_end_where_it_is_narrow(
+def test_what_needs_the_user_is_read_to_its_end_where_it_is_narrow(
     show: Show, running: RunStats, snapshot: Snapshot, past: History
 ) -> None:
     """At 420 px the figure at the end was cut: "c0 held one document for 2 …"."""

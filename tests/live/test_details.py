@@ -67,7 +67,7 @@ def test_chart_of_a_young_queue_begins_with_it(past: History) -> None:
     assert chart.title == "Messages waiting, last 20 s"
 
 
-def test_what_somebody_did_before_the_first_point_stands_at_it(running: RunStats, past: History) -> None:
+def test_what_was_done_before_the_first_point_stands_at_it(running: RunStats, past: History) -> None:
     """The line of a submission stood left of the axis, over its figures."""
     chart = left_chart(running, past)
     assert min(each.at for each in chart.marks) >= 0.0

@@ -47,7 +47,7 @@ def test_six_figures_answer_for_the_lab(snapshot: Snapshot) -> None:
     ]
 
 
-def test_consumers_are_told_by_the_processes_that_somebody_asked_for(snapshot: Snapshot) -> None:
+def test_consumers_are_counted_by_the_processes_that_were_asked_for(snapshot: Snapshot) -> None:
     """`-n 4` read "5 workers, 8 consumers": one process is for queues, and each queue has a consumer on each other."""
 
     def about(place: Site, consumers: int, total: int = 0) -> str:
@@ -107,7 +107,7 @@ def test_up_to_twelve_queues_keep_their_order_without_groups(snapshot: Snapshot)
     assert view.toggles == ()
 
 
-def test_of_many_queues_those_that_need_somebody_stand_first() -> None:
+def test_of_many_queues_those_that_need_the_user_stand_first() -> None:
     """Then by state, deepest first, what rests last."""
     view = lab_view(many_queues(), place=PAPERS)
 
@@ -131,7 +131,7 @@ def test_only_durable_queues_can_be_compacted_and_only_dead_ones_purged(snapshot
     assert rows["pages"].retries == (("parse-invoices", "Retry 212 dead of parse-invoices"),)
 
 
-def test_what_needs_somebody_of_no_queue_stands_above_all(snapshot: Snapshot) -> None:
+def test_what_needs_the_user_of_no_queue_stands_above_all(snapshot: Snapshot) -> None:
     """A disk that is full has no row of its own."""
     full = Attention(Severity.PROBLEM, "store-full", "StoreFull", "0 bytes left under runs/")
     view = lab_view(replace(snapshot, attention=(full, *snapshot.attention)), place=PAPERS)

@@ -11,7 +11,7 @@ import pytest
 from dqlab.live import details
 from dqlab.live.html import run_html
 from dqlab.live.run_picture import Focus, Silence, connecting_view, log_line, run_view
-from dqlab.live.run_table import run_rows, run_word
+from dqlab.live.run_rows import run_rows, run_word
 from dqlab.live.text import run_screen
 from dqlab.live.views import Command, Face, Tone
 from dqlab.numbers import UNKNOWN, many

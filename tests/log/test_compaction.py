@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dqlab.log import Compaction, DiskFailed, DiskFull, Files, Log, LogOptions, NewRecord, Position, Record
+from dqlab.log.manifest import Catalog, Manifest
 
 SMALL = LogOptions(segment_bytes=2000, reserve_bytes=0)
 
@@ -202,4 +203,37 @@ def test_nothing_kept_leaves_no_file(path: Path) -> None:
     compaction = log.compact(lambda record: [])
     assert (compaction.segment, compaction.moved) == (None, [])
     assert sorted(file.name for file in path.iterdir()) == before
+    log.close()
+
+
+def test_a_collection_beside_a_compaction_spares_what_is_being_copied(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It deleted a segment that had just become unneeded, after it was chosen and before it was marked as in use."""
+    log, journal = mostly_settled(path, Quick())
+    log.checkpoint(log.mark(), b"again")
+    chosen = log.victims(below=1.0)
+    journal.settle(position for position in list(journal.bodies) if position.segment == chosen[0])
+    manifests = vars(log._catalog)
+
+    def look(catalog: Catalog) -> Manifest:
+        found = manifests["manifest"]
+        if pending.pop("collection", False):
+            log.collect()
+        return found
+
+    pending = {"collection": True}
+    monkeypatch.setattr(
+        Catalog,
+        "manifest",
+        property(look, lambda catalog, manifest: manifests.update(manifest=manifest)),
+        raising=False,
+    )
+    compaction = log.compact(journal.keep, segments=chosen)
+    monkeypatch.undo()
+
+    assert not pending
+    assert compaction.victims == tuple(chosen)
+    journal.switch(compaction)
+    journal.check(log)
     log.close()

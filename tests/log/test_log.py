@@ -132,7 +132,7 @@ def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_nobody_else_may_read_the_files(tmp_path: Path) -> None:
+def test_no_other_user_may_read_the_files(tmp_path: Path) -> None:
     with Log.open(tmp_path / "runs" / "log") as log:
         log.append(16, [b"secret"])
         log.checkpoint(log.mark(), b"state")

@@ -83,7 +83,7 @@ def test_on_a_full_disk_puts_are_refused_settles_go_on_and_space_comes_back(smal
 
 
 @pytest.mark.cluster
-def test_a_disk_filled_by_somebody_else_loses_nothing_confirmed(small_disk: Path, clock: FakeClock) -> None:
+def test_a_disk_filled_by_another_program_loses_nothing_confirmed(small_disk: Path, clock: FakeClock) -> None:
     """Whatever the log does then, it says so with an error of its own, and opens again when there is room."""
     log = Log.open(small_disk / "log", options=OPTIONS, clock=clock)
     ledger = Ledger(log)

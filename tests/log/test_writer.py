@@ -93,7 +93,9 @@ def test_interval_confirms_first_and_syncs_when_the_interval_is_over(
         assert files.syncs == before + 1
 
 
-def test_os_leaves_records_to_the_system_until_somebody_asks(path: Path, files: Failing, clock: FakeClock) -> None:
+def test_os_leaves_records_to_the_system_until_a_sync_is_asked_for(
+    path: Path, files: Failing, clock: FakeClock
+) -> None:
     """The names of segments are synced all the same: a power cut may cost records, never the log."""
     options = LogOptions(sync="os", segment_bytes=1000)
     with Log.open(path, files=files, clock=clock, options=options) as log:

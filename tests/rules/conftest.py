@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.journal import MemoryJournal
 from dqlab.rules.leases import Lease
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
-from dqlab.rules.settling import Settled
 from dqlab.rules.shard import Put, Shard
 from dqlab.rules.states import State
 from dqlab.testing import FakeClock

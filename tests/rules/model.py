@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dqlab.frame import Outcome
-from dqlab.rules.endings import MOST_IN_VAIN
+from dqlab.rules.deliveries import MOST_IN_VAIN
 
 TIMEOUT, RETRIES, BACKOFF, MAX_DELIVERIES, MAXSIZE, EPOCH = 10, 3, 4, 3, 12, 3
 ALIVE = {"ready", "delayed", "leased"}

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from dqlab.frame import Outcome
-from dqlab.rules.endings import MOST_IN_VAIN
+from dqlab.rules.deliveries import MOST_IN_VAIN, Settled
 from dqlab.rules.retry import Retry
-from dqlab.rules.settling import Settled
 from dqlab.rules.states import State
 
 RUN = b"run-of-the-tests"

@@ -272,7 +272,7 @@ def test_fingerprint_is_the_same_for_every_document_and_place() -> None:
     assert len(marks.pop()) == 8
 
 
-def test_fingerprint_tells_class_and_line_apart() -> None:
+def test_fingerprints_of_different_classes_and_lines_differ() -> None:
     """Two causes in one row would be retried together."""
     both = cell(
         "def f(x):\n    if x:\n        raise ValueError(x)\n    if x is None:\n        raise ValueError()\n    {}[x]\n"
@@ -297,7 +297,7 @@ def test_fingerprint_ignores_how_deep_a_recursion_went() -> None:
     assert failure(walk, 3).fingerprint == failure(walk, 30).fingerprint
 
 
-def test_fingerprint_tells_lines_apart_without_the_source() -> None:
+def test_fingerprints_of_different_lines_differ_without_the_source() -> None:
     """The source of a notebook's cell is not on the workers."""
     both = cell("def f(x):\n    if x:\n        raise ValueError(x)\n    raise ValueError()\n", name="<gone>")["f"]
     del linecache.cache["<gone>"]
@@ -305,7 +305,7 @@ def test_fingerprint_tells_lines_apart_without_the_source() -> None:
     assert failure(both, 1).fingerprint != failure(both, 0).fingerprint
 
 
-def test_fingerprint_tells_causes_apart() -> None:
+def test_fingerprints_of_different_causes_differ() -> None:
     """`ParseError` around everything is a popular style."""
     read = cell(
         "def read(x):\n    try:\n        int(x)\n    except (TypeError, ValueError) as error:\n"
@@ -315,7 +315,7 @@ def test_fingerprint_tells_causes_apart() -> None:
     assert failure(read, "a").fingerprint == failure(read, "b").fingerprint != failure(read, None).fingerprint
 
 
-def test_input_that_nobody_can_answer_says_so() -> None:
+def test_input_that_cannot_be_answered_says_so() -> None:
     """ "EOF when reading a line" gave no cause where the function asks a question."""
     read = cell("def read(x):\n    raise EOFError('EOF when reading a line')\n", name="<asks>")["read"]
     stopped = cell("from bdb import BdbQuit\ndef stop(x):\n    raise BdbQuit\n", name="<stops>")["stop"]

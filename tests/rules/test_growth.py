@@ -8,8 +8,8 @@ import pytest
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.rules import lane as lanes
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.options import QueueOptions
-from dqlab.rules.settling import Settled
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
 from dqlab.testing import FakeClock

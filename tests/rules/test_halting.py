@@ -82,7 +82,7 @@ def test_one_success_before_prevents_it_for_good() -> None:
     assert not desk.paused
 
 
-def test_a_run_of_which_nothing_waits_ends_instead() -> None:
+def test_a_run_without_waiting_documents_ends_instead() -> None:
     """All that is left is in hand, or has failed: a pause would save nothing, and the run is done as any other."""
     desk = Halting(8)
     lease = desk.lease(8)

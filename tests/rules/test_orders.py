@@ -9,8 +9,8 @@ import pytest
 from dqlab.errors import BadOption, MessageNotFound, RunNotFound
 from dqlab.frame import NO_ID, Outcome
 from dqlab.rules.book import Book, RunRecord
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.ledger import Ledger
-from dqlab.rules.settling import Settled
 from dqlab.rules.states import State, Verdict
 from dqlab.rules.sweeps import Revoked
 from dqlab.rules.trouble import Death
@@ -171,7 +171,7 @@ def test_pieces_come_in_order_whichever_function_was_given_first(desk: Any) -> N
     assert [(piece.lo, piece.function) for piece in desk.lease().pieces] == [(0, OTHER), (1, None), (2, NEW)]
 
 
-def test_a_retry_starts_counts_anew_and_keeps_the_history(desk: Any) -> None:
+def test_a_retry_resets_counts_and_keeps_the_history(desk: Any) -> None:
     """The new code gets all its retries; the old failures stay readable."""
     desk.put()
     desk.settle(desk.lease(), REJECT, payloads=[b"old"])

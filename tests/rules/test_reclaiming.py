@@ -139,7 +139,7 @@ def test_what_was_acked_early_is_held_for_who_began_it(moved: Any) -> None:
     assert sum(piece.n for piece, _ in desk.settle(lease, *[Outcome.ACK] * 4, epoch=1).results) == 4
 
 
-def test_what_was_acked_early_is_dead_when_nobody_comes_for_it(moved: Any) -> None:
+def test_what_was_acked_early_is_dead_when_no_consumer_comes_for_it(moved: Any) -> None:
     desk, _, id = moved()
     desk.shard.hold_begun(RUN, Ranges([(0, 4)]), 1.0)
     desk.clock.advance(2.0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dqlab.frame import NO_ID, Outcome, Piece, Settlement
-from dqlab.rules.settling import Failed, Settled
+from dqlab.rules.deliveries import Failed, Settled
 from dqlab.rules.states import State
 
 RUN = b"run-of-the-tests"
@@ -77,7 +77,7 @@ def test_an_ack_of_a_message_leased_to_another_is_stale(desk: Any) -> None:
     assert desk.ack(lease) == Settled(duplicates=1)
 
 
-def test_an_ack_of_an_older_epoch_counts_while_nobody_holds_the_message(make_desk: Callable[..., Any]) -> None:
+def test_an_ack_of_an_older_epoch_counts_while_no_consumer_holds_the_message(make_desk: Callable[..., Any]) -> None:
     """The shard restarted while the function ran."""
     desk = make_desk(epoch=2)
     desk.put(2)

@@ -49,7 +49,7 @@ def agree(*sources: str) -> bool:
 # --- what a version is ----------------------------------------------------------------------
 
 
-def test_version_tells_name_source_and_cell() -> None:
+def test_version_has_name_source_and_cell() -> None:
     """The run's page shows the code that ran, not the code that is in the cell now."""
     source = "import os\n\n@staticmethod\ndef other(): ...\n\ndef f(x):\n    # why\n    return x\n"
     namespace = cell(source, name="<ipython-input-17-abc>")

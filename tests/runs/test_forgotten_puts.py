@@ -34,7 +34,7 @@ def double(x: int) -> int:
     return 2 * x
 
 
-def test_results_of_calls_are_kept_while_somebody_can_ask_for_them(lab: dq.Lab, queue_name: str) -> None:
+def test_results_of_calls_are_kept_while_they_can_be_asked_for(lab: dq.Lab, queue_name: str) -> None:
     """They may be read twice; a service that makes calls for weeks fills no disk."""
     pool = lab.queue(queue_name)
     held = pool.submit(double, 4)
@@ -49,7 +49,7 @@ def test_results_of_calls_are_kept_while_somebody_can_ask_for_them(lab: dq.Lab, 
     pool.close()
 
 
-def test_a_call_that_nobody_waits_for_leaves_no_result(lab: dq.Lab, queue_name: str) -> None:
+def test_a_call_whose_result_is_not_wanted_leaves_none(lab: dq.Lab, queue_name: str) -> None:
     pool = lab.queue(queue_name)
     for number in range(20):
         pool.submit(double, number)
@@ -121,7 +121,7 @@ def test_a_function_that_was_forgotten_comes_along_with_the_next_call(lab: dq.La
     pool.close()
 
 
-def test_a_call_that_nobody_waits_for_costs_no_other_of_its_settlement(lab: dq.Lab, queue_name: str) -> None:
+def test_a_call_whose_result_is_not_wanted_costs_no_other_of_its_settlement(lab: dq.Lab, queue_name: str) -> None:
     """Two calls that came one after the other are settled together, and what one of them returned was thrown away."""
     pool = lab.queue(queue_name)
     pool.submit(double, 0).results(timeout=30)

@@ -14,7 +14,7 @@ import dqlab as dq
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Drop, Open, Order
 from dqlab.errors import RunNotFound, SubmissionIncomplete
-from dqlab.runs.book import RunBook
+from dqlab.runs.run_book import RunBook
 from tests.waiting import until
 
 DOCUMENTS = 3000

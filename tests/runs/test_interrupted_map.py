@@ -13,8 +13,8 @@ import dqlab as dq
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Open, Order
 from dqlab.errors import CallTimeout, SubmissionIncomplete
-from dqlab.runs import book
-from dqlab.runs.book import RunBook
+from dqlab.runs import run_book
+from dqlab.runs.run_book import RunBook
 from dqlab.runs.submit import comparison
 from dqlab.runs.submit.mapping import Submitter
 from tests.runs.test_cut_off import double
@@ -156,7 +156,7 @@ def shards_on_the_move(lab: dq.Lab, times: int) -> Iterator[None]:
         lab.client.run_on_scheduler(as_before)
 
 
-def test_a_run_that_nobody_submits_is_cut_off_also_when_its_shards_are_on_the_move(
+def test_a_run_without_a_submitter_is_cut_off_also_when_its_shards_are_on_the_move(
     lab: dq.Lab, queue: dq.QueuePool, ghost: str
 ) -> None:
     """The shard was passed over, and the same cell waited for ever for a submission that nobody made."""
@@ -165,11 +165,11 @@ def test_a_run_that_nobody_submits_is_cut_off_also_when_its_shards_are_on_the_mo
         assert list(run.results(timeout=30)) == [2 * x for x in range(100)]
 
 
-def test_a_run_that_nobody_submits_ends_with_an_error_where_it_was_attached_to(
+def test_a_run_without_a_submitter_ends_with_an_error_where_it_was_attached_to(
     lab: dq.Lab, queue: dq.QueuePool, ghost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its shards were on the move for longer than `map` waits."""
-    monkeypatch.setattr(book, "LANDING", 0.0)
+    monkeypatch.setattr(run_book, "LANDING", 0.0)
     with shards_on_the_move(lab, times=1):
         run = queue.map(double, range(100), name=ghost)
         with pytest.raises(SubmissionIncomplete, match="map the same documents"):
@@ -178,11 +178,11 @@ def test_a_run_that_nobody_submits_ends_with_an_error_where_it_was_attached_to(
     assert list(queue.map(double, range(100), name=ghost).results(timeout=30)) == [2 * x for x in range(100)]
 
 
-def test_a_look_whether_anybody_submits_may_get_no_answer(
+def test_a_look_whether_a_client_submits_may_get_no_answer(
     lab: dq.Lab, queue: dq.QueuePool, ghost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shard that stands still costs the look, and not the run that is waited for."""
-    monkeypatch.setattr(book, "LANDING", 0.0)
+    monkeypatch.setattr(run_book, "LANDING", 0.0)
     monkeypatch.setattr(comparison, "LOOKS_LEFT", 1)
     looks = []
     seal = RunBook._seal_left

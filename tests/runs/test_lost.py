@@ -140,7 +140,7 @@ def total(run: dq.Run) -> int:
     return sum(run.counts.values())
 
 
-def test_other_shards_keep_what_they_have_and_everybody_sees_the_same(two: dq.QueuePool, other: Client) -> None:
+def test_other_shards_keep_what_they_have_and_every_client_sees_the_same(two: dq.QueuePool, other: Client) -> None:
     run = two.map(double, list(range(20_000)), name="word-count").wait(timeout=30)
     worker = kill(two, 0)  # it had the run record
 
@@ -254,7 +254,7 @@ def test_a_run_that_ended_since_the_last_report_ends_all_the_same(hurt: Client, 
 
 
 def _report_no_more() -> None:
-    from dqlab.cluster.transport.reporter import Reporter
+    from dqlab.cluster.transport.reports import Reporter
 
     Reporter.send = lambda self: None  # type: ignore[method-assign]
 
@@ -263,7 +263,7 @@ def test_a_worker_of_a_transient_queue_that_hangs_is_ended_and_its_loss_is_named
     pool: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("TRANSIENT_SILENCE", "NEW_SILENCE"):
-        monkeypatch.setattr(f"dqlab.cluster.scheduler.beat.{limit}", 1.0)
+        monkeypatch.setattr(f"dqlab.cluster.scheduler.departures.{limit}", 1.0)
     run = pool.map(double, range(100), name="hung").wait(timeout=30)
     worker, process = host_of(pool)
     os.kill(process, signal.SIGSTOP)
@@ -305,7 +305,7 @@ def test_an_input_that_has_changed_is_not_sent_again(pool: dq.QueuePool) -> None
     assert list(run.results(timeout=30)) == [len(document) for document in documents]
 
 
-def test_others_wait_while_somebody_sends_again(pool: dq.QueuePool, other: Client) -> None:
+def test_other_clients_wait_while_one_sends_again(pool: dq.QueuePool, other: Client) -> None:
     run = pool.map(double, range(100), name="together").wait(timeout=30)
     kill(pool)
     theirs = dq.QueuePool(other, name=pool.name).session.runs.attach("together")
@@ -628,7 +628,7 @@ def test_other_documents_do_not_complete_a_run_whose_client_and_shard_are_both_g
         submitter.join(30)
 
 
-def test_retries_that_were_asked_for_are_kept_by_a_queue_that_is_made_anew(hurt: Client, name: str) -> None:
+def test_retries_that_were_asked_for_are_kept_by_a_queue_that_is_made_again(hurt: Client, name: str) -> None:
     pool = dq.QueuePool(hurt, name=name, retry=dq.Retry(0, backoff=0.01))
     dq.ConsumerPool(hurt, pool, retries=2).start()
     kill(pool)

@@ -63,8 +63,8 @@ def goes_on() -> Iterator[threading.Event]:
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dqlab.runs.book.COMPARING", 0.0)
-    monkeypatch.setattr("dqlab.runs.book.AT_ONCE", 0.0)
+    monkeypatch.setattr("dqlab.runs.run_book.COMPARING", 0.0)
+    monkeypatch.setattr("dqlab.runs.run_book.AT_ONCE", 0.0)
 
 
 @pytest.mark.parametrize("on_existing", ["attach", "retry-failed"])
@@ -213,7 +213,7 @@ def test_map_over_other_documents_raises_and_leaves_variables_of_earlier_cells_a
     queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tried on five under the same name, the variable was the old run: dropping it dropped the old results."""
-    monkeypatch.setattr("dqlab.runs.book.AT_ONCE", 20.0)
+    monkeypatch.setattr("dqlab.runs.run_book.AT_ONCE", 20.0)
     full = queue.map(same, range(1000), name=f"run-{queue.name}").wait(timeout=30)
 
     with pytest.raises(RunExists, match="1,000 documents, these are 5"):

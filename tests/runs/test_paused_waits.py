@@ -269,7 +269,7 @@ def test_a_submission_goes_on_when_a_worker_answers_again(
     assert run.results(timeout=30)[:] == list(range(5_000))
 
 
-def test_a_submission_that_nobody_answers_can_be_cancelled(
+def test_a_submission_that_gets_no_answer_can_be_cancelled(
     queue: dq.QueuePool, silence: threading.Event, unconfirmed: float
 ) -> None:
     """It tries for as long as it takes, so something has to end it."""

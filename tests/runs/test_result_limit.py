@@ -17,8 +17,8 @@ from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import LogOptions
 from dqlab.rules.options import QueueOptions
 from dqlab.runs.session import Durability
+from dqlab.store.durable_shard import DurableShard
 from dqlab.store.journal import MAX_RESULT
-from dqlab.store.shard import DurableShard
 
 
 @pytest.fixture

@@ -26,9 +26,9 @@ from dqlab.errors import (
     RunNotFound,
     SubmissionIncomplete,
 )
-from dqlab.runs.book import _some_of
 from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import Uncomparable
+from dqlab.runs.run_book import _some_of
 from dqlab.runs.submit import sender
 from dqlab.testing import Tally
 from tests.runs.test_cut_off import all_there
@@ -85,7 +85,7 @@ def test_two_clients_that_map_under_one_name_at_the_same_moment_share_one_run(
             assert [list(run.results(timeout=20)) for run in runs] == [list(range(100))] * 2
 
 
-def test_who_waits_for_a_name_holds_up_nobody_else(queue: dq.QueuePool, client: Client, name: str) -> None:
+def test_a_wait_for_a_name_holds_up_no_other(queue: dq.QueuePool, client: Client, name: str) -> None:
     with Client(client.scheduler.address, set_as_default=False) as second:
         claim = Claim(dq.QueuePool(second, name=queue.name).handle.link, f"name/{name}")
         assert claim.take()
@@ -638,7 +638,7 @@ def test_two_notebooks_that_map_the_same_at_the_same_time_share_one_run(
     assert sorted(int(x) for x in tally.seen()) == list(range(2000))
 
 
-def test_queue_that_another_client_made_anew_gets_its_consumers_again(lab: dq.Lab, queue: dq.QueuePool) -> None:
+def test_queue_that_another_client_made_again_gets_its_consumers_again(lab: dq.Lab, queue: dq.QueuePool) -> None:
     """Its consumers were retired when it was closed, and the client that maps into it asked for some long ago."""
     queue.map(same, range(3)).wait(timeout=20)
     with Client(lab.client.scheduler.address, set_as_default=False) as client:
@@ -732,7 +732,7 @@ def test_run_of_another_client_is_found_in_its_queue(lab: dq.Lab, queue: dq.Queu
         assert [pool.name for pool in other.queues] == [queue.name]
 
 
-def test_looking_for_a_run_that_does_not_exist_opens_nobodys_queue(lab: dq.Lab, queue: dq.QueuePool) -> None:
+def test_looking_for_a_run_that_does_not_exist_opens_no_queue(lab: dq.Lab, queue: dq.QueuePool) -> None:
     """A typing error in one notebook must not keep a queue open that another one closes."""
     queue.put(1)
     queue.flush()

@@ -16,7 +16,7 @@ from distributed import Client, Scheduler
 
 import dqlab as dq
 from dqlab.cluster.transport.orders import Drop
-from dqlab.cluster.transport.run_orders import cancel
+from dqlab.cluster.transport.queue_calls import cancel
 from dqlab.errors import ActorGone, BadOption, DqlabWarning, QueueClosed, QueueDraining, RunCancelled, RunNotFound
 from dqlab.frame import NO_ID
 from dqlab.runs.submit.mapping import Submitter
@@ -287,7 +287,7 @@ def notes(lab: dq.Lab, queue: dq.QueuePool) -> list[bytes]:
     return list(lab.client.run_on_scheduler(kept, queue.name))
 
 
-def test_nobody_waits_for_the_input_of_a_cancelled_run(queue: dq.QueuePool, blocked: BlockedInput) -> None:
+def test_the_input_of_a_cancelled_run_is_not_waited_for(queue: dq.QueuePool, blocked: BlockedInput) -> None:
     """It may be a socket, or a listing of millions; who waits has what there is, and is told that it is not all."""
     run = queue.map(same, blocked)
     assert list(islice(run.as_completed(timeout=30), 1)) == [(0, 1)]

@@ -21,13 +21,13 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport import queue_calls
 from dqlab.errors import BadOption, DqlabWarning, FunctionForgotten, RunFailed, UnknownOption
 from dqlab.live.tables import failures_table
 from dqlab.live.text import table_text
 from dqlab.rules.ids import shard_of
-from dqlab.runs.book import _iterable
 from dqlab.runs.run import Run
+from dqlab.runs.run_book import _iterable
 from dqlab.stats import RunStats, Snapshot
 from dqlab.testing import Tally
 from tests.cells import of_a_cell
@@ -466,15 +466,15 @@ def test_retry_without_a_function_beside_a_retry_with_one_leaves_the_new_version
 ) -> None:
     """It brought the version along that it had looked up before, and each later retry ran that."""
     run = queue.map(parse, range(20), retry=ONCE).wait(timeout=20)
-    look_up, better = run_orders.newest_code, run._new_code(parse_better)
+    look_up, better = queue_calls.newest_code, run._new_code(parse_better)
 
     async def meanwhile(*asked: Any) -> dict[str, Any]:
         found = await look_up(*asked)
-        monkeypatch.setattr(run_orders, "newest_code", look_up)
-        await run_orders.retry(run.handle, run.id, better)  # another client
+        monkeypatch.setattr(queue_calls, "newest_code", look_up)
+        await queue_calls.retry(run.handle, run.id, better)  # another client
         return found
 
-    monkeypatch.setattr(run_orders, "newest_code", meanwhile)
+    monkeypatch.setattr(queue_calls, "newest_code", meanwhile)
     run.retry()
     run.wait(timeout=20)
     assert [version.name for version in run.versions] == ["parse", "parse_better"]
@@ -624,7 +624,7 @@ def test_one_failure_class_is_looked_at_and_sent_again_by_its_fingerprint(queue:
     assert {letter.error for letter in run.wait(timeout=30).failures()} == {"ValueError"}
 
 
-def test_scale_of_a_run_says_when_its_consumers_are_somebodys_own(client: Client, queue_name: str) -> None:
+def test_scale_of_a_run_says_when_its_consumers_are_of_a_consumer_pool(client: Client, queue_name: str) -> None:
     """A set of consumers that was made by hand is scaled by hand; silence would look like success."""
     with contextlib.closing(dq.QueuePool(client, name=queue_name)) as pool:
         run = pool.map(parse, range(3), consumers=None)

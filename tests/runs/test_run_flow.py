@@ -140,7 +140,7 @@ def test_full_queue_without_consumers_refuses_with_the_way_out(
     pool.close()
 
 
-def test_slow_document_holds_nobody_up(queue: dq.QueuePool, tmp_path: Path) -> None:
+def test_slow_document_holds_up_no_other(queue: dq.QueuePool, tmp_path: Path) -> None:
     """One book among leaflets: while one consumer reads it, the other takes over the rest of its lease."""
     gate = Gate(tmp_path)
 
@@ -245,7 +245,7 @@ def test_shard_that_is_long_in_coming_back_does_not_end_a_wait(
     assert not missed
 
 
-def test_limit_of_a_wait_holds_when_nobody_answers(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_of_a_wait_holds_without_an_answer(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting took 20 s and ended with another error."""
     run, put = queue.map(same, range(10)).wait(timeout=20), queue.submit(same, 1)
     put.results(timeout=20)

@@ -109,7 +109,7 @@ def test_failed_call_raises_with_its_error(queue: dq.QueuePool) -> None:
     assert (one, letter.error) == (1.0, "ZeroDivisionError")
 
 
-def test_results_of_what_nobody_runs_time_out(unserved: dq.QueuePool) -> None:
+def test_results_of_what_no_consumer_runs_time_out(unserved: dq.QueuePool) -> None:
     """The messages stay queued."""
     put = unserved.submit(add, 1)
 

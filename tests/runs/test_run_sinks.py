@@ -19,7 +19,7 @@ from dqlab.datasets.parts import PartMissing, open_parts
 from dqlab.datasets.sinks import CLAIM, SinkTaken
 from dqlab.datasets.targets import Target
 from dqlab.errors import ExtraMissing, RunExists
-from dqlab.live.rows import rows_table
+from dqlab.live.tables import rows_table
 from dqlab.numbers import size
 from dqlab.testing import Gate
 from tests.cells import of_a_cell

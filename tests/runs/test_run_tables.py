@@ -68,7 +68,7 @@ def crash(text: str) -> int:
 
 
 @pytest.mark.parametrize("labels", [[2, 0, 1], ["x", "", "\ud800"], [30, 2**70, -1]])
-def test_a_row_that_nobody_survived_keeps_its_label(queue: dq.QueuePool, labels: list[str | int]) -> None:
+def test_a_row_without_a_result_keeps_its_label(queue: dq.QueuePool, labels: list[str | int]) -> None:
     """Its position may be the label of another row, and its failure would then stand there."""
     column = pd.Series(["a", "b", "c"], index=pd.Index(labels, dtype=object))
     run = queue.map(crash, column, retry=dq.Retry(0), executor="process").wait(timeout=30)

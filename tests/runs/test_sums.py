@@ -12,7 +12,7 @@ from distributed import Client
 import dqlab as dq
 from dqlab.cluster.transport.orders import Drop, OpenMissing, RecordSubmitted, Seal
 from dqlab.errors import ResultsMissing
-from dqlab.rules.results import ResultIndex
+from dqlab.rules.result_index import ResultIndex
 from dqlab.rules.states import State
 from dqlab.rules.submitted import Submitted
 
@@ -45,7 +45,7 @@ WAYS: dict[str, Callable[[dq.Run], object]] = {
 }
 
 
-def test_acked_documents_without_results_are_named_to_everybody(lab: dq.Lab, queue: dq.QueuePool) -> None:
+def test_acked_documents_without_results_are_named_to_every_client(lab: dq.Lab, queue: dq.QueuePool) -> None:
     """Results that were thrown away made a list that was short, and no longer beside its documents."""
     run = queue.map(abs, range(100), name=queue.name)
     run.wait(timeout=30)

@@ -138,7 +138,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), OverflowError(), asyncio.CancelledError()])
-def test_a_put_that_fails_as_nobody_foresaw_reaches_who_waits(
+def test_a_put_with_an_unforeseen_error_reaches_its_waiting_caller(
     queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     """Its documents vanished once: the run was done without them, or `wait` never returned."""
@@ -153,7 +153,7 @@ def test_a_put_that_fails_as_nobody_foresaw_reaches_who_waits(
     assert list(queue.map(same, range(20_000), name="unforeseen").results(timeout=30)) == list(range(20_000))
 
 
-def test_a_single_put_that_fails_as_nobody_foresaw_raises_and_the_next_one_works(
+def test_a_single_put_with_an_unforeseen_error_raises_and_the_next_one_works(
     queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its number may be the queue's already, so nobody else may have it."""

@@ -80,7 +80,7 @@ def test_there_is_no_estimate_before_five_documents() -> None:
     assert eta.p50 == pytest.approx(100, rel=0.05)
 
 
-def test_there_is_no_estimate_while_nobody_works() -> None:
+def test_there_is_no_estimate_while_no_consumer_works() -> None:
     effort = Effort()
     for _ in range(100):
         effort.add(1.0, 1, 1)

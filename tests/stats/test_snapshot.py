@@ -230,7 +230,7 @@ def test_queue_paused_by_a_person_is_not_in_trouble() -> None:
     assert not QueueStats("q", "running", Counts()).troubled
 
 
-def test_snapshot_says_which_queue_is_deepest_most_dead_and_needs_somebody() -> None:
+def test_snapshot_has_which_queue_is_deepest_most_dead_and_needs_the_user() -> None:
     """Views draw these and compute nothing."""
     snapshot = Snapshot.from_dict(json.loads(GOLDEN.read_text()))
 
@@ -246,7 +246,7 @@ def test_snapshot_says_which_queue_is_deepest_most_dead_and_needs_somebody() -> 
     ("leave", "within", "said"),
     [(3, 240.0, "3 of 20 workers leave in 4 min"), (1, 0.0, "1 of 20 workers leaves now")],
 )
-def test_workers_whose_jobs_end_need_somebody(leave: int, within: float, said: str) -> None:
+def test_workers_whose_jobs_end_need_the_user(leave: int, within: float, said: str) -> None:
     (need,) = find_leaving(leave, 20, within)
 
     assert f"{need.subject} {need.text}" == said
@@ -288,7 +288,7 @@ def test_idle_of_all_consumers_agrees_with_the_idle_of_each() -> None:
     assert snapshot.idle_share == pytest.approx(0.1)
 
 
-def test_nobody_holds_what_its_queue_knows_as_settled() -> None:
+def test_no_consumer_holds_what_its_queue_knows_as_settled() -> None:
     """A document that was given up is dead at once, while its function may still run: there is nothing to give up."""
     queue = QueueStats("pages", "empty", Counts(acked=8, dead=1))
     consumer = ConsumerStats("c1", "pages", "2", leased=1, busy_share=0.0, oldest_age=67.0, document="#777")
@@ -345,7 +345,7 @@ def test_what_is_offered_for_a_run_that_paused_itself_fits_its_reason() -> None:
         assert (need.kind, need.action, need.run) == ("stopped", action, "typo")
 
 
-def test_run_that_puts_its_documents_off_for_ever_needs_a_user() -> None:
+def test_run_that_puts_its_documents_off_forever_needs_the_user() -> None:
     """Nothing failed, nothing waited for a consumer, and nothing would ever end."""
 
     def needs(**more: Any) -> list[str]:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from dqlab.frame import Settlement
-from dqlab.rules.settling import Settled
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.states import State
-from dqlab.store.shard import DurableShard
+from dqlab.store.durable_shard import DurableShard
 
 __all__ = ["RecordedShard"]
 

@@ -10,13 +10,13 @@ from dqlab.clock import Clock
 from dqlab.frame import Frame, Settlement
 from dqlab.log import Log
 from dqlab.rules.batches import Batch
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.lane import Lane
 from dqlab.rules.ledger import Ledger
-from dqlab.rules.results import Stretch
-from dqlab.rules.settling import Settled
+from dqlab.rules.result_index import Stretch
 from dqlab.rules.states import State
+from dqlab.store.bodies import open_settle
 from dqlab.store.journal import LogJournal
-from dqlab.store.records import open_settle
 
 __all__ = ["SqliteJournal", "differences", "new_database"]
 

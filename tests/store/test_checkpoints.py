@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from dqlab.frame import NO_ID, Outcome
-from dqlab.rules import results
+from dqlab.rules import result_index
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.results import Stretch
+from dqlab.rules.result_index import Stretch
 from dqlab.rules.shard import Shard
 from dqlab.rules.submitted import Submitted
 from dqlab.store import checkpoint as checkpoints
+from dqlab.store.bodies import unpack_plain
 from dqlab.store.checkpoint import AT_ONCE, freeze
 from dqlab.store.compaction import MOSTLY, compaction, run_through
-from dqlab.store.records import unpack_plain
 from tests.store.test_functions import Desk, function, run_of
 
 MANY = 120
@@ -170,7 +170,7 @@ def test_of_a_run_that_goes_on_the_results_are_copied_that_have_come_since(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A million of one document each stopped the event loop for 0.15 s at each checkpoint, and Python for 0.9 s."""
-    monkeypatch.setattr(results, "BLOCK", 8)
+    monkeypatch.setattr(result_index, "BLOCK", 8)
     packed: list[int] = []
     pack = checkpoints._pack_results
 

@@ -10,10 +10,10 @@ from dqlab.log import LogOptions
 from dqlab.rules.leases import Lease
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.states import State
+from dqlab.store.bodies import open_settle
 from dqlab.store.compaction import Compacted, compaction, run_through
+from dqlab.store.durable_shard import DurableShard
 from dqlab.store.journal import needed_by
-from dqlab.store.records import open_settle
-from dqlab.store.shard import DurableShard
 
 COUNT, SIZE = 50, 1000
 

@@ -15,12 +15,11 @@ from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 from dqlab.store.compaction import compact_offline
 from dqlab.store.directories import StoredQueue, keep_queue, queue_directory, shard_directory
-from dqlab.store.findings import Level
-from dqlab.store.fsck import fsck
+from dqlab.store.durable_shard import DurableShard
+from dqlab.store.fsck import Level, fsck
 from dqlab.store.inspection import inspect, survey
 from dqlab.store.offline import steadily
 from dqlab.store.repair import TargetInUse, repair
-from dqlab.store.shard import DurableShard
 from tests.disks import FlakyFiles, no
 
 

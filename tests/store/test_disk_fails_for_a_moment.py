@@ -24,12 +24,11 @@ from dqlab.store.directories import (
     shard_directory,
     stored_queues,
 )
+from dqlab.store.durable_shard import DurableShard
 from dqlab.store.export import exported
-from dqlab.store.findings import Level
-from dqlab.store.fsck import fsck
+from dqlab.store.fsck import Level, fsck
 from dqlab.store.inspection import inspect, survey
 from dqlab.store.repair import repair
-from dqlab.store.shard import DurableShard
 from dqlab.testing import FakeClock
 from tests.descriptors import count_files
 from tests.disks import ERRNOS, FlakySystem

@@ -11,7 +11,7 @@ from dqlab.rules.book import Book
 from dqlab.rules.journal import MemoryJournal
 from dqlab.rules.lane import Lane
 from dqlab.rules.options import QueueOptions
-from dqlab.rules.results import ResultIndex, Stretch
+from dqlab.rules.result_index import ResultIndex, Stretch
 from dqlab.rules.states import State
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.store.journal import needed_by
@@ -41,7 +41,7 @@ def results(desk: Desk) -> int:
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])
-def test_results_that_nobody_can_ask_for_leave_the_log_for_good(desk: Desk, checkpoint: bool) -> None:
+def test_results_that_can_no_longer_be_asked_for_leave_the_log(desk: Desk, checkpoint: bool) -> None:
     """A service that calls a queue for months would else keep every answer that it ever got."""
     for _ in range(50):
         desk.put(NO_ID, 1)
@@ -62,7 +62,7 @@ def test_results_that_nobody_can_ask_for_leave_the_log_for_good(desk: Desk, chec
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])
-def test_a_result_that_comes_when_nobody_can_ask_for_it_any_more_is_not_kept(desk: Desk, checkpoint: bool) -> None:
+def test_a_result_that_comes_when_it_can_no_longer_be_asked_for_is_not_kept(desk: Desk, checkpoint: bool) -> None:
     """Most calls whose results nobody wants are let go of before they have run."""
     desk.put(NO_ID, 1, n=4)
     forget(desk, 1, 3)

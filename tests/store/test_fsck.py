@@ -9,12 +9,11 @@ from zlib import crc32
 
 import pytest
 
+from dqlab.cli.reports import fsck_text
 from dqlab.frame import NO_ID, Outcome
+from dqlab.store.bodies import position_of
 from dqlab.store.directories import shard_directory
-from dqlab.store.findings import FsckReport, Level, ShardCheck
-from dqlab.store.fsck import fsck
-from dqlab.store.records import position_of
-from dqlab.store.reports import fsck_text
+from dqlab.store.fsck import FsckReport, Level, ShardCheck, fsck
 from dqlab.testing import FakeClock
 from tests.store.workload import RUNS, Workload, busy_queue, make_queue
 
@@ -155,7 +154,7 @@ def test_a_torn_tail_is_told_and_nothing_is_lost(load: Workload, store: Path) ->
     assert "torn tail" in fsck_text(found)
 
 
-def test_damage_that_nobody_needs_any_more_loses_nothing(load: Workload, store: Path) -> None:
+def test_damage_of_what_is_no_longer_needed_loses_nothing(load: Workload, store: Path) -> None:
     file, offset, size = frame_of(load, 0)
     lease = load.lease(4)
     assert lease is not None

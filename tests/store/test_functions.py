@@ -16,7 +16,7 @@ from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State, Verdict
 from dqlab.store.checkpoint import freeze
-from dqlab.store.shard import DurableShard
+from dqlab.store.durable_shard import DurableShard
 from dqlab.testing import FakeClock
 
 OPTIONS = QueueOptions(retry=Retry(0))

@@ -14,10 +14,10 @@ import pytest
 from dqlab.frame import Frame, Settlement
 from dqlab.log import Log, LogOptions, LogTooNew
 from dqlab.rules.states import State
+from dqlab.store.bodies import open_settle
 from dqlab.store.directories import read_queue, shard_directory, stored_directories
+from dqlab.store.durable_shard import DurableShard
 from dqlab.store.fsck import fsck
-from dqlab.store.records import open_settle
-from dqlab.store.shard import DurableShard
 from dqlab.testing import FakeClock
 from tests.store.second_reader import SecondReader
 from tests.store.workload import OPTIONS

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from dqlab.cli.reports import inspect_text
 from dqlab.frame import NO_ID
 from dqlab.log.ownership import Holder
 from dqlab.store.directories import NotAQueue, shard_directory
 from dqlab.store.inspection import StoreInfo, inspect
-from dqlab.store.reports import inspect_text
 from dqlab.testing import FakeClock
 from tests.store.workload import RUNS, Workload, busy_queue, make_queue
 

@@ -10,7 +10,7 @@ from dqlab.frame import Frame, Kind
 from dqlab.log import RecordCorrupt
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.states import State, Verdict
-from dqlab.store.shard import DurableShard
+from dqlab.store.durable_shard import DurableShard
 from tests.store.recorded import RecordedShard
 
 RUN, PRODUCER = b"run-of-this-test", b"producer-of-them"

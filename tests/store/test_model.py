@@ -22,13 +22,13 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import DiskFull, Fenced, Log, LogFailed, LogOptions, Position, RecordTooLarge, RecordType
-from dqlab.rules import results
+from dqlab.rules import result_index
 from dqlab.rules.batches import share
 from dqlab.rules.states import State, stretches
+from dqlab.store.bodies import position_of, unpack_plain
 from dqlab.store.checkpoint import freeze
 from dqlab.store.compaction import compaction, run_through
-from dqlab.store.records import position_of, unpack_plain
-from dqlab.store.shard import DurableShard
+from dqlab.store.durable_shard import DurableShard
 from tests.rules.model import TIMEOUT, Held
 from tests.rules.test_model import OPTIONS, RUNS, ShardMachine
 from tests.store.recorded import RecordedShard
@@ -92,7 +92,7 @@ class DurableMachine(ShardMachine):
         self.database = new_database()
         self.former: list[Held] = []
         self.patience = 0.0
-        self.block, results.BLOCK = results.BLOCK, 2  # so that some are full
+        self.block, result_index.BLOCK = result_index.BLOCK, 2  # so that some are full
         super().__init__()
         self.model.epoch = self.shard.epoch
 
@@ -253,7 +253,7 @@ class DurableMachine(ShardMachine):
     def teardown(self) -> None:
         self.durable.journal.log.close(clean=False)
         shutil.rmtree(self.directory)
-        results.BLOCK = self.block
+        result_index.BLOCK = self.block
         self.database.close()
 
 

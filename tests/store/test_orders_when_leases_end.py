@@ -18,9 +18,9 @@ from dqlab.log import LogOptions
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State, Verdict
+from dqlab.store.bodies import unpack_plain
 from dqlab.store.checkpoint import freeze
-from dqlab.store.records import unpack_plain
-from dqlab.store.shard import DurableShard
+from dqlab.store.durable_shard import DurableShard
 from dqlab.testing import FakeClock
 
 RUN = b"a-run-with-a-name"[:16]
@@ -168,7 +168,7 @@ steps = st.lists(
     late=TIMEOUT + 1,
     order="open",
 )
-def test_log_tells_all_that_is_known_after_an_order(before: list[tuple[str, Any]], late: float, order: str) -> None:
+def test_log_has_all_that_is_known_after_an_order(before: list[tuple[str, Any]], late: float, order: str) -> None:
     """A delivery that is counted, or a document that is dead, is so after a crash too."""
     directory = Path(tempfile.mkdtemp(prefix="dqlab-orders-"))
     store = Store(directory)

@@ -15,9 +15,9 @@ from dqlab.log import LogFailed, LogOptions, RecordTooLarge
 from dqlab.rules.leases import Lease
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.states import State
+from dqlab.store.bodies import unpack_plain
 from dqlab.store.checkpoint import freeze
-from dqlab.store.records import unpack_plain
-from dqlab.store.shard import DurableShard
+from dqlab.store.durable_shard import DurableShard
 from dqlab.testing import FakeClock
 
 OPTIONS = QueueOptions(max_deliveries=1)

@@ -16,13 +16,13 @@ import pytest
 from dqlab.frame import Frame, Settlement
 from dqlab.log import LogOptions, OwnerStillAlive
 from dqlab.rules.states import State
+from dqlab.store.bodies import open_settle, position_of
 from dqlab.store.directories import read_queue, shard_directory, stored_directories
+from dqlab.store.durable_shard import DurableShard
 from dqlab.store.export import exported
 from dqlab.store.fsck import FsckReport, fsck
-from dqlab.store.records import open_settle, position_of
 from dqlab.store.repair import TargetInUse, UnknownQueue, repair
 from dqlab.store.salvage import Unsalvageable
-from dqlab.store.shard import DurableShard
 from dqlab.testing import FakeClock
 from tests.store.workload import OPTIONS, RUNS, Workload, busy_queue, make_queue
 
@@ -248,7 +248,7 @@ def test_a_shard_or_a_queue_alone_can_be_repaired(store: Path, clock: FakeClock)
     assert fsck(store / "queue", clock).level == 0
 
 
-def test_a_log_that_somebody_has_open_is_left_alone(store: Path, clock: FakeClock) -> None:
+def test_a_log_that_is_open_elsewhere_is_left_alone(store: Path, clock: FakeClock) -> None:
     load = Workload(shard_directory(make_queue(store / "old", "q", 1), 0), clock)
 
     with pytest.raises(OwnerStillAlive):

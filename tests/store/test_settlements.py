@@ -6,8 +6,8 @@ from pathlib import Path
 
 from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
 from dqlab.rules.options import QueueOptions
-from dqlab.store.records import open_settle
-from dqlab.store.shard import DurableShard
+from dqlab.store.bodies import open_settle
+from dqlab.store.durable_shard import DurableShard
 from tests.store.recorded import RecordedShard
 
 RUN = b"run-of-this-test"

@@ -18,7 +18,7 @@ from dqlab.rules.leases import Lease
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.states import Verdict
 from dqlab.store.compaction import MOSTLY, compaction, run_through
-from dqlab.store.shard import DurableShard
+from dqlab.store.durable_shard import DurableShard
 from dqlab.testing import FakeClock
 from tests.descriptors import LISTED, count_files
 

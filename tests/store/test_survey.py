@@ -9,8 +9,8 @@ from pathlib import Path
 from dqlab.log import LogOptions
 from dqlab.rules.options import QueueOptions
 from dqlab.store.directories import shard_directory
+from dqlab.store.durable_shard import DurableShard
 from dqlab.store.inspection import survey
-from dqlab.store.shard import DurableShard
 from dqlab.testing import FakeClock
 from tests.store.workload import busy_queue
 

@@ -18,7 +18,7 @@ from dqlab.rules.retry import Retry
 from dqlab.rules.states import State
 from dqlab.store.compaction import compaction, run_through
 from dqlab.store.directories import StoredQueue, keep_queue, queue_directory, shard_directory
-from dqlab.store.shard import DurableShard
+from dqlab.store.durable_shard import DurableShard
 from dqlab.testing import FakeClock
 from tests.store.recorded import RecordedShard
 

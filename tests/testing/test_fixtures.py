@@ -42,7 +42,7 @@ def test_tally_counts_calls_of_other_processes(dq_queue: dq.QueuePool, tmp_path:
     assert str(os.getpid()) not in tally.seen()
 
 
-def test_gate_lets_nobody_through_before_it_is_opened(tmp_path: Path) -> None:
+def test_gate_lets_no_call_through_before_it_is_opened(tmp_path: Path) -> None:
     """And says who came."""
     gate = pickle.loads(pickle.dumps(Gate(tmp_path)))
 

@@ -22,8 +22,7 @@ from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.internals import NoSuchActor, actors_here
 from dqlab.cluster.transport.ref import Ref
-from dqlab.cluster.transport.reporter import Reporter
-from dqlab.cluster.transport.reports import ConsumerReport
+from dqlab.cluster.transport.reports import ConsumerReport, Reporter
 from dqlab.cluster.transport.wire import pack, unpack
 
 __all__ = ["ConsumerActor"]

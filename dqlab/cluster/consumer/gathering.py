@@ -80,7 +80,7 @@ class _Lot:
 
     @property
     def given_up(self) -> bool:
-        """Whether nobody waits for these rows any more."""
+        """Whether these rows are no longer wanted."""
         return self.ready.done() or all(index in self.chunk.cancelled for index, _, _, _ in self.done)
 
 
@@ -225,7 +225,7 @@ class Gathering:
                 continue
 
     async def _write(self, lots: list[_Lot]) -> None:
-        """Write a part until it is written, or nobody wants it any more."""
+        """Write a part until it is written, or no longer wanted."""
         part, pause = self._names(), AGAIN_S[0]
         while lots:
             try:

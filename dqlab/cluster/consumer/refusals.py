@@ -106,7 +106,7 @@ class Refusals:
         return True
 
     async def _wait(self, run: bytes, shards: Mapping[int, _Calls], why: str, files: Sequence[_File]) -> None:
-        """Hold up a run until one of some files can be read, or nobody wants its results any more."""
+        """Hold up a run until one of some files can be read, or its results are no longer wanted."""
         pause = AGAIN_S[0]
         try:
             while True:
@@ -151,7 +151,7 @@ class Refusals:
 async def _refuses(file: _File) -> str:
     """Return in words why a file is refused; "" where it is not, or that is not known in time."""
     found: concurrent.futures.Future[str] = concurrent.futures.Future()
-    found.set_running_or_notify_cancel()  # so that nobody cancels it, whose thread would then have nowhere to put it
+    found.set_running_or_notify_cancel()  # a cancelled one would not take the result of its thread
 
     def look() -> None:
         found.set_result(refuses(*file))

@@ -50,7 +50,7 @@ from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.log import LogError, RecordTooLarge
-from dqlab.rules.endings import MOST_IN_VAIN
+from dqlab.rules.deliveries import MOST_IN_VAIN
 from dqlab.texts import as_name
 
 __all__ = ["Slot", "SlotOptions"]

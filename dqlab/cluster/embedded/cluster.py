@@ -226,7 +226,7 @@ class Nursery:
             self._starting.discard(forked)
 
     def close(self) -> None:
-        """End it, and whatever it has forked."""
+        """End it, and all that it has forked."""
         self._patience.cancel()
         if self._process is None:
             return
@@ -436,7 +436,7 @@ class ForkedNanny(Nanny):
 
 
 class EmbeddedCluster(ClusterClosesUndisturbed, LocalCluster):
-    """See the module.
+    """A cluster on this machine, in the process that connects.
 
     Parameters
     ----------

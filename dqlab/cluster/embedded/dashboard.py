@@ -85,7 +85,7 @@ class LateDashboard:
         scheduler = self._scheduler
         routing = scheduler.http_application
         try:
-            # In a thread: the loop serves queues meanwhile.
+            # In a thread: the loop goes on serving queues.
             pages = await asyncio.get_running_loop().run_in_executor(None, import_module, PAGES)
             pages.connect(routing, scheduler.http_server, scheduler, prefix="/")
         except Exception as error:  # noqa: BLE001 - a Bokeh that Dask cannot use, or none that can be imported

@@ -114,7 +114,7 @@ class ForkServer:
             if self._wake in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake, 4096)
-                self._bury()
+                self._reap()
             if self._control.fileno() in ready:
                 asked, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
                 if not asked:
@@ -149,22 +149,22 @@ class ForkServer:
     def _spawn(self, descriptor: int) -> None:
         """Start a worker that imports everything by itself."""
         command = [sys.executable, "-m", "dqlab.cluster.embedded.nursery", SPAWNED, str(os.getpid()), str(descriptor)]
-        # Not a `Popen`: `_bury` waits for every process that has ended, and the two would take each other's.
+        # Not a `Popen`: `_reap` waits for every process that has ended, and the two would take each other's.
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - the function's own way
         pid = os.posix_spawn(sys.executable, command, os.environ)
         self._hold(pid, descriptor)
 
     def _refuse(self, descriptor: int, error: OSError) -> None:
         logger.warning("event=worker_not_forked %s", error)
-        with socket.socket(fileno=descriptor) as told, contextlib.suppress(OSError):
-            told.sendall(_failure(error))
+        with socket.socket(fileno=descriptor) as pipe, contextlib.suppress(OSError):
+            pipe.sendall(_failure(error))
 
     def _hold(self, pid: int, descriptor: int) -> None:
-        self._workers[pid] = told = socket.socket(fileno=descriptor)
+        self._workers[pid] = pipe = socket.socket(fileno=descriptor)
         with contextlib.suppress(OSError):
-            told.sendall(packed(STARTED, pid))
+            pipe.sendall(packed(STARTED, pid))
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         while self._workers:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -172,11 +172,11 @@ class ForkServer:
                 return
             if pid == 0:
                 return
-            told = self._workers.pop(pid, None)
-            if told is not None:
+            pipe = self._workers.pop(pid, None)
+            if pipe is not None:
                 with contextlib.suppress(OSError):
-                    told.sendall(packed(EXIT, os.waitstatus_to_exitcode(status)))
-                told.close()
+                    pipe.sendall(packed(EXIT, os.waitstatus_to_exitcode(status)))
+                pipe.close()
 
     def _end(self) -> None:
         for pid in self._workers:

@@ -188,7 +188,7 @@ class _Listener(BaseListener):
                 Path(_path(self.directory, self.number)).unlink()
 
     async def _handle(self, stream: IOStream, _: object) -> None:
-        if self._server is None:  # stopped meanwhile
+        if self._server is None:  # it was stopped
             stream.close()
             return
         comm = _SocketComm(stream, self.listen_address, PREFIX + self.directory, self.deserialize)

@@ -21,7 +21,7 @@ class Worker(distributed.Worker):
     _closes = False
 
     async def heartbeat(self) -> None:
-        """Send a heartbeat, unless the worker closes meanwhile."""
+        """Send a heartbeat, unless the worker closes."""
         if self._closes:
             return
         self._beating = beating = asyncio.create_task(super().heartbeat(), name="dqlab-heartbeat")

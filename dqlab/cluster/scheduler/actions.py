@@ -16,10 +16,10 @@ from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState
-from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.internals import NoSuchActor, Unreachable, call_actor, opened_bytes
-from dqlab.cluster.transport.orders import Drain, Pause, Purge, Resume, RunningMessage
-from dqlab.cluster.transport.queue_calls import TRANSIENT, QueueCalls
+from dqlab.cluster.transport.orders import TRANSIENT, Drain, Pause, Purge, Resume, RunningMessage
+from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.reports import ShardReport
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound
@@ -185,7 +185,7 @@ class Actions:
         RunNotFound
             The queue has no run of that name.
         """
-        runs = await run_orders.runs_of(queue)
+        runs = await queue_calls.runs_of(queue)
         if name not in runs:
             raise RunNotFound(run=name, **_named(name, runs))
         return runs[name]
@@ -254,7 +254,7 @@ class Actions:
         if queue.promise == TRANSIENT:
             return None, f"{_subject(action)} is kept in memory: there is no disk space to give back."
         self._mark("compact", queue)
-        return None, f"{_subject(action)} is compacted: {await run_orders.compact(queue)}."
+        return None, f"{_subject(action)} is compacted: {await queue_calls.compact(queue)}."
 
     async def _replace(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
         running = await self.let_go(queue.name, action.consumer, action.document, give_up=False)
@@ -276,7 +276,7 @@ class Actions:
         consumer : str, optional
             Its name as views show it. Default: the one that runs `document`.
         document : str, optional
-            Its name as views show it. Default: whatever the consumer runs.
+            Its name as views show it. Default: all that the consumer runs.
         run : bytes, optional
             The run that the document is of. Default: any.
 
@@ -324,7 +324,7 @@ class Actions:
 
     async def _cancel(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
         assert run is not None, "only runs are cancelled"
-        count = await run_orders.cancel(queue, run)
+        count = await queue_calls.cancel(queue, run)
         self._mark("cancel", queue)
         if not count:
             return 0, f"{_subject(action)} had nothing left to cancel; its results stay."
@@ -332,8 +332,8 @@ class Actions:
 
     async def _retry(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
         assert run is not None, "only runs are retried"
-        codes = (await run_orders.progress_of(queue, run)).record.codes
-        count = await run_orders.retry(queue, run, classes=action.fingerprints, limit=action.limit)
+        codes = (await queue_calls.progress_of(queue, run)).record.codes
+        count = await queue_calls.retry(queue, run, classes=action.fingerprints, limit=action.limit)
         if not count:
             return 0, f"{_subject(action)} has no dead document of that kind; nothing was sent."
         version = f"{codes[-1]['name']} v{len(codes)}"

@@ -120,7 +120,7 @@ class Actors:
         Raises
         ------
         QueueClosed
-            Its queue was closed meanwhile. Nothing was made.
+            Its queue is closed. Nothing was made.
         CallTimeout
             It took too long. If the actor is made anyway, it is released as soon as it is there.
         WorkerLost, DqlabError
@@ -137,11 +137,11 @@ class Actors:
         except BaseException as error:
             if self._state.entries.get(name) is entry:
                 del self._state.entries[name]
-            # Calls that asked for it meanwhile wait for `made`, and would be sent to an actor that never began.
+            # Calls that have asked for it wait for `made`, and would be sent to an actor that never began.
             entry.gone = entry.gone or f"it could not be made: {said_by(error)}"
             unpin(self._state.scheduler, [key])
-            told = isinstance(error, LogError)  # raised where the queue is opened
-            level = logging.INFO if told else logging.WARNING
+            expected = isinstance(error, LogError)  # raised where the queue is opened
+            level = logging.INFO if expected else logging.WARNING
             logger.log(level, "event=spawn_failed name=%s worker=%s %r", name, address, error)
             raise
         finally:
@@ -153,7 +153,7 @@ class Actors:
         entry.address, entry.host = address, self._state.host_of(address)
         entry.key = f"dq-{entry.name}-{secrets.token_hex(4)}"
         await self._ask_to_spawn(entry)
-        if self._state.entries.get(entry.name) is not entry:  # its queue was closed meanwhile
+        if self._state.entries.get(entry.name) is not entry:  # its queue is closed
             entry.made.set()
             await self.close(entry)
             unpin(self._state.scheduler, [entry.key])
@@ -249,7 +249,7 @@ class Actors:
     async def wind_down(self, names: Collection[str], patience: float) -> None:
         """Retire consumers that may take `patience` seconds for what they have begun.
 
-        A log that another worker opens meanwhile leaves them what they hold.
+        A log that another worker opens leaves them what they hold.
         """
         self._winding_down.update(names)
         try:

@@ -92,7 +92,7 @@ class Attachments:
         """Seal what is being submitted by clients that the shards know and `alive` does not return."""
         answers = await self._actors.ask_shards(queue, "submitting", {})
         # Looked up only now: a client whose run a shard has named was connected before it named it. Were the shards
-        # given those that are alive instead, a client that connects meanwhile would lose the run that it begins.
+        # given those that are alive instead, a client that connects now would lose the run that it begins.
         gone = {client for answer in answers for client in answer["clients"]} - set(alive())
         if gone or run is not None:
             await self._actors.ask_shards(queue, "cut_off", {"gone": sorted(gone), "run": run})

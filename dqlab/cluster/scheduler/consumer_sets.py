@@ -37,7 +37,7 @@ UNHURRIED = 3600.0
 
 
 @dataclass
-class _Service:
+class _Set:
     """Consumers of one queue that belong together; `n` None: one on each consumer worker."""
 
     queue: str
@@ -58,21 +58,21 @@ class ConsumerSets:
     def __init__(self, state: ClusterState, actors: Actors) -> None:
         self._state = state
         self._actors = actors
-        self._services: dict[str, _Service] = {}
+        self._sets: dict[str, _Set] = {}
         self._numbers: dict[str, Iterator[int]] = {}
 
     @property
     def queues(self) -> list[str]:
         """Queues with a set that has a consumer on each consumer worker, sorted."""
-        return sorted({one.queue for one in self._services.values() if one.n is None})
+        return sorted({one.queue for one in self._sets.values() if one.n is None})
 
     def most_of(self, queue: str) -> int | None:
         """Return how many consumers a queue's sets have together; None: one on each worker."""
-        numbers = [one.n for one in self._services.values() if one.queue == queue]
+        numbers = [one.n for one in self._sets.values() if one.queue == queue]
         return None if None in numbers else sum(n for n in numbers if n is not None)
 
     async def serve(
-        self, queue: str, cls: bytes, options: dict[str, Any], n: int | None = None, service: str | None = None
+        self, queue: str, cls: bytes, options: dict[str, Any], n: int | None = None, set_id: str | None = None
     ) -> list[str]:
         """Make a set of consumers, unless it exists; return their names.
 
@@ -80,7 +80,7 @@ class ConsumerSets:
         ----------
         n : int, optional
             How many, spread over the consumer workers. None: one on each, also on workers that join later.
-        service : str, optional
+        set_id : str, optional
             Id of the set. Default: the queue's name.
         """
         async with self._state.turn(queue):  # until it is open it has no shards, and a consumer that finds none ends
@@ -89,27 +89,27 @@ class ConsumerSets:
             shards = self._state.queues[queue].shards
         if n is not None and not (self._state.plan().consumers or self._state.missing):
             raise NoWorkers(queue=queue)
-        one = self._services.setdefault(service or queue, _Service(queue, cls, options, shards, n))
+        one = self._sets.setdefault(set_id or queue, _Set(queue, cls, options, shards, n))
         await self._fit(one)
         return one.names
 
-    async def scale(self, service: str, n: int | None) -> list[str] | None:
+    async def scale(self, set_id: str, n: int | None) -> list[str] | None:
         """Scale a set to `n` consumers, or to one on each consumer worker; return None if there is no such set."""
-        one = self._services.get(service)
+        one = self._sets.get(set_id)
         if one is None:
             return None
         one.n = n
         await self._fit(one)
         return one.names
 
-    async def consumers(self, service: str) -> list[str]:
+    async def consumers(self, set_id: str) -> list[str]:
         """Return the names of a set's consumers, oldest first."""
-        one = self._services.get(service)
+        one = self._sets.get(set_id)
         return [] if one is None else one.names
 
-    async def retire(self, service: str) -> dict[str, Any]:
+    async def retire(self, set_id: str) -> dict[str, Any]:
         """End a set and retire its consumers; return the packed last totals of those that answered."""
-        one = self._services.pop(service, None)
+        one = self._sets.pop(set_id, None)
         if one is None:
             return {}
         async with one.busy:
@@ -117,17 +117,17 @@ class ConsumerSets:
 
     def forget_queue(self, queue: str) -> None:
         """End all sets of a closed queue; the caller retires their consumers."""
-        for id in [id for id, one in self._services.items() if one.queue == queue]:
-            del self._services[id]
+        for id in [id for id, one in self._sets.items() if one.queue == queue]:
+            del self._sets[id]
 
     def worker_came(self) -> None:
         """Fit all sets to the cluster: a worker joined."""
-        for one in list(self._services.values()):
+        for one in list(self._sets.values()):
             self._state.in_background(self._fit(one))
 
     def worker_left(self, dead: Collection[str]) -> None:
         """Replace consumers whose worker is gone, after a short wait: on the worker's replacement, if one comes."""
-        for one in self._services.values():
+        for one in self._sets.values():
             if self._drop(one, dead):
                 self._state.in_background(self._fit_later(one))
 
@@ -142,7 +142,7 @@ class ConsumerSets:
     async def leave(self, addresses: Collection[str]) -> None:
         """Retire the consumers of workers that are about to leave, and replace them where needed."""
         entries = self._state.entries
-        for one in list(self._services.values()):
+        for one in list(self._sets.values()):
             async with one.busy:
                 leaving = [name for name in one.names if name in entries and entries[name].address in addresses]
                 self._drop(one, leaving)
@@ -155,7 +155,7 @@ class ConsumerSets:
         Replacements are made at once where they are needed.
         """
         entries, going = self._state.entries, []
-        for one in list(self._services.values()):
+        for one in list(self._sets.values()):
             leaving = [name for name in one.names if name in entries and entries[name].address == address]
             self._drop(one, leaving)
             going += leaving
@@ -163,29 +163,29 @@ class ConsumerSets:
         await self._actors.wind_down(going, patience)
 
     @staticmethod
-    def _drop(one: _Service, names: Collection[str]) -> bool:
+    def _drop(one: _Set, names: Collection[str]) -> bool:
         had = len(one.names)
         one.names = [name for name in one.names if name not in names]
         return len(one.names) < had
 
-    async def _fit_later(self, one: _Service) -> None:
+    async def _fit_later(self, one: _Set) -> None:
         await asyncio.sleep(REPLACEMENT_WAIT)
         await self._fit(one)
 
-    async def _fit_beside_stopped(self, one: _Service) -> None:
+    async def _fit_beside_stopped(self, one: _Set) -> None:
         await asyncio.sleep(STOPPED_WAIT)
         one.stopped = False
         await self._fit(one)
 
-    async def _fit(self, one: _Service) -> None:
+    async def _fit(self, one: _Set) -> None:
         """Make the consumers that a set is missing; retire surplus ones, newest first.
 
         In a set that follows the cluster, consumers on workers kept for queues are misplaced: it has grown, or a
         queue had to go there. They finish what they have begun.
         """
         async with one.busy:
-            if one not in self._services.values():
-                return  # ended meanwhile
+            if one not in self._sets.values():
+                return  # it has ended
             # No await between the look at the names and the drop: `worker_left` changes them without the lock.
             entries = self._state.entries
             here = [entries[name].address for name in one.names if name in entries]
@@ -203,14 +203,14 @@ class ConsumerSets:
         if any(isinstance(error, CallTimeout) for error in errors) and not one.stopped:
             one.stopped = True
             self._state.in_background(self._fit_beside_stopped(one))
-        # A worker that is stopped costs its own consumer; the others serve the queue meanwhile.
+        # A worker that is stopped costs its own consumer; the others go on serving the queue.
         expected = (WorkerLost, QueueClosed, CallTimeout) if one.names else (WorkerLost, QueueClosed)
         for error in errors:
             if not isinstance(error, expected):
                 raise error
 
-    async def _make(self, one: _Service, address: str) -> None:
-        if one not in self._services.values():
+    async def _make(self, one: _Set, address: str) -> None:
+        if one not in self._sets.values():
             raise QueueClosed(queue=one.queue)  # it was closed, and another one may have its name by now
         name = f"consumer/{one.queue}/{next(self._numbers.setdefault(one.queue, count()))}"
         await self._actors.spawn(name, one.queue, address, one.cls, (name, one.queue, one.shards, one.options))

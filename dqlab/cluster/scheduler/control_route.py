@@ -25,7 +25,7 @@ from dqlab.errors import BadOption, CallTimeout, DqlabError, RunNotFound
 from dqlab.proof import ANSWER, ANYWHERE, ASK, NONCE, PROOF, Challenges, is_nonce, mac, machine, same
 from dqlab.texts import valid
 
-__all__ = ["Desk", "add_routes", "served_at"]
+__all__ = ["Control", "add_routes", "served_at"]
 
 logger = logging.getLogger("dqlab.registry")
 
@@ -46,7 +46,7 @@ _SAID = {
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class Control:
     """What the routes answer from, and the token that requests have to prove."""
 
     scheduler: Scheduler
@@ -56,14 +56,14 @@ class Desk:
     challenges: Challenges
 
 
-def add_routes(desk: Desk) -> Callable[[], None] | None:
-    """Serve the routes on the desk's scheduler; return a function that removes them, None without an HTTP server."""
-    routing = getattr(desk.scheduler, "http_application", None)
+def add_routes(control: Control) -> Callable[[], None] | None:
+    """Serve the routes on the scheduler; return a function that removes them, None without an HTTP server."""
+    routing = getattr(control.scheduler, "http_application", None)
     served = getattr(routing, "applications", None)
     if routing is None or not isinstance(served, list) or not callable(getattr(routing, "add_application", None)):
         logger.info("event=control_left_out reason=%s", "the scheduler has no HTTP server that takes applications")
         return None
-    given = {"desk": desk}
+    given = {"control": control}
     kinds = {"service": _Service, "snapshot": _Snapshot, "history": _History, "failures": _Failures, "actions": _Act}
     application = Application([(PREFIX + name, kind, given) for name, kind in kinds.items()])
     routing.add_application(application)
@@ -104,8 +104,8 @@ class _Handler(RequestHandler):
     _nonce = ""
     """Nonce of a request that proved the token: the answer proves the same."""
 
-    def initialize(self, desk: Desk) -> None:
-        self.desk = desk
+    def initialize(self, control: Control) -> None:
+        self.control = control
 
     def set_default_headers(self) -> None:
         self.set_header("Content-Type", "application/json; charset=utf-8")
@@ -116,14 +116,14 @@ class _Handler(RequestHandler):
         request, nonce = self.request, self.request.headers.get(NONCE, "")
         if not self.is_fresh(nonce):
             raise HTTPError(403, reason="Forbidden")
-        expected = mac(self.desk.token, ASK, nonce, str(request.method), str(request.uri), body=request.body)
+        expected = mac(self.control.token, ASK, nonce, str(request.method), str(request.uri), body=request.body)
         if not same(request.headers.get(PROOF, ""), expected):
             raise HTTPError(403, reason="Forbidden")
         self._nonce = nonce
 
     def is_fresh(self, nonce: str) -> bool:
         """Return whether a request may use this nonce; each may be used once."""
-        return self.desk.challenges.spend(nonce)
+        return self.control.challenges.spend(nonce)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer an error as {error, message}; `status_code` stands unless it is one of our own errors."""
@@ -137,7 +137,7 @@ class _Handler(RequestHandler):
         body = json.dumps(valid(content), separators=(",", ":")).encode()
         if self._nonce:
             asked = (str(self.request.method), str(self.request.uri), str(self.get_status()))
-            self.set_header(PROOF, mac(self.desk.token, ANSWER, self._nonce, *asked, body=body))
+            self.set_header(PROOF, mac(self.control.token, ANSWER, self._nonce, *asked, body=body))
         self.finish(body)
 
     def refuse(self, error: DqlabError | ActorFailed) -> None:
@@ -149,7 +149,7 @@ class _Handler(RequestHandler):
     async def of(self) -> tuple[str, str]:
         """Return the requested queue and run, each "" if not given; both exist."""
         queue, run = self.get_query_argument("queue", ""), self.get_query_argument("run", "")
-        actions, known = self.desk.actions, self.desk.collector.known.has_run
+        actions, known = self.control.actions, self.control.collector.known.has_run
         asked = actions.queue(queue) if queue else None
         if run and asked is not None and not known(run):  # it may have begun a moment ago
             await actions.look(asked)
@@ -175,7 +175,7 @@ class _Service(_Handler):
         return is_nonce(nonce)
 
     def get(self) -> None:
-        scheduler = self.desk.scheduler
+        scheduler = self.control.scheduler
         connection: Any = self.request.connection
         server: Any = scheduler.http_server
         self.answer(
@@ -184,7 +184,7 @@ class _Service(_Handler):
                 "at": connection.stream.socket.getsockname()[:2],
                 "anywhere": str(server.address) in ANYWHERE,
                 "machine": machine(),
-                "challenge": self.desk.challenges.give(),
+                "challenge": self.control.challenges.give(),
             }
         )
 
@@ -194,7 +194,7 @@ class _Snapshot(_Handler):
 
     async def get(self) -> None:
         try:
-            self.answer(self.desk.collector.snapshot(*await self.of()).to_dict())
+            self.answer(self.control.collector.snapshot(*await self.of()).to_dict())
         except (DqlabError, ActorFailed) as error:
             self.refuse(error)
 
@@ -205,7 +205,7 @@ class _History(_Handler):
     async def get(self) -> None:
         try:
             span = min(max(self.number("span", SPAN), SHORTEST), LONGEST)
-            self.answer(self.desk.collector.history(span, *await self.of()).to_dict())
+            self.answer(self.control.collector.history(span, *await self.of()).to_dict())
         except (DqlabError, ActorFailed) as error:
             self.refuse(error)
 
@@ -216,8 +216,8 @@ class _Failures(_Handler):
     async def get(self) -> None:
         try:
             name, run = self.get_query_argument("queue", ""), self.get_query_argument("run", "")
-            queue = self.desk.actions.queue(name)
-            id = await self.desk.actions.run(queue, run) if run else None
+            queue = self.control.actions.queue(name)
+            id = await self.control.actions.run(queue, run) if run else None
             mark, after = self.get_query_argument("fingerprint", ""), self.get_query_argument("after", "")
             found = await dead_page(queue, id, mark, after, int(self.number("limit", PAGE)))
             self.answer({"run": run, "queue": name, **found})
@@ -230,7 +230,7 @@ class _Act(_Handler):
 
     async def post(self) -> None:
         try:
-            self.answer(await self.desk.actions.carry_out(Action.parse(self._body())))
+            self.answer(await self.control.actions.carry_out(Action.parse(self._body())))
         except (DqlabError, ActorFailed) as error:
             if isinstance(error, CallTimeout):
                 logger.warning("event=action_late %s", error)

@@ -1,23 +1,182 @@
-"""Workers that leave: what they hold moves elsewhere first; workers that hang are ended."""
+"""Workers that leave: what they hold moves elsewhere first; workers that hang are ended.
+
+Workers report the end of their jobs (`dqlab.cluster.worker.walltime`), and are made to leave in time: `Deadlines`.
+
+Workers that host queues send heartbeats, and one that sends none any more hangs: `Beat`. Workers that run users'
+functions are not watched. Native code that holds the interpreter's lock may silence them for seconds; a dead connection
+or an expired lease shows when what their consumers hold is lost.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 from distributed.scheduler import WorkerState
 
-from dqlab.cluster.scheduler.beat import LOOK_EVERY, Beat, patience
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
-from dqlab.cluster.scheduler.deadlines import Deadlines
 from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.cluster.transport.internals import kill_worker, take_over_retiring
 from dqlab.cluster.worker.walltime import JobEnd
 
-__all__ = ["Departures"]
+__all__ = ["LOOK_EVERY", "Beat", "Deadlines", "Departures", "patience"]
+
+STAGGER = 0.1
+"""Workers begin to leave up to this share of their time earlier or later, so that not all go at once."""
+MOST = 0.5
+"""Share of its life that a worker may spend on leaving: functions that take longer than a job are not waited for."""
+FINAL = 10.0
+"""Seconds before the end of a job at which its worker closes, even if functions still run there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    ends: float
+    drain: float
+    had: float
+    """Seconds that were left when they were reported."""
+    stagger: float
+    """From -STAGGER to STAGGER."""
+
+    def leaves(self, longest: float) -> float:
+        margin = (self.drain + longest) * (1 + self.stagger)
+        return self.ends - min(max(margin, FINAL), MOST * self.had)
+
+
+class Deadlines:
+    """When the jobs of workers end; times are monotonic seconds of one clock.
+
+    Attributes
+    ----------
+    longest : float
+        Seconds in which 95 of 100 documents are done: one that is begun should be done in time.
+    """
+
+    def __init__(self) -> None:
+        self._lives: dict[str, _Life] = {}
+        self.longest = 0.0
+
+    def __len__(self) -> int:
+        return len(self._lives)
+
+    def note(self, worker: str, name: str, end: JobEnd, now: float) -> None:
+        """Record what a worker reports about its job."""
+        number = int.from_bytes(blake2b(name.encode(), digest_size=4).digest(), "big")
+        stagger = STAGGER * (2 * number / 0xFFFFFFFF - 1)
+        self._lives[worker] = _Life(now + end.left, end.drain, max(0.0, end.left), stagger)
+
+    def forget(self, worker: str) -> None:
+        """Drop a worker that is gone."""
+        self._lives.pop(worker, None)
+
+    def due(self, now: float, leaving: Collection[str] = ()) -> list[str]:
+        """Return the workers that have to begin to leave, except those that already do."""
+        return [
+            worker for worker, life in self._lives.items() if worker not in leaving and now >= life.leaves(self.longest)
+        ]
+
+    def patience(self, worker: str, now: float) -> float:
+        """Return the seconds that what runs on a worker may still take."""
+        life = self._lives.get(worker)
+        return 0.0 if life is None else max(0.0, life.ends - FINAL - now)
+
+    def soon(self, now: float, within: float) -> tuple[int, float]:
+        """Return how many workers are leaving or begin to within `within` seconds, and when the first one does."""
+        times = [life.leaves(self.longest) - now for life in self._lives.values()]
+        near = [seconds for seconds in times if seconds <= within]
+        return len(near), max(0.0, min(near, default=0.0))
+
+
+LOOK_EVERY = 0.2
+"""Seconds between two checks for silent workers."""
+LATE = 0.2
+"""Seconds that a check may be late; after more, silence means nothing: this process read no messages."""
+SILENCE = 1.2
+"""Least seconds of silence after which a worker hangs: two beats are missing, and the third is due."""
+TRANSIENT_SILENCE = 15.0
+"""The same for a worker with a transient shard: ending it loses what the shard holds, waiting does not."""
+OPENING_SILENCE = 15.0
+"""The same for a worker that opens a shard: a long checkpoint is unpacked in pieces that hold the GIL."""
+PAUSES = 3
+"""A worker hangs when it has been silent for so many of the longest pauses that it has lately made between two
+beats. On an overloaded machine all pauses are long, and ending a worker that is only slow does not help."""
+FORGET = 0.98
+"""What is left of the longest pause with each beat: half of it after 14 s."""
+NEW = 10
+"""Beats of a worker that is new: it imports, and opens logs."""
+NEW_SILENCE = 6.0
+"""Seconds of silence that a new worker is allowed."""
+
+
+@dataclass(slots=True)
+class _Pulse:
+    """When the last beat of a worker came, monotonic seconds; how many came, and its longest recent pause."""
+
+    last: float
+    beats: int = 0
+    longest: float = 0.0
+
+    def silence(self, least: float) -> float:
+        """Return for how many seconds it may be silent."""
+        return max(least, PAUSES * self.longest, NEW_SILENCE if self.beats < NEW else 0.0)
+
+
+class Beat:
+    """When the beats of each worker came; times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._pulses: dict[str, _Pulse] = {}
+        self._looked: float | None = None
+
+    def note(self, worker: str, now: float) -> None:
+        """Record a beat; ignore it from a worker that is not watched."""
+        pulse = self._pulses.get(worker)
+        if pulse is not None:
+            pulse.longest = max(FORGET * pulse.longest, now - pulse.last)
+            pulse.beats += 1
+            pulse.last = now
+
+    def silent(self, watched: Mapping[str, float], now: float) -> dict[str, float]:
+        """Return the workers that have been silent for too long, and for how long.
+
+        Parameters
+        ----------
+        watched : mapping of str to float
+            Least silence allowed to each worker, seconds. Others are forgotten; a new one counts as if a beat came now.
+        """
+        late = self._looked is not None and now - self._looked > LOOK_EVERY + LATE
+        self._looked = now
+        self._pulses = {worker: self._pulses.get(worker) or _Pulse(now) for worker in watched}
+        if late:
+            for pulse in self._pulses.values():
+                pulse.last = now
+        return {
+            worker: now - pulse.last
+            for worker, pulse in self._pulses.items()
+            if now - pulse.last > pulse.silence(watched[worker])
+        }
+
+
+def patience(shards: Iterable[tuple[str, bool]], opening: Iterable[str] = ()) -> dict[str, float]:
+    """Return the least silence that each worker is allowed.
+
+    Parameters
+    ----------
+    shards : iterable of (str, bool)
+        Address and durability of each shard.
+    opening : iterable of str
+        Addresses of workers that open a shard.
+    """
+    found = dict.fromkeys(opening, OPENING_SILENCE)
+    for address, durable in shards:
+        found[address] = max(found.get(address, 0.0), SILENCE if durable else TRANSIENT_SILENCE)
+    return found
+
 
 logger = logging.getLogger("dqlab.registry")
 
@@ -50,8 +209,8 @@ class Departures:
         """Begin; every way to retire a worker goes through here from now on."""
         scheduler = self._state.scheduler
         take_over_retiring(scheduler, self.retire)
-        scheduler.stream_handlers["dq-beat"] = self.heard
-        scheduler.stream_handlers["dq-deadline"] = self.told_deadline
+        scheduler.stream_handlers["dq-beat"] = self.note_beat
+        scheduler.stream_handlers["dq-deadline"] = self.note_deadline
         self._state.in_background(self._watch())
         self._state.in_background(self._watch_deadlines())
         self._state.collector.known.leaving = self.leave_soon
@@ -110,24 +269,24 @@ class Departures:
 
     # --- workers whose jobs end ---------------------------------------------------------------
 
-    def told_deadline(self, worker: str, left: float, drain: float) -> None:
+    def note_deadline(self, worker: str, left: float, drain: float) -> None:
         """Record when a worker's job ends; a stream handler."""
         state = self._state.scheduler.workers.get(worker)
         name = worker if state is None else str(state.name)
-        self.deadlines.told(worker, name, JobEnd(left, drain), asyncio.get_running_loop().time())
+        self.deadlines.note(worker, name, JobEnd(left, drain), asyncio.get_running_loop().time())
 
     def leave_soon(self, within: float) -> tuple[int, float]:
         """Return how many workers leave within `within` seconds because their jobs end, and when the first one does."""
         return self.deadlines.soon(asyncio.get_running_loop().time(), within)
 
     async def _watch_deadlines(self) -> None:
-        loop, collector, told = asyncio.get_running_loop(), self._state.collector, 0
+        loop, collector, soon = asyncio.get_running_loop(), self._state.collector, 0
         while True:
             await asyncio.sleep(LOOK_AT_DEADLINES)
-            if len(self.deadlines) or told:
+            if len(self.deadlines) or soon:
                 self.deadlines.longest = collector.known.longest()
-                before, (told, _) = told, self.leave_soon(collector.known.thresholds.leaving)
-                if told != before:
+                before, (soon, _) = soon, self.leave_soon(collector.known.thresholds.leaving)
+                if soon != before:
                     collector.touch()
                 for worker in self.deadlines.due(loop.time(), self._state.leaving):
                     self._state.leaving.add(worker)
@@ -136,22 +295,22 @@ class Departures:
     async def _leave_in_time(self, worker: str) -> None:
         """Wind down a worker's consumers, move its shards, and end it."""
         state, loop = self._state, asyncio.get_running_loop()
-        patience = self.deadlines.patience(worker, loop.time())
-        logger.warning("event=job_ends worker=%s patience=%.0f", worker, patience)
+        left = self.deadlines.patience(worker, loop.time())
+        logger.warning("event=job_ends worker=%s patience=%.0f", worker, left)
         self._supervisor.changed()
         if state.plan().queues:  # else the shards stay as long as possible
             entries = [entry for entry in state.entries.values() if entry.durable and entry.address == worker]
             await asyncio.gather(*(self._supervisor.move(entry) for entry in entries))
-        await self._consumer_sets.wind_down(worker, patience)
+        await self._consumer_sets.wind_down(worker, left)
         await self._supervisor.place_comes(self.deadlines.patience(worker, loop.time()))
         if worker in state.scheduler.workers:
             await self.retire(workers=[worker], close_workers=True, remove=True)
 
     # --- workers that hang ------------------------------------------------------------------
 
-    def heard(self, worker: str) -> None:
+    def note_beat(self, worker: str) -> None:
         """Record a worker's beat; a stream handler."""
-        self._beat.heard(worker, asyncio.get_running_loop().time())
+        self._beat.note(worker, asyncio.get_running_loop().time())
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
@@ -165,7 +324,7 @@ class Departures:
                 logger.warning("event=worker_hung worker=%s silent=%.1f", worker, silence)
                 try:
                     await self._end(worker)
-                except Exception:  # whatever it was, the other workers are still watched
+                except Exception:  # any error: the other workers are still watched
                     logger.exception("event=end_failed worker=%s", worker)
 
     def look(self, now: float) -> dict[str, float]:

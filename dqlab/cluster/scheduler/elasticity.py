@@ -1,6 +1,6 @@
 """How many workers the backlog needs. Dask does not see our messages, and would close every worker.
 
-Whatever scales a cluster by itself (`cluster.adapt` of Dask's own clusters, jobqueue's, Kubernetes' and others) asks
+What scales a cluster by itself (`cluster.adapt` of Dask's own clusters, jobqueue's, Kubernetes' and others) asks
 the scheduler how many workers there should be; with dqlab installed the answer counts messages too.
 """
 

@@ -122,7 +122,7 @@ class Queues:
 
     async def leave(self, name: str, client: str, *, force: bool) -> int:
         """Close a queue for its last client, or for all with `force`; return how many others keep it open."""
-        async with self._state.turn(name):  # else it would remove what another client opens meanwhile
+        async with self._state.turn(name):  # else it would remove what another client has just opened
             others = len(self._attachments.of(name) - {client})
             if others and not force:
                 return others
@@ -175,7 +175,7 @@ class Queues:
         due = [queue for queue, (_, since) in self._vacant.items() if now - since >= CLOSE_AFTER]
         closed = []
         for queue in due:
-            async with state.turn(queue):  # a client that opens it meanwhile gets a new one
+            async with state.turn(queue):  # a client that opens it now gets a new one
                 had, since = self._vacant.get(queue, (None, now))
                 if queue not in state.queues or had is None or self._had(queue) != had:
                     continue  # a client came, or put something, during the wait

@@ -19,14 +19,14 @@ from dqlab.cluster.scheduler.actions import Actions
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.clients import Attachments, Claims
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
-from dqlab.cluster.scheduler.control_route import Desk, add_routes, served_at
+from dqlab.cluster.scheduler.control_route import Control, add_routes, served_at
 from dqlab.cluster.scheduler.departures import Departures
 from dqlab.cluster.scheduler.elasticity import Elasticity
 from dqlab.cluster.scheduler.queues import Queues
 from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.scheduler.supervisor import Supervisor
-from dqlab.cluster.statistics.answers import Statistics
+from dqlab.cluster.statistics.collector import Statistics
 from dqlab.cluster.transport.errands import answering
 from dqlab.cluster.transport.internals import answers, dask_versions, install
 from dqlab.cluster.transport.protocol import check_dask, greeting
@@ -88,8 +88,8 @@ class Registry(SchedulerPlugin):
         self.elasticity.start()
         self.state.in_background(self.queues.watch())
         self.statistics.show()
-        desk = Desk(scheduler, self.collector, self.actions, self.token, Challenges(time.monotonic))
-        self._unroute = add_routes(desk)
+        control = Control(scheduler, self.collector, self.actions, self.token, Challenges(time.monotonic))
+        self._unroute = add_routes(control)
 
     def _wire(self, scheduler: Scheduler) -> None:
         """Route each call of clients and workers to the part that answers it."""
@@ -166,7 +166,7 @@ class Registry(SchedulerPlugin):
         try:
             report = unpacked(totals)
             if report.queue not in self.state.queues:
-                return  # closed meanwhile; its epochs would hide those of a queue that is opened under its name
+                return  # it is closed; its epochs would hide those of a queue that is opened under its name
             self.collector.take(report, current=self._is_current(worker, report))
             if isinstance(report, ShardReport) and report.failure:
                 self._store_failed(worker, report)

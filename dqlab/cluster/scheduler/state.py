@@ -79,7 +79,7 @@ class Entry:
     async def standing(self, timeout: float) -> bool:
         """Wait until it is made, for at most `timeout` seconds; return whether it is.
 
-        Do not await between the last check and the answer: its worker may die meanwhile.
+        Do not await between the last check and the answer: its worker may die in between.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):

@@ -49,11 +49,11 @@ _DEADLY = (
 class Supervisor:
     """Recreates shards, retrying each until it succeeds, its log refuses, or its queue is closed.
 
-    Their names stay the same, and callers wait for them meanwhile: see `Actors.find`.
+    Their names stay the same, and callers wait until they are made: see `Actors.find`.
     """
 
     # Recreating a shard begins with clearing its `made`, with no await since the check that it was set, and ends with
-    # setting it: so only one task at a time recreates a shard, whatever else of it fails meanwhile.
+    # setting it: so only one task at a time recreates a shard, even if more of it fails by then.
 
     def __init__(self, state: ClusterState, actors: Actors, attachments: Attachments) -> None:
         self._state = state
@@ -170,11 +170,11 @@ class Supervisor:
         while (address := await self._place(entry, deadline=began + patience)) is not None:
             try:
                 await self._actors.make_again(entry, address)
-            except (WorkerLost, OSError) as error:  # its worker died meanwhile, or is unreachable
+            except (WorkerLost, OSError) as error:  # its worker has died, or is unreachable
                 logger.warning("event=shard_failed name=%s worker=%s %r", entry.name, address, error)
                 await asyncio.sleep(TRY_AGAIN)
                 continue
-            except Exception as error:  # noqa: BLE001 - whatever it is, callers get it as the reason
+            except Exception as error:  # noqa: BLE001 - callers get any error as the reason
                 logger.warning("event=shard_refused name=%s worker=%s %r", entry.name, address, error)
                 if isinstance(error, LogError) and error.passing:
                     self._note_failure(entry, str(error))
@@ -200,7 +200,7 @@ class Supervisor:
             entry.failure = ""
         entry.made.set()
         if address is not None and self._is_away(entry, self._state.plan().queues):
-            # Its host came back meanwhile, and `come_home` passed over a shard that was being made.
+            # Its host has come back, and `come_home` passed over a shard that was being made.
             self._state.in_background(self.move(entry))
         if address is not None:
             await self._attachments.cut_off(entry.queue)  # for clients that left while it was being made

@@ -34,21 +34,20 @@ from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.cluster.transport.parking import Bell, Credit, ParkedLease, ParkingLot, rung
 from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.protocol import LEASE_PARK
-from dqlab.cluster.transport.reporter import Reporter
-from dqlab.cluster.transport.reports import ShardReport
+from dqlab.cluster.transport.reports import Reporter, ShardReport
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import DqlabError, MessageNotFound, RunCancelled
 from dqlab.frame import NO_ID, Frame, Outcome, Piece, Settlement
 from dqlab.log import DiskFull, NoDescriptors, RecordCorrupt
 from dqlab.rules.batches import Batch
 from dqlab.rules.book import CUT_OFF, Book, RunRecord
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.leases import Lease
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.past import Past, recall
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.retry import Retry
-from dqlab.rules.settling import Settled
 from dqlab.rules.shard import Put, Shard, holding
 from dqlab.rules.states import State, Verdict
 from dqlab.store.compaction import Compacted

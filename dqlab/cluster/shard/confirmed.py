@@ -9,7 +9,7 @@ from typing import Any
 
 from dqlab.cluster.shard.memory import Store
 from dqlab.rules.book import Book
-from dqlab.rules.results import ResultIndex
+from dqlab.rules.result_index import ResultIndex
 
 __all__ = ["Confirmed"]
 

@@ -30,11 +30,11 @@ from dqlab.log import (
 from dqlab.log.directory import is_ours
 from dqlab.rules.batches import Batch
 from dqlab.rules.options import QueueOptions
-from dqlab.rules.results import Stretch
+from dqlab.rules.result_index import Stretch
+from dqlab.store.bodies import open_settle, position_of
 from dqlab.store.directories import StoredQueue, keep_queue, shard_directory, stored_queues
+from dqlab.store.durable_shard import DurableShard
 from dqlab.store.journal import LogJournal
-from dqlab.store.records import open_settle, position_of
-from dqlab.store.shard import DurableShard
 
 __all__ = ["LogStore", "keep", "list_stored", "open_durable"]
 

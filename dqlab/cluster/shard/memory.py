@@ -9,9 +9,9 @@ from dqlab.cluster.shard.vault import Vault
 from dqlab.errors import DqlabError
 from dqlab.frame import Frame, Settlement
 from dqlab.rules.batches import Batch
+from dqlab.rules.deliveries import Settled
 from dqlab.rules.journal import Journal, MemoryJournal
-from dqlab.rules.results import Stretch
-from dqlab.rules.settling import Settled
+from dqlab.rules.result_index import Stretch
 
 __all__ = ["MemoryStore", "Store"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from dqlab.cluster.transport.reports import StorageReport
 from dqlab.errors import DqlabError
 from dqlab.store.compaction import MOSTLY, Compacted, compaction
-from dqlab.store.shard import DurableShard
+from dqlab.store.durable_shard import DurableShard
 
 __all__ = ["CHECKPOINT_AFTER", "Upkeep"]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import IO, Any, TypeAlias, TypeVar
 
 from dqlab.frame import Piece, Settlement
-from dqlab.rules.results import ResultIndex, Stretch
+from dqlab.rules.result_index import ResultIndex, Stretch
 
 logger = logging.getLogger("dqlab.queue")
 

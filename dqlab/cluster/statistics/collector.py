@@ -1,31 +1,41 @@
 """Enters what actors report into `Known`, and returns a Snapshot or a History on request.
 
 Reports are absolute totals, so a lost, repeated or late one does no harm. What is computed is in `stats` and `joins`;
-what is remembered is in `tracks`. While no view is open only the reports are entered.
+what is remembered is in `tracks`. While no view is open only the reports are entered. `Statistics` is the collector of
+one scheduler, with what clients ask of it and the views that draw it there.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import fields, replace
+from importlib import import_module
 from operator import add, sub
+from typing import Any
+
+from distributed import Scheduler
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.cluster.statistics.histories import history
 from dqlab.cluster.statistics.joins import sum_effort
-from dqlab.cluster.statistics.known import Known
-from dqlab.cluster.statistics.known_lanes import KnownLanes
+from dqlab.cluster.statistics.known import Known, KnownLanes
 from dqlab.cluster.statistics.snapshots import Snapshots
 from dqlab.cluster.statistics.tracks import ConsumerTrack, QueueTrack, RunTrack
 from dqlab.cluster.transport.parking import Bell
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
 from dqlab.cluster.transport.run_facts import state_of, sum_counts, sum_units
+from dqlab.config import option, seconds
+from dqlab.errors import BadOption
 from dqlab.stats import History, Mark, RunState, Snapshot
 from dqlab.stats.attention import Thresholds
 from dqlab.stats.snapshot import MAX_ATTENTION
 
-__all__ = ["Collector"]
+__all__ = ["Collector", "Statistics", "thresholds"]
+
+logger = logging.getLogger("dqlab.registry")
 
 REMEMBER_EVERY = 1.0
 """Seconds between two entries into the rings and meters of a queue or consumer."""
@@ -34,9 +44,9 @@ SET_BACK = 1.0
 ASK_EVERY = 1.0
 """Seconds after which a shard is asked again for a report with all its lanes."""
 SLEPT = 5.0
-"""Seconds without a look after which this process was stopped, and nothing that came meanwhile was read."""
+"""Seconds without a look after which this process was stopped, and has not read what came since."""
 WAKES = 2.0
-"""Seconds in which what came meanwhile is read."""
+"""Seconds in which what has come since is read."""
 
 
 class Collector:
@@ -313,3 +323,81 @@ class Collector:
                 each = max(each, now - track.moved)
             messages, seconds = messages + left, seconds + left * each
         return messages, seconds
+
+
+class Statistics:
+    """The collector, what clients ask of it, and the views of this scheduler.
+
+    Views are modules named in the option ``views``, each with ``install(scheduler, feed)`` that returns what takes the
+    view away again, or None. One that is not available here is left out, with one line in the log.
+
+    Parameters
+    ----------
+    where : str
+        What views call this cluster.
+    """
+
+    def __init__(self, scheduler: Scheduler, where: str) -> None:
+        self._scheduler = scheduler
+        self._undo: list[Callable[[], None]] = []
+        self.collector = Collector(where=where, thresholds=thresholds(option("attention") or {}))
+        self.collector.known.workers = len(scheduler.workers)
+
+    def show(self) -> None:
+        """Install the views."""
+        for name in option("views") or ():
+            try:
+                undo = import_module(name).install(self._scheduler, self.collector)
+            except ImportError as error:
+                logger.info("event=view_left_out view=%s %s", name, error)
+            except Exception as error:  # noqa: BLE001 - a missing view must not stop queues
+                logger.warning("event=view_left_out view=%s %r", name, error)
+            else:
+                self._undo += [undo] if undo is not None else []
+
+    def close(self) -> None:
+        """Take the views away."""
+        for undo in self._undo:
+            with suppress(Exception):
+                undo()
+        self._undo.clear()
+
+    async def snapshot(
+        self, since: int = -1, wait: float = 0.0, queue: str = "", run: str = "", alerts: int = MAX_ATTENTION
+    ) -> dict[str, Any]:
+        """Return the newest snapshot; wait up to `wait` seconds for one newer than `since`."""
+        if wait > 0:
+            await self.collector.change(since, wait)
+        return self.collector.snapshot(queue, run, alerts=alerts).to_dict()
+
+    async def history(self, span: float, queue: str = "", run: str = "", whole: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - called by name
+        """Return how it was over the last `span` seconds."""
+        return self.collector.history(span, queue, run, whole=whole).to_dict()
+
+    async def mark(self, text: str, cell: int | None = None, queue: str = "", by: str = "") -> None:
+        """Note what a person did."""
+        self.collector.mark(text, cell=cell, queue=queue, by=by)
+
+
+def thresholds(spoken: Mapping[str, Any]) -> Thresholds:
+    """Return the thresholds of the option ``attention``.
+
+    Raises
+    ------
+    BadOption
+        A key is unknown, or a value is not a duration or share.
+    """
+    known = {each.name.replace("_", "-"): each.name for each in fields(Thresholds)}
+    values = {}
+    for key, value in spoken.items():
+        name = f"dqlab.attention.{key}"
+        if key not in known:
+            raise BadOption(option=name, value=value, problem=f"is not a threshold. There are: {', '.join(known)}.")
+        values[known[key]] = _share(value, name) if key in ("slow", "failing") else seconds(value, name=name)
+    return Thresholds(**values)
+
+
+def _share(value: Any, name: str) -> float:
+    if isinstance(value, int | float) and 0 <= value <= 1:
+        return float(value)
+    raise BadOption(option=name, value=value, problem="is a share, from 0 to 1.")

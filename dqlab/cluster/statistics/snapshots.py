@@ -1,17 +1,42 @@
-"""Builds a Snapshot from what is known."""
+"""Builds a Snapshot from what is known: each queue by itself, then all of them together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from dqlab.cluster.statistics.joins import failures_of, merged_failures, merged_storage, storage_of
-from dqlab.cluster.statistics.known import Known
-from dqlab.cluster.statistics.queue_scene import QueueScene
-from dqlab.stats import Counts, Failures, QueueStats, RunStats, Snapshot, StorageStats, Unacked, total_queue
+from dqlab.cluster.statistics.joins import (
+    classes_of,
+    failures_of,
+    mark_slow,
+    merged_failures,
+    merged_storage,
+    storage_of,
+    unacked_of,
+)
+from dqlab.cluster.statistics.known import Known, record_of
+from dqlab.cluster.statistics.tracks import RunTrack
+from dqlab.cluster.transport.run_facts import run_facts
+from dqlab.rules.reports import LaneReport
+from dqlab.stats import (
+    ConsumerStats,
+    Counts,
+    Eta,
+    Failures,
+    QueueStats,
+    RunState,
+    RunStats,
+    Snapshot,
+    StorageStats,
+    Unacked,
+    short_name,
+    total_queue,
+)
 from dqlab.stats.attention import QueueFacts, brief, find, find_leaving
+from dqlab.stats.eta import MIN_SECONDS, estimate, typical, with_stuck
 from dqlab.stats.snapshot import (
+    MAX_CLASSES,
     MAX_CONSUMERS,
     MAX_DETAILED_QUEUES,
     MAX_MARKS,
@@ -20,7 +45,273 @@ from dqlab.stats.snapshot import (
     Attention,
 )
 
-__all__ = ["Snapshots"]
+__all__ = ["JoinedQueue", "Snapshots"]
+
+KEEPS_UP = 2.0
+"""Seconds of lag under which a queue keeps up."""
+SHOWN_FOR = 1.0
+"""Seconds for which the speed that is shown of a run at rest counts as that of now."""
+OUTLASTS = 10.0, 10.0
+"""Seconds, and times the mean of its run: a document held for longer than both is not as the others were."""
+LONG = 5.0
+"""Mean seconds of a document from which slots are counted, and not measured by what was settled."""
+
+
+class JoinedQueue:
+    """What is known of one queue, joined.
+
+    Parameters
+    ----------
+    now, wall : float
+        Monotonic seconds, and seconds since 1970 UTC.
+    run : str
+        A run that is listed however long ago it ended.
+    """
+
+    def __init__(self, known: Known, name: str, now: float, wall: float, run: str = "") -> None:
+        self._known, self._name, self._now, self._wall = known, name, now, wall
+        self._track = known.queue_tracks[name]
+        self._shards = known.shards(name)
+        self._lanes = known.lanes(name)
+        self._listed = self._lanes.listed(run)
+        self._serving = list(known.serving.get(name, ()))
+        self._failure = next((report.failure for report in self._shards.reports if report.failure), "")
+        self._trouble = self._failure or next((each.short for each in self._shards.reports if each.short), "")
+        ages = [now - known.consumer_tracks[each].since for each in self._serving]
+        self._consumers, self._median = mark_slow(list(map(self._consumer, self._serving)), ages, known.thresholds.slow)
+
+    def facts(self) -> QueueFacts:
+        """Return the queue with all that belongs to it."""
+        known, track, now, wall = self._known, self._track, self._now, self._wall
+        runs = tuple(self._runs())
+        queue = self._queue(runs)
+        begun = {each: known.consumers[each].oldest for each in self._serving}
+        documents = {each: oldest.document for each, oldest in begun.items() if oldest is not None}
+        lately = round(track.redelivered.growth(now)), round(track.leases_lost.growth(now))
+        ins, outs, lag = self._lately(queue)
+        return QueueFacts(
+            queue,
+            runs=runs,
+            consumers=self._consumers,
+            unacked=unacked_of(self._shards, now, documents, lately),
+            at=wall,
+            median=self._median,
+            unserved=self._unserved() if queue.counts.waiting else None,
+            trouble=self._trouble,
+            full=not self._failure and bool(self._trouble),
+            missing=self._missing(),
+            typical=max((typical(known.track_of(self._name, run).effort) for run in self._listed), default=0),
+            marked=max((mark.at for mark in known.marks_of(self._name)), default=0.0),
+            in_lately=ins,
+            out_lately=outs,
+            lag_before=lag,
+            runs_total=self._lanes.total,
+        )
+
+    def _missing(self) -> dict[str, int]:
+        """Return how many processed documents have no result, by run; runs whose sums are right are left out."""
+        lanes = self._lanes.working()
+        names: dict[str, str] = {lane.run: lane.name for lane in lanes if lane.name is not None}
+        found: dict[str, int] = {}
+        for lane in lanes:
+            if lane.missing:
+                name = names.get(lane.run, lane.run)
+                found[name] = found.get(name, 0) + lane.missing
+        return found
+
+    def _unserved(self) -> float | None:
+        """Return for how many seconds no consumer has served it; since its first report, if none ever has."""
+        if self._serving:
+            return None
+        since, born = self._known.unserved_since.get(self._name), self._track.ring.born
+        return self._now - since if since is not None else self._wall - born if born is not None else None
+
+    def _lately(self, queue: QueueStats) -> tuple[float | None, float | None, float | None]:
+        """Return rates in and out over the last minutes, and the lag before; None while they would be short of time."""
+        ring, span = self._track.ring, self._known.thresholds.growing
+        if queue.lag < KEEPS_UP or ring.born is None or self._wall - ring.born < span:
+            return None, None, None
+        put, settled, _ = (series[0] for series in ring.rates(self._wall, span, 1))
+        return put, settled, ring.gauges(self._wall - span, span, 1)[self._track.GAUGES.index("lag")][0]
+
+    def _queue(self, runs: Sequence[RunStats]) -> QueueStats:
+        track, reports, now = self._track, self._shards.reports, self._now
+        lanes = self._lanes.working()
+        counts, ins, outs = self._lanes.counts, track.put.rate(now), track.settled.rate(now)
+        lag = max(
+            report.lag + (now - came if report.lag else 0.0)
+            for report, came in zip(reports, self._shards.came, strict=True)
+        )
+        state = next((report.state for report in reports if report.state != "running"), "running")
+        if state == "running":
+            keeps_up = lag < KEEPS_UP and ins and not any(run.state is RunState.RUNNING for run in runs)
+            state = self._state(counts, keeps_up=bool(keeps_up))
+        reasons = {"waiting": self._trouble or "no consumer", "paused": self._known.paused_by.get(self._name, "")}
+        why = reasons.get(state, "")
+        held = [run for run in runs if _stays(run)]
+        if state == "running" and counts.left == sum(run.counts.left for run in held):
+            state, why = "waiting", f"{held[0].name} is paused" if len(held) == 1 else "its runs are paused"
+        storage = [report.storage for report in reports if report.storage]
+        return QueueStats(
+            name=self._name,
+            state=state,
+            why=why,
+            counts=counts,
+            retrying=sum(lane.retrying for lane in lanes),
+            nbytes=sum(lane.nbytes for lane in lanes),
+            maxsize=reports[0].maxsize,
+            lag=lag,
+            in_rate=ins,
+            out_rate=outs,
+            shards=len(reports),
+            consumers=len(self._consumers),
+            empty_in=None
+            if any(map(self._waits_for_stuck, runs))
+            else _empty_in(counts.left, lag, ins if self._more_may_come else 0.0, outs, runs, self._wall),
+            never_empty=self._never_empty(counts, lag, ins, outs, runs),
+            put_waiting=sum(report.puts_waiting for report in reports),
+            disk=sum(each.live + each.garbage for each in storage) if storage else None,
+            last_used=track.last_used,
+        )
+
+    def _never_empty(
+        self, counts: Counts, lag: float, ins: float | None, outs: float | None, runs: Sequence[RunStats]
+    ) -> bool:
+        ends = any(run.eta is not None or run.state is RunState.SUBMITTING for run in runs)
+        waits = counts.waiting > 0 and lag >= KEEPS_UP and self._more_may_come and not ends
+        return waits and ins is not None and ins > 0 and ins >= (outs or 0.0)
+
+    @property
+    def _more_may_come(self) -> bool:
+        """Whether something that was used takes messages still: a run under submission, or plain puts."""
+        return any(not lane.sealed and any(lane.counts) for lane in self._lanes.working())
+
+    def _state(self, counts: Counts, *, keeps_up: bool) -> str:
+        if counts.left == 0:
+            return "empty"
+        if not self._consumers or self._trouble:
+            return "waiting"
+        return "keeping up" if keeps_up else "running"
+
+    def _name_of(self, run: str) -> str:
+        record = record_of(self._listed.get(run, []))
+        return (record.name or "") if record is not None else ""
+
+    def _consumer(self, name: str) -> ConsumerStats:
+        report, track = self._known.consumers[name], self._known.consumer_tracks[name]
+        busy, oldest = track.busy.rate(self._now), report.oldest
+        return ConsumerStats(
+            name=short_name(name),
+            queue=report.queue,
+            worker=report.host,
+            leased=report.leased,
+            done=report.done,
+            rate=track.done.rate(self._now),
+            units_rate=track.units.rate(self._now),
+            busy_share=None if busy is None else min(1.0, busy / max(1, report.slots)),
+            last_error=report.last_error,
+            oldest_age=None if oldest is None else oldest.seconds + self._now - self._known.consumers_came[name],
+            document=None if oldest is None else oldest.document,
+            run="" if oldest is None else self._name_of(oldest.run),
+            rss=report.rss,
+            chunk=report.chunk,
+        )
+
+    # --- runs -------------------------------------------------------------------------------
+
+    def _runs(self) -> Iterator[RunStats]:
+        for run, lanes in self._listed.items():
+            track = self._known.track_of(self._name, run)
+            if track.shown is not None:
+                yield self._shown_again(track, track.shown)
+                continue
+            record = record_of(lanes)
+            if record is not None:
+                stats = self._run(run, lanes, record)
+                eta = self._eta(stats, run)
+                track.shown = stats if self._lanes.rests(run) else None
+                yield stats if eta is None else replace(stats, eta=eta)
+
+    def _shown_again(self, track: RunTrack, shown: RunStats) -> RunStats:
+        """Return what was shown of a run at rest, with what changes by itself as it was within the last second."""
+        if not 0 <= self._wall - shown.at < SHOWN_FOR or shown.consumers != len(self._consumers):
+            shown = track.shown = replace(shown, at=self._wall, consumers=len(self._consumers))
+        return shown
+
+    def _rates(self, units: Counts | None, track: RunTrack) -> tuple[float | None, float | None]:
+        """Return documents and pages per second of a run."""
+        return track.settled.rate(self._now), track.units.rate(self._now) if units is not None else None
+
+    def _run(self, run: str, lanes: list[LaneReport], record: LaneReport) -> RunStats:
+        reports, track = self._shards.reports, self._known.track_of(self._name, run)
+        facts = run_facts(
+            lanes,
+            record,
+            queue=self._name,
+            paused=any(report.state == "paused" for report in reports),
+            paused_by=self._known.paused_by.get(self._name, ""),
+            trouble=next((report.trouble for report in reports if report.trouble), ""),
+            blocked=self._trouble,
+            served=bool(self._consumers),
+        )
+        classes, (rate, units_rate) = classes_of(lanes), self._rates(facts.units, track)
+        return facts.stats(
+            at=self._wall,
+            rate=rate,
+            units_rate=units_rate,
+            consumers=len(self._consumers),
+            classes=classes[:MAX_CLASSES],
+            classes_total=max(len(classes), lanes[0].classes_total if len(lanes) == 1 else 0),
+            mean_seconds=track.effort.mean,
+        )
+
+    def _eta(self, run: RunStats, key: str) -> Eta | None:
+        track = self._known.track_of(self._name, key)
+        if self._waits_for_stuck(run):  # by what the others took it would end in a second
+            return track.steady.show(None, at=self._wall)
+        if run.state is not RunState.RUNNING or min(run.elapsed, track.busy.span(self._now)) < MIN_SECONDS:
+            return track.steady.show(None, at=self._wall)
+        effort = track.effort
+        slots = track.at_work(self._now, self._known.slots(self._name))
+        if (effort.mean or 0.0) > LONG:  # settled too seldom to measure by
+            slots = max(slots, float(min(run.counts.leased, sum(each.leased > 0 for each in self._consumers))))
+        left, documents = run.progress.left, run.counts.left
+        stuck = self._stuck(run)
+        free = slots - len(stuck)  # the others may wait for these
+        new = estimate(effort, units=left, documents=documents, slots=free if free > 0 else slots, at=self._wall)
+        return track.steady.show(with_stuck(new, stuck, at=self._wall), at=self._wall)
+
+    def _waits_for_stuck(self, run: RunStats) -> bool:
+        """Return whether nothing of a run waits, and a document of it is held for much longer than others took."""
+        return not run.counts.waiting and bool(self._stuck(run))
+
+    def _stuck(self, run: RunStats) -> list[float]:
+        """Return for how long documents are held that are held for much longer than others took, seconds."""
+        if not run.counts.leased:
+            return []
+        seconds, times = OUTLASTS
+        limit = max(seconds, times * (run.mean_seconds or 0.0))
+        held = (each.oldest_age for each in self._consumers if each.run == run.name)
+        return [age for age in held if age is not None and age > limit]
+
+
+def _empty_in(
+    left: int, lag: float, ins: float | None, outs: float | None, runs: Sequence[RunStats], wall: float
+) -> float | None:
+    if any(map(_stays, runs)):
+        return None
+    ends = [run.eta.p50 for run in runs if run.eta is not None]
+    if ends:
+        return max(0.0, max(ends) - wall)
+    if not left or lag < KEEPS_UP or ins is None or outs is None or outs <= ins:
+        return None
+    return left / (outs - ins)
+
+
+def _stays(run: RunStats) -> bool:
+    """Return whether what a run has left stays until the run is resumed."""
+    return run.state in (RunState.PAUSED, RunState.STOPPED) and run.counts.left > 0
+
 
 LONGEST = 1.0
 """Seconds for which ages and rates of a queue that does not change are kept."""
@@ -33,7 +324,7 @@ class _Joined(NamedTuple):
 
     version: int
     at: float
-    scene: QueueFacts
+    facts: QueueFacts
     failures: Failures
     storage: StorageStats
 
@@ -56,21 +347,24 @@ class Snapshots:
         if run and not queue:
             queue = next((name for name in names if known.lanes(name).named(run)), "")
         self._joined = {name: self._join(name, now, wall, len(names), wanted=name == queue) for name in names}
-        if queue in self._joined and all(each.name != run for each in self._joined[queue].scene.runs):
+        if queue in self._joined and all(each.name != run for each in self._joined[queue].facts.runs):
             for old in known.lanes(queue).named(run):  # it ended before those that are listed
-                scene = QueueScene(known, queue, now, wall, old).scene()
-                self._joined[queue] = self._joined[queue]._replace(scene=scene)
-        scenes = [joined.scene for joined in self._joined.values()]
+                facts = JoinedQueue(known, queue, now, wall, old).facts()
+                self._joined[queue] = self._joined[queue]._replace(facts=facts)
+        all_facts = [joined.facts for joined in self._joined.values()]
         chosen = [joined for name, joined in self._joined.items() if queue in ("", name)]
-        needs = find(scenes, known.thresholds)
-        queues = _ordered(scenes, needs)
+        needs = find(all_facts, known.thresholds)
+        queues = _ordered(all_facts, needs)
         leave, within = known.leaving(known.thresholds.leaving)
         needs = [need for need in needs if queue in ("", need.queue) and (not run or need.run in ("", run))]
         needs += find_leaving(leave, known.workers, within)
-        runs = sorted((each for scene in scenes for each in scene.runs), key=lambda run: (run.finished, -run.started))
+        runs = sorted(
+            (each for queue_facts in all_facts for each in queue_facts.runs),
+            key=lambda run: (run.finished, -run.started),
+        )
         runs = [*runs[:MAX_RUNS], *(each for each in runs[MAX_RUNS:] if (each.queue, each.name) == (queue, run))]
-        everyone = [each for scene in scenes for each in scene.consumers]
-        consumers = [each for joined in chosen for each in joined.scene.consumers]
+        everyone = [each for facts in all_facts for each in facts.consumers]
+        consumers = [each for joined in chosen for each in joined.facts.consumers]
         consumers.sort(key=lambda each: (each.units_rate or 0.0, each.name))
         states = [each.state for each in queues]
         paged = any(each.units for each in runs if queue in ("", each.queue) and run in ("", each.name))
@@ -95,12 +389,12 @@ class Snapshots:
             queues_by_state={state: states.count(state) for state in dict.fromkeys(states)},
             runs=tuple(_listed(each, chosen=each.name == run and each.queue == queue) for each in runs),
             consumers=tuple(consumers[:MAX_CONSUMERS]),
-            median_units_rate=chosen[0].scene.median if len(chosen) == 1 else None,
-            unacked=_merged([joined.scene.unacked for joined in chosen]),
+            median_units_rate=chosen[0].facts.median if len(chosen) == 1 else None,
+            unacked=_merged([joined.facts.unacked for joined in chosen]),
             failures=self._failures(chosen, run, now),
             storage=merged_storage([joined.storage for joined in chosen]),
             queues_total=len(queues),
-            runs_total=sum(scene.runs_total for scene in scenes),
+            runs_total=sum(facts.runs_total for facts in all_facts),
             consumers_total=len(consumers),
         )
 
@@ -114,7 +408,7 @@ class Snapshots:
         return _Joined(
             version,
             now,
-            QueueScene(known, name, now, wall).scene(),
+            JoinedQueue(known, name, now, wall).facts(),
             failures_of(
                 [lane for lanes in known.lanes(name).listed().values() for lane in lanes],
                 round(track.failed.growth(now)),
@@ -127,18 +421,18 @@ class Snapshots:
     def _failures(self, chosen: Sequence[_Joined], run: str, now: float) -> Failures:
         if not run or len(chosen) != 1:
             return merged_failures([joined.failures for joined in chosen])
-        name = chosen[0].scene.queue.name
+        name = chosen[0].facts.queue.name
         known = self._known.lanes(name)
         lanes = [lane for each in known.named(run) for lane in known.of(each)]
         return failures_of(lanes, round(self._known.queue_tracks[name].failed.growth(now)))
 
 
-def _ordered(scenes: Sequence[QueueFacts], needs: Sequence[Attention]) -> list[QueueStats]:
+def _ordered(all_facts: Sequence[QueueFacts], needs: Sequence[Attention]) -> list[QueueStats]:
     """Return the queues, those that need a user first, with why; then those that hold something."""
     briefs: dict[str, str] = {}
     for need in needs:
         briefs.setdefault(need.queue, brief(need))
-    queues = [_worded(scene.queue, briefs.get(scene.queue.name, "")) for scene in scenes]
+    queues = [_worded(facts.queue, briefs.get(facts.queue.name, "")) for facts in all_facts]
     return sorted(queues, key=lambda each: (each.name not in briefs, each.counts.left == 0, each.name))
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dqlab.cluster.transport.queue_calls import QueueCalls
-from dqlab.cluster.transport.run_orders import dead_counts
+from dqlab.cluster.transport.queue_calls import QueueCalls, dead_counts
 from dqlab.errors import BadOption, FrameCorrupt
 from dqlab.failures.failure import NO_ERROR, Failure, shown_name
 from dqlab.failures.records import NO_ANSWER

@@ -52,7 +52,7 @@ async def ask_worker(scheduler: Scheduler, address: str, call: str, **arguments:
     WorkerLost
         It is not there any more, leaves, or has only just joined.
     DqlabError
-        Whatever the handler raised.
+        What the handler raised.
     """
     try:
         answer = await ask_handler(scheduler.rpc, address, call, **arguments)

@@ -7,7 +7,8 @@ import copy
 from typing import Any, Self
 
 from dqlab.cluster.transport.link import Link
-from dqlab.cluster.transport.queue_calls import TRANSIENT, QueueCalls
+from dqlab.cluster.transport.orders import TRANSIENT
+from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.ref import Ref
 from dqlab.errors import RunNotFound
 from dqlab.texts import as_name

@@ -110,7 +110,7 @@ CONNECT_TIMEOUT = 3.0
 LOOP_STARTS = 3
 """Times that the thread of an event loop is started; Dask waits 10 s for each."""
 HANDSHAKES = 3
-"""Times that a client greets a scheduler that restarts its workers meanwhile."""
+"""Times that a client greets a scheduler that is restarting its workers."""
 
 
 class NoSuchActor(Exception):
@@ -254,7 +254,7 @@ _CLOSE: Any = inspect.unwrap(Client._close)
 async def answer_call(worker: Worker, comm: Comm, actor: str, call: str, body: bytes) -> dict[str, Any]:
     """Call one async method of an actor this worker holds; the handler behind `call_actor`.
 
-    The worker's own handler wraps each answer for Dask's serialisation, which costs 60 µs whatever its size;
+    The worker's own handler wraps each answer for Dask's serialisation, which costs 60 µs for any size;
     a short one travels as it is. Nor is it weighed, object by object, to see whether a thread should pack it.
     """
     held: Any = worker.state.actors.get(actor)
@@ -389,7 +389,7 @@ def scheduler_rpc(owner: Any) -> rpc:
 
 
 async def dask_version_of(call: Callable[..., Awaitable[Any]]) -> str | None:
-    """Return a scheduler's version of `distributed`; all of them answer this, whatever their age.
+    """Return a scheduler's version of `distributed`; those of every version answer this.
 
     Parameters
     ----------
@@ -634,7 +634,7 @@ async def ask_handler(pool: ConnectionPool, address: str, op: str, **arguments: 
     Raises
     ------
     OSError
-        It cannot be connected to within 3 s, or died meanwhile.
+        It cannot be connected to within 3 s, or has died.
     """
     comm = await pool.connect(address, timeout=CONNECT_TIMEOUT)
     try:

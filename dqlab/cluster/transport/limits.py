@@ -1,7 +1,7 @@
 """Limits of waits that count the time in which this process ran: what came while it was stopped is read first.
 
 A process is stopped by a signal, a debugger or a virtual machine that pauses. When it goes on, every timer is due
-at once, and the answers that have come meanwhile are still to be read.
+at once, and the answers that have come are still to be read.
 """
 
 from __future__ import annotations

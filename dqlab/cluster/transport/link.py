@@ -52,7 +52,7 @@ _NOWHERE = logging.NullHandler()
 
 
 class _Reported(logging.Filter):
-    """Drops Dask's line about a scheduler that is gone, where the next use of the lab is an error that says more."""
+    """Drops Dask's line about a scheduler that is gone, where the next use of the lab is an error with more."""
 
     clients: ClassVar[WeakSet[Client]] = WeakSet()
 
@@ -133,7 +133,7 @@ class Link:
         try:
             self.check_open()
             return asyncio.run_coroutine_threadsafe(work, event_loop(self.client))
-        except RuntimeError:  # the loop has ended meanwhile
+        except RuntimeError:  # the loop has ended
             work.close()
             raise self.closed_error() from None
         except DqlabError:

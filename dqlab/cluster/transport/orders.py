@@ -14,6 +14,7 @@ from dqlab.rules.ids import shard_of
 from dqlab.rules.submitted import Submitted
 
 __all__ = [
+    "TRANSIENT",
     "Adopt",
     "Cancel",
     "CancelledNothing",
@@ -36,6 +37,9 @@ __all__ = [
     "RunningMessage",
     "Seal",
 ]
+
+TRANSIENT = "transient"
+"""Promise of a queue in memory."""
 
 Message = dict[str, Any]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from dqlab.cluster.transport.queue_calls import TRANSIENT
+from dqlab.cluster.transport.orders import TRANSIENT
 from dqlab.cluster.transport.run_facts import run_facts
 from dqlab.errors import SubmissionIncomplete
 from dqlab.rules.book import CANCELLED, CUT_OFF

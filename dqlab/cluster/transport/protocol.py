@@ -28,7 +28,7 @@ def greeting() -> dict[str, object]:
     return {"protocol": PROTOCOL, "version": __version__}
 
 
-def check_protocol(who: str, theirs: dict[str, object]) -> None:
+def check_protocol(peer: str, theirs: dict[str, object]) -> None:
     """Compare another process's greeting with ours.
 
     Raises
@@ -41,18 +41,18 @@ def check_protocol(who: str, theirs: dict[str, object]) -> None:
         raise VersionMismatch(
             ours=ours["protocol"],
             our_version=ours["version"],
-            who=who,
+            peer=peer,
             theirs=theirs.get("protocol"),
             their_version=theirs.get("version"),
         )
 
 
-def check_dask(who: str, version: object) -> None:
+def check_dask(peer: str, version: object) -> None:
     """Check that a process runs a Dask that dqlab can work with.
 
     Parameters
     ----------
-    who : str
+    peer : str
         The process, for the error.
     version : object
         Version of its `distributed`. One that cannot be read, as a checkout of Dask may have, is let through.
@@ -64,7 +64,7 @@ def check_dask(who: str, version: object) -> None:
     """
     found, oldest = _release(version), _release(OLDEST_DASK)
     if found is not None and oldest is not None and found < oldest:
-        raise DaskTooOld(who=who, found=version, oldest=OLDEST_DASK)
+        raise DaskTooOld(peer=peer, found=version, oldest=OLDEST_DASK)
 
 
 def _release(version: object) -> tuple[int, ...] | None:

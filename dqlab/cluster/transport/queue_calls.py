@@ -1,19 +1,36 @@
-"""Calls to the shards of one queue, together; from a client or from the scheduler, which reach them differently."""
+"""Calls to the shards of one queue, from a client or from the scheduler, which reach them differently.
+
+A call asks one shard or all of them. An order is noted first, then given: `QueueCalls.order`. What takes more than one
+call stands below it: cancel, retry, compact.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from functools import reduce
+from operator import add
 from typing import Any
 
-from dqlab.cluster.transport.orders import Order
+from dqlab.cluster.transport.orders import TRANSIENT, Adopt, Cancel, CancelledNothing, Code, LearnCode, Order
+from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.errors import CodeGone
+from dqlab.store.compaction import Compacted
 
-__all__ = ["TRANSIENT", "QueueCalls"]
-
-TRANSIENT = "transient"
-"""Promise of a queue in memory."""
+__all__ = [
+    "QueueCalls",
+    "begin_retry",
+    "cancel",
+    "compact",
+    "dead_counts",
+    "newest_code",
+    "progress_of",
+    "retry",
+    "runs_of",
+]
 
 
 class QueueCalls(ABC):
@@ -69,3 +86,125 @@ class QueueCalls(ABC):
     async def _give(self, order: Order, shard: int) -> int:
         answers = [await self.ask(shard, "control", message) for message in order.messages(shard)]
         return sum(answer["count"] for answer, _ in answers)
+
+
+AT_ONCE = 5000
+"""Messages that one order sends through again."""
+LOOK_EVERY = 0.2
+"""Seconds between two looks at the progress of a compaction; the queue answers at once when it is done."""
+
+
+async def runs_of(queue: QueueCalls) -> dict[str, bytes]:
+    """Return the ids of a queue's runs by name."""
+    return {name: run for answer in await queue.ask_all("runs", {}) for run, name in answer["runs"]}
+
+
+async def progress_of(queue: QueueCalls, run: bytes) -> Progress:
+    """Return the current reports of a run's shards, joined."""
+    return Progress.of(await queue.ask_all("watch", {"run": run, "wait": 0.0}))
+
+
+async def cancel(queue: QueueCalls, run: bytes) -> int:
+    """Give up every document of a run that has no result yet; return how many."""
+    cancelled = await queue.order(Cancel(run, complete=(await progress_of(queue, run)).complete))
+    if not (await progress_of(queue, run)).cancelled:  # it had ended before the order came
+        await queue.order(CancelledNothing(run))
+    return cancelled
+
+
+async def newest_code(queue: QueueCalls, run: bytes) -> Code:
+    """Return a run's newest code version.
+
+    Raises
+    ------
+    CodeGone
+        No shard has its function.
+    """
+    record = (await progress_of(queue, run)).record
+    code = record.codes[-1]
+    for shard in range(queue.shards):  # one that was lost has lost its functions too
+        meta, parts = await queue.ask(shard, "function", {"hash": code["blob"]})
+        if meta["known"]:
+            return Code(code["blob"], bytes(parts[0]), code)
+    raise CodeGone(run=record.lane.name, code=code["name"], version=code["short"])
+
+
+async def begin_retry(queue: QueueCalls, run: bytes, code: Code | None) -> Code:
+    """Have all shards of a run ready for a retry with some code, else with the newest; return that.
+
+    Shards with nothing to run get new code too: each keeps the newest that it knows as long as it has dead documents,
+    and where only those with work knew it, it was gone with that work. A run that paused itself because everything
+    failed goes on in all its shards, with this code for its rest.
+    """
+    chosen = code if code is not None else await newest_code(queue, run)
+    if (await progress_of(queue, run)).halted:
+        await queue.order(Adopt(run, chosen))
+    elif code is not None:
+        await queue.order(LearnCode(run, code))
+    return chosen
+
+
+async def dead_counts(queue: QueueCalls, run: bytes | None, classes: Collection[str] = ()) -> list[dict[bytes, int]]:
+    """Return for each shard how many messages are dead by lane, of one run or of all; of some classes, if given."""
+    answers = await queue.ask_all("dead_counts", {"run": run, "classes": list(classes)})
+    return [dict(answer["counts"]) for answer in answers]
+
+
+async def retry(
+    queue: QueueCalls,
+    run: bytes,
+    code: Code | None = None,
+    *,
+    classes: Collection[str] = (),
+    limit: int | None = None,
+) -> int:
+    """Send dead messages of a run through again; return how many. Each goes once, also if it dies again on the way.
+
+    The shards choose the messages and make the order themselves, so it is not noted as `QueueCalls.order` notes one:
+    what has to survive a shard, the code and that a paused run goes on, `begin_retry` has noted before.
+
+    Parameters
+    ----------
+    code : Code, optional
+        What they run from now on, a version that the run may not have had. Default: the run's newest.
+    classes : collection of str
+        Fingerprints of failures; none = all dead messages.
+    limit : int, optional
+        Most messages to send.
+
+    Raises
+    ------
+    CodeGone
+        No shard has the run's newest code. Nothing was sent.
+    """
+    dead = [sum(counts.values()) for counts in await dead_counts(queue, run, classes)]
+    if not any(dead):
+        return 0
+    chosen = await begin_retry(queue, run, code)
+    work = {"function": chosen.function, "blob": chosen.blob}  # its version is known already, and must come once
+    sent = 0
+    for shard, count in enumerate(dead):
+        after: int | None = -1 if count else None
+        while after is not None and (limit is None or sent < limit):
+            at_most = AT_ONCE if limit is None else min(AT_ONCE, limit - sent)
+            asked = {"run": run, "classes": list(classes), "after": after, "limit": at_most, **work}
+            answer, _ = await queue.ask(shard, "retry", asked)
+            sent += answer["count"]
+            after = answer["after"]
+    return sent
+
+
+async def compact(queue: QueueCalls, progress: Callable[[int, int], None] | None = None) -> Compacted:
+    """Compact every shard of a queue at once, and wait for the end; see `QueuePool.compact`."""
+    far = [(0, 0)] * queue.shards
+
+    async def compact_one(shard: int) -> Compacted:
+        while True:
+            answer, _ = await queue.ask(shard, "compact", {"wait": LOOK_EVERY}, wait=LOOK_EVERY)
+            far[shard] = answer["copied"], answer["of"]
+            if progress is not None:
+                progress(sum(copied for copied, _ in far), sum(of for _, of in far))
+            if answer["done"] is not None:
+                return Compacted(**answer["done"])
+
+    return reduce(add, await asyncio.gather(*map(compact_one, range(queue.shards))))

@@ -145,7 +145,7 @@ class Ref:
         Replaced
             There is another actor than the one that was meant.
         DqlabError
-            Whatever the method itself raised.
+            What the method itself raised.
         """
         loop, found = asyncio.get_running_loop(), None
         while True:

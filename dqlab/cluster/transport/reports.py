@@ -1,15 +1,23 @@
-"""What actors report to the scheduler at most four times a second: absolute totals, so none depends on another."""
+"""What actors report to the scheduler at most four times a second, and the reporter that sends it.
+
+All totals are absolute, so that none depends on another. Nothing is sent while nothing changes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
+from distributed import Worker
+
+from dqlab.cluster.transport.internals import report
 from dqlab.cluster.transport.wire import pack_report, unpack_report
 from dqlab.rules.reports import HeldFor, HeldLease, LaneReport, fields_of, plain
 
-__all__ = ["ConsumerReport", "Running", "ShardReport", "StorageReport", "packed", "unpacked"]
+__all__ = ["ConsumerReport", "Reporter", "Running", "ShardReport", "StorageReport", "packed", "unpacked"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -145,3 +153,58 @@ def unpacked(report: bytes) -> ShardReport | ConsumerReport:
     """Return what `packed` was given."""
     wire = unpack_report(report)
     return ShardReport.from_wire(wire) if wire["kind"] == "shard" else ConsumerReport.from_wire(wire)
+
+
+logger = logging.getLogger("dqlab.reporter")
+
+INTERVAL = 0.25
+
+
+class Reporter:
+    """Sends absolute totals, so that a lost or repeated report does no harm.
+
+    One that cannot be made or packed is left out and counted: views are late then, and work continues.
+
+    Parameters
+    ----------
+    worker : Worker
+        Whose stream to the scheduler is used.
+    totals : callable
+        Returns the report.
+
+    Attributes
+    ----------
+    unsent : int
+        Reports that were left out.
+    """
+
+    def __init__(self, worker: Worker, totals: Callable[[], ShardReport | ConsumerReport]) -> None:
+        self._worker, self._totals = worker, totals
+        self._timer: asyncio.TimerHandle | None = None
+        self._last = 0.0
+        self.unsent = 0
+
+    def touch(self) -> None:
+        """Note that something changed; a report follows within the interval."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            delay = max(0.0, self._last + INTERVAL - loop.time())
+            self._timer = loop.call_later(delay, self.send)
+
+    def send(self) -> None:
+        """Report now."""
+        self.close()
+        self._last = asyncio.get_running_loop().time()
+        try:
+            totals = packed(replace(self._totals(), unsent=self.unsent))
+        except Exception:  # the next one may fare better, and nothing else is to suffer
+            self.unsent += 1
+            logger.exception("event=report_not_sent worker=%s so_far=%s", self._worker.address, self.unsent)
+            return
+        report(self._worker, "dq-report", totals=totals)
+
+    def close(self) -> None:
+        """Cancel what is due."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -510,7 +510,7 @@ def _unpicklable(local: Mapping[str, ModuleType]) -> dict[int, tuple[str, str]]:
 
 
 def open_value(sealed: bytes | memoryview) -> Any:
-    """Return what `seal_value` or `seal_function` sealed; raises whatever opening it raises."""
+    """Return what `seal_value` or `seal_function` sealed; raises what opening it raises."""
     return pickle.loads(sealed)
 
 
@@ -526,7 +526,7 @@ def open_here(sealed: bytes | memoryview) -> Any:
 def open_all_here(sealed: list[bytes], whole: bytes | memoryview) -> list[Any]:
     """Return what `open_here` returns for each of them; `whole` contains them all, and is looked through once.
 
-    Raises whatever opening the first one raises that cannot be opened.
+    Raises what opening the first one raises that cannot be opened.
     """
     # No `map`: a value whose opening raises StopIteration would end it, and the rest would be missing in silence.
     if _OF_CLASSES.search(whole):

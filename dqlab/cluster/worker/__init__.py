@@ -1,1 +1,1 @@
-"""What every worker runs, whatever it hosts: it makes actors, sends heartbeats, and answers examinations."""
+"""What every worker runs: it makes actors, sends heartbeats, and answers examinations."""

@@ -48,7 +48,7 @@ _ENDS = {"consumer": "close", "queue": "hand_over"}
 """How actors of a kind end where their worker does: consumers first, which give back what they hold."""
 
 BEAT_EVERY = 0.4
-"""Seconds between two heartbeats; `dqlab.cluster.scheduler.beat` waits for more than two of them."""
+"""Seconds between two heartbeats; `dqlab.cluster.scheduler.departures` waits for more than two of them."""
 
 LEAVE_S = 4.0
 """Seconds that consumers have to settle and give back, and then shards to close their logs, when a worker closes."""
@@ -152,7 +152,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         try:
             await self._make(worker, key, sealed)
         except (NoSuchActor, CancelledError) as error:
-            reason = f"it leaves, or the cluster was restarted meanwhile ({error})"
+            reason = f"it leaves, or the cluster was restarted ({error})"
             raise WorkerLost(worker=worker.address, call="dq_spawn", reason=reason) from error
         finally:
             self._begins -= 1
@@ -226,7 +226,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         try:
             async with asyncio.timeout(self._patience()):
                 await self._worker.close_gracefully(restart=True, reason="sigterm")
-        except Exception as error:  # noqa: BLE001 - it has to end in time, whatever is left
+        except Exception as error:  # noqa: BLE001 - it has to end in time, with any error
             logger.warning("event=worker_killed worker=%s %r", self._worker.address, error)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)

@@ -18,7 +18,7 @@ from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.handler import Handler
 from dqlab.jupyter.server.proxy import Dashboard
 from dqlab.jupyter.server.services import NoSuchService, Services, ServiceUp
-from dqlab.jupyter.server.upstream import NoAnswer, Refused
+from dqlab.jupyter.server.upstream import Refused, ServiceSilent
 
 __all__ = ["OURS", "Act", "Ask", "Panels", "Service", "ServiceList", "panels", "routes"]
 
@@ -57,7 +57,7 @@ class _Handler(Handler, APIHandler):
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Write an exception as JSON, with a status that fits its class."""
         raised = kwargs.get("exc_info", (None, None, None))[1]
-        if isinstance(raised, NoAnswer):
+        if isinstance(raised, ServiceSilent):
             self.explain()
         status, said = _spoken(raised, status_code)
         self.set_status(status)
@@ -66,7 +66,7 @@ class _Handler(Handler, APIHandler):
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         """Log unexpected exceptions; a service that does not answer is not one."""
-        if not isinstance(value, NoAnswer | Refused | NoSuchService | ServiceUp):
+        if not isinstance(value, ServiceSilent | Refused | NoSuchService | ServiceUp):
             super().log_exception(typ, value, tb)
 
     async def ask(self, service: Announcement, call: str, wait: float, **asked: Any) -> bytes:
@@ -83,8 +83,8 @@ def _spoken(raised: BaseException | None, status: int) -> tuple[int, dict[str, A
     for kind, known in kinds:
         if isinstance(raised, kind):
             return known, {"error": kind.__name__, "message": str(raised)}
-    if isinstance(raised, NoAnswer):
-        return 504 if raised.late else 502, {"error": "NoAnswer", "message": str(raised)}
+    if isinstance(raised, ServiceSilent):
+        return 504 if raised.late else 502, {"error": "ServiceSilent", "message": str(raised)}
     if isinstance(raised, web.HTTPError):
         words = {403: "you are not logged in, or may not do that. Load the page again."}
         message = raised.log_message or words.get(status, raised.reason or "this address is not asked that way")

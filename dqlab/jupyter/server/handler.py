@@ -14,7 +14,7 @@ from jupyter_server.base.handlers import JupyterHandler
 
 from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.services import Services
-from dqlab.jupyter.server.upstream import NoAnswer
+from dqlab.jupyter.server.upstream import ServiceSilent
 
 __all__ = ["Handler"]
 
@@ -33,7 +33,7 @@ class Handler(JupyterHandler):
 
     auth_resource = "dqlab"
     explained = False
-    """The line about a silent service says why this request failed, so its own line is for debugging."""
+    """The line about a silent service has the reason, so this request's own line is for debugging."""
 
     def initialize(self, services: Services) -> None:
         """Set the services to look among."""
@@ -47,13 +47,13 @@ class Handler(JupyterHandler):
 
     @contextmanager
     def asking(self, service: Announcement) -> Iterator[None]:
-        """Note whether a service answers what is asked meanwhile."""
+        """Note whether a service answers what the block asks."""
         try:
             yield
-        except NoAnswer as error:
-            self.services.heard(service, answered=False, why=error.reason)
+        except ServiceSilent as error:
+            self.services.note_answer(service, answered=False, why=error.reason)
             raise
-        self.services.heard(service, answered=True)
+        self.services.note_answer(service, answered=True)
 
     def explain(self) -> None:
         """Log the failed request at level DEBUG, unless it was an action: `Services` has logged the reason."""

@@ -29,7 +29,7 @@ from tornado.websocket import (
 from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.handler import Handler
 from dqlab.jupyter.server.services import NoSuchService
-from dqlab.jupyter.server.upstream import LARGEST, NoAnswer, Refused
+from dqlab.jupyter.server.upstream import LARGEST, Refused, ServiceSilent
 from dqlab.numbers import clock
 
 __all__ = ["Dashboard", "Trick", "answer_headers", "location", "query", "request_headers", "upstream_path"]
@@ -225,7 +225,7 @@ class Dashboard(WebSocketHandler, Handler):
             service = self.services.living(id)
         except NoSuchService as error:
             raise web.HTTPError(404, str(error)) from None
-        except NoAnswer as error:
+        except ServiceSilent as error:
             self.explain()
             raise web.HTTPError(502, str(error)) from None
         url = f"{service.dashboard}/{self._path()}".replace("http", "ws", 1) + self._query()
@@ -237,7 +237,7 @@ class Dashboard(WebSocketHandler, Handler):
                     request, subprotocols=[each for each in spoken if each], max_message_size=LARGEST
                 )
                 await self.services.upstream.prove(service, wait=CONNECT_FOR)
-        except (OSError, TimeoutError, HTTPError, WebSocketError, NoAnswer, Refused):
+        except (OSError, TimeoutError, HTTPError, WebSocketError, ServiceSilent, Refused):
             if self._upstream is not None:
                 self._upstream.close()
             await self._explain_silence(service)
@@ -275,14 +275,14 @@ class Dashboard(WebSocketHandler, Handler):
         try:
             method = str(self.request.method)
             answer = await self.services.upstream.fetch(service, url, wait=WAIT, method=method, headers=headers)
-        except NoAnswer as error:
+        except ServiceSilent as error:
             await self._explain_silence(service)
             since = f"No answer from {service.name} since {clock(self.services.since(service))}."
             self._say(504 if error.late else 502, since, theme, again=True)
             return
         try:
             await self.services.upstream.prove(service, wait=WAIT)
-        except (NoAnswer, Refused) as error:
+        except (ServiceSilent, Refused) as error:
             await self._explain_silence(service)
             self._say(502, f"Not shown: {error}", theme, again=True)
             return

@@ -11,7 +11,7 @@ from typing import Any
 
 from dqlab.clusters_here import Announcement, announced, forget, seen, sweep
 from dqlab.errors import DqlabError
-from dqlab.jupyter.server.upstream import NoAnswer, Refused, Upstream
+from dqlab.jupyter.server.upstream import Refused, ServiceSilent, Upstream
 
 __all__ = ["NoSuchService", "ServiceUp", "Services"]
 
@@ -39,10 +39,10 @@ class ServiceUp(DqlabError):
 
 
 @dataclass
-class _Heard:
+class _LastAnswer:
     """The last outcome for one announcement; monotonic seconds, and seconds since 1970.
 
-    `silent` says that its silence is in the log, and `logged` since when.
+    `silent` is whether its silence is in the log, and `logged` since when.
     """
 
     service: Announcement
@@ -74,7 +74,7 @@ class Services:
         self.directory = directory
         self._log = log if log is not None else logging.getLogger("dqlab.jupyter")
         self.upstream = Upstream()
-        self._heard: dict[str, _Heard] = {}
+        self._last_answers: dict[str, _LastAnswer] = {}
         self._swept = -SWEEP_EVERY
 
     def find(self, id: str) -> Announcement:
@@ -97,14 +97,14 @@ class Services:
         ------
         NoSuchService
             There is no such service.
-        NoAnswer
+        ServiceSilent
             Its process has ended, or its address is on another machine.
         """
         service = self.find(id)
         reason = f"process {service.pid} has ended" if service.ended else service.unreachable
         if reason:
             self._note(self._of(service), answered=False, why=reason)
-            raise NoAnswer(service=service.name, reason=reason, late=False)
+            raise ServiceSilent(service=service.name, reason=reason, late=False)
         return service
 
     async def list(self) -> list[dict[str, Any]]:
@@ -117,8 +117,8 @@ class Services:
             self._swept = now
             sweep(self.directory)
         there = announced(self.directory)
-        for id in self._heard.keys() - {service.id for service in there}:
-            del self._heard[id]
+        for id in self._last_answers.keys() - {service.id for service in there}:
+            del self._last_answers[id]
         states = await asyncio.gather(*map(self.state, there))
         listed = []
         for service, state in zip(there, states, strict=True):
@@ -134,35 +134,35 @@ class Services:
             return "gone"
         if service.unreachable:
             return "unreachable"
-        heard = self._of(service)
-        if time.monotonic() - heard.asked >= REMEMBER:
+        last = self._of(service)
+        if time.monotonic() - last.asked >= REMEMBER:
             try:
                 await self.upstream.prove(service, wait=PATIENCE)
-                self.heard(service, answered=True)
-            except NoAnswer as error:
-                self.heard(service, answered=False, why=error.reason)
+                self.note_answer(service, answered=True)
+            except ServiceSilent as error:
+                self.note_answer(service, answered=False, why=error.reason)
             except Refused as error:
-                self.heard(service, answered=False, why=str(error))
-        return "up" if heard.up else "silent"
+                self.note_answer(service, answered=False, why=str(error))
+        return "up" if last.up else "silent"
 
     async def silent(self, service: Announcement) -> bool:
         """Return whether a service does not answer at all; then the log has a line about that."""
         try:
             self.living(service.id)
-        except (NoAnswer, NoSuchService):
+        except (ServiceSilent, NoSuchService):
             return True
         return await self.state(service) != "up"
 
-    def heard(self, service: Announcement, *, answered: bool, why: str = "") -> None:
+    def note_answer(self, service: Announcement, *, answered: bool, why: str = "") -> None:
         """Note that a service has answered just now, or has not, and `why`."""
-        heard = self._of(service)
-        heard.asked, heard.up = time.monotonic(), answered
-        self._note(heard, answered=answered, why=why)
+        last = self._of(service)
+        last.asked, last.up = time.monotonic(), answered
+        self._note(last, answered=answered, why=why)
         if answered:
-            heard.last = time.time()
-            if heard.last - heard.noted >= NOTE_EVERY:
-                heard.noted = heard.last
-                seen(self.directory, service.id, heard.last)
+            last.last = time.time()
+            if last.last - last.noted >= NOTE_EVERY:
+                last.noted = last.last
+                seen(self.directory, service.id, last.last)
 
     def since(self, service: Announcement) -> float:
         """Return when a service answered last; seconds since 1970."""
@@ -179,33 +179,33 @@ class Services:
             It answers.
         """
         service = self.find(id)
-        self._heard.pop(id, None)
+        self._last_answers.pop(id, None)
         if await self.state(service) == "up":
             raise ServiceUp(service=service.name)
         forget(self.directory, service)
-        self._heard.pop(id, None)
+        self._last_answers.pop(id, None)
 
-    def _note(self, heard: _Heard, *, answered: bool, why: str) -> None:
+    def _note(self, last: _LastAnswer, *, answered: bool, why: str) -> None:
         """Log that a service has fallen silent, or answers again; nothing while neither changes."""
-        name, now = heard.service.name, time.monotonic()
-        if answered and heard.silent:
-            heard.silent = False
+        name, now = last.service.name, time.monotonic()
+        if answered and last.silent:
+            last.silent = False
             self._log.info("dqlab: service %r answers again.", name)
-        elif not answered and not heard.silent and now - heard.logged >= LOG_EVERY:
-            heard.silent, heard.logged = True, now
+        elif not answered and not last.silent and now - last.logged >= LOG_EVERY:
+            last.silent, last.logged = True, now
             self._log.warning(
                 "dqlab: %s It is asked again while a view of it is open; the next line about that comes when it "
                 "answers. If it is not needed any more, remove it in the sidebar.",
-                NoAnswer(service=name, reason=why, late=False),
+                ServiceSilent(service=name, reason=why, late=False),
             )
 
-    def _of(self, service: Announcement) -> _Heard:
-        heard = self._heard.get(service.id)
-        if heard is None:
-            heard = self._heard[service.id] = _Heard(service)
-        elif heard.service != service:  # announced again
-            heard = self._heard[service.id] = _Heard(service, silent=heard.silent, logged=heard.logged)
-        return heard
+    def _of(self, service: Announcement) -> _LastAnswer:
+        last = self._last_answers.get(service.id)
+        if last is None:
+            last = self._last_answers[service.id] = _LastAnswer(service)
+        elif last.service != service:  # announced again
+            last = self._last_answers[service.id] = _LastAnswer(service, silent=last.silent, logged=last.logged)
+        return last
 
     def _about(self, service: Announcement, state: str) -> dict[str, Any]:
         said = ("id", "name", "where", "scheduler", "embedded", "store", "started", "pid", "host", "kernel")

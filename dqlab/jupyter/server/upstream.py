@@ -19,7 +19,7 @@ from dqlab.clusters_here import Announcement
 from dqlab.errors import DqlabError
 from dqlab.proof import ANSWER, ASK, NONCE, PROOF, mac, misplaced, nonce, same
 
-__all__ = ["LARGEST", "NoAnswer", "Refused", "Upstream"]
+__all__ = ["LARGEST", "Refused", "ServiceSilent", "Upstream"]
 
 LARGEST = 64 << 20
 """Most bytes of a response, or of one message of a websocket."""
@@ -28,7 +28,7 @@ AT_ONCE = 64
 CONNECT_FOR = 3.0
 
 
-class NoAnswer(DqlabError):
+class ServiceSilent(DqlabError):
     """A service does not answer, or not as a service; `late` when it timed out."""
 
     text = (
@@ -61,11 +61,11 @@ class Upstream:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> HTTPResponse:
-        """Return a response as received, whatever its status; redirects are not followed, nothing is decompressed.
+        """Return a response as received, with any status; redirects are not followed, nothing is decompressed.
 
         Raises
         ------
-        NoAnswer
+        ServiceSilent
             There is no response within `wait` seconds, or it is too large.
         """
         if self._client is None:
@@ -85,10 +85,10 @@ class Upstream:
         try:
             return await self._client.fetch(request, raise_error=False)
         except HTTPTimeoutError:
-            raise NoAnswer(service=service.name, reason=f"nothing within {wait:g} s", late=True) from None
+            raise ServiceSilent(service=service.name, reason=f"nothing within {wait:g} s", late=True) from None
         except (OSError, HTTPError, ValueError) as error:
             reason = str(error) or type(error).__name__
-            raise NoAnswer(service=service.name, reason=reason, late=False) from error
+            raise ServiceSilent(service=service.name, reason=reason, late=False) from error
 
     async def ask(
         self,
@@ -103,7 +103,7 @@ class Upstream:
 
         Raises
         ------
-        NoAnswer
+        ServiceSilent
             No process answers there, or another one.
         Refused
             It refuses the request.
@@ -118,7 +118,7 @@ class Upstream:
 
         Raises
         ------
-        NoAnswer
+        ServiceSilent
             No process answers there, or another one.
         """
         said: dict[str, Any] = json.loads(await self._answer(service, "service", nonce(), wait))
@@ -128,7 +128,7 @@ class Upstream:
         if not problem and said["scheduler_id"] != service.scheduler_id:
             problem = "its scheduler was restarted"
         if problem:
-            raise NoAnswer(service=service.name, reason=problem, late=False)
+            raise ServiceSilent(service=service.name, reason=problem, late=False)
         return said
 
     async def _answer(
@@ -142,7 +142,7 @@ class Upstream:
     ) -> bytes:
         """Send a request with a nonce, and return the response once it is proved to be the service's."""
         if service.unreachable:
-            raise NoAnswer(service=service.name, reason=service.unreachable, late=False)
+            raise ServiceSilent(service=service.name, reason=service.unreachable, late=False)
         url = url_concat(f"{service.dashboard}/dqlab/api/{call}", list((query or {}).items()))
         method, asked = "POST" if body else "GET", url.removeprefix(service.dashboard)
         headers = {NONCE: number, PROOF: mac(service.token, ASK, number, method, asked, body=body)}
@@ -153,7 +153,7 @@ class Upstream:
                 f"its scheduler was restarted, or another process is at {service.dashboard} (status {answer.code}, "
                 "without a proof that it has the token)"
             )
-            raise NoAnswer(service=service.name, reason=reason, late=False)
+            raise ServiceSilent(service=service.name, reason=reason, late=False)
         if answer.code == 200:
             return answer.body
         raise Refused(answer.code, json.loads(answer.body))

@@ -4,11 +4,11 @@ They draw the scheduler's feed and compute nothing. Importing this package loads
 
 ::
 
-    serving      adds pages to a scheduler      axis         the time axis of a page, its crosshair, its marks
-    application  makes a document               scene        what is looked at, at one instant
-    page         brings it up to date           readings     what sessions share
-    head         controls, needs, figures       changes      sends only what differs
-    panel        what every panel has           markup, look what they are made of
+    serving    adds pages to a scheduler, and makes the document of one that is opened
+    page       brings it up to date           axis          the time axis of a page, its crosshair, its marks
+    scene      what is looked at, at one instant, and what the sessions of a scheduler share of it
+    head       controls, needs, figures       changes       sends only what differs
+    panel      what every panel has           markup, look  what they are made of
     depth, unacked, throughput, failures, runs, storage: what is drawn
 """
 
@@ -30,7 +30,7 @@ def preregister() -> None:
     try:
         from distributed.dashboard.scheduler import applications
 
-        from dqlab.live.panels.application import APPLICATIONS
+        from dqlab.live.panels.serving import APPLICATIONS
     except ImportError:
         return
     applications.update(APPLICATIONS)
@@ -61,8 +61,7 @@ def install(scheduler: Any, feed: Feed) -> Undo:
 
 
 def _install(scheduler: Any, feed: Feed) -> Undo:
-    from dqlab.live.panels.application import APPLICATIONS, PAGE, draw_from, forget
-    from dqlab.live.panels.serving import serve
+    from dqlab.live.panels.serving import APPLICATIONS, PAGE, draw_from, forget, serve
 
     hide = serve(scheduler, APPLICATIONS, PAGE)
     draw_from(scheduler, feed)

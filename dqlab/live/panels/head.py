@@ -147,7 +147,7 @@ def _next(line: str) -> str:
 
 
 def _ended(scene: Scene) -> list[str]:
-    """Return what nobody has retried: dead documents of listed runs that have ended."""
+    """Return what was not retried: dead documents of listed runs that have ended."""
     ended = [run for run in scene.runs if run.resting and run.counts.dead]
     if not ended:
         return []

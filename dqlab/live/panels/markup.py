@@ -82,11 +82,11 @@ def heads(kind: str, target: str, titles: Iterable[tuple[str, str, str]], *, pre
     kind : str
         Class that lays it out.
     target : str
-        Name of the model that is told.
+        Name of the model that gets the press.
     titles : iterable of tuple
         Word, the order it asks for ("" for none), and ``up`` or ``down`` where rows are sorted so now.
     pressed : bool
-        Whether there is somebody to press them.
+        Whether a user can press them.
     """
     return f'<div class="t {kind}">{_line((_head(target, *each, pressed=pressed) for each in titles), "h")}</div>'
 
@@ -122,7 +122,7 @@ def cells(kind: str, table: Table) -> str:
 
 
 def listed(table: Table, caption: str) -> str:
-    """Return a table as a table of HTML, for who cannot see the chart, or wants its figures."""
+    """Return a table as a table of HTML, for readers who cannot see the chart, or want its figures."""
     head = "".join(f'<th scope="col">{text(column.title)}</th>' for column in table.columns)
     rows = "".join("<tr>" + "".join(f"<td>{text(cell.text)}</td>" for cell in row) + "</tr>" for row in table.rows)
     return f"<table><caption>{text(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

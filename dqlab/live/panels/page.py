@@ -20,9 +20,8 @@ from dqlab.live.panels.head import Controls, Needs, Overview
 from dqlab.live.panels.look import read, tokens
 from dqlab.live.panels.markup import listed, text
 from dqlab.live.panels.panel import Panel, Stage, place
-from dqlab.live.panels.readings import Readings
 from dqlab.live.panels.runs import RunsPanel
-from dqlab.live.panels.scene import LATELY, USUAL, WHOLE, Request, Scene, scene, span_of_run
+from dqlab.live.panels.scene import LATELY, USUAL, WHOLE, Readings, Request, Scene, scene, span_of_run
 from dqlab.live.panels.storage import StoragePanel
 from dqlab.live.panels.throughput import ThroughputPanel
 from dqlab.live.panels.unacked import UnackedPanel
@@ -95,7 +94,7 @@ document.addEventListener("click", (event) => {
     if (focused() === document.body) find(document, same)?.focus()
   }, 50)
 })"""
-"""Tells a model which button was pressed in HTML of ours: its name is in the button, and what it is told. The HTML is
+"""Passes to a model which button was pressed in HTML of ours: its name is in the button, and what it gets. The HTML is
 then written again; the focus goes to the button that stands there."""
 SPEAKING = """const canvases = (root) => [...root.querySelectorAll("*")].flatMap((each) => [
   ...(each.tagName === "CANVAS" ? [each] : []), ...(each.shadowRoot ? canvases(each.shadowRoot) : []),

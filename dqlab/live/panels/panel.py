@@ -55,7 +55,7 @@ class Panel(Protocol):
     """A chart with its title: draws a Scene and computes nothing."""
 
     name: str
-    """Of its place, and in its address."""
+    """Its name on the page and in its address."""
     title: str
     parts: list[Any]
     """Bokeh models, from top to bottom."""

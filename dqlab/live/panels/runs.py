@@ -14,7 +14,7 @@ from dqlab.live.panels.changes import fill, html, show
 from dqlab.live.panels.markup import columns, heads
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
-from dqlab.live.run_table import RunRow, SortBy, run_rows, run_word
+from dqlab.live.run_rows import RunRow, SortBy, run_rows, run_word
 from dqlab.live.tables import Cell, Table
 from dqlab.numbers import UNKNOWN, between, clock, count, minute, rate
 from dqlab.stats import RunState, RunStats

@@ -24,7 +24,7 @@ __all__ = ["UnackedPanel"]
 
 BINS = len(AGE_EDGES) + 1
 LISTED = 3
-NOBODY = '<div class="strip"><i class="empty">No message is held by a consumer</i></div>'
+NONE_HELD = '<div class="strip"><i class="empty">No message is held by a consumer</i></div>'
 RENEWAL = "by renewal only"
 
 
@@ -131,7 +131,7 @@ class UnackedPanel:
         fill(self._notes, **{name: [note[at] for note in notes] for at, name in enumerate(names)})
         fill(self._line, x=[_place(unacked.timeout)] if unacked.timeout else [])
         renewal = [Caption(_place(unacked.timeout), _seconds(unacked.timeout), RENEWAL)] if unacked.timeout else []
-        show(self._above, text=strip(renewal, 0, BINS) if scene.queue.counts.leased or unacked.total else NOBODY)
+        show(self._above, text=strip(renewal, 0, BINS) if scene.queue.counts.leased or unacked.total else NONE_HELD)
 
 
 def _place(age: float) -> float:

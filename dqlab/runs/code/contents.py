@@ -57,7 +57,7 @@ def content_of(value: Any, look: Look) -> Content | None:
     Raises
     ------
     Exception
-        Whatever the library raises for a value that it cannot read.
+        What the library raises for a value that it cannot read.
     """
     kind = type(value)
     if isinstance(value, array):

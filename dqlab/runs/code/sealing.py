@@ -1,30 +1,33 @@
-"""Seal a function as a run sends and records it."""
+"""Seal a function as a run sends and records it, and warn of what it takes along."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from types import CodeType
+from collections.abc import Callable, Iterable, Sequence
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 from weakref import WeakSet
 
-from dqlab.cluster.transport.sealed import blob_hash, pack_function, seal_function, with_options
-from dqlab.errors import DqlabWarning
+from dqlab.cluster.transport.sealed import SealError, blob_hash, pack_function, seal_function, seal_value, with_options
+from dqlab.errors import DqlabWarning, FunctionTooLarge
+from dqlab.numbers import size as size_text
 from dqlab.runs.code.changes import RETURN_IT, Changed, changes
 from dqlab.runs.code.source import attribute, innermost
 from dqlab.runs.code.versions import CodeVersion, exact_version, fingerprint, version_and_values
-from dqlab.runs.code.weight import check_weight
+from dqlab.store.journal import MAX_FUNCTION
 from dqlab.user_frames import level_of_user
 
 __all__ = [
     "ChangesACopy",
+    "HeavyFunction",
     "Uncomparable",
+    "check_weight",
     "code_record",
     "function_bytes",
     "sealed_function",
-    "tell_changes_of_call",
-    "tell_uncertain",
+    "warn_of_changes_in_call",
+    "warn_of_uncertain",
 ]
 
 
@@ -49,7 +52,7 @@ def sealed_function(
     version, values = version_and_values(fn)
     blob = pack_function(sealed, code=version.short)
     check_weight(version.name, len(blob), values, durable=durable)
-    tell_changes(version, changes(fn, (value for _, value in values)))
+    warn_of_changes(version, changes(fn, (value for _, value in values)))
     blob = with_options(blob, options) if options else blob
     return blob_hash(blob), blob, version
 
@@ -82,19 +85,19 @@ class ChangesACopy(DqlabWarning):
     """The function changes a value of the notebook; each process of consumers changes its own copy."""
 
 
-_told: set[tuple[str, str | None]] = set()
-"""Functions about which `tell_changes` has warned."""
+_warned: set[tuple[str, str | None]] = set()
+"""Functions about which `warn_of_changes` has warned."""
 
 
-def tell_changes(version: CodeVersion, changed: list[Changed]) -> None:
+def warn_of_changes(version: CodeVersion, changed: list[Changed]) -> None:
     """Warn once about each function, until it is edited, that changes values which only look shared."""
-    if not changed or (version.name, version.source) in _told:
+    if not changed or (version.name, version.source) in _warned:
         return
-    _told.add((version.name, version.source))
-    _tell(changed)
+    _warned.add((version.name, version.source))
+    _warn(changed)
 
 
-def _tell(changed: list[Changed]) -> None:
+def _warn(changed: list[Changed]) -> None:
     several: dict[str, list[str]] = {}
     for each in changed:
         several.setdefault(each.function, []).append(str(each))
@@ -104,25 +107,25 @@ def _tell(changed: list[Changed]) -> None:
 
 
 _looked: WeakSet[CodeType] = WeakSet()
-"""Code of single calls that `tell_changes_of_call` has looked at: a call costs less than a look."""
+"""Code of single calls that `warn_of_changes_in_call` has looked at: a call costs less than a look."""
 
 
-def tell_changes_of_call(fn: Callable[..., Any]) -> None:
-    """Warn as `tell_changes` does about a function that is called singly; what it calls is not looked at."""
+def warn_of_changes_in_call(fn: Callable[..., Any]) -> None:
+    """Warn as `warn_of_changes` does about a function that is called singly; what it calls is not looked at."""
     inner = innermost(fn)
     code = attribute(inner, "__code__")
     if type(code) is not CodeType or code in _looked:
         return
     _looked.add(code)
     if found := changes(fn, ()):
-        _tell(found)
+        _warn(found)
 
 
 class Uncomparable(DqlabWarning):
     """The function of the attached run reads a value that was compared only by its type or by samples."""
 
 
-def tell_uncertain(run: str, version: CodeVersion) -> None:
+def warn_of_uncertain(run: str, version: CodeVersion) -> None:
     """Warn about values that may have changed since the run was made without changing its code version."""
     for values, problem in ((version.uncertain, "cannot compare {}"), (version.sampled, "compared {} by 64 MB of it")):
         if values:
@@ -136,3 +139,55 @@ def tell_uncertain(run: str, version: CodeVersion) -> None:
 def _named(values: tuple[str, ...]) -> tuple[str, str]:
     names = [f"`{value.split(' of ')[0]}`" for value in values]
     return ", ".join(dict.fromkeys(names)), "it" if len(names) == 1 else "one of them"
+
+
+HEAVY = 50_000_000
+"""Bytes above which a function is warned about: each shard keeps it, and each consumer's process has a copy."""
+
+
+class HeavyFunction(DqlabWarning):
+    """The function takes large values along to its consumers."""
+
+
+def check_weight(name: str, nbytes: int, values: Iterable[tuple[str, Any]], *, durable: bool) -> None:
+    """Refuse a function that a durable queue cannot keep; warn of one that is large.
+
+    Parameters
+    ----------
+    name : str
+        The function's.
+    nbytes : int
+        Size of its blob.
+    values : iterable of tuple of str and object
+        What it reads, by name; see `version_and_values`.
+
+    Raises
+    ------
+    FunctionTooLarge
+        Shards would refuse it, but only when its run has its name.
+    """
+    if durable and nbytes > MAX_FUNCTION:
+        raise FunctionTooLarge(size=nbytes, limit=MAX_FUNCTION, largest=_largest(values))
+    if nbytes > HEAVY:
+        text = (
+            f"{name} is {size_text(nbytes)} as it is sent, with the values that it reads{_largest(values)}. Each "
+            "process of consumers gets a copy. Load it there instead: a function with @functools.cache loads it once "
+            "in each."
+        )
+        warnings.warn(text, HeavyFunction, stacklevel=level_of_user())
+
+
+def _largest(values: Iterable[tuple[str, Any]]) -> str:
+    """Return which value is the largest, in words; "" where none can be measured."""
+    sizes: dict[str, int] = {}
+    for name, value in values:
+        if issubclass(type(value), FunctionType | type | ModuleType):
+            continue
+        try:
+            sizes[name] = len(seal_value(value))
+        except SealError:
+            continue
+    if not sizes:
+        return ""
+    name = max(sizes, key=lambda each: sizes[each])
+    return f"; the largest is `{name}`, {size_text(sizes[name])}"

@@ -65,7 +65,7 @@ _OF_ENUMS = frozenset(
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _IMMUTABLE = 1 << 8
 """Flag of classes that are written in C and cannot be changed: Py_TPFLAGS_IMMUTABLETYPE."""
-# A metaclass may answer for its classes whatever it wants, or raise.
+# A metaclass may answer anything for its classes, or raise.
 _names_of, _flags_of, _qualname_of = (type.__dict__[name].__get__ for name in ("__dict__", "__flags__", "__qualname__"))
 
 
@@ -336,18 +336,18 @@ def _generated(kind: type, name: str, value: object) -> bool:
 
 
 def names_of(kind: type) -> Mapping[str, Any]:
-    """Return what a class itself holds, whatever its metaclass answers."""
+    """Return what a class itself holds, without asking its metaclass."""
     names: Mapping[str, Any] = _names_of(kind)
     return names
 
 
 def qualname(kind: type) -> str:
-    """Return the qualified name of a class, whatever its metaclass answers."""
+    """Return the qualified name of a class, without asking its metaclass."""
     return str(_qualname_of(kind))
 
 
 def type_text(kind: type) -> str:
-    """Return a class as errors name it, without the module where everybody knows it."""
+    """Return a class as errors name it, without the module of one that is well known."""
     module = attribute(kind, "__module__")
     if type(module) is not str or module in ("builtins", "__main__", "__mp_main__"):
         return qualname(kind)

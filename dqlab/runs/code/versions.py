@@ -178,7 +178,7 @@ def code_version(function: Callable[..., Any]) -> CodeVersion:
 
     Functions of ``__main__`` and of local modules, lambdas and nested functions count by their code; other
     imported ones by module, name and the version of their distribution. Functions of local modules, and those
-    without source, count by their bytecode: it is what is loaded, whatever the file holds by now, and differs
+    without source, count by their bytecode: it is what is loaded, even if the file has changed since, and differs
     between versions of Python.
     """
     return version_and_values(function)[0]
@@ -372,7 +372,7 @@ class _Walk:
         return _pack("def", *parts)
 
     def _told(self, function: FunctionType) -> Iterator[bytes]:
-        """Describe what a function says of itself, where its syntax or bytecode does not hold it."""
+        """Describe what a function has about itself, where its syntax or bytecode does not hold it."""
         code, wrapped = function.__code__, function.__dict__.get("__wrapped__")
         doc = code.co_consts[0] if code.co_consts and type(code.co_consts[0]) is str else None
         if function.__doc__ != doc and function.__doc__ != attribute(wrapped, "__doc__"):
@@ -494,7 +494,7 @@ class _Walk:
                     yield self._value(metadata, "an annotation")
 
     def _by_attributes(self, value: Any, name: str) -> bytes:
-        """Describe what pickle takes by name alone, such as a type variable, by all that it says."""
+        """Describe what pickle takes by name alone, such as a type variable, by all that it has."""
         more = [attribute(value, each) for each in _SAID]
         parts = [_pack(each, self._value(part, name)) for each, part in zip(_SAID, more, strict=True) if part]
         if not parts:

@@ -1,4 +1,4 @@
-"""Tells when the class of the elements travels with each of them: one of a notebook is known nowhere else."""
+"""Decides when the class of the elements travels with each of them: one of a notebook is known nowhere else."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ __all__ = ["Comparison"]
 LOOK_EVERY = 0.2
 """Seconds between two checks how far the run was submitted."""
 LOOKS_LEFT = 15
-"""Checks after which it is asked whether anybody submits it still."""
+"""Checks after which it is asked whether a client still submits it."""
 
 
 class Comparison(Submitter):
@@ -42,7 +42,7 @@ class Comparison(Submitter):
     there : int
         Documents the queue holds now; `then` is called when all of them have been compared.
     left : callable
-        Seals the run, given its progress, if nobody submits it any more.
+        Seals the run, given its progress, if no client submits it any more.
     """
 
     def __init__(

@@ -97,7 +97,7 @@ class Submitter:
         self.elements, self.sender = elements, sender
         self._had = length_of(elements)
         self._before, self.verifies, self._reopen = before or Submitted(), verify, reopen
-        # A message above its lane's bound would wait for ever for room that never comes.
+        # A message above its lane's bound would wait forever for room that never comes.
         limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
         self._limit = limit if sender.max_bytes is None else min(limit, sender.max_bytes)
         self._then = then

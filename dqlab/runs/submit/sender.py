@@ -480,15 +480,15 @@ class Sender:
             raise PutFailed(queue=self.handle.name, count=self.sent, reason="its function did not come along")
         if verdict != "FULL":
             return
-        nobody = answer["consumers"] == 0
-        self.why = "no consumer" if nobody else "paused" if answer["paused"] else "queue full"
+        unserved = answer["consumers"] == 0
+        self.why = "no consumer" if unserved else "paused" if answer["paused"] else "queue full"
         if answer["disk"] is not None:
             self.why = "disk full"
             if not self.patient:
                 raise DiskFull(**answer["disk"])
             return
-        if not self.patient and (nobody or answer["paused"]):
-            reason = "no consumer takes messages" if nobody else "it is paused"
+        if not self.patient and (unserved or answer["paused"]):
+            reason = "no consumer takes messages" if unserved else "it is paused"
             limits = {k: answer[k] for k in ("messages", "maxsize", "bytes", "max_bytes")}
             limits = {k: v if v is not None else 0 for k, v in limits.items()}
             raise QueueFull(queue=self.handle.name, seconds=ROOM_WAIT, reason=reason, **limits)

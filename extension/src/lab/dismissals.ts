@@ -1,4 +1,4 @@
-// Which lines somebody has dismissed, by service, in the browser's own storage. A line comes back with news about it.
+// Which lines the user has dismissed, by service, in the browser's own storage. A line comes back with news about it.
 
 import { ENDED, type Need } from './needs';
 

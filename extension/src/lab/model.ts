@@ -1,4 +1,4 @@
-// What is known, and when it is asked for. Views draw this and send it actions; nobody else asks about services.
+// What is known, and when it is asked for. Views draw this and send it actions; nothing else asks about services.
 
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
 import { Poll } from '@lumino/polling';
@@ -42,7 +42,7 @@ export class Model implements IDisposable {
   /** Why the list of services could not be read; empty when it could. */
   servicesError = '';
   chosen: string | null = null;
-  /** A service that somebody chose although it had ended: no other one takes its place. */
+  /** A service that the user chose although it had ended: no other one takes its place. */
   private kept: string | null = null;
   /** The kernel whose service was shown because its notebook came to the front. */
   private followed = '';
@@ -82,7 +82,7 @@ export class Model implements IDisposable {
     return this.servicesPoll.isDisposed;
   }
 
-  /** Show the service of the notebook that came to the front; what somebody chose stays until another one comes. */
+  /** Show the service of the notebook that came to the front; what the user chose stays until another one comes. */
   follow(): void {
     const kernel = this.front();
     if (kernel === this.followed) return;
@@ -92,7 +92,7 @@ export class Model implements IDisposable {
     this.take(service.id);
   }
 
-  /** Ask while somebody looks, for numbers too or for services alone: until what is returned is disposed. */
+  /** Ask while a view is visible, for numbers too or for services alone: until what is returned is disposed. */
   watch(what: 'numbers' | 'services' = 'numbers'): IDisposable {
     const watchers = this.watchers;
     watchers[what] += 1;
@@ -124,12 +124,12 @@ export class Model implements IDisposable {
     return this.snapshot !== null && this.failure === null && this.service()?.state !== 'gone';
   }
 
-  /** Lines that need somebody in the chosen service, without those that were dismissed. */
+  /** Lines that need the user in the chosen service, without those that were dismissed. */
   get needs(): number {
     return this.fresh ? this.open.length + this.unlisted : 0;
   }
 
-  /** What needs somebody in the chosen service, worst first, as last seen. */
+  /** What needs the user in the chosen service, worst first, as last seen. */
   get open(): Need[] {
     return grouped(this.undone.filter((need) => this.chosen === null || !this.dismissals.has(this.chosen, need)));
   }
@@ -166,7 +166,7 @@ export class Model implements IDisposable {
     return phase === 'rejected' ? timestamp + interval : null;
   }
 
-  /** Show a service because somebody asked for it, also one that has ended. */
+  /** Show a service because the user asked for it, also one that has ended. */
   choose(id: string): void {
     this.kept = this.service(id)?.state === 'gone' ? id : null;
     this.take(id);
@@ -257,7 +257,7 @@ export class Model implements IDisposable {
     try {
       const before = new Map((this.services ?? []).map((each) => [each.id, each]));
       const found = await this.client.services();
-      // Those that answer first: what nobody answers at any more is somebody else's, or of last week.
+      // Those that answer first: what no longer answers is of another user, or of last week.
       this.services = [...found].sort((a, b) => Number(b.state === 'up') - Number(a.state === 'up'));
       this.servicesError = '';
       const chosen = this.service();
@@ -266,7 +266,7 @@ export class Model implements IDisposable {
         if (first) this.take(first.id);
         else this.chosen = this.snapshot = this.history = this.failure = null;
       } else if (chosen.state === 'gone' && chosen.id !== this.kept) {
-        // A kernel was restarted and has connected again. One that ran all the time is somebody else's work.
+        // A kernel was restarted and has connected again. One that ran all the time is of another user.
         const successor = this.services.find((each) => each.state === 'up' && each.started > chosen.started);
         if (successor) this.take(successor.id);
       }

@@ -1,4 +1,4 @@
-// What needs somebody: lines of the Snapshot, and dead documents of runs that have ended; with what can be done. Pure.
+// What needs the user: lines of the Snapshot, and dead documents of runs that have ended; with what can be done. Pure.
 
 import { heldEntries, pauseEntry, queueEntries, retryEntries, type Entry } from './actions';
 import type { Scope } from './client';

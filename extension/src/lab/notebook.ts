@@ -1,4 +1,4 @@
-// Cells for the notebook somebody works in. Notebooks are known by their shape, so nothing has to be there for this.
+// Cells for the notebook the user works in. Notebooks are known by their shape, so nothing has to be there for this.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, showDialog } from '@jupyterlab/apputils';

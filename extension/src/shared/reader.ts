@@ -4,16 +4,16 @@
 export interface Reader<T> {
   empty(): T;
   read(data: unknown): T;
-  /** Names in data that nobody reads, as paths. */
+  /** Names in data that are not read, as paths. */
   strangers(data: unknown, path: string): string[];
 }
 
 export type Read<R> = R extends Reader<infer T> ? T : never;
 
-const nobody = (): string[] => [];
+const noStrangers = (): string[] => [];
 
 export function plain<T>(fallback: T): Reader<T> {
-  return { empty: () => fallback, read: (data) => data as T, strangers: nobody };
+  return { empty: () => fallback, read: (data) => data as T, strangers: noStrangers };
 }
 
 export const text = (fallback = ''): Reader<string> => plain<string>(fallback);

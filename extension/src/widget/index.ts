@@ -61,7 +61,7 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
         context.redraw();
       }),
     redraw: () => widget?.draw(),
-    // A second press must do nothing until the first was answered; if nobody answers, that is shown, and buttons come back.
+    // A second press must do nothing until the first was answered; if no answer comes, that is shown, and buttons come back.
     send(message, free = false) {
       if (free) return model.send(message);
       context.pressed = message.command;
@@ -89,7 +89,7 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     const over = model.get('over') === true;
     const ends = over && JSON.stringify(root.dqTwin ?? {}) !== JSON.stringify(twin ?? {});
     [root.dqTwin, root.dqOver] = [twin ?? {}, over];
-    // That there is something new to save is said for the end alone: a live view would have the page save for ever.
+    // That there is something new to save is said for the end alone: a live view would have the page save forever.
     if (!root.isConnected || (!ends && Date.now() - kept < KEEP_MS) || !wish(root, KEEP, { changed: ends })) return;
     kept = Date.now();
     model.send({ command: 'keep' });
@@ -109,7 +109,7 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
       heard = Date.now();
       silent = false;
       if (name === 'answered') context.pressed = ignored = '';
-      // What nobody sees is drawn when it is scrolled to, but for a new state, which is announced.
+      // What is not seen is drawn when it is scrolled to, but for a new state, which is announced.
       if (queued || (!seen && name !== 'head')) return;
       queued = true;
       queueMicrotask(() => {

@@ -1,5 +1,5 @@
 // What a widget asks of the page around it: to insert a cell, to open a tab, to keep it. JupyterLab answers where dqlab's
-// extension is installed (src/lab/wishes.ts); elsewhere nobody does, and what was to be inserted is copied.
+// extension is installed (src/lab/wishes.ts); elsewhere nothing does, and what was to be inserted is copied.
 
 export const INSERT = 'dqlab-insert';
 export const OPEN = 'dqlab-open';
@@ -24,7 +24,7 @@ export interface Kept extends HTMLElement {
   dqOver?: boolean;
 }
 
-/** Ask the page for something; whether somebody does it. */
+/** Ask the page for something; whether it is done. */
 export function wish(from: HTMLElement, name: string, detail: object = {}): boolean {
   return !from.dispatchEvent(new CustomEvent(name, { bubbles: true, cancelable: true, detail }));
 }

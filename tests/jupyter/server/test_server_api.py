@@ -20,7 +20,7 @@ from dqlab import clusters_here
 from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.api import OURS, panels, routes
 from dqlab.jupyter.server.services import Services
-from dqlab.jupyter.server.upstream import NoAnswer, Upstream
+from dqlab.jupyter.server.upstream import ServiceSilent, Upstream
 from dqlab.stats import Snapshot
 from tests.jupyter.server.conftest import BASE, LOGIN, Jupyter
 from tests.jupyter.server.dashboards import TOKEN, Dashboards
@@ -40,7 +40,7 @@ def walk() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("method", "path"), walk())
-def test_nobody_gets_in_without_login(
+def test_no_request_gets_in_without_login(
     jupyter: Jupyter, papers: Announcement, dashboards: Dashboards, method: str, path: str
 ) -> None:
     """Each handler by itself must refuse: one that forgets is open to everybody who can reach the port."""
@@ -117,7 +117,7 @@ def test_service_that_was_silent_for_a_week_is_forgotten(
         assert not (jupyter.runtime / "dq-silent.json").exists()
 
 
-def test_hung_service_keeps_nobody_waiting(jupyter: Jupyter, papers: Announcement, dashboards: Dashboards) -> None:
+def test_hung_service_delays_no_other_answer(jupyter: Jupyter, papers: Announcement, dashboards: Dashboards) -> None:
     """One scheduler that swaps must not take the sidebar away from the others."""
     dashboards.hanging = True
     began = time.monotonic()
@@ -161,7 +161,7 @@ def test_silent_service_is_a_bad_gateway(jupyter: Jupyter, papers: Announcement,
     ):
         with jupyter.announced(replace(papers, id="silent", name="silent", **changed)):
             answer = jupyter("GET", "dq/api/services/silent/snapshot")
-            assert (answer.status, answer.said["error"]) == (502, "NoAnswer")
+            assert (answer.status, answer.said["error"]) == (502, "ServiceSilent")
             assert "silent" in answer.said["message"]
 
 
@@ -193,7 +193,7 @@ def test_slow_service_fills_no_log(papers: Announcement, tmp_path: Path, caplog:
     services = Services(tmp_path, logging.getLogger("tests"))
     with caplog.at_level(logging.INFO, "tests"):
         for answered in (True, False, True, False, True, False):
-            services.heard(papers, answered=answered, why="nothing within 1 s")
+            services.note_answer(papers, answered=answered, why="nothing within 1 s")
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
@@ -220,7 +220,7 @@ def test_answer_that_takes_too_long_is_late(papers: Announcement, dashboards: Da
     dashboards.hanging = True
 
     async def ask() -> None:
-        with pytest.raises(NoAnswer) as raised:
+        with pytest.raises(ServiceSilent) as raised:
             await Upstream().ask(papers, "snapshot", wait=0.2)
         assert raised.value.late
 

@@ -138,9 +138,9 @@ def check_nothing_comes_through(jupyter: Jupyter, id: str, state: str) -> None:
         assert b"<script>" not in answer.body
     assert websocket(jupyter, f"dq/dashboard/{id}/status/ws") == 502
     for call in ("snapshot", "history", "failures", "panels"):
-        assert jupyter("GET", f"dq/api/services/{id}/{call}").said["error"] == "NoAnswer"
+        assert jupyter("GET", f"dq/api/services/{id}/{call}").said["error"] == "ServiceSilent"
     answer = jupyter("POST", f"dq/api/services/{id}/actions", body={"action": "cancel", "queue": "q", "run": "r"})
-    assert answer.said["error"] == "NoAnswer"
+    assert answer.said["error"] == "ServiceSilent"
 
 
 def test_stranger_at_the_port_of_an_ended_scheduler_is_not_shown(jupyter: Jupyter, papers: Announcement) -> None:

@@ -57,8 +57,7 @@ def open_page(feed: HandFeed, clock: Any) -> Callable[..., Any]:
     from bokeh.document import Document
 
     from dqlab.live.panels.page import PANELS, Page
-    from dqlab.live.panels.readings import Readings
-    from dqlab.live.panels.scene import Request
+    from dqlab.live.panels.scene import Readings, Request
 
     readings = Readings(feed, clock)
 

@@ -117,8 +117,7 @@ def test_panels_draw_any_text(text: str, clock: Any) -> None:
     from bokeh.document import Document
 
     from dqlab.live.panels.page import PANELS, Page
-    from dqlab.live.panels.readings import Readings
-    from dqlab.live.panels.scene import Request
+    from dqlab.live.panels.scene import Readings, Request
 
     page = Page(Document(), Readings(Hall(text), clock), Request(queue="pages", wall=True), list(PANELS), clock)
     for _ in PANELS:

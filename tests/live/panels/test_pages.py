@@ -17,10 +17,10 @@ from bokeh.models import Div
 from bokeh.resources import Resources
 
 from dqlab.live.panels import axis
-from dqlab.live.panels.application import APPLICATIONS
 from dqlab.live.panels.look import DARK, LIGHT, drawing
 from dqlab.live.panels.page import PANELS
 from dqlab.live.panels.scene import WHOLE, Request, request
+from dqlab.live.panels.serving import APPLICATIONS
 from dqlab.live.panels.throughput import _thinned
 from dqlab.numbers import clock
 from dqlab.stats import Compaction, ConsumerStats, Counts, Eta, Held, History, Mark, Snapshot, Unacked
@@ -260,7 +260,7 @@ def test_messages_without_a_name_do_not_pass_for_documents(open_page: Open, feed
     assert '<span class="mono"><span class="mut">' not in said
 
 
-def test_nobody_held_is_said(open_page: Open, feed: Any) -> None:
+def test_it_is_shown_that_no_consumer_holds_a_message(open_page: Open, feed: Any) -> None:
     """No bars could mean no answer."""
     queue = replace(feed.now.queues[0], counts=Counts(ready=3))
     feed.change(unacked=Unacked(), queues=(queue,))

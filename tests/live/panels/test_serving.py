@@ -30,9 +30,8 @@ from tornado.websocket import websocket_connect
 
 import dqlab.live.metrics as metrics
 import dqlab.live.panels as panels
-from dqlab.live.panels.application import APPLICATIONS
 from dqlab.live.panels.page import PANELS, PERIOD
-from dqlab.live.panels.serving import Unservable
+from dqlab.live.panels.serving import APPLICATIONS, Unservable
 from dqlab.preload import _starts_a_scheduler, dask_setup
 
 URLS = [f"/individual-dq-{name}" for name in PANELS]
@@ -207,7 +206,7 @@ def test_each_scheduler_of_a_process_shows_its_own_metrics(feed: Any, crowd: Any
 
 
 @pytest.mark.cluster
-def test_a_preloaded_scheduler_has_dqlab_before_anybody_connects() -> None:
+def test_a_preloaded_scheduler_has_dqlab_before_the_first_client_connects() -> None:
     """The dashboard of a cluster that was just started does not say that something is missing."""
 
     async def main() -> None:

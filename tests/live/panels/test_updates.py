@@ -17,8 +17,7 @@ from bokeh.document import Document
 from bokeh.protocol import Protocol
 
 from dqlab.live.panels.page import PANELS, Page
-from dqlab.live.panels.readings import Readings
-from dqlab.live.panels.scene import WHOLE, Request
+from dqlab.live.panels.scene import WHOLE, Readings, Request
 from dqlab.stats import Counts
 
 TICK = 0.25
@@ -49,7 +48,7 @@ def test_nothing_is_sent_when_nothing_has_changed(open_page: Open, clock: Any) -
 
 
 @pytest.mark.long
-def test_a_page_that_nobody_sees_is_left_as_it_is(open_page: Open, feed: Any, clock: Any) -> None:
+def test_a_page_that_is_not_seen_is_left_as_it_is(open_page: Open, feed: Any, clock: Any) -> None:
     """Twenty tabs lie behind one another: one of them is looked at."""
     page = open_page(queue="pages")
     eyes = page.doc.get_model_by_name("eyes")

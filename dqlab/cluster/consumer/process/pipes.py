@@ -42,7 +42,7 @@ class Say(IntEnum):
     WANTS = 6
     """From the process: it reads documents ahead, and wants to know what comes next."""
     COMING = 7
-    """To the process: what comes behind the next message, as far as is known, and of which run."""
+    """To the process: what comes behind the next message, as far as is known, and the run of that."""
 
 
 class Record(NamedTuple):

@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, TypeAlias
 
 from dqlab.cluster.consumer.running.execution import is_coroutine
-from dqlab.config import nbytes_or_none, seconds_or_none
+from dqlab.config import check_count, check_timeout, nbytes_or_none, seconds_or_none
 from dqlab.errors import BadOption
-from dqlab.rules.checks import check_count, check_timeout
 
 __all__ = ["Executor", "Isolation", "isolation", "size"]
 

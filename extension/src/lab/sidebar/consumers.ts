@@ -1,4 +1,4 @@
-// Consumers of the chosen service, the slowest first; closed until somebody asks.
+// Consumers of the chosen service, the slowest first; closed until the user opens it.
 
 import type { Desk } from '../desk';
 import { make, mark, part, say, show, steady, sync, type Drawn } from '../../shared/dom';

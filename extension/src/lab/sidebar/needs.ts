@@ -1,4 +1,4 @@
-// What needs somebody in the chosen service: the first section, each line with what can be done, until it is dismissed.
+// What needs the user in the chosen service: the first section, each line with what can be done, until it is dismissed.
 
 import { perform, type Desk } from '../desk';
 import { button, make, mark, part, say, show, sync, text, type Drawn } from '../../shared/dom';

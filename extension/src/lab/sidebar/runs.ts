@@ -13,7 +13,7 @@ import { badge, bar, refuse, row, section } from './pieces';
 
 export const runKey = (run: Run): string => `run ${run.queue} ${run.name}`;
 
-/** How a run ended; with dead documents it is not plainly done. The words are those of dqlab/live/run_table.py. */
+/** How a run ended; with dead documents it is not plainly done. The words are those of dqlab/live/run_rows.py. */
 export function endWord(run: Run): string {
   if (run.state !== 'done' || !(run.counts.dead || run.counts.lost)) return run.state;
   if (run.counts.dead) return run.counts.acked ? 'some dead' : 'all dead';

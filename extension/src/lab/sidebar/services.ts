@@ -111,14 +111,14 @@ function about(desk: Desk, service: Service, state: Service['state']): string {
   return words.filter(Boolean).join(' · ');
 }
 
-/** Consumers by the processes that somebody asked for, since each queue has one in each; as in dqlab/live/lab_picture.py. */
+/** Consumers by the processes that were asked for, since each queue has one in each; as in dqlab/live/lab_picture.py. */
 function staff({ consumers, on, workers }: { consumers: number; on: number | null; workers: number }, embedded: boolean): string {
   if (!consumers || on === null) return `${many(workers, 'worker')} · ${consumers ? many(consumers, 'consumer') : 'no consumers yet'}`;
   if (consumers === on && embedded) return many(on, 'consumer process');
   return `${many(consumers, 'consumer')} on ${many(on, embedded ? 'process' : 'worker')}`;
 }
 
-/** The end of a long path: what tells stores apart. */
+/** The end of a long path: where stores differ. */
 function tail(path: string): string {
   return path.length > 24 ? `…/${path.replace(/\/+$/, '').split('/').slice(-2).join('/')}` : path;
 }

@@ -1,4 +1,4 @@
-// The sidebar: what needs somebody, services, and for the chosen one its runs, queues, consumers and panels. Draws the model.
+// The sidebar: what needs the user, services, and for the chosen one its runs, queues, consumers and panels. Draws the model.
 
 import type { Message } from '@lumino/messaging';
 import type { IDisposable } from '@lumino/disposable';
@@ -123,7 +123,7 @@ export class Sidebar extends Widget {
     this.settle();
   }
 
-  /** The icon says how many lines need somebody; red when one is a problem. */
+  /** The icon says how many lines need the user; red when one is a problem. */
   private drawRail(): void {
     const { model } = this.desk;
     const dead = model.fresh && model.open.some((each) => each.severity === 'problem');

@@ -1,11 +1,21 @@
-"""The live view that runs, queues and labs have as a widget."""
+"""What runs, queues and labs have in common as objects that a user holds: a live view, and no pickle."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
-__all__ = ["HasWidget"]
+__all__ = ["HasWidget", "StaysHere"]
+
+
+class StaysHere:
+    """An object that talks to the cluster for one process, and is not pickled."""
+
+    _way_out: ClassVar[str]
+    """What a function takes along in its place."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(f"it stays in the process that made it; {self._way_out}")  # pickle asks for a TypeError
 
 
 class HasWidget:

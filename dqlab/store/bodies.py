@@ -22,7 +22,7 @@ import msgpack
 
 from dqlab.frame import Piece, Settlement
 from dqlab.log import Position
-from dqlab.rules.settling import Failed, Settled
+from dqlab.rules.deliveries import Failed, Settled
 from dqlab.rules.states import State
 from dqlab.rules.trouble import Trouble
 from dqlab.texts import EXACT

@@ -108,7 +108,7 @@ class ResultIndex:
     def held(self, *, reuse: bool) -> list[HeldStretches]:
         """Return all stretches as they are now, in blocks and in the order of completion, for another thread.
 
-        Only the lists are copied: a `relocate` meanwhile would change the places of these very stretches.
+        Only the lists are copied: a later `relocate` would change the places of these very stretches.
 
         Parameters
         ----------
@@ -130,7 +130,7 @@ class ResultIndex:
         return blocks
 
     def behind(self, cursor: int) -> Iterator[Stretch]:
-        """Yield the stretches after a cursor, in the order of completion; stretches may come and go meanwhile."""
+        """Yield the stretches after a cursor, in the order of completion; stretches may come and go during the loop."""
         while (number := next(self._in_order.irange(cursor), None)) is not None:
             yield self._in_order[number]
             cursor = number + 1

@@ -6,9 +6,9 @@ import pytest
 
 from dqlab.log import Log, LogOptions, Position
 from dqlab.log.checkpoints import Checkpoint
+from dqlab.log.collection import removable
 from dqlab.log.manifest import Manifest, SegmentEntry
 from dqlab.log.space import Needed
-from dqlab.log.upkeep import removable
 
 SMALL = LogOptions(segment_bytes=1000, reserve_bytes=0)
 
@@ -28,7 +28,7 @@ def put(log: Log, n: int) -> list[Position]:
     return positions
 
 
-def test_a_segment_goes_when_nobody_needs_it_and_two_checkpoints_lie_behind_it(path: Path) -> None:
+def test_a_segment_goes_when_it_is_not_needed_and_two_checkpoints_lie_behind_it(path: Path) -> None:
     with Log.open(path, options=SMALL) as log:
         positions = put(log, 20)
         assert segments(path) == [1, 2, 3, 4]

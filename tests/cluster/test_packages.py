@@ -9,7 +9,7 @@ import cloudpickle
 import msgpack
 import pytest
 
-from dqlab.cluster.worker.imports import missing_packages, named_in_pickle, named_in_source
+from dqlab.cluster.worker.packages import missing_packages, named_in_pickle, named_in_source
 
 NOTEBOOK = """
 import json

@@ -1,4 +1,4 @@
-"""Formats the reports of `inspect` and `fsck` as text for people."""
+"""What `dqlab inspect` and `dqlab fsck` print: their reports as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 from dqlab.log.ownership import Holder
-from dqlab.store.findings import FsckReport, Level, ShardCheck, describe_ids
+from dqlab.store.fsck import FsckReport, Level, ShardCheck, describe_ids
 from dqlab.store.inspection import QueueInfo, RunInfo, ShardInfo, StoreInfo
 from dqlab.texts import one_line
 
@@ -125,10 +125,10 @@ def _shard(shard: ShardInfo) -> Iterator[str]:
 
 def _holder(holder: Holder) -> str:
     owner = f" ({one_line(holder.owner)})" if holder.owner else ""
-    who = f"process {holder.pid} on {one_line(holder.host)}{owner}"
+    process = f"process {holder.pid} on {one_line(holder.host)}{owner}"
     if holder.held:
-        return f"open in {who}"
-    return f"last opened by {who}; whether it is still open cannot be seen from here"
+        return f"open in {process}"
+    return f"last opened by {process}; whether it is still open cannot be seen from here"
 
 
 # --- layout ---------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.log import Files, Log, LogOptions, Recovery
-from dqlab.rules.leases import NOBODY
+from dqlab.rules.leases import NO_OWNER
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.shard import Shard
@@ -87,7 +87,7 @@ class DurableShard:
             keeper.recording = True
             replay.end_early(patience)
             shard.end_drain()  # what had been acked early may have been all that was alive
-            keeper.remember_begun(shard.leases.of_consumer(NOBODY))
+            keeper.remember_begun(shard.leases.of_consumer(NO_OWNER))
             keeper.noted()
             return cls(ledger, keeper, log.recovery, replay.skipped)
         except BaseException:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from dqlab.cluster.consumer.running.isolation import Isolation
-from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import Code, Drop, Open, OpenMissing
@@ -33,7 +33,7 @@ from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, DqlabWar
 from dqlab.frame import Kind
 from dqlab.rules.retry import Retry
 from dqlab.runs.claiming import Claim
-from dqlab.runs.code.sealing import code_record, sealed_function, tell_uncertain
+from dqlab.runs.code.sealing import code_record, sealed_function, warn_of_uncertain
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import CodeVersion
 from dqlab.runs.lost import repeats
@@ -104,7 +104,7 @@ class RunBook:
         self.open_others: Callable[[str], None] = lambda name: None
         """Opens the remaining queues when a name is not found."""
         self.elsewhere = ""
-        """A hint: who holds the queues that could not be opened."""
+        """A hint: which process holds the queues that could not be opened."""
 
     def __iter__(self) -> Any:
         return iter(list(self._runs.values()))
@@ -144,7 +144,7 @@ class RunBook:
                 entry = Entry(Kind.ELEMENT, hash, blob)
                 run = self._again(found, fn, elements, code, version, entry, on_existing, sink)
                 if on_existing == "attach":
-                    tell_uncertain(found.name, version)
+                    warn_of_uncertain(found.name, version)
                 return run
             if found is not None:
                 if sink is not None and (target := target_of(sink)) is not None:
@@ -158,7 +158,7 @@ class RunBook:
             return run
 
     def attach(self, name: str) -> Run:
-        """Return the run of that name as it is, whatever was mapped under its name since.
+        """Return the run of that name as it is, also if other code was mapped under its name since.
 
         Raises
         ------
@@ -233,7 +233,7 @@ class RunBook:
 
     @contextmanager
     def _alone(self, name: str | None) -> Iterator[None]:
-        """Keep other clients from starting a run of that name meanwhile; wait for one that is doing so."""
+        """Keep other clients from starting a run of that name during the block; wait for one that is doing so."""
         if name is None:
             yield
             return
@@ -266,10 +266,10 @@ class RunBook:
         return runs
 
     def _complete(self, handle: Handle, runs: Mapping[str, bytes], name: str | None) -> None:
-        """Open runs of the first shard where they are missing: the client that opened them may have died meanwhile.
+        """Open runs of the first shard where they are missing: the client that opened them may have died.
 
         Those that have their input were dropped in part, and stay so: opened again they would look whole. One that was
-        cut off meanwhile, as when its queue was recreated, is cut off where it is opened too.
+        cut off, as when its queue was recreated, is cut off where it is opened too.
         """
         sync = self._link.sync
         for shard in range(1, handle.shards):
@@ -287,7 +287,7 @@ class RunBook:
                         continue
                     if opening["cut_off"]:
                         sync(self._link.scheduler("dq_cut_off", queue=handle.name))
-            except (ActorGone, CallTimeout, RunNotFound):  # out of reach, or dropped meanwhile: it is tried again
+            except (ActorGone, CallTimeout, RunNotFound):  # out of reach, or dropped: it is tried again
                 continue
 
     def _dropped(self, run: Run) -> None:
@@ -339,7 +339,7 @@ class RunBook:
         try:
             self._runs[name] = run  # before its shards know it: a run that this process does not submit is cut off
             self._link.sync(pool.handle.order(opening))
-            self._runs[name] = run  # somebody looked for it meanwhile, and did not find it there
+            self._runs[name] = run  # it was looked up since, and was not there
             submitter.start()
         except BaseException:  # Ctrl-C, or a shard out of reach: nothing submits it, so nothing must wait for it
             self._dropped(run)
@@ -400,7 +400,7 @@ class RunBook:
             time.sleep(LET_GO_EVERY)
 
     def _seal_left(self, run: Run, progress: Progress) -> bool:
-        """Seal a run that nobody submits any more; return whether it is this process that has left it."""
+        """Seal a run that no client submits any more; return whether it is this process that has left it."""
         left = self._is_left(run.id, progress)
         self._link.sync(self._link.scheduler("dq_cut_off", queue=run.queue, run=run.id if left else None))
         return left
@@ -437,7 +437,7 @@ class RunBook:
             if all(each["hash"] != code["hash"] for each in codes):
                 raise RunExists(run=run.name, difference=_difference(fn, version, codes[-1]))
             if codes[-1]["hash"] != code["hash"] and not progress.complete:  # a complete run keeps no functions
-                newest = self._link.sync(run_orders.newest_code(run.handle, run.id))
+                newest = self._link.sync(queue_calls.newest_code(run.handle, run.id))
                 entry = Entry(Kind.ELEMENT, newest.function, newest.blob)
         # Sealed when it was mapped: a name that it uses may change meaning until the input is compared.
         given = Code(entry.function, entry.blob, code)

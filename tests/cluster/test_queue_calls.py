@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.orders import Code
 from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.queue_calls import QueueCalls
@@ -57,21 +57,21 @@ def test_retry_whose_code_is_kept_nowhere_is_refused_and_sends_nothing() -> None
     """It once sent the documents with the code that they had failed with, and named the newest."""
     shards = Shards()
     with pytest.raises(CodeGone, match=r"newest code of run 'word-count', 'f' \(version abc123\).*run\.retry\(fn="):
-        asyncio.run(run_orders.retry(shards, RUN))
+        asyncio.run(queue_calls.retry(shards, RUN))
     assert "retry" not in shards.asked
 
 
 def test_new_code_for_a_run_that_paused_itself_in_one_shard_is_that_of_its_rest_in_all() -> None:
     """The others went on with the code that failed, until they paused too."""
     shards = Shards(halted="the first 100 failed")
-    assert asyncio.run(run_orders.retry(shards, RUN, Code(b"g" * 16, b"", CODE))) == 2
+    assert asyncio.run(queue_calls.retry(shards, RUN, Code(b"g" * 16, b"", CODE))) == 2
     assert shards.ordered == [(0, "adopt"), (1, "adopt")]
 
 
 def test_every_shard_learns_new_code_before_any_document_runs_it() -> None:
     """One with nothing to run keeps it for a later retry."""
     shards = Shards()
-    asyncio.run(run_orders.retry(shards, RUN, Code(b"g" * 16, b"", CODE)))
+    asyncio.run(queue_calls.retry(shards, RUN, Code(b"g" * 16, b"", CODE)))
     assert shards.ordered == [(0, "retry"), (1, "retry")]
     assert shards.asked.index("control") < shards.asked.index("retry")
 
@@ -79,13 +79,13 @@ def test_every_shard_learns_new_code_before_any_document_runs_it() -> None:
 def test_retry_without_code_ends_the_pause_of_a_run_in_all_its_shards_with_the_newest() -> None:
     """One of them may have nothing of the class that is retried, and would stay paused."""
     shards = Shards(halted="the first 100 failed", function=b"pickled")
-    assert asyncio.run(run_orders.retry(shards, RUN, classes=["abc"])) == 2
+    assert asyncio.run(queue_calls.retry(shards, RUN, classes=["abc"])) == 2
     assert shards.ordered == [(0, "adopt"), (1, "adopt")]
 
 
 def test_retry_without_code_brings_no_version_along() -> None:
     """Another client may have retried with a newer one since it was looked up."""
     shards = Shards(function=b"pickled")
-    asyncio.run(run_orders.retry(shards, RUN))
+    asyncio.run(queue_calls.retry(shards, RUN))
     assert shards.ordered == []
     assert [(meta["function"], "code" in meta) for meta in shards.retried] == [(CODE["blob"], False)] * 2

@@ -10,7 +10,7 @@ from dqlab.live.html import table_html
 from dqlab.live.lab_picture import Site, queue_view
 from dqlab.live.palette import Ink
 from dqlab.live.run_picture import run_view
-from dqlab.live.run_table import SortBy, run_rows
+from dqlab.live.run_rows import SortBy, run_rows
 from dqlab.live.style import TextStyle, columns
 from dqlab.live.tables import runs_table
 from dqlab.live.text import run_screen, table_text

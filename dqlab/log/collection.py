@@ -6,14 +6,14 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
-from dqlab.log.checkpoints import Checkpoint, Mark
+from dqlab.log.checkpoints import Checkpoint, LogMark
 from dqlab.log.directory import Directory, checkpoint_name
 from dqlab.log.manifest import Catalog, Manifest, SegmentEntry
 from dqlab.log.reader import Reader
 from dqlab.log.space import Needed, Reserve
 from dqlab.log.writer import Writer
 
-__all__ = ["Collected", "Upkeep", "removable"]
+__all__ = ["Collected", "SegmentCollector", "removable"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Collected:
     nbytes: int
 
 
-class Upkeep:
+class SegmentCollector:
     """Checkpoints and collections, beside appends and commits; one at a time.
 
     Attributes
@@ -55,7 +55,7 @@ class Upkeep:
         self.checkpoints = checkpoints
         self.busy: frozenset[int] = frozenset()
 
-    def checkpoint(self, mark: Mark, body: bytes) -> None:
+    def checkpoint(self, mark: LogMark, body: bytes) -> None:
         """Make the journal's state at a mark durable; see `Log.checkpoint`."""
         with self._lock:
             # First the records up to the mark, then the checkpoint that replaces them: a power cut in between must not

@@ -1,0 +1,319 @@
+"""How deliveries end: which outcomes of a settlement count, and what becomes of a message without an ack.
+
+An outcome is accepted when its message is leased under the settlement's receipt. An ack or a failure is also accepted
+when the message is ready or delayed and no consumer holds it (its lease expired, or an earlier epoch granted it): that
+saves running it again. A failure counts once per delivery, however often its settlement arrives. What was settled
+before is a duplicate, which is success; the rest is stale.
+
+A delivery counts when it ends in an exception, or when the message ran alone in its process and its lease ended by
+death or expiry. Everything else returns the message uncounted; the function may request that itself, with a delay
+(`dq.Later`).
+
+A consumer that dies leaves suspects: each is leased alone. One that is lost again is quarantined: what else ran in its
+process, of this queue or of another, is not known here, so its next consumer runs it with nothing beside it. Where
+others have to run beside it all the same, its loss is in vain: it gets longer to be alone the next time.
+
+The lane's retries bound exceptions; its `max_deliveries` bounds deliveries that count and ended otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import NamedTuple
+
+from dqlab.failures.records import keep
+from dqlab.frame import Outcome, Piece, Settlement
+from dqlab.rules.batches import Batch
+from dqlab.rules.lane import Lane, microseconds
+from dqlab.rules.leases import Lease
+from dqlab.rules.states import State, stretches
+from dqlab.rules.trouble import Receipt, Trouble
+from dqlab.texts import brief
+
+__all__ = ["MOST_IN_VAIN", "Failed", "Settled", "Settling", "end_lease", "fail", "give_up"]
+
+MOST_IN_VAIN = 6
+"""Losses of a suspect beside others after which each one counts: it has waited an hour, and may never be alone."""
+
+_OUTCOMES = tuple(Outcome)
+_REASON = 300
+"""Most characters of the reason why a consumer died."""
+_LONGEST_S = 1e9  # 31 years; keeps microseconds finite for any delay that a consumer sends
+
+
+def fail(
+    lane: Lane,
+    batch: Batch,
+    index: int,
+    outcome: Outcome,
+    entry: bytes,
+    *,
+    early: bool,
+    receipt: Receipt,
+    now: float,
+    random: Random,
+) -> bool:
+    """End a delivery with FAIL, REJECT or NACK. The first two count; a NACK counts only if it makes the message dead.
+
+    Parameters
+    ----------
+    entry : bytes
+        What the consumer sent with it: a failure record, or a delay.
+    early : bool
+        The lease was acked early, so the message is not tried again.
+
+    Returns
+    -------
+    bool
+        True when the message is dead now, False when it will be delivered again.
+    """
+    id = batch.first + index
+    record = lane.trouble_of(id) if outcome is Outcome.NACK and not early else lane.count_delivery(id)
+    record.receipt = receipt
+    if outcome is not Outcome.NACK:
+        record.exceptions += 1
+        record.failure = keep(entry)
+    record.reason = _death(lane, record, outcome, early=early)
+    if record.reason:
+        lane.move(batch, index, index + 1, State.DEAD)
+        return True
+    delay = _seconds(entry) if outcome is Outcome.NACK else lane.retry.delay(record.exceptions, random)
+    due = microseconds(now + min(delay, _LONGEST_S))
+    new = State.DELAYED if due > microseconds(now) else State.READY
+    lane.move(batch, index, index + 1, new, due=due)
+    return False
+
+
+def end_lease(lane: Lane, lease: Lease, why: str = "", *, died: bool | None = None) -> int:
+    """Return the messages a lease still holds to its lane, because it expired or its consumer died.
+
+    Parameters
+    ----------
+    why : str, optional
+        Why its consumer died, if that is known.
+    died : bool, optional
+        True: its consumer died. False: it expired. None: neither is known.
+
+    Returns
+    -------
+    int
+        Messages that were not settled.
+    """
+    for lo, hi in lease.remaining:
+        for batch, a, b in lane.batches.covering(lo, hi):
+            if lease.suspect:
+                lane.quarantine(batch.first + a, in_vain=lease.beside)
+            if lease.early or lease.isolated or (lease.beside and lease.in_vain >= MOST_IN_VAIN):
+                for index in range(a, b):
+                    _lose(lane, batch, index, lease, why, died=died)
+            else:
+                lane.move(batch, a, b, State.READY, suspect=True)
+    return lease.remaining.size
+
+
+def give_up(lane: Lane, batch: Batch, index: int, lease: Lease, why: str) -> None:
+    """End a delivery that a user waits for no longer: its message is dead."""
+    record = lane.count_delivery(batch.first + index)
+    record.receipt, record.reason = lease.receipt, brief(why, _REASON)
+    lane.move(batch, index, index + 1, State.DEAD)
+
+
+def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, why: str, *, died: bool | None) -> None:
+    """Count a delivery that ended without an answer."""
+    record = lane.count_delivery(batch.first + index)
+    if died is not None:
+        record.deaths, record.expiries = record.deaths + died, record.expiries + (not died)
+    record.receipt = lease.receipt
+    if lease.early:
+        record.reason = "lost after early ack"
+    elif record.unanswered >= lane.max_deliveries:
+        record.reason = _without_answer(record) + (f"; {brief(why, _REASON)}" if why else "")
+    lane.move(batch, index, index + 1, State.DEAD if record.reason else State.READY, suspect=not record.reason)
+
+
+def _without_answer(record: Trouble) -> str:
+    """Return how deliveries ended that were not answered; which way is not known of those before a restart."""
+    if record.deaths + record.expiries != record.unanswered:
+        return f"its consumer died or its lease ended {_times(record.unanswered)}"
+    ways = (("its consumer died", record.deaths), ("its lease ended", record.expiries))
+    return " and ".join(f"{way} {_times(n)}" for way, n in ways if n)
+
+
+def _death(lane: Lane, record: Trouble, outcome: Outcome, *, early: bool) -> str:
+    """Return why a message is not delivered again; empty if it is."""
+    if early:
+        return "not retried after early ack"
+    if outcome is Outcome.REJECT:
+        return "not retried"
+    if outcome is Outcome.NACK:
+        return ""
+    retries = lane.retry.retries
+    if record.exceptions <= retries:
+        return ""
+    return f"{retries} {'retry' if retries == 1 else 'retries'} used up" if retries else "not retried: retries=0"
+
+
+def _times(n: int) -> str:
+    return "once" if n == 1 else f"{n} times"
+
+
+def _seconds(entry: bytes) -> float:
+    """Parse a delay sent as ASCII; return 0 unless it is finite and positive."""
+    try:
+        delay = float(entry)
+    except ValueError:
+        return 0.0
+    return delay if math.isfinite(delay) and delay > 0.0 else 0.0
+
+
+class Failed(NamedTuple):
+    """A newly accepted FAIL or REJECT.
+
+    Attributes
+    ----------
+    at : int
+        Its position in the settlement's columns.
+    dead : bool
+        False when the message will be tried again.
+    """
+
+    id: int
+    ordinal: int
+    at: int
+    dead: bool
+
+
+class Settled(NamedTuple):
+    """What a settlement changed.
+
+    Attributes
+    ----------
+    results : tuple of (Piece, int)
+        Newly acked messages, and the position of their stretch in the settlement's columns.
+    failed : tuple of Failed
+        Newly accepted exceptions.
+    duplicates : int
+        Outcomes of messages that were settled before.
+    stale : int
+        Outcomes of messages that are leased to another consumer, cancelled or unknown.
+    """
+
+    results: tuple[tuple[Piece, int], ...] = ()
+    failed: tuple[Failed, ...] = ()
+    duplicates: int = 0
+    stale: int = 0
+
+
+class Settling:
+    """Applies one settlement to a lane.
+
+    Parameters
+    ----------
+    lane : Lane
+        The lane that the settlement names; it does not know messages of other lanes, so they are stale.
+    lease : Lease or None
+        The lease of the receipt, None when it no longer exists.
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        lease: Lease | None,
+        settlement: Settlement,
+        *,
+        now: float,
+        random: Random,
+    ) -> None:
+        self._lane = lane
+        self._lease = lease
+        self._settlement = settlement
+        self._receipt: Receipt = (settlement.epoch, settlement.lease)
+        self._now = now
+        self._random = random
+        self._results: list[tuple[Piece, int]] = []
+        self._failed: list[Failed] = []
+        self._duplicates = 0
+        self._stale = 0
+        self.processed = 0
+        """Messages with an accepted outcome other than RETURN."""
+
+    def apply(self) -> Settled:
+        """Judge every outcome, change the lane accordingly and return what happened."""
+        outcomes, at = self._settlement.outcomes, 0
+        for first, _, n in self._settlement.pieces:
+            for start, stop, outcome in stretches(outcomes, at, at + n):
+                self._stretch(first + start - at, first + stop - at, _OUTCOMES[outcome], start)
+            at += n
+        return Settled(tuple(self._results), tuple(self._failed), self._duplicates, self._stale)
+
+    def _stretch(self, lo: int, hi: int, outcome: Outcome, at: int) -> None:
+        """Judge ids ``[lo, hi)``, which all have the same outcome and start at position `at`."""
+        if self._lease is None:
+            self._free(lo, hi, outcome, at)
+            return
+        remaining = self._lease.remaining
+        held = remaining.overlap(lo, hi)
+        others = remaining.gaps(lo, hi) if held != [(lo, hi)] else []
+        for a, b in held:
+            remaining.discard(a, b)
+            for batch, start, stop in self._lane.batches.covering(a, b):
+                self._accept(batch, start, stop, outcome, at + batch.first + start - lo)
+        for a, b in others:
+            self._free(a, b, outcome, at + a - lo)
+
+    def _free(self, lo: int, hi: int, outcome: Outcome, at: int) -> None:
+        """Judge ids that are not leased under the receipt."""
+        # Counted first: an ack below may free its frame, and would then be counted here again.
+        settled = sum(b - a for a, b in self._lane.settled.within(lo, hi))
+        unknown = hi - lo - settled
+        for batch, a, b, state in self._lane.stretches(lo, hi):
+            unknown -= b - a
+            if state in (State.ACKED, State.DEAD):
+                self._duplicates += b - a
+            elif state not in (State.READY, State.DELAYED):
+                self._stale += b - a
+            elif outcome is Outcome.ACK:
+                self._accept(batch, a, b, outcome, at + batch.first + a - lo)
+            else:
+                self._free_failures(batch, a, b, outcome, at + batch.first + a - lo)
+        self._duplicates += settled
+        self._stale += unknown
+
+    def _free_failures(self, batch: Batch, a: int, b: int, outcome: Outcome, at: int) -> None:
+        """Accept failures of waiting messages unless the same delivery was counted or given back before."""
+        for index in range(a, b):
+            record = self._lane.trouble.get(batch.first + index)
+            if outcome is Outcome.RETURN or (record is not None and record.receipt == self._receipt):
+                self._duplicates += 1
+            else:
+                self._fail(batch, index, outcome, at + index - a, early=False)
+
+    def _accept(self, batch: Batch, a: int, b: int, outcome: Outcome, at: int) -> None:
+        if outcome is Outcome.ACK:
+            self._lane.move(batch, a, b, State.ACKED)
+            self._results.append((Piece(batch.first + a, batch.ordinal + a, b - a), at))
+            self.processed += b - a
+        elif outcome is Outcome.RETURN:
+            suspect = self._lease is not None and self._lease.suspect
+            self._lane.move(batch, a, b, State.READY, suspect=suspect)
+        else:
+            early = self._lease is not None and self._lease.early
+            for index in range(a, b):
+                self._fail(batch, index, outcome, at + index - a, early=early)
+
+    def _fail(self, batch: Batch, index: int, outcome: Outcome, at: int, *, early: bool) -> None:
+        dead = fail(
+            self._lane,
+            batch,
+            index,
+            outcome,
+            bytes(self._settlement.entry(at)),
+            early=early,
+            receipt=self._receipt,
+            now=self._now,
+            random=self._random,
+        )
+        self.processed += 1
+        if outcome is not Outcome.NACK:
+            self._failed.append(Failed(batch.first + index, batch.ordinal + index, at, dead))

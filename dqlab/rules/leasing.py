@@ -1,0 +1,177 @@
+"""What is leased next: the lane, by deficit round robin over time used, and its messages, from the front.
+
+Each lane has credit in seconds. A lease charges its estimate; its settle corrects that to the time really used. A lane
+is served while its credit is above zero; when no lane with work has any left, all of them get as many quanta at once as
+the first of them needs.
+
+M. Shreedhar and G. Varghese, "Efficient Fair Queuing Using Deficit Round-Robin", IEEE/ACM Transactions
+on Networking 4(3), 1996.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from dqlab.rules.batches import Batch
+from dqlab.rules.lane import Lane
+from dqlab.rules.leases import LeasedPiece
+from dqlab.rules.ranges import Ranges
+from dqlab.rules.states import State
+
+__all__ = ["QUANTUM_S", "Fairness", "pick", "pick_again", "pick_suspect", "suspect_is_first"]
+
+QUANTUM_S = 0.1
+FIRST_BATCH = 16
+"""Messages leased at a time before their cost is known."""
+
+
+class Fairness:
+    """Credit and mean cost of each lane."""
+
+    __slots__ = ("_cost", "_credit", "_last")
+
+    def __init__(self) -> None:
+        self._credit: dict[bytes, float] = {}
+        self._cost: dict[bytes, float] = {}
+        self._last: bytes | None = None
+
+    def choose(self, ready: Sequence[bytes]) -> bytes:
+        """Return the lane to serve next.
+
+        Parameters
+        ----------
+        ready : sequence of bytes, not empty
+            The lanes that have something to lease, always in the same order. The others lose the credit
+            they saved and work off their debt.
+        """
+        credit = self._credit
+        order = self._in_turn(ready)
+        rounds = 0
+        if all(credit.get(run, 0.0) <= 0.0 for run in order):
+            rounds = min(math.floor(-credit.get(run, 0.0) / QUANTUM_S) + 1 for run in order)
+            order = [*order[1:], order[0]]
+        for run in credit.keys() - set(ready):
+            credit[run] += rounds * QUANTUM_S
+            if credit[run] >= 0.0:
+                del credit[run]  # as if never served: otherwise lanes that have ended are looked at forever
+        for run in order:
+            credit[run] = credit.get(run, 0.0) + rounds * QUANTUM_S
+        # A debt of 1e18 s swallows a quantum, so the richest lane stands in where rounding leaves none.
+        self._last = next((run for run in order if credit[run] > 0.0), max(order, key=credit.__getitem__))
+        return self._last
+
+    def price(self, run: bytes, n: int) -> float:
+        """Return the estimate for each of `n` messages, seconds; before the first settle, one quantum for all."""
+        cost = self._cost.get(run)
+        return QUANTUM_S / n if cost is None else cost
+
+    def cost(self, run: bytes) -> float | None:
+        """Return the mean seconds a message of the lane takes; None before the first settle."""
+        return self._cost.get(run)
+
+    def charge(self, run: bytes, seconds: float) -> None:
+        """Subtract time from a lane's credit; negative seconds give it back."""
+        self._credit[run] = self._credit.get(run, 0.0) - seconds
+
+    def batch(self, run: bytes, budget: float) -> int:
+        """Return how many messages of the lane take about `budget` seconds; few while that is unknown."""
+        cost = self._cost.get(run)
+        return FIRST_BATCH if cost is None else max(1, int(budget / max(cost, 1e-7)))
+
+    def learn(self, run: bytes, busy_s: float, n: int) -> None:
+        """Move the lane's mean cost towards the cost of `n` messages; one slow message weighs less than many."""
+        mean = busy_s / n
+        known = self._cost.get(run, mean)
+        self._cost[run] = known + n / (n + FIRST_BATCH) * (mean - known)
+
+    def forget(self, run: bytes) -> None:
+        """Forget a lane."""
+        self._credit.pop(run, None)
+        self._cost.pop(run, None)
+
+    def _in_turn(self, ready: Sequence[bytes]) -> list[bytes]:
+        """Return the lanes from the one served last, which continues while it has credit."""
+        at = ready.index(self._last) if self._last in ready else 0
+        return [*ready[at:], *ready[:at]]
+
+
+def suspect_is_first(lane: Lane) -> bool:
+    """Return whether the front-most ready message of a lane is a suspect."""
+    suspect, ready = lane.suspects.first, lane.ready.first
+    return suspect is not None and (ready is None or suspect < ready)
+
+
+def pick_suspect(lane: Lane) -> list[LeasedPiece]:
+    """Take the first suspect out of the lane, alone."""
+    first = lane.suspects.first
+    assert first is not None, "asked only when there is a suspect"
+    return _take(lane, lane.batches.covering(first, first + 1))
+
+
+def pick(lane: Lane, n: int, max_bytes: int) -> list[LeasedPiece]:
+    """Take up to `n` ready messages of up to `max_bytes` out of the lane, at least one; suspects stay."""
+    taken: list[tuple[Batch, int, int]] = []
+    for lo, hi in lane.ready:
+        for batch, a, b in lane.batches.covering(lo, min(hi, lo + n)):
+            fit = batch.fit(a, b, max_bytes)
+            if fit == 0 and not taken:
+                fit = 1
+            if fit:
+                taken.append((batch, a, a + fit))
+                n -= fit
+                max_bytes -= batch.nbytes(a, a + fit)
+            if a + fit < b:
+                return _take(lane, taken)
+        if n <= 0:
+            break
+    return _take(lane, taken)
+
+
+def pick_again(
+    lane: Lane, ids: Ranges, *, suspects: bool, orphan: Ranges | None = None
+) -> tuple[list[LeasedPiece], list[tuple[int, int]]]:
+    """Take ready messages with these ids out of the lane.
+
+    Parameters
+    ----------
+    suspects : bool
+        Take also those that are to be leased alone.
+    orphan : Ranges, optional
+        Take only the ids that this lease holds.
+
+    Returns
+    -------
+    list of LeasedPiece, list of (int, int)
+        What was taken, and the ids that are leased to others, settled or cancelled.
+    """
+    pieces: list[LeasedPiece] = []
+    others = Ranges(ids)
+    for lo, hi in ids:
+        for batch, a, b, state in lane.stretches(lo, hi):
+            first, start, stop = batch.first, batch.first + a, batch.first + b
+            if orphan is not None:
+                hits = list(orphan.overlap(start, stop))
+            elif state is State.READY:
+                hits = [(start, stop)] if suspects else list(lane.ready.overlap(start, stop))
+                others.discard(start, stop)
+            else:
+                continue
+            for x, y in hits:
+                others.discard(x, y)
+                # At once: a frame to which nothing has happened is a new object at each look, and only what is taken
+                # is kept.
+                pieces += _take(lane, [(batch, x - first, y - first)])
+    return pieces, list(others)
+
+
+def _take(lane: Lane, taken: Iterable[tuple[Batch, int, int]]) -> list[LeasedPiece]:
+    pieces: list[LeasedPiece] = []
+    for batch, a, b in taken:
+        lane.move(batch, a, b, State.LEASED)
+        first = batch.first
+        pieces.extend(
+            LeasedPiece(first, lo - first, hi - lo, batch.ordinal + lo - first, function)
+            for lo, hi, function in lane.overrides.split(first + a, first + b)
+        )
+    return pieces
