@@ -6,13 +6,11 @@ import atexit
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -43,7 +41,6 @@ from distributed import Client  # noqa: E402
 from distributed.utils import get_mp_context  # noqa: E402
 
 import dqlab as dq  # noqa: E402
-from dqlab.cluster.embedded import cluster as embedded  # noqa: E402
 from dqlab.connecting import NEEDED  # noqa: E402
 from dqlab.testing import FakeClock  # noqa: E402
 from tests import forking, starts  # noqa: E402
@@ -53,7 +50,7 @@ if FORKS:
     get_mp_context().set_forkserver_preload(["distributed", *NEEDED])
 
 # So have the processes that `dq.connect()` forks its workers from.
-embedded.subprocess = SimpleNamespace(Popen=forking.Popen, TimeoutExpired=subprocess.TimeoutExpired)  # type: ignore[attr-defined]
+forking.share()
 
 pytest_plugins = ["dqlab.testing"]
 
