@@ -34,7 +34,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-__all__ = ["NurseryPopen", "Popen", "run", "share"]
+__all__ = ["Popen", "run", "share"]
 
 ROOT = Path(__file__).parents[1]
 WORKERS = (
@@ -55,6 +55,8 @@ CLIENTS = (
     "dqlab.runs.run",
 )
 """What a script needs that connects."""
+KERNELS = ("ipykernel.ipkernel", "ipykernel.kernelapp", "dqlab.jupyter")
+"""What a notebook needs beside that."""
 ONLY_AT_START = ("PYTHON", "LD_", "LANG", "LC_")
 """Beginnings of variables that are read once, when a process starts: where one differs, a fork is of no use."""
 ADDS_A_PATH, WARNS = "PYTHONPATH", "PYTHONWARNINGS"
@@ -78,8 +80,8 @@ class Forks(Protocol):
 class _Mother:
     """A process that others are forked from, as the tester holds it; started when the first one is asked for."""
 
-    def __init__(self, modules: tuple[str, ...]) -> None:
-        self._modules = modules
+    def __init__(self, starts: type[subprocess.Popen[Any]], modules: tuple[str, ...]) -> None:
+        self._starts, self._modules = starts, modules
         self._lock = threading.Lock()
         self._control: socket.socket | None = None
 
@@ -108,8 +110,13 @@ class _Mother:
         ours, theirs = socket.socketpair()
         with theirs:
             path = os.pathsep.join(path for path in sys.path if path)
-            environ = {**os.environ, **_get_env_variables("distributed.nanny.pre-spawn-environ"), ADDS_A_PATH: path}
-            made = subprocess.Popen(
+            environ = {
+                **os.environ,
+                **_get_env_variables("distributed.nanny.pre-spawn-environ"),
+                ADDS_A_PATH: path,
+                "JPY_PARENT_PID": str(os.getpid()),  # ipykernel reads it when it is imported
+            }
+            made = self._starts(
                 [sys.executable, "-m", __name__, *self._modules],
                 cwd=ROOT,
                 stdin=theirs.fileno(),
@@ -184,11 +191,12 @@ def _received(control: socket.socket, size: int) -> bytes:
 _signature = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
 
 
-class Popen(subprocess.Popen[Any]):
+class _Forked(subprocess.Popen[Any]):
     """`subprocess.Popen` for ``[sys.executable, "-c" or "-m" or a file, ...]``; any other command is started."""
 
-    mother: Forks = _Mother(CLIENTS)
-    connects = True
+    mother: Forks
+    connects = False
+    """Whether it may need a nursery."""
 
     def _execute_child(self, *given: Any) -> None:
         asked = _signature.bind(self, *given).arguments
@@ -214,7 +222,7 @@ class Popen(subprocess.Popen[Any]):
             "environ": environ,
             "group": None if asked.get("process_group") in (None, -1) else asked["process_group"],
             "session": bool(asked["start_new_session"]),
-            "connects": self.connects,
+            "connects": self.connects and args[1:3] != ["-m", __name__],
             "parent": [os.getpid(), os.getpgid(0)],
         }
         pid = self.mother.fork(request, sent)
@@ -226,18 +234,38 @@ class Popen(subprocess.Popen[Any]):
         self._close_pipe_fds(*(asked[end] for end in ends))  # type: ignore[attr-defined]
 
 
-class NurseryPopen(Popen):
-    """The same for a nursery."""
+class NurseryPopen(_Forked):
+    """For processes that have what workers need."""
 
-    mother: Forks = _Mother(WORKERS)
-    connects = False
+    mother: Forks = _Mother(subprocess.Popen, WORKERS)
 
 
-def share(starts: type[Popen] = NurseryPopen) -> None:
+class Popen(_Forked):
+    """For scripts."""
+
+    mother: Forks = _Mother(NurseryPopen, CLIENTS)
+    connects = True
+
+
+class KernelPopen(_Forked):
+    """For kernels of notebooks."""
+
+    mother: Forks = _Mother(Popen, KERNELS)
+    connects = True
+
+
+def share(starts: type[_Forked] = NurseryPopen) -> None:
     """Have `dq.connect()` in this process fork its nursery."""
     from dqlab.cluster.embedded import cluster
 
     cluster.subprocess = SimpleNamespace(Popen=starts, TimeoutExpired=subprocess.TimeoutExpired)  # type: ignore[attr-defined]
+
+
+def share_kernels() -> None:
+    """Have what plays notebooks in this process fork their kernels."""
+    from jupyter_client import launcher
+
+    launcher.Popen = KernelPopen  # type: ignore[misc]
 
 
 def run(
