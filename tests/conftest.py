@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -82,6 +83,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = mixed(items, kind)
     # Files of tests/hpc import dask-jobqueue, whose import has Ctrl-C end the process.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionstart() -> None:
+    """Look for no cycles while everything is imported: what is made stays."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Have the cyclic collector leave what was imported and collected: it went through it again and again."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
