@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -43,11 +44,17 @@ from distributed.utils import get_mp_context  # noqa: E402
 import dqlab as dq  # noqa: E402
 from dqlab.connecting import NEEDED  # noqa: E402
 from dqlab.testing import FakeClock  # noqa: E402
-from tests import starts  # noqa: E402
+from tests import forking, starts  # noqa: E402
+from tests.testers import mixed, scheduler  # noqa: E402
 
 # What workers are forked from has dqlab, too. Dask names its own modules at the first call, and never again.
 if FORKS:
     get_mp_context().set_forkserver_preload(["distributed", *NEEDED])
+
+# So have the processes that `dq.connect()` forks its workers from.
+forking.share()
+if "nbval" in sys.modules:
+    forking.share_kernels()
 
 pytest_plugins = ["dqlab.testing"]
 
@@ -56,46 +63,50 @@ starts.watch()
 STARTING = {"cluster", "dq_lab", "jupyter", "launched", "pbs_jobs", "stranger", "town"}
 """Fixtures that start processes; `launched` imports JupyterLab, which starts one."""
 
+TAKES_LONG, STARTS, SHARES, COMPUTES = range(4)
+"""Kinds of files: notebooks and browsers, clusters of their own, the shared cluster, none."""
 
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a cluster, by its fixtures, and begin with the files that take longest.
+    """Mark what needs a cluster, by its fixtures, and mix it with what only computes: see `tests/testers.py`.
 
-    `make test-fast` leaves out what is marked. Notebooks and browsers come first, then files with clusters of their
-    own, then those that share one, and in the end those without: see `pytest_xdist_make_scheduler`.
+    `make test-fast` leaves out what is marked.
     """
-    slowest = {item.path for item in items if item.path.suffix == ".ipynb" or "browser" in item.path.parts}
-    slow, own = set(), set()
+    kind = dict.fromkeys((item.path for item in items), COMPUTES)
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if STARTING & fixtures:
-            item.add_marker(pytest.mark.cluster)
-        if any(item.iter_markers("cluster")):
-            slow.add(item.path)
-            if "dq_lab" not in fixtures:
-                own.add(item.path)
-    items.sort(key=lambda item: (item.path not in slowest, item.path not in own, item.path not in slow))
+        if item.path.suffix == ".ipynb" or "browser" in item.path.parts:
+            kind[item.path] = TAKES_LONG
+        elif any(item.iter_markers("cluster")):
+            kind[item.path] = min(kind[item.path], SHARES if "dq_lab" in fixtures else STARTS)
+    items[:] = mixed(items, kind)
     # Files of tests/hpc import dask-jobqueue, whose import has Ctrl-C end the process.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_sessionstart() -> None:
+    """Look for no cycles while everything is imported: what is made stays."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Have the cyclic collector leave what was imported and collected: it went through it again and again."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test that starts processes by its fixtures, before tests are chosen by their marks."""
+    if STARTING & set(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.cluster)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Have one tester begin with the files that start clusters, and the others with those that need none.
-
-    Two files that start clusters at the same time compete for the processors with up to ten processes. A file that
-    only computes needs one, and leaves the other to the cluster beside it.
-    """
-    if config.getoption("dist") != "loadfile":
-        return None
-    from xdist.scheduler import LoadFileScheduling
-
-    class FromBothEnds(LoadFileScheduling):
-        def _assign_work_unit(self, node: Any) -> None:
-            if node is not self.nodes[0]:
-                self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
-            super()._assign_work_unit(node)
-
-    return FromBothEnds(config, log)
+    """Share units of tests in their order."""
+    return scheduler(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)

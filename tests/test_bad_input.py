@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import subprocess
 import sys
 import textwrap
 import threading
@@ -26,6 +25,7 @@ from dqlab.errors import (
     RunCancelled,
     SubmissionIncomplete,
 )
+from tests import forking
 
 ONCE = dq.Retry(0)
 
@@ -354,7 +354,7 @@ def test_classes_of_the_notebook_travel_by_value(lab: dq.Lab, queue_name: str, t
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
 
-    ran = subprocess.run(
+    ran = forking.run(
         [sys.executable, str(script), lab.client.scheduler.address, queue_name],
         capture_output=True,
         text=True,

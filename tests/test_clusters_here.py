@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import stat
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -19,6 +18,7 @@ import pytest
 import dqlab as dq
 from dqlab import clusters_here
 from dqlab.clusters_here import Announcement, announce, announced, forget, seen, sweep, withdraw
+from tests import forking
 
 pytest.importorskip("jupyter_core", reason="the extra `lab` is not installed")
 
@@ -72,7 +72,7 @@ def service(name: str = "local", number: int = 1, **more: Any) -> Announcement:
 def elsewhere(how: str, runtime: Path, number: int = 7, store: str = "") -> str:
     """Announce an embedded service in a process that then ends; return what it printed."""
     command = [sys.executable, "-c", ENDED, f"Scheduler-{number}", how, store]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
+    return forking.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
 
 
 def ids(runtime: Path) -> set[str]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import forking
+
 pytestmark = pytest.mark.cluster
 
 SCRIPT = """
@@ -43,7 +45,7 @@ def test_interrupt_of_the_whole_process_group_ends_the_wait_and_nothing_else(tmp
     """Jupyter interrupts a kernel by a signal to its group, in which an embedded cluster's workers are."""
     script = tmp_path / "notebook.py"
     script.write_text(SCRIPT)
-    child = subprocess.run(
+    child = forking.run(
         [sys.executable, script], capture_output=True, text=True, timeout=55, start_new_session=True, check=False
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import dqlab as dq
+from tests import forking
 from tests.sampled import mostly_slow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -35,7 +36,7 @@ run.cancel()
 @pytest.mark.slow
 def test_a_script_that_ends_before_its_runs_names_them_and_where_their_documents_are(tmp_path: Path) -> None:
     """The sentence named one run and counted the others, though some were in the store and others were lost."""
-    said = subprocess.run(
+    said = forking.run(
         [sys.executable, "-c", SEVERAL, str(tmp_path / "runs")], capture_output=True, text=True, timeout=110, check=True
     ).stderr
 
@@ -69,7 +70,7 @@ main(dq.connect(sys.argv[3]) if sys.argv[3:] else dq.connect(n=1), sys.argv[2])
 def interrupted(script: Path, *words: str) -> tuple[str, str]:
     """Return the line in which a script that was interrupted ends, and all that it wrote; it shows its own lines."""
     script.write_text(INTERRUPTED)
-    done = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, timeout=110, check=False)
+    done = forking.run([sys.executable, script, *words], capture_output=True, text=True, timeout=110, check=False)
     said = done.stderr
     assert done.returncode in (-signal.SIGINT, 128 + signal.SIGINT), said
     assert "# the line" in said
@@ -143,7 +144,7 @@ def test_interrupted_reading_shows_the_line_and_one_sentence(tmp_path: Path, rea
     """It was a bare KeyboardInterrupt below a line of a file "<string>"."""
     script = tmp_path / "script.py"
     script.write_text(READ)
-    done = subprocess.run(
+    done = forking.run(
         [sys.executable, script, read, str(tmp_path / "out")], capture_output=True, text=True, timeout=110, check=False
     )
 
@@ -175,7 +176,7 @@ with dq.connect(n=1) as lab:
 @pytest.mark.parametrize("executor", ["thread", "process"])
 def test_function_that_ends_its_process_writes_no_lines_of_dask(executor: str) -> None:
     """A document that killed five consumers brought six "Restarting worker (status=Status.running)" into the cell."""
-    done = subprocess.run(
+    done = forking.run(
         [sys.executable, "-c", DEADLY, executor], capture_output=True, text=True, timeout=110, check=True
     )
 

@@ -19,6 +19,7 @@ from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab.errors import ActorGone, CallTimeout, DocumentsLost, DqlabError, WorkersGone
+from tests import forking
 from tests.sampled import mostly_slow
 from tests.waiting import until
 
@@ -123,7 +124,7 @@ def scheduler(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     file = tmp_path / "scheduler.json"
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port=0", "--host=127.0.0.1", "--no-dashboard"]
     with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen([*command, f"--scheduler-file={file}"], stdout=log, stderr=log)
+        process = forking.Popen([*command, f"--scheduler-file={file}"], stdout=log, stderr=log)
     try:
         yield process, file
     finally:
@@ -211,7 +212,7 @@ lab.close()
 def test_lab_whose_cluster_was_just_killed_closes_in_silence() -> None:
     """Its client tries to connect again in this instant, and Dask logs that it failed, as if nobody had closed it."""
     script = [sys.executable, "-c", KILLED, f"killed-{os.getpid()}"]
-    ended = subprocess.run(script, check=True, timeout=60, capture_output=True, text=True)
+    ended = forking.run(script, check=True, timeout=60, capture_output=True, text=True)
 
     assert (ended.stdout, ended.stderr) == ("", "")
 
@@ -242,7 +243,7 @@ def test_killed_cluster_names_its_store_and_the_lines_that_lead_back(tmp_path: P
     """It named neither, and stood beside a line of Dask's about reconnecting."""
     name, place = f"gone-{os.getpid()}", tmp_path / "runs"
     options = ["--store", str(place)] if store else []
-    ended = subprocess.run(
+    ended = forking.run(
         [sys.executable, "-c", HELD, name, *options], check=True, timeout=120, capture_output=True, text=True
     )
     *errors, shown = ended.stdout.splitlines()
@@ -276,7 +277,7 @@ def test_a_script_whose_cluster_is_killed_shows_its_line_and_the_sentence(tmp_pa
     script = tmp_path / "script.py"
     script.write_text(WAITING)
     command = [sys.executable, script, f"wait-{os.getpid()}", "--store", str(tmp_path / "runs")]
-    ended = subprocess.run(command, timeout=120, capture_output=True, text=True, check=False)
+    ended = forking.run(command, timeout=120, capture_output=True, text=True, check=False)
 
     said = ended.stderr.splitlines()
     assert ended.returncode == 1

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests import forking
 from tests.sampled import mostly_slow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -72,7 +73,7 @@ def test_script_needs_no_guard(tmp_path: Path, how: str) -> None:
 
 def start(tmp_path: Path) -> tuple[subprocess.Popen[str], Path, list[psutil.Process]]:
     """Start a script with a lab; return it, the directory of its sockets, and all processes that belong to it."""
-    script = subprocess.Popen(
+    script = forking.Popen(
         [sys.executable, "-c", WAITING],
         stdout=subprocess.PIPE,
         text=True,
@@ -183,7 +184,7 @@ def test_a_script_that_ends_before_its_run_says_what_was_not_done(tmp_path: Path
     """Exit code 0, no output, and 7 of 20 documents done."""
     place = str(tmp_path / store) if store else ""
     script = CUT_SHORT.replace("{end}", ENDS[end])
-    said = subprocess.run(
+    said = forking.run(
         [sys.executable, "-c", script, "", str(tmp_path / "go"), place],
         env={**os.environ, "PYTHONWARNINGS": "default"},  # in a run of tests it may make an error of the warning
         capture_output=True,

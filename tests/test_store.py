@@ -14,6 +14,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import BadOption, RunNotFound, SubmissionIncomplete
+from tests import forking
 
 pytestmark = pytest.mark.cluster
 
@@ -49,7 +50,7 @@ def kill_when_ready(folder: Path, text: str) -> None:
     """Run a script with a store until it says that it is ready, then kill it and its cluster."""
     script = folder / "first.py"
     script.write_text(textwrap.dedent(text))
-    first = subprocess.Popen(
+    first = forking.Popen(
         [sys.executable, str(script), str(folder / "store")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -35,6 +35,7 @@ from dqlab.clusters_here import (
     unregister,
 )
 from dqlab.errors import BadOption, ConnectFailed
+from tests import forking
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
@@ -76,7 +77,7 @@ class Up:
 @contextmanager
 def running(*options: str) -> Iterator[Up]:
     """Run `dqlab up`, in a session of its own; killed at the end if it still runs."""
-    process = subprocess.Popen(
+    process = forking.Popen(
         [sys.executable, "-m", "dqlab", "up", "-n", "1", *options],
         stdout=subprocess.PIPE,
         text=True,
@@ -119,7 +120,7 @@ def registration(name: str, store: str | None = "/no/store", **fields: object) -
 def run(tmp_path: Path, text: str) -> str:
     script = tmp_path / "script.py"
     script.write_text(text)
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    done = forking.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -13,10 +13,13 @@ __all__ = ["until", "until_in"]
 
 def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
     """Wait until a condition holds; fail after so many seconds."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
+    asked = began
     while not condition():
-        assert time.monotonic() < deadline, f"it has not come within {seconds:g} s"
-        time.sleep(0.005)
+        now = time.monotonic()
+        assert now < began + seconds, f"it has not come within {seconds:g} s"
+        time.sleep(max(0.005, min(now - asked, 0.05)))  # a condition that asks a cluster leaves it time to work
+        asked = time.monotonic()
 
 
 def until_in(lab: dq.Lab, condition: Callable[[], Any], seconds: float = 120.0) -> None:

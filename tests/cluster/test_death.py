@@ -21,6 +21,7 @@ import dqlab as dq
 from dqlab.cluster.transport import link
 from dqlab.errors import DocumentsLost, DqlabError, SchedulerGone
 from dqlab.testing import Gate, Tally
+from tests import forking
 from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
@@ -203,7 +204,7 @@ def processes(tmp_path: Path) -> Iterator[dict[str, Any]]:
     file = tmp_path / "scheduler.json"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": Path.cwd()}
     head = [sys.executable, "-c"]
-    scheduler = subprocess.Popen(
+    scheduler = forking.Popen(
         [*head, SCHEDULER, "--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)],
         **quiet,
     )
@@ -221,7 +222,7 @@ def processes(tmp_path: Path) -> Iterator[dict[str, Any]]:
         "--scheduler-file",
         str(file),
     ]
-    workers = [subprocess.Popen([*head, WORKER, *options], **quiet) for _ in range(2)]
+    workers = [forking.Popen([*head, WORKER, *options], **quiet) for _ in range(2)]
     yield {"file": file, "scheduler": scheduler, "workers": workers}
     for process in (scheduler, *workers):
         if psutil.pid_exists(process.pid):

@@ -19,6 +19,7 @@ import pytest
 from distributed import LocalCluster
 
 import dqlab as dq
+from tests import forking
 
 pytestmark = pytest.mark.cluster
 
@@ -201,7 +202,7 @@ def test_child_is_terminated_under_the_command_dask_worker_too(nanny: str, queue
     command = "from distributed.cli.dask_worker import main; main()"
     with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
         options = ["--nthreads", "1", "--no-dashboard", "--death-timeout", "10", nanny]
-        worker = subprocess.Popen(
+        worker = forking.Popen(
             [sys.executable, "-c", command, cluster.scheduler_address, *options],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

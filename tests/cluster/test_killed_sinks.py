@@ -17,6 +17,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.datasets.parts import open_parts
+from tests import forking
 from tests.cells import of_a_cell
 from tests.waiting import until
 
@@ -153,7 +154,7 @@ def test_killing_everything_at_half_runs_few_rows_again(tmp_path: Path, count: i
     script = tmp_path / "mapped.py"
     script.write_text(textwrap.dedent(SCRIPT))
     line = [sys.executable, str(script), str(tmp_path), str(count)]
-    first = subprocess.Popen(
+    first = forking.Popen(
         [*line, "die"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     assert first.stdout is not None
@@ -164,7 +165,7 @@ def test_killing_everything_at_half_runs_few_rows_again(tmp_path: Path, count: i
     first.stdout.close()
     first.stdin.close()
 
-    second = subprocess.run([*line, "live"], capture_output=True, text=True, timeout=400, check=False)
+    second = forking.run([*line, "live"], capture_output=True, text=True, timeout=400, check=False)
 
     assert second.stdout == "whole\n", second.stderr
     again = (tmp_path / "ran").stat().st_size - count

@@ -28,6 +28,7 @@ from dqlab.errors import MemoryLimit, MessageTimeout, ProcessDied
 from dqlab.failures.failure import Failure
 from dqlab.frame import Frame, Kind, Outcome
 from dqlab.testing import Gate, Tally
+from tests import forking
 from tests.descriptors import none_left_open
 from tests.pdfs import make_pdf
 from tests.waiting import until
@@ -461,7 +462,7 @@ from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from tests.cluster.test_slot_process import ORIGIN, chunk_of, note_and_hang, packed
 SlotProcess(ORIGIN).run(chunk_of([{str(tmp_path)!r}]), packed(note_and_hang))
 """
-    worker = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2])
+    worker = forking.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2])
     noted = Tally(tmp_path, "pids")
     until(lambda: len(noted) == 1)
     [pid] = noted.seen()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,15 +31,6 @@ def box(in_memory: Path) -> Path:
     """Where crash states are built."""
     (in_memory / "box").mkdir()
     return in_memory / "box"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _old_objects_are_not_searched() -> Iterator[None]:
-    """The cyclic collector goes through everything imported again and again: a third of the time of these tests."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

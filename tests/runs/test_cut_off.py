@@ -16,6 +16,7 @@ import pytest
 import dqlab as dq
 from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import CallTimeout, RunExists, SubmissionIncomplete
+from tests import forking
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -46,7 +47,7 @@ def all_there(pool: dq.QueuePool, n: int) -> None:
 
 def submit_half_and_die(lab: dq.Lab, queue: dq.QueuePool) -> None:
     """Run a process that submits 3,000 of its documents and is killed."""
-    child = subprocess.Popen(
+    child = forking.Popen(
         [sys.executable, "-c", textwrap.dedent(SCRIPT), lab.client.scheduler.address, queue.name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -22,6 +22,7 @@ from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab.runs.session import Session
+from tests import forking
 from tests.pdfs import encrypted_pdf, make_pdf
 from tests.runs.test_cut_off import ROOT, all_there
 from tests.runs.test_lost import host_of, kill
@@ -155,7 +156,7 @@ def test_run_over_each_kind_goes_on_where_its_submitter_was_killed(
     pool: dq.QueuePool, hurt: Client, corpus: Path, kind: str
 ) -> None:
     """No document twice and none left out; then it is attached to, here and elsewhere, and its results join by key."""
-    child = subprocess.Popen(
+    child = forking.Popen(
         [sys.executable, "-c", textwrap.dedent(SCRIPT), hurt.scheduler.address, pool.name, kind, str(corpus)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

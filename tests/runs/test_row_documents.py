@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 import time
@@ -24,6 +23,7 @@ from distributed import Client, LocalCluster
 import dqlab as dq
 from dqlab.errors import DocumentsLost, RunExists, SubmissionIncomplete
 from dqlab.runs.session import Session
+from tests import forking
 from tests.runs.test_cut_off import soon  # noqa: F401 - a fixture
 from tests.runs.test_lost import kill
 from tests.sampled import mostly_slow
@@ -124,7 +124,7 @@ def test_a_submission_that_was_killed_goes_on_where_it_was(
     found = documents(kind, tmp_path, n)
     pool = lab.queue(queue_name, maxsize=500)
     arguments = [lab.client.scheduler.address, queue_name, kind, str(tmp_path)]
-    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(SCRIPT), *arguments], cwd=ROOT) as child:
+    with forking.Popen([sys.executable, "-c", textwrap.dedent(SCRIPT), *arguments], cwd=ROOT) as child:
         try:
             until_put(pool, 300)  # frames go in whole: it stops somewhere above that
         finally:

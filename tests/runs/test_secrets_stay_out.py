@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forking
 from tests.http_server import serving
 from tests.waiting import until
 
@@ -114,7 +115,7 @@ def test_no_file_and_no_line_of_a_run_has_the_secret(url: str, tmp_path: Path) -
     said = tmp_path / "said"
     with (
         said.open("wb") as out,
-        subprocess.Popen(
+        forking.Popen(
             [sys.executable, tmp_path / "script.py", url, tmp_path / "store"],
             stdin=subprocess.PIPE,
             stdout=out,
