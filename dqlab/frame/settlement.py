@@ -236,7 +236,7 @@ def _columns(
     """Return the columns behind a settlement's header, and its flags."""
     flags, column = lengths_column(lengths)
     columns = [struct.pack(f"<{3 * len(pieces)}Q", *(number for piece in pieces for number in piece))]
-    if any(outcomes):
+    if outcomes.count(Outcome.ACK) != len(outcomes):
         columns += [outcomes, bytes(-len(outcomes) % 4)]
     else:
         flags |= Flag.ACKED
