@@ -8,7 +8,7 @@ from typing import Any
 
 from dqlab.cluster.transport.orders import Order
 from dqlab.cluster.transport.ref import RPC_TIMEOUT
-from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.cluster.transport.wire import Packed, pack, unpack
 
 __all__ = ["TRANSIENT", "QueueCalls"]
 
@@ -36,7 +36,7 @@ class QueueCalls(ABC):
         """How many shards it has."""
 
     @abstractmethod
-    async def call(self, shard: int, call: str, body: bytes, *, timeout: float) -> bytes:
+    async def call(self, shard: int, call: str, body: Packed, *, timeout: float) -> Packed:
         """Call one shard with packed arguments; return its packed answer."""
 
     @abstractmethod

@@ -291,7 +291,7 @@ class Chunk:
         self.cancelled |= {index for index in range(self.count) if self.id_at(index) in ids}
         self.cancelled_at = time.monotonic()
 
-    def give_back(self, n: int) -> bytes | None:
+    def give_back(self, n: int) -> bytes | memoryview | None:
         """Take up to `n` untouched messages from the right; return their settlement, or None."""
         indexes: list[int] = []
         while len(indexes) < n:
@@ -305,7 +305,7 @@ class Chunk:
         n = len(indexes)
         return self._encode(indexes[::-1], [Outcome.RETURN] * n, [b""] * n, [None] * n, 0.0)
 
-    def give_up(self) -> bytes | None:
+    def give_up(self) -> bytes | memoryview | None:
         """Return a settlement that gives back all messages without an outcome; their thread settles nothing more.
 
         It leaves out cancelled messages and, with early ack, those that may have begun: they are not delivered again.
@@ -320,7 +320,7 @@ class Chunk:
         n = len(left)
         return self._encode(left, [Outcome.RETURN] * n, [b""] * n, [None] * n, 0.0)
 
-    def collect(self, most: int = SETTLE_MOST, most_bytes: int = SETTLE_BYTES) -> bytes | None:
+    def collect(self, most: int = SETTLE_MOST, most_bytes: int = SETTLE_BYTES) -> bytes | memoryview | None:
         """Return a settlement of finished messages, or None when there are none.
 
         Parameters
@@ -385,7 +385,7 @@ class Chunk:
                 self.done[at] = index, outcome, b"", None
         self._confirmed = self._sent = self._collected
 
-    def nothing(self) -> bytes:
+    def nothing(self) -> bytes | memoryview:
         """Return an empty settlement."""
         return Settlement.encode([], b"", [], run=self.run, epoch=self.epoch, lease=self.lease)
 
@@ -407,7 +407,7 @@ class Chunk:
         keys: Sequence[str | None],
         busy_s: float,
         done: Sequence[Done] = (),
-    ) -> bytes:
+    ) -> bytes | memoryview:
         """Pack outcomes by position; `done` has those of messages that have run, in the order in which they ended."""
         n, first = len(indexes), indexes[0]
         if tuple(indexes) != self._positions[first : first + n]:
