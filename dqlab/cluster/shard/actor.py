@@ -28,7 +28,7 @@ from dqlab.cluster.shard.holds import LASTS, Holds
 from dqlab.cluster.shard.memory import MemoryStore, Store
 from dqlab.cluster.shard.recalls import Recalls
 from dqlab.cluster.shard.upkeep import Upkeep
-from dqlab.cluster.shard.vault import page, page_behind
+from dqlab.cluster.shard.vault import PAGE_VALUES, page, page_behind
 from dqlab.cluster.shard.vitals import open_functions, shard_vitals
 from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.cluster.transport.parking import Bell, Credit, ParkedLease, ParkingLot, rung
@@ -680,7 +680,7 @@ class QueueActor:
         return pack_apart({}, *await page(results, self._store.read, lo, hi))
 
     async def stream(self, body: bytes) -> Packed:
-        """Return results in the order of completion: {run, cursor, epoch?, wait}; moving the cursor drops nothing.
+        """Return results in the order of completion: {run, cursor, epoch?, wait, most?}; drops nothing.
 
         Answers {cursor, epoch, more, done}: whether there are results after that cursor, and whether none will come.
         A cursor of an earlier epoch in memory counts from 0.
@@ -691,7 +691,8 @@ class QueueActor:
         await self._until(lambda: results.end > cursor or lane.done, meta["wait"])
         if self._confirmed.end(meta["run"]) <= cursor:
             await self._is_safe(meta["run"], meta["wait"])
-        parts, cursor = await page_behind(results, self._store.read, cursor, self._confirmed.end(meta["run"]))
+        end, most = self._confirmed.end(meta["run"]), meta.get("most", PAGE_VALUES)
+        parts, cursor = await page_behind(results, self._store.read, cursor, end, most)
         more = cursor < results.end
         done = lane.done and not more and self._confirmed.all_of(meta["run"])
         return pack_apart({"cursor": cursor, "epoch": self._born, "more": more, "done": done}, *parts)

@@ -51,8 +51,13 @@ async def page(results: ResultIndex, read: Read, lo: int, hi: int) -> list[bytes
     return parts
 
 
-async def page_behind(results: ResultIndex, read: Read, cursor: int, end: int) -> tuple[list[bytes | memoryview], int]:
-    """Return the next page in the order of completion, from one cursor to before another, and the cursor behind it."""
+async def page_behind(
+    results: ResultIndex, read: Read, cursor: int, end: int, most: int = PAGE_VALUES
+) -> tuple[list[bytes | memoryview], int]:
+    """Return the next page in the order of completion, from one cursor to before another, and the cursor behind it.
+
+    It ends with the settlement that reaches `most` values or 4 MiB.
+    """
     parts: list[bytes | memoryview] = []
     size, opened, values = 0, _Opened(read), 0
     for stretch in results.behind(cursor):
@@ -60,7 +65,7 @@ async def page_behind(results: ResultIndex, read: Read, cursor: int, end: int) -
             break
         parts.append(await opened.cut(stretch, stretch.piece, stretch.at))
         size, values, cursor = size + len(parts[-1]), values + stretch.piece.n, stretch.number + 1
-        if values >= PAGE_VALUES or size >= PAGE_BYTES:
+        if values >= most or size >= PAGE_BYTES:
             break
     return parts, cursor if parts else max(cursor, end)
 
