@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import Any, Final, NamedTuple, TypeVar
@@ -30,6 +30,7 @@ __all__ = ["Made", "Making"]
 _HEAD = struct.Struct("<dIII")
 _COUNT = struct.Struct("<I")
 _YEAR_10000 = 253_402_300_800.0
+_LARGEST = 3e38
 _BYTES = 3
 """Of a number of seconds."""
 _AGES: Final = 1
@@ -256,13 +257,13 @@ def _within(lengths: Sequence[int], start: int, stop: int) -> Iterator[tuple[int
         at += n
 
 
-def _shortened(values: Iterable[float]) -> bytes:
+def _shortened(values: Sequence[float]) -> bytes:
     """Return numbers as the upper three bytes of a float of four."""
-    column = array("f", values)
-    if sys.byteorder == "big":
-        column.byteswap()
-    whole = column.tobytes()
-    short = bytearray(_BYTES * len(column))
+    try:
+        whole = struct.pack(f"<{len(values)}f", *values)  # half the time of an array
+    except OverflowError:
+        whole = struct.pack(f"<{len(values)}f", *(max(-_LARGEST, min(value, _LARGEST)) for value in values))
+    short = bytearray(_BYTES * len(values))
     for at in range(_BYTES):  # a loop over bytes of a number, not over numbers
         short[at::_BYTES] = whole[at + 1 :: 4]
     return bytes(short)

@@ -11,6 +11,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from dqlab.errors import FrameCorrupt
+from dqlab.frame.buffers import joined
 from dqlab.frame.columns import VERSION, Flag, check_head, lengths_column, read_lengths, u32
 from dqlab.frame.made import Made, Making
 from dqlab.texts import kept, restored
@@ -36,6 +37,8 @@ class Outcome(IntEnum):
 
 
 _LAST_OUTCOME = max(Outcome)
+_VIEWED = 1024
+"""Bytes of a payload from which a view of it costs less than a copy."""
 
 
 class Piece(NamedTuple):
@@ -95,7 +98,7 @@ class Settlement:
         busy_s: float = 0.0,
         keys: Sequence[str] | None = None,
         made: Making | None = None,
-    ) -> bytes:
+    ) -> bytes | memoryview:
         """Pack outcomes; the columns, also those of `made`, run over the pieces' messages in order.
 
         Pieces that overlap or do not ascend, and columns of different lengths, are a `FrameCorrupt`: outcomes would be
@@ -111,7 +114,7 @@ class Settlement:
         behind = () if made is None else (made.encode(),)
         flags |= Flag.MADE if behind else 0
         head = b"DS", VERSION, flags, len(outcomes), lease, round(busy_s * 1e6), run, epoch, len(pieces)
-        return b"".join((_SETTLEMENT.pack(*head), *columns, *payloads, *(encoded or ()), *behind))
+        return joined((_SETTLEMENT.pack(*head), *columns, *payloads, *(encoded or ()), *behind))
 
     @classmethod
     def decode(cls, blob: bytes | memoryview) -> Settlement:
@@ -200,6 +203,12 @@ class Settlement:
         ends, payload = list(accumulate(self.lengths)), bytes(self.payload)
         return [payload[a:b] for a, b in pairwise([0, *ends])]
 
+    def views(self) -> Sequence[bytes | memoryview]:
+        """Return every payload, without copying those that are large."""
+        if len(self.payload) < _VIEWED * self.count:
+            return self.entries()
+        return [self.payload[a:b] for a, b in pairwise([0, *accumulate(self.lengths)])]
+
     def cut(self, piece: Piece, at: int) -> bytes:
         """Return one piece, whose columns begin at position `at`, as a settlement of its own."""
         n, stop = piece.n, at + piece.n
@@ -236,7 +245,7 @@ def _columns(
     """Return the columns behind a settlement's header, and its flags."""
     flags, column = lengths_column(lengths)
     columns = [struct.pack(f"<{3 * len(pieces)}Q", *(number for piece in pieces for number in piece))]
-    if any(outcomes):
+    if outcomes.count(Outcome.ACK) != len(outcomes):
         columns += [outcomes, bytes(-len(outcomes) % 4)]
     else:
         flags |= Flag.ACKED

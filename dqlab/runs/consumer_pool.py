@@ -318,7 +318,7 @@ class ConsumerPool:
         answers = await asyncio.gather(*calls, return_exceptions=True)
         done = {}
         for name, answer in zip(names, answers, strict=True):
-            if isinstance(answer, bytes):
+            if not isinstance(answer, BaseException):
                 done[name] = int(unpack(answer)[0]["done"])
             elif not isinstance(answer, ActorGone):  # a dead one keeps its last report
                 raise answer

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
+
+from dqlab.datasets.alike import Alike
 
 __all__ = ["EvenRows", "frame_of", "index_of", "series_of"]
 
@@ -61,30 +63,22 @@ class EvenRows:
         self._keys: list[Any] = []
         """Arrays of positions, and lists of keys."""
 
-    def add(self, rows: Sequence[Any]) -> bool:
-        """Add rows, or none of them when they are not even with those before; return which."""
-        if set(map(type, rows)) != {dict} or not rows[0]:
-            return False
-        names, width = list(rows[0]), len(rows[0])
-        if set(map(len, rows)) != {width} or (self._columns and names != list(self._columns)):
-            return False
-        made, types = [], {}
-        for name in names:
-            try:
-                column = list(map(itemgetter(name), rows))
-            except KeyError:
+    def add(self, *parts: Sequence[Any] | Alike) -> bool:
+        """Add rows, some after others, or none of them when they are not even with those before; return which."""
+        made, types = list[dict[Any, Any]](), self._types
+        for rows in parts:
+            found = _columns_of(rows.columns) if isinstance(rows, Alike) else _columns_of_rows(rows)
+            if found is None:
                 return False
-            kinds = set(map(type, column))
-            if len(kinds) != 1 or self._types.get(name, column[0].__class__) not in kinds:
+            here = {name: kind for name, (kind, _) in found.items()}
+            types = types or here
+            if list(here.items()) != list(types.items()):
                 return False
-            types[name] = kinds.pop()
-            array = _array_of(column, types[name])
-            if array is None:
-                return False
-            made.append(array)
+            made.append({name: array for name, (_, array) in found.items()})
         self._types = types
-        for name, array in zip(names, made, strict=True):
-            self._columns.setdefault(name, []).append(array)
+        for columns in made:
+            for name, array in columns.items():
+                self._columns.setdefault(name, []).append(array)
         return True
 
     def add_keys(self, keys: list[Any] | None, ordinals: Sequence[int]) -> None:
@@ -125,6 +119,47 @@ class EvenRows:
             columns = (_listed(parts[at]) for parts in self._columns.values())
             rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
             yield from zip(_listed(keys), rows, strict=True)
+
+
+_Columns: TypeAlias = dict[Any, tuple[type, Any]]
+"""Of each column the type of its values, and these."""
+_KINDS = {"i": int, "f": float, "b": bool}
+
+
+def _columns_of(given: Mapping[str, Any]) -> _Columns | None:
+    """Return columns that were made without their rows; None as below."""
+    made: _Columns = {}
+    for name, column in given.items():
+        kind = str if isinstance(column, list) else _KINDS[column.dtype.kind]
+        array = _array_of(column, str) if isinstance(column, list) else column
+        if array is None:
+            return None
+        made[name] = kind, array
+    return made
+
+
+def _columns_of_rows(rows: Sequence[Any]) -> _Columns | None:
+    """Return the columns of rows; None when they have others, or values of several types or of another one."""
+    if set(map(type, rows)) != {dict} or not rows[0]:
+        return None
+    names, width = list(rows[0]), len(rows[0])
+    if set(map(len, rows)) != {width}:
+        return None
+    made: _Columns = {}
+    for name in names:
+        try:
+            column = list(map(itemgetter(name), rows))
+        except KeyError:
+            return None
+        kinds = set(map(type, column))
+        if len(kinds) != 1:
+            return None
+        kind = kinds.pop()
+        array = _array_of(column, kind)
+        if array is None:
+            return None
+        made[name] = kind, array
+    return made
 
 
 def _odd(names: Mapping[Any, Any]) -> bool:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, groupby, islice
 from reprlib import repr as brief
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
@@ -19,6 +19,7 @@ from dqlab.cluster.shard.vault import PAGE_VALUES
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_all_here, open_here
 from dqlab.datasets import needs_pyarrow
+from dqlab.datasets.alike import Alike, alike
 from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, ROW_LINEAGE, check_columns
 from dqlab.datasets.made import Gathered, Lineage, MadeRows, Unrecorded, lineage_of
 from dqlab.datasets.parts import Finds, Found, PartError, Reader
@@ -75,11 +76,12 @@ IN_TURN = 0.05
 class OpenedStretch:
     """Results with neighbouring ordinals. `keys` is None when the ordinals are the keys.
 
-    A result that cannot be unpickled is alone: `unreadable` is the error, and also its value.
+    The values are a list, or `Alike` where columns were asked for. A result that cannot be unpickled is alone:
+    `unreadable` is the error, and also its value.
     """
 
     ordinal: int
-    values: list[Any]
+    values: Any
     keys: list[Any] | None = None
     unreadable: ResultUnreadable | PartError | None = None
     lineage: Lineage | None = None
@@ -123,14 +125,27 @@ def open_settlements(parts: Sequence[bytes | memoryview], reader: Finds | None =
 
     A value that cannot be unpickled here does not affect others: it comes as a `ResultUnreadable`.
     """
+    return _open_all([Settlement.decode(part) for part in parts], reader)
+
+
+def _open_all(settlements: Sequence[Settlement], reader: Finds | None, *, columns: bool = False) -> list[OpenedStretch]:
+    """Return the results of settlements; with `columns`, those of rows that are pickled alike are an `Alike`."""
     found: list[OpenedStretch] = []
-    settlements = [Settlement.decode(part) for part in parts]
     rows = None if reader is None else iter(reader.find([each for one in settlements for each in one.entries()]))
+    columns = columns and rows is None
+    rows_alike = alike([one.payload for one in settlements], [one.lengths for one in settlements]) if columns else None
+    first = 0
     for settlement in settlements:
         made = settlement.made
         lineage: Lineage | None = None if made is None else MadeRows(made, 0, settlement.count)
-        if rows is None:
-            values, errors = _opened(settlement.entries(), settlement.payload)
+        values: list[Any] | Alike
+        errors: dict[int, BaseException] = {}
+        if rows_alike is not None:
+            values, first = rows_alike[first : first + settlement.count], first + settlement.count
+        elif columns and (even := alike([settlement.payload], [settlement.lengths])) is not None:
+            values = even
+        elif rows is None:
+            values, errors = _opened(settlement.views(), settlement.payload)
         else:
             values, known, errors = _found(list(islice(rows, settlement.count)))
             lineage = lineage_of(known, lineage)
@@ -164,7 +179,7 @@ def _found(
     return [value for value, _ in kept], [lineage for _, lineage in kept], errors
 
 
-def _opened(entries: list[bytes], payload: memoryview) -> tuple[list[Any], dict[int, BaseException]]:
+def _opened(entries: Sequence[bytes | memoryview], payload: memoryview) -> tuple[list[Any], dict[int, BaseException]]:
     """Unpickle entries; return the values, or the bytes of those that cannot be unpickled, and errors by position."""
     try:
         return open_all_here(entries, payload), {}
@@ -181,7 +196,7 @@ def _opened(entries: list[bytes], payload: memoryview) -> tuple[list[Any], dict[
             raise
         except BaseException as error:  # noqa: BLE001 - unpickling runs arbitrary code, which may even call sys.exit
             errors[at] = error
-            values.append(entry)
+            values.append(bytes(entry))
     return values, errors
 
 
@@ -519,7 +534,8 @@ class Results(Values, StaysHere, SuggestsAttributes):
             No row has such a column.
         """
         import_whole("pandas")
-        pages = ([self._checked(stretch) for stretch in page] for page in self._pages(0, len(self)))
+        whole = self._pages(0, len(self), columns=columns is None)
+        pages = ([self._checked(stretch) for stretch in page] for page in whole)
         with reading(self.name, self._handle):
             if columns is None:
                 return frame_of_pages(pages, len(self), self._replaces)
@@ -635,8 +651,11 @@ class Results(Values, StaysHere, SuggestsAttributes):
     def _read(self, low: int, high: int) -> Iterator[OpenedStretch]:
         return chain.from_iterable(self._pages(low, high))
 
-    def _pages(self, low: int, high: int) -> Iterator[list[OpenedStretch]]:
-        """Yield the results at positions [low, high), requesting the next pages while one is read."""
+    def _pages(self, low: int, high: int, *, columns: bool = False) -> Iterator[list[OpenedStretch]]:
+        """Yield the results at positions [low, high), requesting the next pages while one is read.
+
+        With `columns`, the values of a stretch may be `Alike`.
+        """
         link = self._handle.link
         wanted = ((at, min(high, at + READ_VALUES)) for at in range(low, high, READ_VALUES))
         asked = deque((at, stop, link.start(self._ask(at, stop))) for at, stop in islice(wanted, READ_AHEAD))
@@ -644,9 +663,16 @@ class Results(Values, StaysHere, SuggestsAttributes):
             while asked:
                 at, stop, future = asked.popleft()
                 with reading(self.name, self._handle):
-                    page = self._opened(link.result(future), at, stop)
-                    asked.extend((at, stop, link.start(self._ask(at, stop))) for at, stop in islice(wanted, 1))
+                    found = link.result(future)
+                    if self._instead is None and at < (rest := self._reached(found, at, stop)) < stop:
+                        # Cut at 4 MiB: what is behind it is on its way while this is opened.
+                        asked.appendleft((rest, stop, link.start(self._ask(rest, stop))))
+                    else:
+                        asked.extend((at, stop, link.start(self._ask(at, stop))) for at, stop in islice(wanted, 1))
+                    page = self._opened(found, at, stop, columns=columns)
                 yield page
+                if self._instead is None:
+                    continue
                 while (at := at + sum(len(stretch.values) for stretch in page)) < stop:  # the page was cut at 4 MiB
                     page = self._fetch(at, stop)
                     yield page
@@ -658,9 +684,11 @@ class Results(Values, StaysHere, SuggestsAttributes):
         with reading(self.name, self._handle):
             return self._opened(self._handle.link.sync(self._ask(at, stop)), at, stop)
 
-    def _opened(self, parts: list[memoryview], at: int, stop: int) -> list[OpenedStretch]:
+    def _opened(
+        self, settlements: list[Settlement], at: int, stop: int, *, columns: bool = False
+    ) -> list[OpenedStretch]:
         """Return a page's results from position `at` on, up to the first missing one."""
-        page = open_settlements(parts, self._reader)
+        page = _open_all(settlements, self._reader, columns=columns)
         if self._instead is not None:
             # A page is cut at 4 MiB: failures after it come with the next one, or now when the page is empty.
             end = page[-1].end if page else self._ordinal(min(stop, at + PAGE_VALUES) - 1) + 1
@@ -679,21 +707,32 @@ class Results(Values, StaysHere, SuggestsAttributes):
 
         Results that came later, of retried documents, are skipped: they have no position.
         """
-        kept: list[OpenedStretch] = []
-        for stretch in page:
-            while at < stop and (ordinal := self._ordinal(at)) < stretch.end:
-                if ordinal < stretch.ordinal:
-                    return kept
-                span_end = self._ranges[bisect_right(self._starts, at) - 1][1]
-                kept.append(stretch.cut(ordinal, min(stretch.end, span_end)))
-                at += len(kept[-1].values)
-        return kept
+        spans = self._spans([(stretch.ordinal, stretch.end) for stretch in page], at, stop)
+        return [page[number].cut(lo, hi) for number, lo, hi in spans]
 
-    async def _ask(self, at: int, stop: int) -> list[memoryview]:
+    def _reached(self, settlements: Sequence[Settlement], at: int, stop: int) -> int:
+        """Return the first position at or behind `at` whose result a page has not."""
+        places = sorted((piece.ordinal, piece.ordinal + piece.n) for one in settlements for piece in one.pieces)
+        return at + sum(hi - lo for _, lo, hi in self._spans(places, at, stop))
+
+    def _spans(self, places: Sequence[tuple[int, int]], at: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield what ranges of ordinals have of positions [at, stop), up to the first missing one.
+
+        Each is (number of the range, lo, hi).
+        """
+        for number, (first, end) in enumerate(places):
+            while at < stop and (ordinal := self._ordinal(at)) < end:
+                if ordinal < first:
+                    return
+                hi = min(end, self._ranges[bisect_right(self._starts, at) - 1][1])
+                yield number, ordinal, hi
+                at += hi - ordinal
+
+    async def _ask(self, at: int, stop: int) -> list[Settlement]:
         """Request the results at positions [at, stop); ordinals between them have none."""
         meta = {"run": self._run, "lo": self._ordinal(at), "hi": self._ordinal(stop - 1) + 1}
         answers = await asyncio.gather(*(self._handle.ask(at, "page", meta) for at in range(len(self._handle.refs))))
-        return [part for _, parts in answers for part in parts]
+        return [Settlement.decode(part) for _, parts in answers for part in parts]
 
 
 class _Raw:
@@ -821,12 +860,10 @@ def frame_of_pages(
     read = 0
     with shown(f"reading {many(count, 'result')}") as wait:
         for page in left:
-            values = [value for stretch in page for value in stretch.values]
-            if (replaces is not None and any(map(replaces, values))) or not even.add(values):
+            if not _added(even, page, replaces):
                 left = chain([page], left)
                 break
-            even.add_keys(_keys_of(page), _ordinals_of(page))
-            read += len(values)
+            read += sum(len(stretch.values) for stretch in page)
             wait.step(f"{read:,} read")
         else:
             frame: pd.DataFrame | None = even.frame()
@@ -835,6 +872,25 @@ def frame_of_pages(
         later = (pair for page in left for stretch in page for pair in stretch.items())
         keys, values = _gathered(chain(even.pairs(), later), wait)
     return _frame_of(keys, values, replaces, rows=rows)
+
+
+def _added(even: EvenRows, page: list[OpenedStretch], replaces: Callable[[Any], bool] | None) -> bool:
+    """Add a page to even rows, unless a value in it is not one; return whether it was added."""
+    parts: list[tuple[list[OpenedStretch], Any]] = []
+    for is_alike, some in groupby(page, key=lambda stretch: isinstance(stretch.values, Alike)):
+        if is_alike:
+            parts += [([stretch], stretch.values) for stretch in some]
+            continue
+        stretches = list(some)
+        rows = [value for stretch in stretches for value in stretch.values]
+        if replaces is not None and any(map(replaces, rows)):
+            return False
+        parts.append((stretches, rows))
+    if not even.add(*(rows for _, rows in parts)):
+        return False
+    for stretches, _ in parts:
+        even.add_keys(_keys_of(stretches), _ordinals_of(stretches))
+    return True
 
 
 def frame_of_pairs(
@@ -937,7 +993,8 @@ class Streams:
         """
         alone, silent = self._done.count(False) == 1, None
         for shard, cursor in enumerate(self._cursors):
-            meta = {"run": self._run, **cursor, "wait": wait if alone and not self._done[shard] else IN_TURN}
+            seconds = wait if alone and not self._done[shard] else IN_TURN
+            meta = {"run": self._run, **cursor, "wait": seconds, "most": READ_VALUES}
             asked = self._handle.ask(shard, "stream", meta, wait=wait)
             try:
                 answer, parts = self._handle.link.sync(asked, timeout=patience)

@@ -1,8 +1,13 @@
-"""What may cross the border of an actor: one `bytes` in, one `bytes` out, from coroutines only."""
+"""What may cross the border of an actor: one `bytes` in, one `bytes` out, from coroutines only.
+
+What is large goes beside it, from where it is.
+"""
 
 from __future__ import annotations
 
+import copy
 import inspect
+import random
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +20,9 @@ import dqlab as dq
 from dqlab.cluster.consumer.actor import ConsumerActor
 from dqlab.cluster.consumer.custom import CustomConsumer
 from dqlab.cluster.shard.actor import QueueActor
-from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.cluster.transport.ref import Ref
+from dqlab.cluster.transport.wire import LARGE_PART, Apart, Packed, pack, pack_apart, unpack
+from dqlab.runs.results import open_settlements
 
 INSIDE = {"news", "open_functions", "report", "vitals"}
 """Called in the actor's own process."""
@@ -47,7 +54,8 @@ def test_actor_methods_take_and_return_bytes_alone(method: Callable[..., Any]) -
     hints = typing.get_type_hints(method)
 
     assert list(inspect.signature(method).parameters) == ["self", "body"]
-    assert hints == {"body": bytes, "return": bytes}
+    assert hints.keys() == {"body", "return"}
+    assert all(hint in (bytes, Packed) for hint in hints.values())
 
 
 plain = st.recursive(
@@ -74,6 +82,37 @@ def test_parts_are_views_and_not_copies() -> None:
     [view] = unpack(blob)[1]
 
     assert view.obj is blob
+
+
+@given(st.lists(st.sampled_from([0, 1, 999, LARGE_PART - 1, LARGE_PART, LARGE_PART + 1, 300_000]), max_size=6))
+def test_large_parts_come_back_in_their_places_and_are_not_copied(sizes: list[int]) -> None:
+    """A page has large settlements and small ones; one in the place of another has the results of other documents."""
+    parts = [bytes([at]) * size for at, size in enumerate(sizes)]
+    packed = pack_apart({"n": 1}, *parts)
+
+    meta, views = unpack(packed)
+
+    assert meta == {"n": 1}
+    assert [bytes(view) for view in views] == parts
+    assert all(view.obj is part for view, part in zip(views, parts, strict=True) if len(part) >= LARGE_PART)
+    assert isinstance(packed, Apart) == any(size >= LARGE_PART for size in sizes)
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["to the worker", "through the scheduler"])
+def test_large_parts_travel_beside_a_call_and_its_answer(queue: dq.QueuePool, *, direct: bool) -> None:
+    """Dask's own way copies them twice at each end. A scheduler opens nothing, and passes them on."""
+    large, small = random.Random(1).randbytes(3 * LARGE_PART), b"small"
+    run = queue.map(lambda n: large if n % 2 else small, range(60)).wait(timeout=60)
+    link = copy.copy(queue.handle.link)
+    ref = Ref(queue.handle.refs[0].name, link.client, direct=direct)
+
+    answer = link.sync(ref.call("page", pack_apart({"run": run.id, "lo": 0, "hi": 60}, large)))
+    _, parts = unpack(answer)
+
+    assert isinstance(answer, Apart)
+    values = [value for stretch in open_settlements(parts) for value in stretch.values]
+    assert len(values) >= 20
+    assert values == [large if n % 2 else small for n in range(len(values))]
 
 
 def test_answers_of_a_live_queue_are_bytes(queue: dq.QueuePool) -> None:

@@ -7,12 +7,17 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dqlab as dq
+from dqlab.cluster.consumer.process.child import Turns
+from dqlab.cluster.consumer.process.pipes import LastWords, Record, Records, Say
 from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
 from dqlab.cluster.shard.memory import MemoryStore
 from dqlab.cluster.shard.vault import page
 from dqlab.cluster.transport.sealed import open_value, seal_value
@@ -398,3 +403,88 @@ def test_what_is_in_a_sink_is_not_written_again_when_its_settlement_is_cut() -> 
 
     assert set(settled.values()) == {b"ref"}
     assert len(settled) == 250
+
+
+NOW = [1000.0]
+"""What the clock of these tests shows; functions and what is late move it."""
+
+
+def takes(seconds: float) -> float:
+    """A function that takes so long, and fails or is put off where that is odd."""
+    NOW[0] += seconds
+    if seconds % 2:
+        raise dq.Later(1) if seconds > 10 else ValueError(seconds)
+    return seconds
+
+
+@pytest.mark.parametrize("most", [1, 3, 4096])
+def test_a_message_has_taken_its_own_seconds_whatever_ran_before_it(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that failed, was put off or cancelled: none of that is its time."""
+    monkeypatch.setattr(time, "perf_counter", lambda: NOW[0])
+    each = [2, 5, 4, 6, 11, 8, 10, 0]
+    frames = [
+        Frame.decode(Frame.encode([seal_value(n) for n in part], kind=Kind.ELEMENT, run=b"r" * 16))
+        for part in (each[:3], each[3:])
+    ]
+    chunk = Chunk(0, 1, 1, TIMEOUT, [0, 100], frames)
+    chunk.cancelled = {2, 6}
+    run_calls(chunk, Work(takes), Origin("c", "w", 1000))
+
+    found: dict[int, tuple[int, float]] = {}
+    while (blob := chunk.collect(most)) is not None:
+        settlement = Settlement.decode(blob)
+        made = settlement.made
+        if made is not None:
+            seconds = made.seconds(0, settlement.count)
+            found |= dict(zip(settlement.ids(), zip(settlement.outcomes, seconds, strict=True), strict=True))
+    assert {id: took for id, (outcome, took) in found.items() if outcome == Outcome.ACK} == {
+        0: 2,
+        100: 6,
+        102: 8,
+        104: 0,
+    }
+
+
+class Late(Turns):
+    """Messages in a process, each of which is waited for a minute."""
+
+    def __init__(self, each: list[float]) -> None:
+        self.coming, self.said = [Record(Say.MESSAGE, n, seal_value(n), 0, None) for n in each], list[Record]()
+        super().__init__(0, 0, 0, cast(LastWords, None))
+
+    def _next_message(self) -> Record:
+        NOW[0] += 60
+        if not self.coming:
+            raise IndexError
+        return self.coming.pop(0)
+
+    def _say(self, said: bytes) -> None:
+        records = Records()
+        records.feed(said)
+        self.said += records.take()
+
+
+def test_a_message_in_a_process_has_not_taken_the_time_that_it_was_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing came for a night: the first message of the morning has not taken nine hours."""
+    monkeypatch.setattr(time, "perf_counter", lambda: NOW[0])
+    turns = Late([2, 5, 4, 6])
+    run_calls(turns, Work(takes), Origin("c", "w", 1000))
+
+    assert [said.seconds for said in turns.said if said.outcome == Outcome.ACK] == [2, 4, 6]
+    failed = next(said for said in turns.said if said.outcome != Outcome.ACK)
+    assert Failure.from_bytes(failed.body).seconds == 5
+
+
+def test_seconds_that_no_function_takes_do_not_keep_a_settlement_back() -> None:
+    """A process reports them, and its functions may write to its pipes: the settlement would come again for ever."""
+    chunk = Chunk(
+        0, 1, 1, TIMEOUT, [0], [Frame.decode(Frame.encode([b"x"] * 3, kind=Kind.ELEMENT, run=b"r" * 16))], consumer="c"
+    )
+    for index, seconds in enumerate((1e300, float("inf"), 2.0)):
+        chunk.took[index] = seconds
+        chunk.done.append((index, Outcome.ACK, b"", None))
+
+    made = Settlement.decode(chunk.collect() or b"").made
+
+    assert made is not None
+    assert made.seconds(0, 3)[2] == 2

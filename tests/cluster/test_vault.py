@@ -235,3 +235,21 @@ def test_what_is_being_written_when_a_vault_closes_goes_into_no_other_file(
             assert victim.stat().st_size == 0
 
     play(part)
+
+
+def test_large_results_come_back_from_a_file_as_they_were() -> None:
+    """Those of some megabytes are read into large pages, by as many calls as the system wants."""
+
+    async def part() -> None:
+        vault = Vault(0, 1 << 30)
+        dice, sizes = Random(1), [(4 << 20) - 1, 4 << 20, 3, (9 << 20) + 5]
+        given = [dice.randbytes(size) for size in sizes]
+        kept = [vault.add(memoryview(each)) for each in given]
+        await written(vault)
+        assert vault.nbytes == sum(sizes)
+        assert [await vault.read(number) for number in kept] == given
+        vault.forget(kept)
+        assert vault.nbytes == 0
+        vault.close()
+
+    play(part)

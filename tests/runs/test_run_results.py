@@ -273,7 +273,7 @@ def test_results_taken_before_a_retry_are_read_by_whole_pages_after_it(
     asked: list[tuple[int, int]] = []
     plain = Results._ask
 
-    async def ask(self: Results, at: int, stop: int) -> list[memoryview]:
+    async def ask(self: Results, at: int, stop: int) -> Any:
         asked.append((at, stop))
         return await plain(self, at, stop)
 
@@ -283,6 +283,53 @@ def test_results_taken_before_a_retry_are_read_by_whole_pages_after_it(
     assert list(results) == expected
     assert results[5:-5:7] == expected[5:-5:7]
     assert len(asked) <= 4
+
+
+@pytest.mark.parametrize("errors", ["raise", "return"])
+@pytest.mark.parametrize("durable", [False, True])
+def test_results_of_any_size_come_in_order(
+    lab: dq.Lab, queue_name: str, tmp_path: Path, errors: Any, durable: bool
+) -> None:
+    """Small ones between some that fill a page, and one above that: each page is cut elsewhere."""
+
+    def sized(n: int) -> bytes:
+        return n.to_bytes(4, "little") * (n * 7919 % 2_000 * (600 if n % 97 == 5 else 20) + (5 << 18) * (n == 250))
+
+    more: dict[str, Any] = {"durability": dq.Durability.DURABLE, "dirpath": tmp_path} if durable else {}
+    pool = dq.QueuePool(lab.client, name=queue_name, served=True, **more)
+    run = pool.map(sized, range(500)).wait(timeout=60)
+    results = run.results(errors=errors)
+
+    assert all(value == sized(n) for n, value in enumerate(results))
+    assert results[123] == sized(123)
+    assert results[240:260] == [sized(n) for n in range(240, 260)]
+    assert dict(run.as_completed()) == {n: sized(n) for n in range(500)}
+    pool.close()
+
+
+def test_the_next_page_is_on_its_way_while_one_is_opened(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening large results takes as long as fetching them: one after the other they took the sum of both."""
+    run = queue.map(lambda n: bytes([n]) * 1_000_000, range(30)).wait(timeout=60)
+    plain_ask, plain_open = Results._ask, Results._opened
+    asked, cut = set[int](), 0
+
+    async def ask(self: Results, at: int, stop: int) -> Any:
+        asked.add(at)
+        return await plain_ask(self, at, stop)
+
+    def opening(self: Results, found: Any, at: int, stop: int, **how: Any) -> Any:
+        nonlocal cut
+        rest = self._reached(found, at, stop)
+        if rest < stop:
+            until(lambda: rest in asked, 10)
+            cut += 1
+        return plain_open(self, found, at, stop, **how)
+
+    monkeypatch.setattr(Results, "_ask", ask)
+    monkeypatch.setattr(Results, "_opened", opening)
+
+    assert [value[0] for value in run.results()] == list(range(30))
+    assert cut > 1
 
 
 def test_page_that_another_thread_has_replaced_is_not_looked_into(queue: dq.QueuePool) -> None:

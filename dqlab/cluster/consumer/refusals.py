@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk
-from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.cluster.transport.wire import Packed, pack, unpack
 from dqlab.documents.document import sealed_document
 from dqlab.documents.refusals import refuses, root_of
 from dqlab.documents.storage import storage_of
@@ -43,7 +43,7 @@ _File = tuple[str, str]
 
 
 class _Calls(Protocol):
-    async def call(self, function: str, body: bytes, /) -> bytes: ...
+    async def call(self, function: str, body: bytes, /) -> Packed: ...
 
 
 class Refusals:

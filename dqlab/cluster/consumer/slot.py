@@ -46,7 +46,7 @@ from dqlab.cluster.transport.orders import RunningMessage
 from dqlab.cluster.transport.protocol import LEASE_PARK
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.reports import Running
-from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.cluster.transport.wire import Packed, pack, pack_apart, unpack
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.log import LogError, RecordTooLarge
@@ -768,12 +768,14 @@ class Slot:
         if tell:
             await self._settle(chunk, chunk.nothing())
 
-    async def _settle(self, chunk: Chunk, settlement: bytes, sending: Callable[[], None] | None = None) -> None:
+    async def _settle(
+        self, chunk: Chunk, settlement: bytes | memoryview, sending: Callable[[], None] | None = None
+    ) -> None:
         """Settle outcomes; `sending` is called when they are about to leave this process, at each try."""
         credit = self._credit(chunk.shard)
-        body = pack(credit, settlement)
+        body = pack_apart(credit, settlement)
 
-        def packed() -> bytes:
+        def packed() -> Packed:
             if sending is not None:
                 sending()
             return body
@@ -782,7 +784,7 @@ class Slot:
         self._note_told(chunk.shard, credit)
         self._touched()
 
-    async def _insist(self, chunk: Chunk, call: str, body: bytes | Callable[[], bytes]) -> bytes:
+    async def _insist(self, chunk: Chunk, call: str, body: Packed | Callable[[], Packed]) -> Packed:
         """Call a chunk's shard until it has answered: it may be slow, its disk full, or its log opened again just now.
 
         What is settled twice counts once.

@@ -36,6 +36,9 @@ logger = logging.getLogger("dqlab.sockets")
 
 SCHEME = "unix"
 PREFIX = f"{SCHEME}://"
+UNDER_WAY = 4 << 20
+"""Bytes that a connection may hold on their way; the system's own 200 kB wake its two ends forty times for a settlement
+of some megabytes, and each time a thread that computes has to be waited for."""
 LONGEST = 100
 """Bytes of a socket's path; the system takes 104 to 108."""
 NUMBERS = 1 << 30
@@ -109,6 +112,8 @@ class _SocketComm(TCP):
         self._finalizer.atexit = False
         self._extra: dict[str, Any] = {}
         stream.set_close_callback(functools.partial(note_closed, weakref.ref(self)))
+        with suppress(OSError, AttributeError):  # closed meanwhile; more than the system allows becomes what it allows
+            stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNDER_WAY)
 
 
 def _is_connected(stream: IOStream) -> bool:

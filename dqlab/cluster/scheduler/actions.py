@@ -21,7 +21,7 @@ from dqlab.cluster.transport.internals import NoSuchActor, Unreachable, call_act
 from dqlab.cluster.transport.orders import TRANSIENT, Drain, Pause, Purge, Resume, RunningMessage
 from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.reports import ShardReport
-from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.cluster.transport.wire import Packed, pack, unpack
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound
 from dqlab.numbers import duration, many, minute
 from dqlab.stats.queues import short_name
@@ -374,11 +374,11 @@ class _SchedulerCalls(QueueCalls):
         """How many shards it has."""
         return self._count
 
-    async def call(self, shard: int, call: str, body: bytes, *, timeout: float) -> bytes:
+    async def call(self, shard: int, call: str, body: Packed, *, timeout: float) -> Packed:
         """Call one shard; raise `ActorGone`, `CallTimeout` or, for an error that it raised, `ActorFailed`."""
         return await self.call_actor(f"queue/{self.name}/{shard}", call, body, timeout=timeout)
 
-    async def call_actor(self, name: str, call: str, body: bytes, *, timeout: float) -> bytes:
+    async def call_actor(self, name: str, call: str, body: Packed, *, timeout: float) -> Packed:
         """Call an actor of the queue, a shard or a consumer; see `call`."""
         place = await self._actors.find(name)
         if place.gone is not None:

@@ -28,14 +28,14 @@ from dqlab.cluster.shard.holds import LASTS, Holds
 from dqlab.cluster.shard.memory import MemoryStore, Store
 from dqlab.cluster.shard.recalls import Recalls
 from dqlab.cluster.shard.upkeep import Upkeep
-from dqlab.cluster.shard.vault import page, page_behind
+from dqlab.cluster.shard.vault import PAGE_VALUES, page, page_behind
 from dqlab.cluster.shard.vitals import open_functions, shard_vitals
 from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.cluster.transport.parking import Bell, Credit, ParkedLease, ParkingLot, rung
 from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.protocol import LEASE_PARK
 from dqlab.cluster.transport.reports import Reporter, ShardReport
-from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.cluster.transport.wire import Packed, pack, pack_apart, unpack
 from dqlab.errors import DqlabError, MessageNotFound, RunCancelled
 from dqlab.frame import NO_ID, Frame, Outcome, Piece, Settlement
 from dqlab.log import DiskFull, NoDescriptors, RecordCorrupt
@@ -323,7 +323,7 @@ class QueueActor:
 
     # --- messages out -----------------------------------------------------------------------
 
-    async def lease(self, body: bytes) -> bytes:
+    async def lease(self, body: bytes) -> Packed:
         """Park a consumer slot's call until there are messages or orders for it.
 
         Takes {consumer, session, credit}; answers {lease?, orders} and the lease's frames.
@@ -372,7 +372,7 @@ class QueueActor:
         self._dispatch()
         return pack({})
 
-    async def _delivery(self, lease: Lease, orders: list[dict[str, Any]]) -> bytes:
+    async def _delivery(self, lease: Lease, orders: list[dict[str, Any]]) -> Packed:
         lane = self.shard.lanes.get(lease.run)
         cuts, firsts = [], []
         for piece, found in [(piece, lane.batches.at(piece.frame)) for piece in lease.pieces] if lane else ():
@@ -400,7 +400,7 @@ class QueueActor:
                 answer["lease"]["attempts"] = attempts
             if lease.suspect:
                 answer["lease"]["suspect"] = {"isolate": lease.isolate, "in_vain": lease.in_vain}
-        return pack(answer, *cuts)
+        return pack_apart(answer, *cuts)
 
     def _give_back(self, lease: Lease) -> None:
         """Give back, uncounted, what is left of a lease that does not reach its consumer."""
@@ -421,7 +421,7 @@ class QueueActor:
             logger.error("event=messages_lost queue=%s first=%d count=%d %s", self.shard.name, first, lost, error)
             self._dispatch()
 
-    async def settle(self, body: bytes) -> bytes:
+    async def settle(self, body: Packed) -> bytes:
         """Accept outcomes and results of one lease, and the consumer's credit."""
         meta, parts = unpack(body)
         settlement = Settlement.decode(parts[0])
@@ -612,7 +612,7 @@ class QueueActor:
 
     # --- questions: results, progress, dead letters -----------------------------------------------
 
-    async def settled(self, body: bytes) -> bytes:
+    async def settled(self, body: bytes) -> Packed:
         """Wait until no message of [lo, hi) is ready, delayed or leased, then return them: {run, lo, hi, wait}.
 
         Messages of an earlier epoch in memory are `lost`.
@@ -627,7 +627,7 @@ class QueueActor:
         if not left and not self._are_safe(run, lo, hi) and not await self._is_safe(run, meta["wait"]):
             left = hi - lo
         parts = [] if left or lost else await page(book.results, self._store.read, lo, hi)
-        return pack(
+        return pack_apart(
             {
                 "left": left,
                 "acked": 0 if left or lost else self.shard.lanes[run].acked_among(lo, hi),
@@ -671,17 +671,17 @@ class QueueActor:
         paused = self.shard.paused or (waiting and all(lane.paused for lane in waiting))
         return "it has been paused" if paused else ""
 
-    async def page(self, body: bytes) -> bytes:
+    async def page(self, body: bytes) -> Packed:
         """Return one page of results by ordinal: {run, lo, hi}."""
         meta, _ = unpack(body)
         run, lo, hi = meta["run"], meta["lo"], meta["hi"]
         results = self.ledger.book(run).results
         if not self._confirmed.all_of(run) and not self._confirmed.results(run, results, lo, hi)[1]:
             await self._store.durable(self._confirmed.number(run))
-        return pack({}, *await page(results, self._store.read, lo, hi))
+        return pack_apart({}, *await page(results, self._store.read, lo, hi))
 
-    async def stream(self, body: bytes) -> bytes:
-        """Return results in the order of completion: {run, cursor, epoch?, wait}; moving the cursor drops nothing.
+    async def stream(self, body: bytes) -> Packed:
+        """Return results in the order of completion: {run, cursor, epoch?, wait, most?}; drops nothing.
 
         Answers {cursor, epoch, more, done}: whether there are results after that cursor, and whether none will come.
         A cursor of an earlier epoch in memory counts from 0.
@@ -692,10 +692,11 @@ class QueueActor:
         await self._until(lambda: results.end > cursor or lane.done, meta["wait"])
         if self._confirmed.end(meta["run"]) <= cursor:
             await self._is_safe(meta["run"], meta["wait"])
-        parts, cursor = await page_behind(results, self._store.read, cursor, self._confirmed.end(meta["run"]))
+        end, most = self._confirmed.end(meta["run"]), meta.get("most", PAGE_VALUES)
+        parts, cursor = await page_behind(results, self._store.read, cursor, end, most)
         more = cursor < results.end
         done = lane.done and not more and self._confirmed.all_of(meta["run"])
-        return pack({"cursor": cursor, "epoch": self._born, "more": more, "done": done}, *parts)
+        return pack_apart({"cursor": cursor, "epoch": self._born, "more": more, "done": done}, *parts)
 
     async def watch(self, body: bytes) -> bytes:
         """Wait until a run is done or stopped: {run, wait}; answers counts and what is known of it.

@@ -159,9 +159,9 @@ class LogStore(LogJournal):
         """
         return Frame.decode(await self._body(batch))
 
-    async def read(self, stretch: Stretch) -> bytes:
+    async def read(self, stretch: Stretch) -> bytes | memoryview:
         """Return the settlement that contains some results."""
-        return bytes(open_settle(await self._body(stretch))[1])
+        return open_settle(await self._body(stretch))[1]
 
     async def close(self) -> None:
         """Commit what is left, and release the log to its next owner."""

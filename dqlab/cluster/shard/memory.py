@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from dqlab.cluster.shard.vault import Vault
+from dqlab.cluster.transport.wire import LARGE_PART
 from dqlab.errors import DqlabError
 from dqlab.frame import Frame, Settlement
 from dqlab.rules.batches import Batch
@@ -65,11 +66,16 @@ class Store(Journal, Protocol):
     async def frame(self, batch: Batch) -> Frame:
         """Return the frame of a batch that is kept: a copy made from its row is not updated when its frame is moved."""
 
-    async def read(self, stretch: Stretch) -> bytes:
+    async def read(self, stretch: Stretch) -> bytes | memoryview:
         """Return the settlement that brought some results."""
 
     async def close(self) -> None:
         """Release everything that is open."""
+
+
+def _kept(blob: bytes | memoryview) -> bytes | memoryview:
+    """Return a settlement as it is kept: a large one where it arrived, which is memory of its own."""
+    return blob if len(blob) >= LARGE_PART else bytes(blob)
 
 
 class MemoryStore(MemoryJournal):
@@ -109,7 +115,7 @@ class MemoryStore(MemoryJournal):
             return []
         accepted = sum(piece.n for piece, _ in settled.results)
         if accepted == settlement.count:
-            place = self._vault.add(bytes(settlement.blob))
+            place = self._vault.add(_kept(settlement.blob))
             return [Stretch(piece, place, at) for piece, at in settled.results]
         return [Stretch(piece, self._vault.add(settlement.cut(piece, at)), 0) for piece, at in settled.results]
 
@@ -123,7 +129,7 @@ class MemoryStore(MemoryJournal):
         """Return a batch's frame."""
         return self.frames[batch.place]
 
-    async def read(self, stretch: Stretch) -> bytes:
+    async def read(self, stretch: Stretch) -> bytes | memoryview:
         """Return the settlement that brought some results."""
         return await self._vault.read(stretch.place)
 

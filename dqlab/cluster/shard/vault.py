@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import IO, Any, TypeAlias, TypeVar
 
 from dqlab.frame import Piece, Settlement
+from dqlab.frame.buffers import LARGE, buffer
 from dqlab.rules.result_index import ResultIndex, Stretch
 
 logger = logging.getLogger("dqlab.queue")
@@ -34,13 +35,13 @@ RETRY_S = 5.0
 """Seconds after which a failed write is tried again."""
 
 T = TypeVar("T")
-Read: TypeAlias = Callable[[Stretch], Awaitable[bytes]]
+Read: TypeAlias = Callable[[Stretch], Awaitable[bytes | memoryview]]
 """Returns the settlement that contains some results."""
 
 
-async def page(results: ResultIndex, read: Read, lo: int, hi: int) -> list[bytes]:
+async def page(results: ResultIndex, read: Read, lo: int, hi: int) -> list[bytes | memoryview]:
     """Return results with ordinals in [lo, hi), from `lo` on, at most one page, as settlements."""
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     size, opened = 0, _Opened(read)
     for stretch, piece, at in list(results.between(lo, hi)):
         parts.append(await opened.cut(stretch, piece, at))
@@ -50,16 +51,21 @@ async def page(results: ResultIndex, read: Read, lo: int, hi: int) -> list[bytes
     return parts
 
 
-async def page_behind(results: ResultIndex, read: Read, cursor: int, end: int) -> tuple[list[bytes], int]:
-    """Return the next page in the order of completion, from one cursor to before another, and the cursor behind it."""
-    parts: list[bytes] = []
+async def page_behind(
+    results: ResultIndex, read: Read, cursor: int, end: int, most: int = PAGE_VALUES
+) -> tuple[list[bytes | memoryview], int]:
+    """Return the next page in the order of completion, from one cursor to before another, and the cursor behind it.
+
+    It ends with the settlement that reaches `most` values or 4 MiB.
+    """
+    parts: list[bytes | memoryview] = []
     size, opened, values = 0, _Opened(read), 0
     for stretch in results.behind(cursor):
         if stretch.number >= end:
             break
         parts.append(await opened.cut(stretch, stretch.piece, stretch.at))
         size, values, cursor = size + len(parts[-1]), values + stretch.piece.n, stretch.number + 1
-        if values >= PAGE_VALUES or size >= PAGE_BYTES:
+        if values >= most or size >= PAGE_BYTES:
             break
     return parts, cursor if parts else max(cursor, end)
 
@@ -71,7 +77,7 @@ class _Opened:
         self._read = read
         self._settlements: dict[int, Settlement] = {}
 
-    async def cut(self, stretch: Stretch, piece: Piece, at: int) -> bytes:
+    async def cut(self, stretch: Stretch, piece: Piece, at: int) -> bytes | memoryview:
         """Return a piece of the settlement that contains some results, as a settlement of its own."""
         place = stretch.place
         settlement = self._settlements.pop(place, None)
@@ -80,7 +86,7 @@ class _Opened:
         self._settlements[place] = settlement
         if len(self._settlements) > KEEP_OPEN:
             del self._settlements[next(iter(self._settlements))]
-        return bytes(settlement.blob) if piece.n == settlement.count else settlement.cut(piece, at)
+        return settlement.blob if piece.n == settlement.count else settlement.cut(piece, at)
 
 
 class _SpillFile:
@@ -98,9 +104,9 @@ class _SpillFile:
         """Whether most of it is no longer needed."""
         return self.live < self.end * MOSTLY
 
-    async def read(self, offset: int, size: int) -> bytes:
+    async def read(self, offset: int, size: int) -> bytes | memoryview:
         """Return some of its bytes."""
-        return await self._in_thread(os.pread, size, offset)
+        return await self._in_thread(_read_all, size, offset)
 
     async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
         """Run a function of the descriptor in a thread; keep the descriptor open until the thread ends.
@@ -118,7 +124,7 @@ class _SpillFile:
         if self._closing:
             self.close()
 
-    async def append(self, number: int, data: bytes) -> _Spilled:
+    async def append(self, number: int, data: bytes | memoryview) -> _Spilled:
         """Append a record, one at a time (`_spill` alone calls it); one that is written only in part takes up no room.
 
         Raises
@@ -174,7 +180,7 @@ class Vault:
         """Why nothing can be written at the moment."""
         self._file_bytes = file_bytes
         self._in_memory = 0
-        self._records: dict[int, bytes | _Spilled] = {}
+        self._records: dict[int, bytes | memoryview | _Spilled] = {}
         self._order: deque[int] = deque()
         self._next = 0
         self._files: list[_SpillFile] = []
@@ -192,7 +198,7 @@ class Vault:
         """Total bytes of its files."""
         return sum(file.end for file in self._files)
 
-    def add(self, blob: bytes) -> int:
+    def add(self, blob: bytes | memoryview) -> int:
         """Keep a record; return its number."""
         number, self._next = self._next, self._next + 1
         self._records[number] = blob
@@ -203,23 +209,23 @@ class Vault:
             self._wake()
         return number
 
-    async def read(self, number: int) -> bytes:
+    async def read(self, number: int) -> bytes | memoryview:
         """Return a record's bytes."""
         record = self._records[number]
-        return record if isinstance(record, bytes) else await record.file.read(record.offset, record.size)
+        return await record.file.read(record.offset, record.size) if isinstance(record, _Spilled) else record
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Drop records; the space of a file is freed when little of it is kept."""
         for number in numbers:
             record = self._records.pop(number)
-            if isinstance(record, bytes):
-                self.nbytes -= len(record)
-                self._in_memory -= len(record)
-            else:
+            if isinstance(record, _Spilled):
                 self.nbytes -= record.size
                 record.file.forget(number, record.size)
+            else:
+                self.nbytes -= len(record)
+                self._in_memory -= len(record)
         if len(self._order) > 2 * len(self._records) + 1000:
-            self._order = deque(number for number in self._order if isinstance(self._records.get(number), bytes))
+            self._order = deque(number for number in self._order if self._is_in_memory(number))
         self._close_empty()
         if any(file.sparse for file in self._files[:-1]):
             self._wake()
@@ -261,11 +267,14 @@ class Vault:
         finally:
             self._spilling = None
 
+    def _is_in_memory(self, number: int) -> bool:
+        return isinstance(self._records.get(number), bytes | memoryview)
+
     def _next_to_write(self) -> int | None:
         """Return the oldest record in memory while there are too many, else one of a file that keeps little."""
         if self._in_memory > self.memory_bytes:
             while self._order:
-                if isinstance(self._records.get(self._order[0]), bytes):
+                if self._is_in_memory(self._order[0]):
                     return self._order[0]
                 self._order.popleft()
         return next((next(iter(file.records)) for file in self._files[:-1] if file.sparse and file.records), None)
@@ -282,10 +291,10 @@ class Vault:
             file.forget(number, spilled.size)
             return
         self._records[number] = spilled
-        if isinstance(before, bytes):
-            self._in_memory -= len(before)
-        else:
+        if isinstance(before, _Spilled):
             before.file.forget(number, before.size)
+        else:
+            self._in_memory -= len(before)
 
     def _close_empty(self) -> None:
         writing = self._files[-1:] if self._spilling is not None else []
@@ -294,7 +303,16 @@ class Vault:
             file.close()
 
 
-def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+def _read_all(descriptor: int, size: int, offset: int) -> bytes | memoryview:
+    if size < LARGE or not hasattr(os, "preadv"):
+        return os.pread(descriptor, size, offset)
+    whole, at = buffer(size), 0
+    while at < size and (read := os.preadv(descriptor, [whole[at:]], offset + at)):
+        at += read
+    return whole[:at]
+
+
+def _write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
     view, at = memoryview(data), offset
     try:
         while view:

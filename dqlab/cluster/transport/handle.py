@@ -10,6 +10,7 @@ from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import TRANSIENT
 from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.ref import Ref
+from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import RunNotFound
 from dqlab.texts import as_name
 
@@ -84,7 +85,7 @@ class Handle(QueueCalls):
             hint = " It was dropped, or went with its queue; if it is still listed, drop it again."
             raise RunNotFound(run=self.run, hint=hint, known="see lab.runs") from None
 
-    async def call(self, shard: int, call: str, body: bytes, *, timeout: float) -> bytes:
+    async def call(self, shard: int, call: str, body: Packed, *, timeout: float) -> Packed:
         """Call one shard with packed arguments; return its packed answer."""
         return await self.refs[shard].call(call, body, timeout=timeout, key=self.actors.get(shard))
 

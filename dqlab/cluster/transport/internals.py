@@ -33,6 +33,7 @@ from tornado.ioloop import PeriodicCallback
 
 from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import ClosesUndisturbed
+from dqlab.cluster.transport.wire import LARGE_PART, Apart, Packed
 from dqlab.texts import said_by, shown
 
 __all__ = [
@@ -90,9 +91,6 @@ KEEPER = "dqlab-keeper"
 
 CALL = "dq_call"
 """The worker's handler that calls an actor."""
-
-COPIED = 64 << 10
-"""Bytes of an answer up to which copying it is cheaper than wrapping it."""
 
 KILL_AT_ONCE = 0.3
 """Seconds that a nanny waits for a worker to end by itself, and then for the system to end it."""
@@ -251,7 +249,7 @@ _CLOSE: Any = inspect.unwrap(Client._close)
 """The same: one that is called while another one runs is cancelled."""
 
 
-async def answer_call(worker: Worker, comm: Comm, actor: str, call: str, body: bytes) -> dict[str, Any]:
+async def answer_call(worker: Worker, comm: Comm, actor: str, call: str, body: Packed) -> dict[str, Any]:
     """Call one async method of an actor this worker holds; the handler behind `call_actor`.
 
     The worker's own handler wraps each answer for Dask's serialisation, which costs 60 µs for any size;
@@ -261,7 +259,7 @@ async def answer_call(worker: Worker, comm: Comm, actor: str, call: str, body: b
     if held is None or held.closed:
         return {"status": "missing"}
     try:
-        answer: bytes = await getattr(held, call)(body)
+        answer: Packed = await getattr(held, call)(body)
         comm.allow_offload = False
         asyncio.get_running_loop().call_soon(_let_offload, comm)  # the answer is packed before that
     except NoSuchActor:  # it left while the call waited
@@ -272,7 +270,15 @@ async def answer_call(worker: Worker, comm: Comm, actor: str, call: str, body: b
             "exception": to_serialize(error),
             "said": [type(error).__name__, shown(said_by(error))],
         }
-    return {"status": "OK", "result": answer if len(answer) <= COPIED else to_serialize(answer)}
+    return {"status": "OK", **_beside("result", answer)}
+
+
+def _beside(name: str, packed: Packed) -> dict[str, Any]:
+    """Return a message's fields for arguments or an answer; what is large is sent from where it is."""
+    if isinstance(packed, Apart):
+        parts = {number: to_serialize(memoryview(part)) for number, part in packed.parts.items()}
+        return {name: packed.head, "parts": parts}
+    return {name: packed if len(packed) < LARGE_PART else to_serialize(memoryview(packed))}
 
 
 def _let_offload(comm: Comm) -> None:
@@ -285,17 +291,17 @@ async def call_actor(
     address: str,
     key: str,
     call: str,
-    body: bytes | Callable[[], bytes],
+    body: Packed | Callable[[], Packed],
     *,
     connecting: float = CONNECT_TIMEOUT,
-) -> bytes:
+) -> Packed:
     """Call one async method of an actor over a pooled connection, past the Actor proxy.
 
     The proxy never answers when the key is gone (the KeyError is raised outside of its try).
 
     Parameters
     ----------
-    body : bytes or callable
+    body : bytes, Apart or callable
         The arguments, or what packs them once there is a connection.
     connecting : float, default 3
         Seconds to try to connect; left to itself the pool tries for 30 s to reach a worker that is dead.
@@ -314,7 +320,8 @@ async def call_actor(
     try:
         comm.allow_offload = False  # see `answer_call`
         try:
-            answer = await send_recv(comm, op=CALL, actor=key, call=call, body=body() if callable(body) else body)
+            given = _beside("body", body() if callable(body) else body)
+            answer = await send_recv(comm, op=CALL, actor=key, call=call, **given)
         finally:
             _let_offload(comm)
             pool.reuse(address, comm)
@@ -325,10 +332,11 @@ async def call_actor(
     return _opened(answer, key)
 
 
-async def call_actor_proxied(scheduler: Any, address: str, key: str, call: str, body: bytes) -> bytes:
+async def call_actor_proxied(scheduler: Any, address: str, key: str, call: str, body: Packed) -> Packed:
     """Do the same through the scheduler, for clients that cannot reach the workers."""
+    message = {"op": CALL, "actor": key, "call": call, **_beside("body", body)}
     try:
-        answer = await scheduler.proxy(worker=address, msg={"op": CALL, "actor": key, "call": call, "body": body})
+        answer = await scheduler.proxy(worker=address, msg=message)
     except TimeoutError:
         raise
     except OSError as error:
@@ -336,18 +344,24 @@ async def call_actor_proxied(scheduler: Any, address: str, key: str, call: str, 
     return _opened(answer, key)
 
 
-def _opened(answer: dict[str, Any] | None, key: str) -> bytes:
+def _opened(answer: dict[str, Any] | None, key: str) -> Packed:
     if answer is None or answer["status"] == "missing":  # None: a worker without our handler
         raise NoSuchActor(key)
     if answer["status"] == "OK":
-        result: bytes = answer["result"]
-        return result
+        result: bytes | memoryview = answer["result"]
+        return Apart(result, answer["parts"]) if "parts" in answer else result
     raised = answer["exception"]
     raise raised if isinstance(raised, BaseException) else ActorFailed(*answer.get("said", ()))
 
 
-def opened_bytes(answer: Any) -> bytes:
+def opened_bytes(answer: Any) -> Packed:
     """Return an actor's answer on a scheduler, where a long one has come as its frames; they are not unpickled."""
+    if isinstance(answer, Apart):
+        return Apart(answer.head, {number: _bytes_of(part) for number, part in answer.parts.items()})
+    return _bytes_of(answer)
+
+
+def _bytes_of(answer: Any) -> bytes:
     if isinstance(answer, Serialized):
         opened = deserialize(answer.header, answer.frames, deserializers=("dask",))
         return bytes(opened)

@@ -16,7 +16,7 @@ from typing import Any
 from dqlab.cluster.transport.orders import TRANSIENT, Adopt, Cancel, CancelledNothing, Code, LearnCode, Order
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.ref import RPC_TIMEOUT
-from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.cluster.transport.wire import Packed, pack, unpack
 from dqlab.errors import CodeGone
 from dqlab.store.compaction import Compacted
 
@@ -53,7 +53,7 @@ class QueueCalls(ABC):
         """How many shards it has."""
 
     @abstractmethod
-    async def call(self, shard: int, call: str, body: bytes, *, timeout: float) -> bytes:
+    async def call(self, shard: int, call: str, body: Packed, *, timeout: float) -> Packed:
         """Call one shard with packed arguments; return its packed answer."""
 
     @abstractmethod

@@ -23,6 +23,7 @@ from dqlab.cluster.transport.internals import (
     scheduler_rpc,
 )
 from dqlab.cluster.transport.limits import limited
+from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import ActorGone, CallTimeout, SchedulerGone, StoreFailed
 from dqlab.log import Fenced, LogClosed, LogFailed
 
@@ -119,16 +120,16 @@ class Ref:
     async def call(
         self,
         function: str,
-        body: bytes | Callable[[], bytes],
+        body: Packed | Callable[[], Packed],
         *,
         timeout: float = RPC_TIMEOUT,
         key: str | None = None,
-    ) -> bytes:
+    ) -> Packed:
         """Call one async method with packed arguments; return its packed answer.
 
         Parameters
         ----------
-        body : bytes or callable
+        body : bytes, Apart or callable
             The arguments, or what packs them: called when there is a connection, and again when the call is repeated
             where the actor is now.
         timeout : float, default 30
@@ -210,12 +211,12 @@ class Ref:
                 await self._send(place, "reclaim", introduce())
             self._known = place.key
 
-    async def _called(self, place: Place, function: str, body: bytes | Callable[[], bytes]) -> bytes:
+    async def _called(self, place: Place, function: str, body: Packed | Callable[[], Packed]) -> Packed:
         if self._introduce is not None and place.key != self._known:
             await self._become_known(place, self._introduce)
         return await self._send(place, function, body)
 
-    async def _send(self, place: Place, function: str, body: bytes | Callable[[], bytes]) -> bytes:
+    async def _send(self, place: Place, function: str, body: Packed | Callable[[], Packed]) -> Packed:
         if self._direct:
             pool = self._owner.rpc
             return await call_actor(pool, place.address, place.key, function, body, connecting=CONNECT_FOR)

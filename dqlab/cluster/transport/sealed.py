@@ -523,7 +523,7 @@ def open_here(sealed: bytes | memoryview) -> Any:
     return _Keeping(BytesIO(sealed)).load() if _OF_CLASSES.search(sealed) else pickle.loads(sealed)
 
 
-def open_all_here(sealed: list[bytes], whole: bytes | memoryview) -> list[Any]:
+def open_all_here(sealed: Sequence[bytes | memoryview], whole: bytes | memoryview) -> list[Any]:
     """Return what `open_here` returns for each of them; `whole` contains them all, and is looked through once.
 
     Raises what opening the first one raises that cannot be opened.

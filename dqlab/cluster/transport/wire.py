@@ -13,15 +13,36 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import msgpack
 
 from dqlab.texts import EXACT, SHOWN
 
-__all__ = ["pack", "pack_report", "unpack", "unpack_report"]
+__all__ = ["LARGE_PART", "Apart", "Packed", "pack", "pack_apart", "pack_report", "unpack", "unpack_report"]
 
 _HEAD = struct.Struct("<II")
+LARGE_PART = 64 << 10
+"""Bytes from which sending something beside a message costs less than copying it into the message."""
+
+
+class Apart(NamedTuple):
+    """Arguments or an answer with large parts, which are beside it: nothing copies them on their way.
+
+    Attributes
+    ----------
+    head : bytes
+        As `pack` returns it, with nothing in the place of these parts.
+    parts : dict of int to bytes or memoryview
+        Large parts, by their number.
+    """
+
+    head: bytes | memoryview
+    parts: Mapping[int, bytes | memoryview]
+
+
+Packed: TypeAlias = bytes | memoryview | Apart
+"""Arguments or an answer, as they cross a border."""
 
 
 def pack(meta: Mapping[str, Any], *parts: bytes | memoryview) -> bytes:
@@ -31,8 +52,21 @@ def pack(meta: Mapping[str, Any], *parts: bytes | memoryview) -> bytes:
     return b"".join((head, struct.pack(f"<{len(parts)}Q", *map(len, parts)), body, *parts))
 
 
-def unpack(blob: bytes | memoryview) -> tuple[dict[str, Any], list[memoryview]]:
-    """Return what `pack` was given; the parts are views, not copies."""
+def pack_apart(meta: Mapping[str, Any], *parts: bytes | memoryview) -> bytes | Apart:
+    """Pack what may have large parts."""
+    large = {at: part for at, part in enumerate(parts) if len(part) >= LARGE_PART}
+    if not large:
+        return pack(meta, *parts)
+    return Apart(pack(meta, *(b"" if at in large else part for at, part in enumerate(parts))), large)
+
+
+def unpack(blob: Packed) -> tuple[dict[str, Any], list[memoryview]]:
+    """Return what `pack` or `pack_apart` was given; the parts are views, not copies."""
+    if isinstance(blob, Apart):
+        meta, parts = unpack(blob.head)
+        for number, part in blob.parts.items():
+            parts[number] = memoryview(part)
+        return meta, parts
     view = memoryview(blob)
     size, count = _HEAD.unpack_from(view)
     sizes = struct.unpack_from(f"<{count}Q", view, _HEAD.size)

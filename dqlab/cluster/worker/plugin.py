@@ -36,6 +36,7 @@ from dqlab.cluster.transport.internals import (
 )
 from dqlab.cluster.transport.protocol import greeting
 from dqlab.cluster.transport.sealed import open_value
+from dqlab.cluster.transport.wire import Apart
 from dqlab.cluster.worker.sigterm import on_sigterm
 from dqlab.cluster.worker.vitals import WorkerVitals
 from dqlab.cluster.worker.walltime import read_end
@@ -119,9 +120,11 @@ class DqlabWorkerPlugin(WorkerPlugin):
         """Return the protocol of this worker."""
         return greeting()
 
-    async def call(self, comm: Comm, actor: str, call: str, body: bytes) -> dict[str, Any]:
+    async def call(
+        self, comm: Comm, actor: str, call: str, body: bytes | memoryview, parts: dict[int, memoryview] | None = None
+    ) -> dict[str, Any]:
         """Call an actor that lives here."""
-        return await answer_call(self._worker, comm, actor, call, body)
+        return await answer_call(self._worker, comm, actor, call, Apart(body, parts) if parts else body)
 
     async def spawn(self, key: str, sealed: bytes) -> dict[str, Any]:
         """Make an actor here, pin it, and start it.

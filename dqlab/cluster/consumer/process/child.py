@@ -12,8 +12,9 @@ import os
 import resource
 import select
 import sys
+import time
 from collections import deque
-from collections.abc import Container
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -47,7 +48,8 @@ class Turns:
     """
 
     stopped = refused = False
-    cancelled: Container[int] = frozenset()
+    waits = True
+    cancelled: Collection[int] = frozenset()
 
     def __init__(self, turns: int, orders: int, outcomes: int, words: LastWords) -> None:
         self._turns, self._orders, self._outcomes, self._words = turns, orders, outcomes, words
@@ -61,7 +63,8 @@ class Turns:
         self.running: int | None = None
         self.document: tuple[int, str] | None = None
         self.kind = Kind.ELEMENT
-        self.took, self.ended = dict[int, float](), dict[int, float]()
+        self.began, self.ended = 0.0, dict[int, float]()
+        self._taken = 0.0
         self.versions: dict[int, str] = {}
         self._run, self._coming, self._asked = b"", deque[bytes](), False
         """Whose messages these are and what comes next, as the slot has announced it; whether it was asked to."""
@@ -154,6 +157,7 @@ class Turns:
             self._ahead = message
             raise IndexError
         self._payload = message.body
+        self._taken = time.perf_counter()
         return message.turn
 
     def __getitem__(self, turn: int) -> bytes:
@@ -164,7 +168,7 @@ class Turns:
         end_if_forked()
         turn, outcome, payload, key = done
         self._payload = b""
-        took, version = self.took.pop(turn, 0.0), self.versions.pop(turn, "")
+        took, version = self.ended.pop(turn, self._taken) - self._taken, self.versions.pop(turn, "")
         self.ended.clear()
         self._say(record(Say.OUTCOME, turn, payload, outcome=outcome, key=key, version=version, seconds=took))
 

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from operator import itemgetter
+from operator import itemgetter, sub
 from typing import Any, TypeAlias
 
 from dqlab.documents import Document
@@ -68,14 +68,21 @@ class Chunk:
 
     Attributes
     ----------
-    took, ended : list of float
-        By position, how long a message that has a result took, and when it ended, seconds of `time.perf_counter`. NaN
-        and 0 where that is not known.
+    began : float
+        When the first of messages that run one after another began, seconds of `time.perf_counter`.
+    ended : list of float
+        By position, when a message ended; 0 where that is not known.
+    waits : bool
+        False: a message that is taken is here.
+    took : dict of int to float
+        By position, how long messages took that run together, or in a process.
     versions : dict of int to str
         By position, the versions of documents.
     code : str
         The short code version that its results have.
     """
+
+    waits = False
 
     def __init__(
         self,
@@ -104,8 +111,9 @@ class Chunk:
         self.count = self._starts[-1]
         self._positions = tuple(range(self.count))
         # Written by what runs messages, before an outcome is in `done`. Not in `done` itself: a longer tuple, and a
-        # column more to take out of it, cost each of a million messages more than these lists do.
-        self.took, self.ended = [_NAN] * self.count, [0.0] * self.count
+        # column more to take out of it, cost each of a million messages more than this list does.
+        self.began, self.ended = 0.0, [0.0] * self.count
+        self.took: dict[int, float] = {}
         self.versions: dict[int, str] = {}
         self._made_bytes = 0 if self.run == NO_ID else _MADE_BYTES
         self._attempts = self._by_position(attempts) if attempts else {}
@@ -233,6 +241,24 @@ class Chunk:
             return [first + index for index in indexes]
         return [self.ordinal_at(index) for index in indexes]
 
+    def seconds_at(self, indexes: Sequence[int]) -> list[float]:
+        """Return how long messages at some ascending positions took, NaN where that is not known.
+
+        Of those that ran one after another each began when the one before it ended.
+        """
+        if self.took or not self.began:
+            return [self.took.get(index, _NAN) for index in indexes]
+        ended, first, last = self.ended, indexes[0], indexes[-1]
+        before = ended[first - 1] if first else self.began
+        if last - first + 1 == len(indexes) and before:
+            ends = ended[first : last + 1]
+            return list(map(sub, ends, [before, *ends[:-1]]))
+        return [ended[index] - self._before(index) for index in indexes]
+
+    def _before(self, index: int) -> float:
+        """Return when the last message in front of a position ended, or the first one began."""
+        return next((end for end in reversed(self.ended[:index]) if end), self.began)
+
     def attempt_at(self, index: int) -> int:
         """Return the number of this delivery of the message at a position."""
         return self._attempts.get(index, 1)
@@ -265,7 +291,7 @@ class Chunk:
         self.cancelled |= {index for index in range(self.count) if self.id_at(index) in ids}
         self.cancelled_at = time.monotonic()
 
-    def give_back(self, n: int) -> bytes | None:
+    def give_back(self, n: int) -> bytes | memoryview | None:
         """Take up to `n` untouched messages from the right; return their settlement, or None."""
         indexes: list[int] = []
         while len(indexes) < n:
@@ -279,7 +305,7 @@ class Chunk:
         n = len(indexes)
         return self._encode(indexes[::-1], [Outcome.RETURN] * n, [b""] * n, [None] * n, 0.0)
 
-    def give_up(self) -> bytes | None:
+    def give_up(self) -> bytes | memoryview | None:
         """Return a settlement that gives back all messages without an outcome; their thread settles nothing more.
 
         It leaves out cancelled messages and, with early ack, those that may have begun: they are not delivered again.
@@ -294,7 +320,7 @@ class Chunk:
         n = len(left)
         return self._encode(left, [Outcome.RETURN] * n, [b""] * n, [None] * n, 0.0)
 
-    def collect(self, most: int = SETTLE_MOST, most_bytes: int = SETTLE_BYTES) -> bytes | None:
+    def collect(self, most: int = SETTLE_MOST, most_bytes: int = SETTLE_BYTES) -> bytes | memoryview | None:
         """Return a settlement of finished messages, or None when there are none.
 
         Parameters
@@ -310,7 +336,9 @@ class Chunk:
         if not done:
             return None
         indexes, outcomes, payloads, keys = zip(*done, strict=True)
-        texts = sum(map(len, filter(None, keys))) + sum(map(len, self._versions_at(indexes) or ()))
+        texts = 0 if keys.count(None) == len(done) else sum(map(len, filter(None, keys)))
+        if self.versions:
+            texts += sum(map(len, self._versions_at(indexes) or ()))
         if sum(map(len, payloads)) + texts + self._made_bytes * len(done) > most_bytes:
             sizes = accumulate(map(self._size, done))
             done = done[: max(1, bisect_right(list(sizes), most_bytes))]
@@ -357,7 +385,7 @@ class Chunk:
                 self.done[at] = index, outcome, b"", None
         self._confirmed = self._sent = self._collected
 
-    def nothing(self) -> bytes:
+    def nothing(self) -> bytes | memoryview:
         """Return an empty settlement."""
         return Settlement.encode([], b"", [], run=self.run, epoch=self.epoch, lease=self.lease)
 
@@ -379,7 +407,7 @@ class Chunk:
         keys: Sequence[str | None],
         busy_s: float,
         done: Sequence[Done] = (),
-    ) -> bytes:
+    ) -> bytes | memoryview:
         """Pack outcomes by position; `done` has those of messages that have run, in the order in which they ended."""
         n, first = len(indexes), indexes[0]
         if tuple(indexes) != self._positions[first : first + n]:
@@ -388,7 +416,7 @@ class Chunk:
         acked = self.run != NO_ID and Outcome.ACK in outcomes
         return Settlement.encode(
             self._pieces(tuple(indexes)),
-            bytes(outcomes),
+            bytes(n) if outcomes.count(Outcome.ACK) == n else bytes(outcomes),  # ACK is 0
             payloads,
             run=self.run,
             epoch=self.epoch,
@@ -400,10 +428,7 @@ class Chunk:
 
     def _making(self, indexes: Sequence[int], done: Sequence[Done]) -> Making:
         """Return how results were made; single calls, which are in no table, have none of it."""
-        n, whole = len(indexes), slice(indexes[0], indexes[-1] + 1)
-        seconds: Sequence[float] = self.took[whole]
-        if len(seconds) != n:
-            seconds = [self.took[index] for index in indexes]
+        seconds = self.seconds_at(indexes)
         attempts = [self._attempts.get(index, 1) for index in indexes] if self._attempts else None
         versions = self._versions_at(indexes)
         now, ages = time.perf_counter(), None

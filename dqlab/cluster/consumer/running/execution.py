@@ -13,7 +13,7 @@ import os
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -127,7 +127,7 @@ class Queued(Protocol):
     ----------
     todo, done
         Where messages are taken from, and where their outcomes are put.
-    cancelled : container of int
+    cancelled : collection of int
         Positions of cancelled messages.
     stopped : bool
         No more messages may be taken.
@@ -135,8 +135,13 @@ class Queued(Protocol):
         The message that is being run.
     document : (int, str) or None
         Position and key of the document that began last.
-    took, ended, versions
-        Where it is noted how a result was made, before its outcome: seconds, their end, and the document's version.
+    began : float
+        When the first message was begun, seconds of `time.perf_counter`.
+    ended, versions
+        Where it is noted before an outcome when its message ended, and the document's version. Each message begins when
+        the one before it has ended.
+    waits : bool
+        Taking a message may wait for it, which is no time of that message.
     refused : bool
         The storage of a document may have refused it: see `failed`.
     read_on, rest : callable
@@ -148,6 +153,10 @@ class Queued(Protocol):
     document: tuple[int, str] | None
     stopped: bool
     refused: bool
+    began: float
+
+    @property
+    def waits(self) -> bool: ...  # noqa: D102
 
     @property
     def kind(self) -> Kind: ...  # noqa: D102
@@ -163,16 +172,13 @@ class Queued(Protocol):
     def done(self) -> _Ended: ...  # noqa: D102
 
     @property
-    def took(self) -> _Numbers: ...  # noqa: D102
-
-    @property
     def ended(self) -> _Numbers: ...  # noqa: D102
 
     @property
     def versions(self) -> _Texts: ...  # noqa: D102
 
     @property
-    def cancelled(self) -> Container[int | None]: ...  # noqa: D102
+    def cancelled(self) -> Collection[int | None]: ...  # noqa: D102
 
     def messages(self) -> _Payloads:
         """Return what holds each message's bytes."""
@@ -296,18 +302,21 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901,
         make_sealer(),
         work.most(origin),
     )
-    spread, took, ended = chunk.kind is Kind.CALL, chunk.took, chunk.ended
+    spread, ended, waits = chunk.kind is Kind.CALL, chunk.ended, chunk.waits
     running.set((chunk, None))
+    now = chunk.began = clock()
     while not chunk.stopped:
         try:
             index = take()
         except IndexError:
             break
-        if index in cancelled:
+        if cancelled and index in cancelled:
+            ended[index] = now
             finish((index, Outcome.RETURN, b"", None))
             continue
         key = None
-        started = clock()
+        if waits:
+            now = clock()
         chunk.running = index
         try:
             value = load(messages[index])
@@ -333,13 +342,14 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901,
                 raise ResultTooLarge(size=len(payload), limit=limit)
         except SealError as error:
             refused = _refusal(result, error.reason)
-            finish(failed(index, refused, origin, work.code, key, clock() - started))
+            finish(failed(index, refused, origin, work.code, key, clock() - now))
+            now = ended[index] = clock()
         except BaseException as error:  # noqa: BLE001 - sys.exit in a function fails its message, not the worker
-            finish(failed(index, error, origin, work.code, key, clock() - started))
+            finish(failed(index, error, origin, work.code, key, clock() - now))
+            now = ended[index] = clock()
         else:
-            now = clock()
-            took[index] = now - started
-            ended[index] = now
+            # One reading of the clock a message, and one number kept: where this ends, the next one begins.
+            now = ended[index] = clock()
             finish((index, ACK, payload, key))
     end_if_forked()
     chunk.rest()

@@ -46,9 +46,9 @@ def opened_rows(chunk: Chunk, done: Sequence[Done], origin: Origin) -> tuple[Sin
         labels.append(None if key is None else label_of(key))
         values.append(value)
         versions.append(chunk.versions.get(index))
-        took.append(chunk.took[index])
         attempts.append(chunk.attempt_at(index))
         moments.append(since + (chunk.ended[index] or now))
+    took += chunk.seconds_at(ordinals) if ordinals else []
     ordinals[:] = chunk.ordinals_at(ordinals)
     codes += [code] * len(ordinals)
     consumers += [chunk.consumer] * len(ordinals)
