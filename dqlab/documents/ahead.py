@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
+from typing import Any
 
 from dqlab.documents.parts import Member, Reference
 from dqlab.documents.storage import local_path, place_of
@@ -39,12 +40,18 @@ class ReadAhead:
     ----------
     read : callable
         Returns the bytes of a document, or None for one that is larger than `LARGEST`.
+    begin : callable
+        Begins to read a document without a thread, and returns what will have its bytes; None where that cannot be.
     """
 
-    def __init__(self, read: Callable[[Reference], bytes | None]) -> None:
-        self._read = read
+    def __init__(
+        self,
+        read: Callable[[Reference], bytes | None],
+        begin: Callable[[Reference], Future[bytes] | None] = lambda document: None,
+    ) -> None:
+        self._read, self._begin = read, begin
         self._upcoming: Callable[[int], Iterable[Reference]] = lambda most: ()
-        self._fetches: dict[Hashable, Future[bytes | None]] = {}
+        self._fetches: dict[Hashable, Future[Any]] = {}
         self._begun: dict[Hashable, float] = {}
         self._run = b""
         self._process = os.getpid()
@@ -62,6 +69,7 @@ class ReadAhead:
         run: bytes,
         upcoming: Callable[[int], Iterable[Reference]],
         read: Callable[[Reference], bytes | None],
+        begin: Callable[[Reference], Future[bytes] | None] = lambda document: None,
     ) -> ReadAhead:
         """Return what this thread reads ahead, from here on of other documents.
 
@@ -74,7 +82,7 @@ class ReadAhead:
         """
         ahead = _of_here()
         if ahead is None:
-            ahead = _here.ahead = cls(read)
+            ahead = _here.ahead = cls(read, begin)
         with ahead._lock:
             if ahead._run != run:
                 ahead._fetches.clear()
@@ -120,7 +128,8 @@ class ReadAhead:
             if not fetch.done():  # the function waits: more of them have to be on their way
                 self._depth = min(MOST, self._depth + 1)
         try:
-            return fetch.result()
+            data: bytes | None = fetch.result()
+            return data
         except Exception:  # noqa: BLE001 - it is read again, and raises in the function's own call
             return None
 
@@ -139,9 +148,19 @@ class ReadAhead:
         held = sum(len(fetch.result() or b"") for fetch in self._fetches.values() if _succeeded(fetch))
         return held < HELD and self._reading < 2 * MOST
 
-    def _fetch(self, document: Reference) -> Future[bytes | None]:
+    def _fetch(self, document: Reference) -> Future[Any]:
+        self._reading += 1
+        begun: Future[Any] | None = self._begin(document)
+        fetch = self._in_thread(document) if begun is None else begun
+        fetch.add_done_callback(self._note_read)
+        if not self._letting_go:
+            self._letting_go = True
+            threading.Thread(target=self._let_go_in_time, name="dqlab-ahead-ages", daemon=True).start()
+        return fetch
+
+    def _in_thread(self, document: Reference) -> Future[Any]:
         """Read in a thread of its own: a server that does not answer would hold up a pool, and a process that ends."""
-        fetch: Future[bytes | None] = Future()
+        fetch: Future[Any] = Future()
 
         def read() -> None:
             try:
@@ -150,16 +169,13 @@ class ReadAhead:
                 fetch.set_exception(error)
             else:
                 fetch.set_result(data)
-            finally:
-                with self._lock:
-                    self._reading -= 1
 
-        self._reading += 1
         threading.Thread(target=read, name="dqlab-ahead", daemon=True).start()
-        if not self._letting_go:
-            self._letting_go = True
-            threading.Thread(target=self._let_go_in_time, name="dqlab-ahead-ages", daemon=True).start()
         return fetch
+
+    def _note_read(self, fetch: Future[Any]) -> None:
+        with self._lock:
+            self._reading -= 1
 
     def _let_go_in_time(self) -> None:
         """Let go of documents that are too old to be given out, until none is held."""

@@ -12,6 +12,7 @@ import codecs
 import io
 import pickle
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -599,7 +600,8 @@ def reading_ahead(
             if (found := sealed_document(message)) is not None:
                 yield found
 
-    return ReadAhead.of_thread(run, documents, cast(Callable[[Reference], "bytes | None"], _read_if_small))
+    read = cast(Callable[[Reference], "bytes | None"], _read_if_small)
+    return ReadAhead.of_thread(run, documents, read, cast(Callable[[Reference], "Future[bytes] | None"], _begun))
 
 
 def _member(document: Document) -> Member | None:
@@ -625,20 +627,50 @@ async def _read_remote(document: Document) -> bytes | None:
         system, path = remote(where)
         if not getattr(system, "async_impl", False):
             return None
-        data = bytes(await _on_loop_of(system, system._cat_file(path)))
-        if has_etag(document):
-            # After reading: what was read before an object is found to be the listed one is of that object.
-            system.invalidate_cache(path)
-            check_stamp(document, remote_stamp(await _on_loop_of(system, system._info(path))).version)
+        import asyncio
+
+        data = await asyncio.wrap_future(_on_loop_of(system, _whole(document, system, path)))
     note_read(where)
     return data
 
 
-async def _on_loop_of(system: Any, reading: Coroutine[Any, Any, Any]) -> Any:
-    """Await a coroutine of a file system on fsspec's own loop: its sessions must not be used on another."""
+async def _whole(document: Document, system: Any, path: str) -> bytes:
+    """Read a file, on its file system's own loop; with one request where its version is not compared."""
+    listed = has_etag(document)
+    # Without the end, s3fs asks for the size first.
+    cut = {"start": 0, "end": document.size} if listed and document.size else {}
+    try:
+        return bytes(await system._cat_file(path, **cut))
+    finally:
+        # After reading: what was read before an object is found to be the listed one is of that object. Also of one
+        # that has become too short for it.
+        if listed:
+            system.invalidate_cache(path)
+            check_stamp(document, remote_stamp(await system._info(path)).version)
+
+
+def _on_loop_of(system: Any, reading: Coroutine[Any, Any, builtins.bytes]) -> Future[builtins.bytes]:
+    """Run a coroutine of a file system on fsspec's own loop: its sessions must not be used on another."""
     import asyncio
 
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(reading, system.loop))
+    return asyncio.run_coroutine_threadsafe(reading, system.loop)
+
+
+def _begun(document: Document) -> Future[builtins.bytes] | None:
+    """Begin to read a small file by the asynchronous method of its file system; None where that takes a thread.
+
+    Opening a stream would ask for the size first, and cost a thread: together three times the CPU of this.
+    """
+    where = document.where
+    if document.size is None or document.part is not None or "::" in where:
+        return None
+    try:
+        system, path = remote(where)
+    except Exception:  # noqa: BLE001 - the function meets the same
+        return None
+    if not getattr(system, "async_impl", False):
+        return None
+    return _on_loop_of(system, _whole(document, system, path))
 
 
 # --- rows ---

@@ -153,9 +153,19 @@ class RemoteFolder:
 
     def __init__(self, url: str, rest: str = "", storage: str = "") -> None:
         self._url, self._rest, self._storage = url, rest, storage
+        self._asked = False
+        self._connect()
+
+    def _connect(self) -> None:
         with redacted(self.where):
             self._system, self._path = remote(self.where)
             self._bucket = bucket_of(self.where, self._system, self._path)
+
+    def _renew(self) -> None:
+        """Connect again, from the second time on: a listing is kept, and its credentials may have been renewed."""
+        if self._asked:
+            self._connect()
+        self._asked = True
 
     @property
     def where(self) -> str:
@@ -164,6 +174,7 @@ class RemoteFolder:
 
     def exists(self) -> bool:
         """Whether it exists and is a folder; asks the store, not a cache."""
+        self._renew()
         if self._bucket is not None:
             bucket, prefix = self._bucket
             return bucket.holds(prefix)
@@ -219,6 +230,7 @@ class RemoteFile(RemoteFolder):
 
     def exists(self) -> bool:
         """Whether the file exists, or its folder does."""
+        self._renew()
         return next(self.entries(), None) is not None or super().exists()
 
     def entries(self) -> Iterator[FolderEntry]:

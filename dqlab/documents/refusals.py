@@ -16,7 +16,7 @@ from dqlab.documents.storage import local_path, located, open_binary, remote, st
 from dqlab.errors import in_words
 from dqlab.texts import one_line
 
-__all__ = ["is_refusal", "last_read", "note_read", "refuses", "root_of"]
+__all__ = ["is_refusal", "last_read", "note_read", "reconnect", "refuses", "root_of", "words_of_refusal"]
 
 ROOTS = 16
 """Storages whose file that was read last is known."""
@@ -124,16 +124,22 @@ def refuses(url: str, storage: str = "") -> str:
     if local_path(url) is not None:
         return ""
     try:
-        _reconnect(where)
+        reconnect(where)
         with open_binary(where) as stream:
             stream.read(1)
     except Exception as error:  # noqa: BLE001 - what else is wrong is met where the file is read
-        found = _refusal_in(error)
-        return "" if found is None else one_line(_QUERY.sub("?...", without_secrets(in_words(found), where)), 200)
+        return words_of_refusal(error, where)
     return ""
 
 
-def _reconnect(where: str) -> None:
+def words_of_refusal(error: BaseException, where: str) -> str:
+    """Return in words why a storage refuses something, without secrets; "" where the error has another reason."""
+    found = _refusal_in(error)
+    return "" if found is None else one_line(_QUERY.sub("?...", without_secrets(in_words(found), where)), 200)
+
+
+def reconnect(where: str) -> None:
+    """Let go of what was opened here, and of connections to the storage of a URL: the next one has new credentials."""
     let_go()
     system: Any = remote(where)[0]
     while system is not None:

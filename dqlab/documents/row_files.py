@@ -52,6 +52,7 @@ class ParquetRows:
         words += [f"columns={self._columns!r}"] if self._columns is not None else []
         self.label = f"Documents.from_parquet({', '.join(words)})"
         assert self._files.first is not None, "or it had raised NoFiles"
+        self.place = self._files.first.where
         self._open(
             self._files.first
         ).close()  # a wrong name is found here, and not when half of the rows are on their way
@@ -219,6 +220,7 @@ class Records:
         words = [self._files.label, *([] if key is None else [f"key={key!r}"])]
         self.label = f"Documents.{label}({', '.join(words)})"
         assert self._files.first is not None, "or it had raised NoFiles"
+        self.place = self._files.first.where
         with open_lines(self._files.first.where, form) as stream:  # found here, not when others are on their way
             header = self._header(stream, self._files.first)
         self._tell_delimiter(header, self._files.first.where)

@@ -31,7 +31,8 @@ class Source(Protocol):
     """Names documents, read again each time.
 
     One that is made of another has that as `source`. Any other whose documents may be behind URLs has `storage`, the
-    name of the options that they are opened with; see `storage.check_options`.
+    name of the options that they are opened with; see `storage.check_options`. One that lists them there itself has
+    `place`, a URL in that storage, or a local path.
     """
 
     @property
@@ -67,7 +68,7 @@ class Glob:
         enter: Callable[[str], bool] = lambda name: True,
         finish: Callable[[Document], Document] = lambda document: document,
     ) -> None:
-        self.label, self.storage = label, storage_of(folder.where)
+        self.label, self.storage, self.place = label, storage_of(folder.where), folder.where
         self._folder, self._pattern, self._enter, self._finish = folder, pattern, enter, finish
         self._check()
 
@@ -229,7 +230,7 @@ class Unpacked:
         self._pattern = Pattern(pattern)
         self._several = MAGIC.search(self._archive) is not None
         self._folder, self._archives = _parsed_archives(self._archive, storage)
-        self.storage = storage
+        self.storage, self.place = storage, self._folder.where
         self._check()
 
     def looks(self) -> Iterator[Look]:

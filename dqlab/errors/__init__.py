@@ -19,7 +19,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │               DocumentsLost · ResultsMissing · ResultsForgotten · RunCancelled · RunStalled
     │               SubmissionIncomplete · InputResized · DocumentsNotPut · ResultsFull · AllFailed
     │               WaitTimeout ── NoAnswer
-    │               JoinStalled · InputChanged · NotSentAgain
+    │               JoinStalled · InputChanged · ListingChanged · NotSentAgain
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
     │                   NotCalled · ResultUnreadable · MessageNotFound
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
@@ -88,6 +88,7 @@ __all__ = [
     "LabClosed",
     "LabUnclear",
     "LengthUnknown",
+    "ListingChanged",
     "MemoryLimit",
     "MessageError",
     "MessageNotFound",
@@ -1056,6 +1057,16 @@ class InputChanged(RunError):
         "run {run!r} was mapped over other documents than its input holds now ({difference}). From there on nothing "
         "was sent again, and what is lost stays counted as lost. Bring the input back to what it was, then call "
         "run.resubmit_lost(); or map the new documents under another name."
+    )
+
+
+class ListingChanged(RunError):
+    """An input was listed again, since its storage had refused the rest of it, and is another one now."""
+
+    text = (
+        "the input of run {run!r} is another one now ({difference}). Its storage had refused to list the rest of it, "
+        "and it was listed again when that was over. What was submitted before goes on; nothing else was. Map it under "
+        "another name, or with on_existing='new'."
     )
 
 

@@ -8,15 +8,18 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
+from dqlab.cluster.transport.sealed import seal_value
 from dqlab.documents import Document
 from dqlab.documents import ahead as module
 from dqlab.documents import document as reading
 from dqlab.documents.ahead import FEWEST, FRESH_S, HELD, LARGEST, MOST, UNREAD, ReadAhead, taken
 from dqlab.documents.document import reading_ahead
 from dqlab.documents.parts import Line, PageRange, Reference, Row
+from tests.http_server import serving
 from tests.waiting import until
 
 
@@ -234,3 +237,44 @@ def test_what_is_too_old_is_let_go_while_the_function_goes_on(monkeypatch: pytes
     second = slot.begin()
     assert taken(second) is None
     until(lambda: len(slot.read) > FEWEST)
+
+
+class _Counting(BaseHTTPRequestHandler):
+    requests: list[str]
+
+    def do_HEAD(self) -> None:
+        self.answer()
+
+    def do_GET(self) -> None:
+        self.wfile.write(self.answer())
+
+    def answer(self) -> bytes:
+        self.requests.append(f"{self.command} {self.path}")
+        body = self.path.encode()
+        self.send_response(404 if "gone" in self.path else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        return body
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Write nothing to stderr."""
+
+
+def test_a_file_of_known_size_is_read_ahead_with_one_request_and_without_a_thread() -> None:
+    """Asking for its size first, in a thread of its own, took three times the CPU of reading it."""
+    handler = type("_CountingHere", (_Counting,), {"requests": []})
+    with serving(handler, quiet=True) as url:
+        left = [Document(name, "", f"{url}/{name}", size=len(name) + 1) for name in ("a", "b", "gone", "c")]
+        messages = [seal_value(each) for each in left]
+        ahead = reading_ahead(b"run", lambda most: messages[:most], left[0])
+        found = []
+        for document in left:
+            messages.pop(0)
+            ahead.begin(document)
+            until(lambda: all(fetch.done() for fetch in ahead._fetches.values()))
+            assert "dqlab-ahead" not in {thread.name for thread in threading.enumerate()}
+            found.append(taken(document))
+        until(lambda: ahead._reading == 0)
+
+    assert found == [None, b"/b", None, b"/c"]
+    assert sorted(handler.requests) == ["GET /b", "GET /c", "GET /gone"]

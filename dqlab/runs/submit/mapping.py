@@ -5,6 +5,8 @@ The elements are those that the input had when it was mapped: a user may change 
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 from array import array
@@ -19,13 +21,16 @@ from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.config import nbytes, option
 from dqlab.documents import Documents
+from dqlab.documents.listing import lists_remotely, refused_now
 from dqlab.documents.named_rows import sealer_for
+from dqlab.documents.refusals import is_refusal
 from dqlab.documents.storage import naming
 from dqlab.errors import (
     CallTimeout,
     DocumentsNotPut,
     DqlabError,
     InputResized,
+    ListingChanged,
     MessageTooLarge,
     NotPicklable,
     RunCancelled,
@@ -35,10 +40,11 @@ from dqlab.errors import (
 from dqlab.log import DiskFull
 from dqlab.numbers import many
 from dqlab.rules.book import ABANDONED, CANCELLED
-from dqlab.rules.ranges import Ranges
+from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.digest import Digest
 from dqlab.runs.submit.sender import RunSender
+from dqlab.stats.runs import UNREAD
 
 __all__ = ["Submitter", "as_mapped"]
 
@@ -48,6 +54,9 @@ INPUT_PATIENCE = 0.5
 """Seconds that a stopped input may take to give its next element before it is abandoned."""
 ENDING = 5.0
 """Seconds to wait while the end of a submission is reported to the queue."""
+REFUSED_AGAIN = 1.0, 5.0
+"""Seconds until a storage that refuses to be listed is tried again, at first and later. Each time its run is reported
+to be held up, which lasts half a minute."""
 
 
 class Submitter:
@@ -271,7 +280,75 @@ class Submitter:
 
     def reading(self) -> Iterable[Any]:
         """Return the input, to be iterated again; raise `InputResized` if it is not what was mapped."""
-        return watched(self.elements, self._had)
+        elements = watched(self.elements, self._had)
+        return self._listing(self.elements) if lists_remotely(self.elements) else elements
+
+    def _listing(self, documents: Any) -> Iterator[Any]:
+        """Yield the documents of a listing; where credentials expire in its middle, wait until they are renewed.
+
+        It is then listed again from its start, and what was yielded before is only compared. A folder that is
+        forbidden by itself ends the listing, as any other error does: what was listed first can be listed again.
+        """
+        yielded, whole, tried = 0, Digest(lambda: ENDLESS), -1
+        while True:
+            again, at = Digest(lambda: ENDLESS), 0
+            try:
+                for element in documents:
+                    at += 1
+                    if at <= yielded:
+                        again.update(element, b"")
+                        if at == yielded and again.at(at) != whole.at(at):
+                            raise self._changed(f"its first {many(at, 'document')} are others")
+                        continue
+                    whole.update(element, b"")
+                    yielded = at
+                    yield element
+                if at < yielded:
+                    raise self._changed(f"it had {yielded:,} or more, these are {at:,}")
+                return
+            except Exception as error:
+                if not yielded or not is_refusal(error):  # what gives nothing from the start is known at once
+                    raise
+                waited = self._wait_for_storage(documents)
+                if not waited and tried == at:
+                    raise
+                tried = at
+
+    def _changed(self, difference: str) -> ListingChanged:
+        self.by_input = False
+        return ListingChanged(run=self.name, difference=difference)
+
+    def _wait_for_storage(self, documents: Any) -> bool:
+        """Wait while a storage refuses to list its first document; return whether it did."""
+        pause, waited = REFUSED_AGAIN[0], False
+        try:
+            while reason := refused_now(documents):
+                waited = True
+                why = (
+                    f"{UNREAD}: the rest of its input cannot be listed ({reason}). Renew the credentials of the "
+                    f"notebook, process {os.getpid()} on {socket.gethostname()}; it goes on by itself"
+                )
+                self._hold(why)
+                until = time.monotonic() + pause
+                while time.monotonic() < until:
+                    if self.sender.failure is not None:  # cancelled, or left: the input has nothing to do with it
+                        self.by_input = False
+                        raise self.sender.failure
+                    time.sleep(0.1)
+                pause = min(2 * pause, REFUSED_AGAIN[1])
+        finally:
+            if waited:
+                self._hold("")
+        return waited
+
+    def _hold(self, why: str) -> None:
+        """Report why the run gets no more documents, "" when it does; while it has some it goes on, and is not held."""
+        sender = self.sender
+        asked = {"run": sender.run, "consumer": f"input/{sender.producer.hex()}", "what": "input"}
+        with suppress(DqlabError):  # the next try reports it again
+            answers = sender.handle.link.sync(sender.handle.ask_all("hold", asked | {"why": ""}))
+            if why and not any(answer["wanted"] for answer in answers):
+                sender.handle.link.sync(sender.handle.ask_all("hold", asked | {"why": why}))
 
     def _check_end(self) -> None:
         """Check that the input has not ended earlier than the first time."""
