@@ -237,7 +237,7 @@ def _held(facts: Facts, shard: SurveyedShard, name: str) -> Iterator[Finding]:
     if shard.queue in facts.silenced:  # it is in the hands of a worker that is named for its silence
         return
     if holder.held and (holder.host, holder.pid) not in ours:
-        known = "" if facts.scheduler is None else ", which is none of this cluster's"
+        known = "" if facts.scheduler is None else ", which is not a process of this cluster"
         advice = "Only that process can use the queue; to share it, connect to its cluster. What it is"
         text = f"{name} is open in process {holder.pid} on {holder.host}{known}"
         yield _file(Severity.NOTE, text, advice, f"ps -fp {holder.pid}", **values)

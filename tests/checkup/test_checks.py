@@ -373,7 +373,7 @@ PLANTED = {
         with_store(shards=(stored(holder=Holder("n1", 77, "", held=True)),)),
         "files",
         NOTE,
-        "shard 0 of queue pages is open in process 77 on n1, which is none of this cluster's",
+        "shard 0 of queue pages is open in process 77 on n1, which is not a process of this cluster",
     ),
     "held elsewhere": (
         with_store(shards=(stored(holder=Holder("n9", 77, "", held=None)),)),
