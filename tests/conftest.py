@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     kind = dict.fromkeys((item.path for item in items), COMPUTES)
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if item.path.suffix == ".ipynb" or "browser" in item.path.parts:
+        if item.path.suffix == ".ipynb" or any(item.iter_markers("browser")):
             kind[item.path] = TAKES_LONG
         elif any(item.iter_markers("cluster")):
             kind[item.path] = min(kind[item.path], SHARES if "dq_lab" in fixtures else STARTS)

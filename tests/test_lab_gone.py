@@ -86,7 +86,7 @@ def test_queue_whose_worker_died_goes_on_without_being_opened_again() -> None:
         [address] = [at for at, keys in held.items() if any(key.startswith("dq-queue/held/") for key in keys)]
         os.kill(lab.client.run(os.getpid, workers=[address])[address], signal.SIGKILL)
         while run.counts["lost"] < 10:
-            pass
+            time.sleep(0.005)
 
         assert not pool.gone
         assert lab.queue("held") is pool

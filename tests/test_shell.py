@@ -39,6 +39,7 @@ def test_status_pause_and_resume_from_a_shell(
     deadline = time.monotonic() + 10
     while not any(run.name == held.name for run in lab.stats().runs):  # a shard reports four times a second
         assert time.monotonic() < deadline
+        time.sleep(0.005)
     assert main(["status", *at]) == 0
     shown = capsys.readouterr().out
     assert queue.name[:8] in shown  # names give way where figures are wide

@@ -26,13 +26,18 @@ ONCE = ('scope="module"', 'scope="class"')
 
 
 @cache
-def _whole(path: str) -> bool:
-    """Return whether a file has fixtures that are made once for it, or is a notebook, in which cells follow cells."""
+def _whole(path: str) -> str | None:
+    """Return the unit to which all tests of a file belong, if they should stay together.
+
+    So do cells of a notebook, what shares fixtures that are made once for a file, and what shares a browser.
+    """
     file = ROOT / path
-    if file.suffix != ".py" or WHOLE & set(file.parts) or file.name.startswith("test_browser"):
-        return True
+    if file.name.startswith("test_browser"):
+        return f"{file.parent}/test_browser*"
+    if file.suffix != ".py" or WHOLE & set(file.parts):
+        return path
     text = file.read_text(encoding="utf-8")
-    return any(each in text for each in ONCE)
+    return path if any(each in text for each in ONCE) else None
 
 
 def _units(ids: Iterable[str]) -> list[str]:
@@ -41,7 +46,7 @@ def _units(ids: Iterable[str]) -> list[str]:
     units = []
     for each in ids:
         path = each.partition("::")[0]
-        units.append(path if _whole(path) else f"{path}:{seen[path] // PIECE}")
+        units.append(_whole(path) or f"{path}:{seen[path] // PIECE}")
         seen[path] += 1
     return units
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
@@ -195,7 +196,7 @@ def test_queue_left_by_its_client_ends_with_its_actors(lab: dq.Lab, queue_name: 
         dq.QueuePool(client, name=queue_name)
         assert lab.client.run_on_scheduler(actors) == [f"queue/{queue_name}/0"]
     while queue_name not in lab.client.run_on_scheduler(look, 0.0) + _vacant(lab):
-        pass
+        time.sleep(0.005)
     closed = lab.client.run_on_scheduler(look, CLOSE_AFTER + 1)
 
     assert queue_name in closed

@@ -123,6 +123,7 @@ def test_killed_consumer_costs_no_document(own_lab: dq.Lab, tmp_path: Path) -> N
     deadline = time.monotonic() + 20
     while run.counts["acked"] < 100:  # what was done in the last 100 ms would be done again
         assert time.monotonic() < deadline
+        time.sleep(0.005)
     victim = process_of(own_lab, consumers(own_lab, pool)[0])
     assert victim in holders
 
@@ -138,6 +139,7 @@ def test_killed_consumer_costs_no_document(own_lab: dq.Lab, tmp_path: Path) -> N
     assert len(seen) <= 300 + 64
     while len(consumers(own_lab, pool)) < 2:
         assert time.monotonic() - began < 25
+        time.sleep(0.005)
     assert len(own_lab.client.run_on_scheduler(consumer_keys)) == 2
 
 

@@ -51,6 +51,7 @@ def lab(cluster: LocalCluster, tmp_path: Path) -> Iterator[dq.Lab]:
     with Client(cluster, set_as_default=False) as client:
         while client.run_on_scheduler(running) != WORKERS:  # those that leave are replaced first
             cluster.scale(WORKERS)
+            time.sleep(0.005)
         client.run(hurry, on_error="ignore")  # one more may be on its way out
         with dq.connect(client, store=tmp_path / "store") as lab:
             yield lab
@@ -162,6 +163,7 @@ def test_worker_is_retired_also_when_no_other_can_host_its_queue_yet(
     assert sorted(lab.client.retire_workers(addresses)) == sorted(addresses)
     while lab.client.run_on_scheduler(running) != WORKERS:
         cluster.scale(WORKERS)
+        time.sleep(0.005)
     held.ends_well()
 
 

@@ -117,7 +117,7 @@ def test_a_hundred_kills_in_the_middle_of_parts(own_lab: dq.Lab, tmp_path: Path,
 
 
 SCRIPT = """
-    import os, sys
+    import os, sys, time
 
     import dqlab as dq
 
@@ -134,7 +134,7 @@ SCRIPT = """
         run = lab.map(noted, range(COUNT), name="killed", sink=f"{folder}/out")
         if sys.argv[3] == "die":
             while run.counts["acked"] < COUNT // 2:
-                pass
+                time.sleep(0.01)
             print("half", flush=True)
             sys.stdin.read()
         run.wait(timeout=300)

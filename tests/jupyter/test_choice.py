@@ -337,6 +337,7 @@ def test_offer_in_mid_run_says_what_becomes_of_the_documents_that_wait(
     deadline = time.monotonic() + 20
     while not connected["run"].counts["dead"]:
         assert time.monotonic() < deadline
+        time.sleep(0.005)
     capsys.readouterr()
     write(connected, "'new'", over=over)
 

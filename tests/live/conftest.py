@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,8 @@ from tests.chromium import chromium
 from tests.live.pages import DARK, LIGHT, PAGE, START, Show, as_sent
 from tests.live.scenes import lab_history
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "snapshot.json"
+HERE = Path(__file__).parent
+GOLDEN = HERE.parent / "golden" / "snapshot.json"
 HISTORY = GOLDEN.with_name("history.json")
 CODE = "def parse(document):\n    return totals(document.open())\n"
 
@@ -290,10 +292,31 @@ def canvas() -> ListCanvas:
     return ListCanvas()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as browser:
-        yield browser.new_context()  # one for all pages: making one takes as long as a test
+_open = ExitStack()
+_browsers: list[Any] = []
+
+
+@pytest.fixture
+def browser() -> Any:
+    """Chromium, open for as long as one test that needs it follows another, over files."""
+    if not _browsers:
+        _browsers.append(
+            _open.enter_context(chromium()).new_context()
+        )  # one for all pages: one takes as long as a test
+    return _browsers[0]
+
+
+def _needs_browser(item: pytest.Item | None) -> bool:
+    return item is not None and HERE in item.path.parents and "browser" in getattr(item, "fixturenames", ())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    """Close the browser: while it is open, an event loop runs in this thread, and other tests start their own."""
+    yield
+    if not _needs_browser(nextitem):
+        _browsers.clear()
+        _open.close()
 
 
 @pytest.fixture

@@ -51,6 +51,7 @@ def dead_there(run: dq.Run) -> None:
     deadline = time.monotonic() + 30
     while not run.counts["dead"]:
         assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ def acked(run: dq.Run, count: int) -> dq.Run:
     deadline = time.monotonic() + 60
     while run.counts["acked"] < count:
         assert time.monotonic() < deadline, run.counts
+        time.sleep(0.005)
     return run
 
 

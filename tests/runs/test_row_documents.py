@@ -100,6 +100,7 @@ def until_put(pool: dq.QueuePool, n: int) -> None:
     deadline = time.monotonic() + 120
     while (there := sum(pool.counts().values())) < n:
         assert time.monotonic() < deadline, f"{there} of {n} messages are there after 120 s"
+        time.sleep(0.01)  # for the process that is to put them
 
 
 SCRIPT = """

@@ -279,7 +279,7 @@ def test_errors_of_dqlab_go_by_the_name_one_writes(queue: dq.QueuePool) -> None:
     """What the tables show is what a filter compares with."""
     run = queue.map(needs_text, [3]).wait(timeout=20)
     while not (classes := run.stats().classes):  # on a busy machine the last report comes later than is waited for
-        pass
+        time.sleep(0.005)
 
     assert [kind.error for kind in classes] == ["Reject"]
     assert run.retry(where="error == 'Reject'") == 1
@@ -540,6 +540,7 @@ def test_failures_alike_are_one_class(queue: dq.QueuePool) -> None:
     stats = run.stats()
     while sum(entry.dead for entry in stats.classes) < 20:
         stats = run.stats()
+        time.sleep(0.005)
 
     assert sorted((entry.error, entry.dead) for entry in stats.classes) == [("KeyError", 10), ("ValueError", 10)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def test_history_of_a_queue_that_works_is_what_it_did(queue: dq.QueuePool) -> No
     assert run.done
 
     while queue.stats().state not in ("paused", "empty"):  # told in the background
-        pass
+        time.sleep(0.005)
     timeline = queue.history("1m")
     while [mark.text for mark in timeline.marks] != ["submit", "pause"] or timeline[-1].depth:
         timeline = queue.history("1m")
