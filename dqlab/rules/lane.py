@@ -16,6 +16,7 @@ from sortedcontainers import SortedDict, SortedList
 from dqlab.frame import NO_ID, Frame
 from dqlab.rules.batches import Batch, Batches
 from dqlab.rules.frame_functions import FrameFunctions, Overrides
+from dqlab.rules.groups import Groups
 from dqlab.rules.ids import END, ID_BITS, ID_MASK
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.ranges import Ranges
@@ -84,6 +85,8 @@ class Lane:
         Messages that each function has acked, by its hash; under `NO_ID` those where it is not known. Not in lane 0.
     functions : FrameFunctions
         What the stored frames run unless overridden.
+    groups : Groups or None
+        Neighbours that are better run by one consumer; None where none are known.
     came : Ranges
         Ordinals of all that was put and is not lost; not in lane 0.
     settled : Ranges
@@ -127,6 +130,7 @@ class Lane:
         self.overrides = Overrides()
         self.replaced: set[bytes] | None = set()
         self.functions = FrameFunctions()
+        self.groups: Groups | None = None
         self.acked_by: dict[bytes, int] = {}
         self.paused = False
         self.held = ""
@@ -239,6 +243,9 @@ class Lane:
         """
         self.name_function(first, frame)
         self.put_row(self.row(frame, first, microseconds(now), place), frame.weights)
+        if frame.opens:
+            self.groups = self.groups or Groups()
+            self.groups.end(first)
 
     def name_function(self, first: int, frame: Frame) -> None:
         """Note which function a frame names: its messages run that, unless new code was adopted in its place."""

@@ -26,10 +26,14 @@ def pick_suspect(lane: Lane) -> list[LeasedPiece]:
     return _take(lane, lane.batches.covering(first, first + 1))
 
 
-def pick(lane: Lane, n: int, max_bytes: int) -> list[LeasedPiece]:
-    """Take up to `n` ready messages of up to `max_bytes` out of the lane, at least one; suspects stay."""
+def pick(lane: Lane, n: int, max_bytes: int, slot: str = "") -> list[LeasedPiece]:
+    """Take up to `n` ready messages of up to `max_bytes` out of the lane, at least one; suspects stay.
+
+    They are the front-most ones; where neighbours form groups, those of a group that suits the consumer slot.
+    """
     taken: list[tuple[Batch, int, int]] = []
-    for lo, hi in lane.ready:
+    among = lane.ready if lane.groups is None else lane.ready.overlap(*lane.groups.span(slot, lane.ready, n))
+    for lo, hi in among:
         for batch, a, b in lane.batches.covering(lo, min(hi, lo + n)):
             fit = batch.fit(a, b, max_bytes)
             if fit == 0 and not taken:

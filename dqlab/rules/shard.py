@@ -194,7 +194,7 @@ class Shard:
         if budget is not None:
             n = min(n, max(at_least, self.fairness.batch(run, budget)))
         suspect = suspects and suspect_is_first(lane)
-        pieces = pick_suspect(lane) if suspect else pick(lane, n, max_bytes)
+        pieces = pick_suspect(lane) if suspect else pick(lane, n, max_bytes, consumer)
         if suspect:
             self.redelivered += 1
         elif lane.retrying:
@@ -386,6 +386,9 @@ class Shard:
         """
         self.tick()
         released = sum(self.end(lease, why, died=True) for lease in self.leases.of_consumer(consumer))
+        for lane in self.activity.alive():
+            if lane.groups is not None:
+                lane.groups.forget(consumer.partition("#")[0])
         self.end_drain()
         return released
 

@@ -42,6 +42,7 @@ class Desk:
         ordinal: int = 0,
         size: int = 10,
         weights: Sequence[int] | None = None,
+        opens: bool = False,
     ) -> Frame:
         blob = Frame.encode(
             [b"x" * size] * n,
@@ -52,6 +53,7 @@ class Desk:
             sequence=sequence,
             ordinal=ordinal,
             weights=weights,
+            opens=opens,
         )
         return Frame.decode(blob)
 

@@ -27,6 +27,7 @@ from dqlab.cluster.transport.limits import Limit
 from dqlab.cluster.transport.orders import Open
 from dqlab.cluster.transport.ref import Place, Replaced
 from dqlab.documents import Document
+from dqlab.documents.parts import Row
 from dqlab.errors import (
     ActorGone,
     CallTimeout,
@@ -152,6 +153,8 @@ class UnsentFrame:
     shard: int = 0
     ordinal: int = 0
     sequence: int = 0
+    opens: bool = False
+    """Its first message begins a group."""
 
 
 class Sender:
@@ -504,6 +507,7 @@ class Sender:
                 sequence=batch.sequence,
                 ordinal=batch.ordinal,
                 weights=batch.weights,
+                opens=batch.opens,
             )
             for batch in parcel
         ]
@@ -615,6 +619,14 @@ class RunSender(Sender):
         """Whether pages are noted; the first document decides."""
         self._weights: deque[int] = deque()
         """Pages of the messages in the buffer."""
+        self._grouped: bool | None = None
+        """Whether documents are rows of row groups; the first document decides."""
+        self._group: tuple[str, int] = "", 0
+        """File and row group of the last one that was appended."""
+        self._appended = self._gathered = self._opened_at = 0
+        """How many were appended, how many of these are in frames, and how many were where the last group begins."""
+        self._borders: deque[int] = deque()
+        """How many were appended where each group begins that no frame begins with yet."""
         self.held, self.through = Ranges(), 0
         self._refusals: list[UnsentFrame] = []
         self._gaps: deque[tuple[int, int]] = deque([(0, ENDLESS)])
@@ -629,9 +641,23 @@ class RunSender(Sender):
             self._weighted = type(element) is Document and bool(element.page_count)
         if self._weighted:
             self._weights.append((type(element) is Document and element.page_count) or 0)
+        if self._grouped is None:
+            self._grouped = type(element) is Document and type(element.part) is Row
+        if self._grouped:
+            self._note_group(element)
         self.buffer.append(payload)
         self.handed_bytes += len(payload)
         self.hand_over()
+
+    def _note_group(self, element: Any) -> None:
+        """Note where a row group begins, before its first row is in the buffer; small ones go with those before."""
+        part = element.part if type(element) is Document else None
+        if type(part) is Row and self._group != (element.where, part.group):
+            self._group = element.where, part.group
+            if self._appended - self._opened_at >= self.frame_messages:
+                self._opened_at = self._appended
+                self._borders.append(self._appended)
+        self._appended += 1
 
     def go_on(self, here: Sequence[int], held: Iterable[tuple[int, int]]) -> None:
         """Continue a run whose shards hold so many documents each, and all of them these ordinals."""
@@ -658,6 +684,11 @@ class RunSender(Sender):
         n = max(1, min(len(buffer), self.frame_messages, int(self.frame_bytes / max(1.0, mean)), stop - self.sent))
         if self.room is not None:
             n = max(1, min(n, self.room[self.shard]))
+        if self._borders and self._borders[0] == self._gathered:
+            self._borders.popleft()
+            batch.opens = True
+        if self._borders:
+            n = min(n, self._borders[0] - self._gathered)
         payloads = [buffer.popleft() for _ in range(n)]
         size = sum(map(len, payloads))
         if size > self.frame_bytes and n > 1:
@@ -670,6 +701,7 @@ class RunSender(Sender):
         if self.sent + n < stop:
             self._gaps.appendleft((self.sent + n, stop))
         batch.payloads = payloads
+        self._gathered += n
         if self._weights:
             batch.weights = [self._weights.popleft() for _ in range(n)]
         self.taken_bytes += size
