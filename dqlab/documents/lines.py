@@ -175,7 +175,12 @@ def version_of_record(found: bytes, header: Header) -> str:
 def header_of(stream: BinaryIO, form: str, where: str) -> Header:
     """Read what comes before the records, and leave the stream behind it."""
     if not form:
-        head = cast(io.BufferedReader, stream).peek(64)
+        try:
+            head = cast(io.BufferedReader, stream).peek(64)
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            raise _damaged(where, form, error) from error
         mark = len(BOM_UTF8) if head.startswith(BOM_UTF8) else 0
         stream.read(mark)
         if _ONE_DOCUMENT.match(head, mark):

@@ -490,10 +490,14 @@ def _uninstalled(url: str, error: ImportError) -> ExtraMissing:
 
 
 def _package_in(error: ImportError) -> str:
-    """Return the package that is missing: fsspec's sentence is "Install s3fs to access S3"."""
+    """Return the package that is missing: fsspec's sentence is "Install s3fs to access S3", or another one."""
+    cause = error.__cause__
+    name = error.name or (cause.name if isinstance(cause, ImportError) else None)
+    if name:
+        return name.partition(".")[0]
     words = str(error).split()
     at = next((at for at, word in enumerate(words[:-1]) if word.lower() == "install"), None)
-    return error.name or (words[at + 1].strip("'\"`.,") if at is not None else in_words(error))
+    return words[at + 1].strip("'\"`.,") if at is not None else in_words(error)
 
 
 # --- versions ---

@@ -394,3 +394,12 @@ def test_one_file_of_a_server_that_lists_no_folders_is_found() -> None:
         assert (file.key, file.bytes()) == ("a.zip", packed.getvalue())
         with pytest.raises((ArchiveNotFound, FolderNotFound)):
             Documents.from_archive(f"{url}/data/b.zip")
+
+
+def test_a_package_that_a_file_system_needs_is_named_whatever_fsspec_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was "pip install ImportError: SFTPFileSystem requires ..."."""
+    monkeypatch.setitem(sys.modules, "paramiko", None)
+    monkeypatch.delitem(sys.modules, "fsspec.implementations.sftp", raising=False)
+
+    with pytest.raises(ExtraMissing, match=r"sftp:// need paramiko, .*pip install paramiko$"):
+        Documents.from_glob("sftp://host/*.txt")

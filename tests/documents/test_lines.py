@@ -323,6 +323,18 @@ def test_a_compressed_file_that_was_cut_off_ends_the_listing_by_name(tmp_path: P
     assert [each.row for each in documents[:3]] == [json.loads(line) for line in text.splitlines()[:3]]
 
 
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_a_short_compressed_file_that_was_cut_off_is_refused_by_name(tmp_path: Path, suffix: str, kind: str) -> None:
+    """Not one block of it is whole."""
+    path = tmp_path / f"a.{kind}{suffix}"
+    whole = COMPRESSED[suffix](b'{"id": 1}\n{"id": 2}\n')
+    path.write_bytes(whole[: len(whole) // 2 + 4])
+
+    with pytest.raises(FileUnreadable, match=rf"a.{kind}{suffix}' cannot be read as .*cut off"):
+        list(getattr(dq.Documents, f"from_{kind}")(path))
+
+
 def test_lines_of_zstandard_in_several_frames_are_one_file(tmp_path: Path) -> None:
     """As logs are appended to; and nothing but their bytes says what they are."""
     path = tmp_path / "a.jsonl"
