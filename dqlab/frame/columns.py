@@ -28,8 +28,8 @@ class Flag:
     KEYED: Final = 0x20
     EQUAL: Final = 0x40
     """All lengths are the same: one number replaces their column."""
-    CLOSES: Final = 0x80
-    """A frame of messages ends a group of neighbours, such as the rows of a row group."""
+    OPENS: Final = 0x80
+    """A frame of messages begins a group of neighbours, such as the rows of a row group."""
     ACKED: Final = 0x80
     """All outcomes of a settlement are ACK: their column is left out."""
 

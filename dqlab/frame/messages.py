@@ -56,8 +56,8 @@ class Frame:
         Bytes and pages of each message; `weights` is None when pages are unknown.
     payload : memoryview
         All messages, one after another.
-    closes : bool
-        Its last message ends a group of neighbours that cost one consumer less than two. Cuts do not know it.
+    opens : bool
+        Its first message begins a group of neighbours that cost one consumer less than two. Cuts do not know it.
     """
 
     blob: bytes | memoryview
@@ -72,7 +72,7 @@ class Frame:
     payload: memoryview
     count: int
     nbytes: int
-    closes: bool = False
+    opens: bool = False
     _ends: array[int] | None = None
 
     @staticmethod
@@ -86,13 +86,13 @@ class Frame:
         sequence: int = 0,
         ordinal: int = 0,
         weights: Sequence[int] | None = None,
-        closes: bool = False,
+        opens: bool = False,
     ) -> bytes:
         """Pack messages, at least one, into one immutable frame; weights are pages, 0 to 2**32 - 1."""
         if not messages:
             raise ValueError("a frame holds at least one message")
         equal, lengths = lengths_column(map(len, messages))
-        flags = kind | equal | (Flag.WEIGHTED if weights is not None else 0) | (Flag.CLOSES if closes else 0)
+        flags = kind | equal | (Flag.WEIGHTED if weights is not None else 0) | (Flag.OPENS if opens else 0)
         header = _FRAME.pack(b"DQ", VERSION, flags, len(messages), sequence, ordinal, run, function, producer)
         columns = [header, lengths]
         if weights is not None:
@@ -119,9 +119,9 @@ class Frame:
             raise FrameCorrupt(kind="frame", reason=str(error), size=len(view)) from None
         if sum(lengths) != len(view) - body:
             raise FrameCorrupt(kind="frame", reason="lengths do not add up to the payload", size=len(view))
-        payload, size, closes = view[body:], len(view), bool(flags & Flag.CLOSES)
+        payload, size, opens = view[body:], len(view), bool(flags & Flag.OPENS)
         about = run, function, producer, sequence, ordinal, lengths, weights
-        return cls(blob, kind, *about, payload, count, size, closes)
+        return cls(blob, kind, *about, payload, count, size, opens)
 
     def ends(self) -> array[int]:
         """Return where each message ends in the payload, bytes; computed once."""

@@ -243,9 +243,9 @@ class Lane:
         """
         self.name_function(first, frame)
         self.put_row(self.row(frame, first, microseconds(now), place), frame.weights)
-        if frame.closes:
+        if frame.opens:
             self.groups = self.groups or Groups()
-            self.groups.end(first + frame.count)
+            self.groups.end(first)
 
     def name_function(self, first: int, frame: Frame) -> None:
         """Note which function a frame names: its messages run that, unless new code was adopted in its place."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dqlab.documents import Document
+from dqlab.documents.parts import Row
 from dqlab.frame import NO_ID, Kind
 from dqlab.runs.submit.sender import BUFFER_BYTES, Entry, PutSender, RunSender, Ticket
 
@@ -122,6 +124,31 @@ def test_ordinals_stay_those_of_the_input_however_frames_are_cut(handle: Any) ->
         sender.sent += len(frame.payloads)
 
     assert at == [*range(50, 120), *range(130, 130 + 203 - 70)]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_frame_begins_where_a_row_group_does_and_says_so(handle: Any, at_once: bool) -> None:
+    """Also where all before it had been sent before the group began."""
+    sender = run_sender(handle, [])
+    rows = [("a", 0, 2500), ("a", 1, 10), ("a", 2, 1200), ("b", 2, 700)]
+    frames = []
+    for where, group, n in rows:
+        for at in range(n):
+            sender.append(Document(f"{where}:{at}", "", f"/{where}", part=Row(group, at)), b"-")
+            if not at_once and len(sender.buffer) == 500:
+                frames.append(sender.gather())
+        if not at_once and sender.buffer:
+            frames.append(sender.gather())
+    while sender.buffer:
+        frames.append(sender.gather())
+
+    begins = [
+        at
+        for at, frame in zip(accumulate([0, *(len(f.payloads) for f in frames)]), frames, strict=False)
+        if frame.opens
+    ]
+    assert begins == [2500, 3710]  # the small group goes with the one behind it
+    assert sum(len(frame.payloads) for frame in frames) == sum(n for _, _, n in rows)
 
 
 def test_single_puts_share_a_frame_only_while_it_fits(handle: Any) -> None:

@@ -42,7 +42,7 @@ class Desk:
         ordinal: int = 0,
         size: int = 10,
         weights: Sequence[int] | None = None,
-        closes: bool = False,
+        opens: bool = False,
     ) -> Frame:
         blob = Frame.encode(
             [b"x" * size] * n,
@@ -53,7 +53,7 @@ class Desk:
             sequence=sequence,
             ordinal=ordinal,
             weights=weights,
-            closes=closes,
+            opens=opens,
         )
         return Frame.decode(blob)
 

@@ -153,8 +153,8 @@ class UnsentFrame:
     shard: int = 0
     ordinal: int = 0
     sequence: int = 0
-    closes: bool = False
-    """Its last message ends a group."""
+    opens: bool = False
+    """Its first message begins a group."""
 
 
 class Sender:
@@ -508,7 +508,7 @@ class Sender:
                 sequence=batch.sequence,
                 ordinal=batch.ordinal,
                 weights=batch.weights,
-                closes=batch.closes,
+                opens=batch.opens,
             )
             for batch in parcel
         ]
@@ -624,10 +624,10 @@ class RunSender(Sender):
         """Whether documents are rows of row groups; the first document decides."""
         self._group: tuple[str, int] = "", 0
         """File and row group of the last one that was appended."""
-        self._appended = self._gathered = self._closed = 0
-        """How many were appended, how many of these are in frames, and how many were at the last end of a group."""
-        self._ends: deque[int] = deque()
-        """How many were appended at each end of a group: a frame ends there, too."""
+        self._appended = self._gathered = self._opened_at = 0
+        """How many were appended, how many of these are in frames, and how many were where the last group begins."""
+        self._borders: deque[int] = deque()
+        """How many were appended where each group begins that no frame begins with yet."""
         self.held, self.through = Ranges(), 0
         self._refusals: list[UnsentFrame] = []
         self._gaps: deque[tuple[int, int]] = deque([(0, ENDLESS)])
@@ -651,13 +651,13 @@ class RunSender(Sender):
         self.hand_over()
 
     def _note_group(self, element: Any) -> None:
-        """Note where a row group ends, before its first row behind; small ones go with those that follow."""
+        """Note where a row group begins, before its first row is in the buffer; small ones go with those before."""
         part = element.part if type(element) is Document else None
         if type(part) is Row and self._group != (element.where, part.group):
             self._group = element.where, part.group
-            if self._appended - self._closed >= self.frame_messages:
-                self._closed = self._appended
-                self._ends.append(self._appended)
+            if self._appended - self._opened_at >= self.frame_messages:
+                self._opened_at = self._appended
+                self._borders.append(self._appended)
         self._appended += 1
 
     def go_on(self, here: Sequence[int], held: Iterable[tuple[int, int]]) -> None:
@@ -685,8 +685,11 @@ class RunSender(Sender):
         n = max(1, min(len(buffer), self.frame_messages, int(self.frame_bytes / max(1.0, mean)), stop - self.sent))
         if self.room is not None:
             n = max(1, min(n, self.room[self.shard]))
-        if self._ends:
-            n = min(n, self._ends[0] - self._gathered)
+        if self._borders and self._borders[0] == self._gathered:
+            self._borders.popleft()
+            batch.opens = True
+        if self._borders:
+            n = min(n, self._borders[0] - self._gathered)
         payloads = [buffer.popleft() for _ in range(n)]
         size = sum(map(len, payloads))
         if size > self.frame_bytes and n > 1:
@@ -700,9 +703,6 @@ class RunSender(Sender):
             self._gaps.appendleft((self.sent + n, stop))
         batch.payloads = payloads
         self._gathered += n
-        if self._ends and self._ends[0] == self._gathered:
-            self._ends.popleft()
-            batch.closes = True
         if self._weights:
             batch.weights = [self._weights.popleft() for _ in range(n)]
         self.taken_bytes += size
