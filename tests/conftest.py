@@ -23,8 +23,16 @@ from hypothesis import HealthCheck, settings
 FORKS = hasattr(os, "fork")
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver" if FORKS else "spawn"})
 
-# Dask's servers look at their event loops fifty times a second, those of an idle cluster too. Dask's own tests do this.
-dask.config.set({"distributed.admin.tick.interval": "500 ms"})
+# Dask's servers look at their event loops fifty times a second, at their machine twice, and at their memory ten times,
+# those of an idle cluster too: of each of the clusters that tests share, that took a twenty-fifth of a processor.
+dask.config.set(
+    {
+        "distributed.admin.tick.interval": "500 ms",
+        "distributed.admin.system-monitor.disk": False,
+        "distributed.admin.system-monitor.interval": "2 s",
+        "distributed.worker.memory.monitor-interval": "500 ms",
+    }
+)
 
 # Where bytecode is not kept, each of the hundreds of processes that tests start compiles dqlab again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
