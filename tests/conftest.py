@@ -18,6 +18,8 @@ import dask
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.sampled import examples
+
 # As Dask's own tests do: workers are forked from one process that has imported what they need, and a cluster is there
 # in half the time. Has to be said before `distributed` is imported. Scripts that tests start spawn theirs, as users do.
 FORKS = hasattr(os, "fork")
@@ -43,7 +45,9 @@ os.environ["JUPYTER_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="dqlab-runtime-")
 atexit.register(shutil.rmtree, os.environ["JUPYTER_RUNTIME_DIR"], ignore_errors=True)
 
 # How long an example takes depends on what else the machine does.
-settings.register_profile("dqlab", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "dqlab", deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("dqlab")
 
 from distributed import Client  # noqa: E402
