@@ -122,8 +122,8 @@ test: $(STAMP) $(BUILT) $(MODULES) ## Run every test but the slow ones, and the 
 test-fast: $(STAMP) $(BUILT) ## Run the tests that start no process and compute little: for every save.
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m '$(FAST)' tests $(ARGS)
 
-test-slow: $(STAMP) $(BUILT) $(MODULES) ## Run the slow tests.
-	$(BIN)/python -m pytest -m slow --timeout=600 tests $(ARGS)
+test-slow: $(STAMP) $(BUILT) $(MODULES) ## Run the slow tests, and properties with all their examples.
+	DQLAB_EXAMPLES=all $(BIN)/python -m pytest -m 'slow or hypothesis' --timeout=600 tests $(ARGS)
 
 # Old versions use what newer versions of their own dependencies deprecate: those warnings are no errors here.
 test-lowest: $(LOWEST_STAMP) $(BUILT) ## Run what touches Dask and Jupyter with the oldest versions of all that dqlab needs.

@@ -18,13 +18,23 @@ import dask
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.sampled import examples
+
 # As Dask's own tests do: workers are forked from one process that has imported what they need, and a cluster is there
 # in half the time. Has to be said before `distributed` is imported. Scripts that tests start spawn theirs, as users do.
 FORKS = hasattr(os, "fork")
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver" if FORKS else "spawn"})
 
-# Dask's servers look at their event loops fifty times a second, those of an idle cluster too. Dask's own tests do this.
-dask.config.set({"distributed.admin.tick.interval": "500 ms"})
+# Dask's servers look at their event loops fifty times a second, at their machine twice, and at their memory ten times,
+# those of an idle cluster too: of each of the clusters that tests share, that took a twenty-fifth of a processor.
+dask.config.set(
+    {
+        "distributed.admin.tick.interval": "500 ms",
+        "distributed.admin.system-monitor.disk": False,
+        "distributed.admin.system-monitor.interval": "2 s",
+        "distributed.worker.memory.monitor-interval": "500 ms",
+    }
+)
 
 # Where bytecode is not kept, each of the hundreds of processes that tests start compiles dqlab again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -35,7 +45,9 @@ os.environ["JUPYTER_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="dqlab-runtime-")
 atexit.register(shutil.rmtree, os.environ["JUPYTER_RUNTIME_DIR"], ignore_errors=True)
 
 # How long an example takes depends on what else the machine does.
-settings.register_profile("dqlab", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "dqlab", deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("dqlab")
 
 from distributed import Client  # noqa: E402

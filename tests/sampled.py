@@ -1,13 +1,22 @@
-"""Families of tests that start much for each member: some members run each time, all of them with the slow tests."""
+"""What runs in part each time, and as a whole with the slow tests: costly families, and examples of properties."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-__all__ = ["mostly_slow"]
+__all__ = ["examples", "mostly_slow"]
+
+ALL = os.environ.get("DQLAB_EXAMPLES") == "all"
+"""Whether each property is tried with all its examples; `make test-slow` does."""
+
+
+def examples(number: int) -> int:
+    """Return how many examples of a property to try: a quarter of them, but for the slow tests."""
+    return number if ALL else max(10, number // 4)
 
 
 def mostly_slow(members: Iterable[Any], *each_time: Any) -> list[Any]:

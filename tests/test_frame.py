@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dqlab.datasets.made import MadeRows
 from dqlab.errors import FrameCorrupt
 from dqlab.frame import NO_ID, Frame, Kind, Made, Making, Outcome, Piece, Settlement
+from tests.sampled import examples
 
 T = TypeVar("T")
 
@@ -152,7 +153,7 @@ def test_empty_frame_is_refused() -> None:
 
 @pytest.mark.long
 @given(frames(), st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_flipped_byte_of_a_frame_raises_frame_corrupt_or_changes_a_value(
     packed: tuple[list[bytes], dict[str, object]], data: st.DataObject
 ) -> None:
@@ -269,7 +270,7 @@ def test_any_part_of_how_results_were_made_is_that_of_these_results(
 
 @pytest.mark.long
 @given(settlements(), st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_flipped_byte_of_a_settlement_raises_frame_corrupt_or_changes_a_value(
     packed: tuple[tuple[list[Piece], bytes, list[bytes]], dict[str, object]], data: st.DataObject
 ) -> None:

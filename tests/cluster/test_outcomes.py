@@ -33,6 +33,7 @@ from dqlab.rules.states import State
 from dqlab.testing import FakeClock
 from tests.cluster.test_parking import lease as parked_lease
 from tests.cluster.test_parking import opened, put
+from tests.sampled import examples
 
 TIMEOUT = 60.0
 
@@ -69,7 +70,7 @@ def test_outcomes_belong_to_their_messages_whatever_ended_first(order: list[int]
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(0, 2**32).map(Random), st.integers(1, 200))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_every_message_of_a_lease_is_told_of_once_with_its_own_outcome(
     sizes: list[int], random: Random, most_bytes: int
 ) -> None:
@@ -300,7 +301,7 @@ class Town:
 
 @pytest.mark.long
 @given(st.integers(0, 2**32).map(Random), st.integers(1, 16))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_results_and_dead_letters_bear_the_keys_of_their_own_documents(random: Random, n: int) -> None:
     """Through two consumers, retries, give-backs, cancels, leases that expire, settlements that come twice or late."""
     town = Town(random)

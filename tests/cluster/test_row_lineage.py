@@ -29,6 +29,7 @@ from dqlab.rules.states import State
 from dqlab.runs.results import open_settlements
 from tests.cluster.desk import DeskActor, opened
 from tests.cluster.test_sink_deliveries import RUN, Scene
+from tests.sampled import examples
 
 COUNT = 40
 RETRY = {"retries": 9, "backoff": 0.001, "max_backoff": 0.001}
@@ -135,7 +136,7 @@ async def play(sink: Any, seed: int, steps: int, count: int, log: Path | None) -
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(0, 120), count=st.integers(1, COUNT), sinks=st.booleans())
 def test_each_row_has_its_own_lineage_whatever_becomes_of_deliveries(
     seed: int, steps: int, count: int, sinks: bool

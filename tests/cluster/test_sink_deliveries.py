@@ -28,6 +28,7 @@ from dqlab.failures.failure import Failure
 from dqlab.frame import Frame, Kind, Outcome, Settlement
 from dqlab.rules.states import State
 from tests.cluster.desk import DeskActor, opened
+from tests.sampled import examples
 
 RUN = b"r" * 16
 ORIGIN = Origin("consumer/q/0", "w", 1 << 30)
@@ -207,7 +208,7 @@ async def play(sink: Any, seed: int, steps: int, count: int) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 2**32), steps=st.integers(0, 120), count=st.integers(1, 40))
 def test_each_document_has_exactly_its_own_row_whatever_becomes_of_deliveries(
     seed: int, steps: int, count: int

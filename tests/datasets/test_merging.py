@@ -18,6 +18,7 @@ from dqlab.datasets.merging import Unmergeable, compact, merge
 from dqlab.datasets.parts import PartMissing, Reader, SinkRow, open_parts, referred, writer_of
 from dqlab.datasets.sinks import CLAIM, claim
 from dqlab.datasets.targets import Target
+from tests.sampled import examples
 
 RUN, ID = "numbers", "ab" * 16
 VALUES: list[Any] = [{"n": 1}, None, "text", {"n": "other", "more": [1, 2]}, {}, {"n": None}, 2.5]
@@ -273,7 +274,7 @@ def equal(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.long
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(parts=st.lists(st.lists(ANY, min_size=1, max_size=4), min_size=2, max_size=4))
 @example(parts=[[{"c": {"x": 1, "y": 2}}, {"c": "s"}], [{"c": b"abc"}]])
 @example(parts=[[decimal.Decimal("1.1")], ["a"], [b"x"]])

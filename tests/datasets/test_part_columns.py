@@ -20,6 +20,7 @@ from dqlab.datasets.rows import Rows
 from dqlab.datasets.sinks import claim
 from dqlab.datasets.table import RunTable
 from tests.datasets.pages import in_json, same
+from tests.sampled import examples
 
 RUN, ID = "numbers", "ab" * 16
 
@@ -89,7 +90,7 @@ NAMES = st.sampled_from(["a", "b", "value", "_key"])
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:values of run")
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     values=st.lists(st.dictionaries(NAMES, LEAVES | NUMBERS, max_size=3) | LEAVES | NUMBERS, max_size=40),
     seed=st.integers(0, 2**16),
@@ -118,7 +119,7 @@ def without_nothing(value: Any) -> Any:
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:values of run")
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     values=st.lists(st.dictionaries(NAMES, NESTED, max_size=3), max_size=30),
     seed=st.integers(0, 2**16),

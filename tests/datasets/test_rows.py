@@ -25,6 +25,7 @@ from dqlab.datasets import rows as module
 from dqlab.datasets.lineage import LINEAGE
 from dqlab.datasets.rows import MOST_COLUMNS, SAMPLE, Shape
 from tests.datasets.pages import batch_of, column, in_json, rows_of, same
+from tests.sampled import examples
 
 UTC = datetime.UTC
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
@@ -412,7 +413,7 @@ def _check(row: dict[str, Any], value: Any, called: dict[Any, str]) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(results, max_size=8), st.lists(results, max_size=5), st.booleans())
 @example([], [{"1": None}, {1: [], "1": None}], False)
 @example([[None, None]], [[1]], True)

@@ -20,6 +20,7 @@ import dqlab as dq
 from dqlab.documents import buckets
 from dqlab.documents.folders import Pattern
 from dqlab.errors import FolderNotFound
+from tests.sampled import examples
 from tests.stores import Store, s3
 from tests.waiting import until
 
@@ -52,7 +53,7 @@ patterns = st.sampled_from(
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(keys=st.sets(names, max_size=60), pattern=patterns, page=st.integers(1, 7), ahead=st.integers(1, 3))
 def test_what_matches_is_listed_once_and_in_order_whatever_the_pages(
     store: Store, keys: set[str], pattern: str, page: int, ahead: int

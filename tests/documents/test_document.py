@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from dqlab.documents import Document
 from dqlab.errors import BadOption
+from tests.sampled import examples
 
 TEXT = st.lists(st.sampled_from(["a", "é", "\n", "\r", "\r\n", "\x0c", "\u2028", "\ufeff"]), max_size=40).map("".join)
 
@@ -110,7 +111,7 @@ def test_reading_local_documents_needs_no_fsspec(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(text=TEXT, lines=st.integers(1, 5))
 def test_pages_joined_are_the_text(text: str, lines: int) -> None:
     """No character is lost or doubled between pages, whatever ends the lines."""

@@ -23,6 +23,7 @@ from dqlab.documents import Document, Documents
 from dqlab.errors import ArchiveNotFound, BadOption, ExtraMissing, FolderNotFound, FolderUnreadable
 from tests.http_server import serving
 from tests.pdfs import make_pdf
+from tests.sampled import examples
 
 NAMES = st.sampled_from(["a", "b", "a.txt", "b.txt", "a-b", "é.txt", ".hidden", "[x]"])
 PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
@@ -54,7 +55,7 @@ def memory() -> str:
 
 
 @pytest.mark.long
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(paths=st.lists(PATHS, max_size=8), pattern=PATTERNS)
 @example(paths=["a"], pattern="a/**")
 def test_pattern_matches_what_the_standard_glob_does(paths: list[str], pattern: str) -> None:

@@ -31,6 +31,7 @@ from dqlab.errors import (
     RowTooLarge,
     WrongKind,
 )
+from tests.sampled import examples
 
 ROOT = Path(__file__).parents[2]
 FRAME = pd.DataFrame({"id": ["a", "b", "c"], "n": [1, 2, 3]})
@@ -240,7 +241,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(VALUES, min_size=1, max_size=5), st.data())
 def test_any_value_arrives_and_has_one_version(values: list[Any], data: st.DataObject) -> None:
     column = pd.Series(values, dtype=object)

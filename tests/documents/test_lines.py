@@ -42,6 +42,7 @@ from dqlab.errors import (
 )
 from tests.compressed import ZSTD, zstd_compress
 from tests.descriptors import count_files
+from tests.sampled import examples
 
 COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
@@ -85,7 +86,7 @@ CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_siz
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.lists(CELLS, min_size=3, max_size=3), max_size=8),
     st.sampled_from([",", ";", "\t"]),

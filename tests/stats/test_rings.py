@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dqlab.stats.rings import Ring
+from tests.sampled import examples
 
 T0 = 1_795_270_000.0
 
@@ -48,7 +49,7 @@ def test_what_is_older_than_the_fine_slots_is_known_by_the_minute() -> None:
     assert sum(amount or 0 for amount in rate) * 60 == pytest.approx(3600, rel=0.02)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 200), st.integers(0, 50)), min_size=1, max_size=60), st.sampled_from([1, 7, 60]))
 def test_nothing_that_came_in_the_span_is_forgotten_or_counted_twice(steps: list[tuple[float, int]], step: int) -> None:
     """Whatever the rhythm, and whether read by seconds or minutes, the amounts add up."""

@@ -22,6 +22,7 @@ from dqlab.store.bodies import unpack_plain
 from dqlab.store.checkpoint import freeze
 from dqlab.store.durable_shard import DurableShard
 from dqlab.testing import FakeClock
+from tests.sampled import examples
 
 RUN = b"a-run-with-a-name"[:16]
 TIMEOUT = 60.0
@@ -161,7 +162,7 @@ steps = st.lists(
 
 
 @pytest.mark.long
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(before=steps, late=st.sampled_from([TIMEOUT + 1, 100.0]), order=st.sampled_from([*ORDERS]))
 @example(
     before=[("begin", 2), ("lease", 1), ("begin", 2), ("time", TIMEOUT + 1), ("order", "seal"), ("lease", 1)],
