@@ -293,7 +293,7 @@ def test_results_of_any_size_come_in_order(
     """Small ones between some that fill a page, and one above that: each page is cut elsewhere."""
 
     def sized(n: int) -> bytes:
-        return n.to_bytes(4, "little") * (n * 7919 % 2_000 * (600 if n % 97 == 5 else 20) + (5 << 18) * (n == 250))
+        return n.to_bytes(4, "little") * (n * 7919 % 2_000 * (300 if n % 97 == 5 else 4) + (5 << 18) * (n == 250))
 
     more: dict[str, Any] = {"durability": dq.Durability.DURABLE, "dirpath": tmp_path} if durable else {}
     pool = dq.QueuePool(lab.client, name=queue_name, served=True, **more)
