@@ -276,7 +276,7 @@ SAYS_NOTHING_TO_THE_CLUSTER = {
     "QueuePool": "closed get_len get_queue get_queues put_many_sync put_nowait widget __getitem__ __iter__ __len__",
     "Run": "newer queue on_drop undecided widget __getitem__ __iter__ __len__",
     "PutResult": "__getitem__ __iter__ __len__",
-    "Results": "lined __len__",
+    "Results": "__len__",
     "ConsumerPool": "__getitem__ __len__",
     "Failures": "__len__",
     "MergedResults": "__len__",
