@@ -67,6 +67,8 @@ _HEAD = struct.Struct("!Q")
 _OURS = b"+"
 """Says that a fork has become a child of the tester."""
 
+_one_at_a_time = threading.RLock()
+"""Held while this process is the one to which children of others fall; a mother may be forked from another."""
 _prctl = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
 
 
@@ -82,16 +84,16 @@ class _Mother:
 
     def __init__(self, starts: type[subprocess.Popen[Any]], modules: tuple[str, ...]) -> None:
         self._starts, self._modules = starts, modules
-        self._lock = threading.Lock()
         self._control: socket.socket | None = None
 
     def fork(self, request: dict[str, Any], descriptors: list[int]) -> int | None:
         if _prctl is None:
             return None
-        with self._lock:
+        with _one_at_a_time:
             if self._control is None:
                 self._control = self._started()
-            _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # the child of a child that has ended becomes ours
+            if _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:  # the child of a child that has ended becomes ours
+                return None
             try:
                 _ask(self._control, request, descriptors)
                 (pid,) = _HEAD.unpack(_received(self._control, _HEAD.size))
@@ -375,11 +377,11 @@ def _play(args: list[str]) -> None:
         sys.argv[:] = ["-c", *rest[1:]]
         code = compile(rest[0], "<string>", "exec")
     else:
-        sys.path.insert(0, os.path.dirname(os.path.abspath(kind)))  # noqa: PTH100, PTH120 - as Python does it
+        file = os.path.abspath(kind)  # noqa: PTH100 - as Python does it
+        sys.path.insert(0, os.path.dirname(file))  # noqa: PTH120
         sys.argv[:] = args
-        main.__dict__["__file__"] = kind
-        with open(kind, "rb") as file:  # noqa: PTH123
-            code = compile(file.read(), kind, "exec")
+        main.__dict__["__file__"] = file
+        code = compile(Path(file).read_bytes(), file, "exec")
     try:
         exec(code, main.__dict__)
     except Exception:

@@ -20,9 +20,16 @@ def examples(number: int) -> int:
 
 
 def mostly_slow(members: Iterable[Any], *each_time: Any) -> list[Any]:
-    """Return parameters in their order, those that do not run `each_time` marked as slow."""
+    """Return parameters in their order, those that do not run `each_time` marked as slow.
+
+    A member that is a tuple has a value for each of several parameters.
+    """
     members = list(members)
     unknown = [one for one in each_time if one not in members]
     assert each_time, "name a member that runs each time"
     assert not unknown, f"{unknown} are not among {members}"
-    return [one if one in each_time else pytest.param(one, marks=pytest.mark.slow) for one in members]
+    slow = pytest.mark.slow
+    return [
+        one if one in each_time else pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=slow)
+        for one in members
+    ]

@@ -163,6 +163,7 @@ def f(x):
 
 lab = dq.connect(n=2, store=sys.argv[3] or None)
 run = lab.map(f, range(20), name="f-1")
+run.submitter.join(60)  # else the sentence is that of a run whose input was not read to the end
 while run.counts["acked"] < 3:
     time.sleep(0.05)
 {end}

@@ -73,7 +73,7 @@ def done(run: dq.Run) -> int:
     return run.counts["acked"]
 
 
-def play(lab: dq.Lab, folder: Path, victim: str, seed: int, *, durable: bool, count: int = 3_000) -> None:
+def play(lab: dq.Lab, folder: Path, victim: str, seed: int, *, durable: bool, count: int) -> None:
     """Run documents into a sink while processes are killed; compare every row."""
     dice = random.Random(seed)
     options: dict[str, Any] = {}
@@ -105,7 +105,7 @@ def test_a_kill_in_the_middle_of_a_part_costs_no_row_and_doubles_none(
     own_lab: dq.Lab, tmp_path: Path, victim: str, durable: bool
 ) -> None:
     """What was acked has its row; what was not runs again, and what its first run has written is not referred to."""
-    play(own_lab, tmp_path, victim, VICTIMS.index(victim), durable=durable)
+    play(own_lab, tmp_path, victim, VICTIMS.index(victim), durable=durable, count=1_500)
 
 
 @pytest.mark.slow

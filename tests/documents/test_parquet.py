@@ -209,7 +209,7 @@ def test_values_become_plain_python_with_none_for_null(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
 def test_a_very_large_row_among_small_ones_is_read_and_leaves_them_alone(tmp_path: Path, kind: str) -> None:
     """As a book in a column of abstracts; it travels in no message, and is larger than what is decoded in one go."""
-    text = "word " * (10 << 20)
+    text = "word " * (5 << 20)
     frame = pd.DataFrame({"id": ["a", "b", "c"], "text": ["small", text, "end"]})
     path = tmp_path / f"a.{kind}"
     if kind == "parquet":
@@ -484,10 +484,10 @@ def test_the_row_that_finds_a_changed_file_is_the_one_that_is_named(
 
 
 def test_a_file_that_changes_while_it_is_listed_ends_the_listing(tmp_path: Path) -> None:
-    path = papers(tmp_path / "a.parquet", n=20_000, group=10_000)
+    path = papers(tmp_path / "a.parquet", n=6_000, group=3_000)
     documents = iter(dq.Documents.from_parquet(path, key="id"))
     next(documents)
-    papers(path, n=20_000, first=5, group=10_000)
+    papers(path, n=6_000, first=5, group=3_000)
 
     with pytest.raises((DocumentChanged, FileUnreadable), match=r"a.parquet"):
         list(documents)
@@ -560,9 +560,9 @@ def test_a_large_row_group_is_decoded_piece_by_piece(tmp_path: Path, monkeypatch
 
 
 def test_listing_holds_few_bytes_for_a_key_however_many_there_are(tmp_path: Path) -> None:
-    """A million keys cost the client at most 50 MB; here a fifth of them, counted by Python itself."""
-    n = 200_000
-    path = written(tmp_path / "a.parquet", {"id": [f"arxiv:{at:09}" for at in range(n)]}, group=50_000)
+    """A million keys cost the client at most 50 MB; here a tenth of them, counted by Python itself."""
+    n = 100_000
+    path = written(tmp_path / "a.parquet", {"id": [f"arxiv:{at:09}" for at in range(n)]}, group=25_000)
     documents = dq.Documents.from_parquet(path, key="id")
     tracemalloc.start()
     try:

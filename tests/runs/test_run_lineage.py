@@ -17,6 +17,7 @@ import pytest
 import dqlab as dq
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.testing import Tally
+from tests.sampled import mostly_slow
 from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
@@ -64,8 +65,19 @@ def check(rows: pd.DataFrame, run: dq.Run, tally: Tally) -> None:
     assert rows["_consumer"].notna().all()
 
 
-@pytest.mark.parametrize("sink", [False, True], ids=["queue", "sink"])
-@pytest.mark.parametrize(("kind", "durable"), [("thread", True), ("coroutine", False), ("process", False)])
+@pytest.mark.parametrize(
+    ("kind", "durable", "sink"),
+    mostly_slow(
+        [
+            (*kind, sink)
+            for sink in (False, True)
+            for kind in (("thread", True), ("coroutine", False), ("process", False))
+        ],
+        ("thread", True, False),
+        ("coroutine", False, True),
+        ("process", False, True),
+    ),
+)
 def test_each_row_says_how_it_was_made(
     lab: dq.Lab, queue_name: str, tmp_path: Path, kind: str, durable: bool, sink: bool
 ) -> None:

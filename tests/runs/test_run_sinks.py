@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from dqlab.numbers import size
 from dqlab.testing import Gate
 from tests.cells import of_a_cell
 from tests.log.test_real_enospc import small_disk  # noqa: F401 - a fixture
+from tests.sampled import mostly_slow
 from tests.waiting import until
 
 
@@ -62,16 +64,16 @@ def pool(request: pytest.FixtureRequest, lab: dq.Lab, queue_name: str, tmp_path:
 def test_rows_of_a_sink_are_the_results_of_its_run(pool: dq.QueuePool, tmp_path: Path, kind: str) -> None:
     """In document order, each once, read from files that the consumers wrote."""
     executor: Any = "process" if kind == "process" else "auto"
-    run = pool.map(KINDS[kind], range(3_000), sink=tmp_path / "out", executor=executor)
+    run = pool.map(KINDS[kind], range(900), sink=tmp_path / "out", executor=executor)
 
     values = list(run.results(timeout=60))
 
-    assert values == [{"n": n, "square": n * n} for n in range(3_000)]
+    assert values == [{"n": n, "square": n * n} for n in range(900)]
     assert list(tmp_path.glob("out/*.parquet"))
-    assert sorted(value["n"] for _, value in run.as_completed(timeout=30)) == list(range(3_000))
+    assert sorted(value["n"] for _, value in run.as_completed(timeout=30)) == list(range(900))
     assert run.results()[17] == {"n": 17, "square": 289}
     frame = run.results().to_frame(columns=["square", "_ordinal", "_seconds", "_consumer", "_code"])
-    assert frame["square"].tolist() == [n * n for n in range(3_000)]
+    assert frame["square"].tolist() == [n * n for n in range(900)]
     assert (frame["_seconds"] >= 0).all()
     assert set(frame["_code"]) == {run.versions[0].short}
 
@@ -207,8 +209,10 @@ def test_the_first_rows_can_be_read_while_the_run_goes_on(queue: dq.QueuePool, t
     run.wait(timeout=30)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("large", [64 << 10, 20 << 20])
+@pytest.mark.parametrize(
+    ("large", "kind"),
+    mostly_slow(itertools.product([64 << 10, 20 << 20], KINDS), (64 << 10, "coroutine"), (20 << 20, "process")),
+)
 def test_large_results_go_into_a_sink(queue: dq.QueuePool, tmp_path: Path, large: int, kind: str) -> None:
     """A result of 20 MB is too large for the queue, which never gets it."""
 
