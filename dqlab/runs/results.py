@@ -142,8 +142,6 @@ def _open_all(settlements: Sequence[Settlement], reader: Finds | None, *, column
         errors: dict[int, BaseException] = {}
         if rows_alike is not None:
             values, first = rows_alike[first : first + settlement.count], first + settlement.count
-        elif columns and (even := alike([settlement.payload], [settlement.lengths])) is not None:
-            values = even
         elif rows is None:
             values, errors = _opened(settlement.views(), settlement.payload)
         else:

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import dqlab as dq
@@ -330,6 +331,21 @@ def test_the_next_page_is_on_its_way_while_one_is_opened(queue: dq.QueuePool, mo
 
     assert [value[0] for value in run.results()] == list(range(30))
     assert cut > 1
+
+
+def test_a_frame_of_small_rows_makes_none_of_them(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As objects a million takes 360 MB, and five times as long; the frame is the one that they would give."""
+    run = queue.map(lambda n: {"n": n * n, "half": n / 2, "even": n % 2 == 0, "text": f"{n:>{n % 50}}"}, range(1000))
+    expected = pd.DataFrame(list(run.results()), index=pd.RangeIndex(1000, name="key"))
+
+    def opened(*given: Any) -> Any:
+        raise AssertionError(f"{given} were made")
+
+    monkeypatch.setattr("dqlab.runs.results.open_all_here", opened)
+    monkeypatch.setattr("dqlab.runs.results.open_here", opened)
+    found = run.results().to_frame()
+
+    pd.testing.assert_frame_equal(found, expected, check_index_type=False)
 
 
 def test_page_that_another_thread_has_replaced_is_not_looked_into(queue: dq.QueuePool) -> None:
