@@ -23,7 +23,9 @@ __all__ = ["QUANTUM_S", "Fairness", "pick", "pick_again", "pick_suspect", "suspe
 
 QUANTUM_S = 0.1
 FIRST_BATCH = 16
-"""Messages leased at a time before their cost is known."""
+"""Messages leased at a time before their cost is known, at most;"""
+FIRST_SHARE = 32
+"""and such a part of those that are ready, where more are: of forty books sixteen would be all the long ones."""
 
 
 class Fairness:
@@ -74,10 +76,12 @@ class Fairness:
         """Subtract time from a lane's credit; negative seconds give it back."""
         self._credit[run] = self._credit.get(run, 0.0) - seconds
 
-    def batch(self, run: bytes, budget: float) -> int:
-        """Return how many messages of the lane take about `budget` seconds; few while that is unknown."""
+    def batch(self, run: bytes, budget: float, ready: int) -> int:
+        """Return how many of the lane's ready messages take about `budget` seconds; few while that is unknown."""
         cost = self._cost.get(run)
-        return FIRST_BATCH if cost is None else max(1, int(budget / max(cost, 1e-7)))
+        if cost is None:
+            return FIRST_BATCH if ready <= FIRST_BATCH else max(1, min(FIRST_BATCH, ready // FIRST_SHARE))
+        return max(1, int(budget / max(cost, 1e-7)))
 
     def learn(self, run: bytes, busy_s: float, n: int) -> None:
         """Move the lane's mean cost towards the cost of `n` messages; one slow message weighs less than many."""

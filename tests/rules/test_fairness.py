@@ -81,3 +81,18 @@ def test_a_returned_message_costs_its_run_nothing(desk: Any) -> None:
         desk.settle(lease, *[Outcome.RETURN] * 10)
 
     assert len(set(order)) == 1
+
+
+def test_few_messages_of_unknown_cost_do_not_all_go_to_the_consumer_that_is_first(desk: Any) -> None:
+    """Sorted by length, the sixteen longest of forty PDFs stood in line at one process."""
+    desk.put(40)
+    first = [len(desk.ids(desk.lease(consumer=f"{slot}#0", budget=0.075))) for slot in "abab"]
+
+    assert first == [1, 1, 1, 1]
+
+
+def test_many_messages_of_unknown_cost_are_leased_a_few_at_a_time(desk: Any) -> None:
+    """A lease for each would cost more than short functions do."""
+    desk.put(1000)
+
+    assert len(desk.ids(desk.lease(budget=0.075))) == 16
