@@ -57,7 +57,7 @@ import dqlab as dq  # noqa: E402
 from dqlab.connecting import NEEDED  # noqa: E402
 from dqlab.testing import FakeClock  # noqa: E402
 from tests import forking, starts  # noqa: E402
-from tests.testers import mixed, scheduler  # noqa: E402
+from tests.testers import FROZEN, mixed, scheduler  # noqa: E402
 
 # What workers are forked from has dqlab, too. Dask names its own modules at the first call, and never again.
 if FORKS:
@@ -102,11 +102,12 @@ def pytest_sessionstart() -> None:
     gc.disable()
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Have the cyclic collector leave what was imported and collected: it went through it again and again."""
     gc.enable()
     gc.collect()
     gc.freeze()
+    session.config.stash[FROZEN] = gc.get_freeze_count()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 
-__all__ = ["mixed", "scheduler"]
+__all__ = ["FROZEN", "mixed", "scheduler"]
+
+FROZEN = pytest.StashKey[int]()
+"""How many objects the collector of a tester leaves alone once all tests are collected."""
 
 ROOT = Path(__file__).parents[1]
 PIECE = 10

@@ -23,9 +23,10 @@ __all__ = ["QUANTUM_S", "Fairness", "pick", "pick_again", "pick_suspect", "suspe
 
 QUANTUM_S = 0.1
 FIRST_BATCH = 16
-"""Messages leased at a time before their cost is known, at most;"""
+"""Messages leased at a time before their cost is known."""
 FIRST_SHARE = 32
-"""and such a part of those that are ready, where more are: of forty books sixteen would be all the long ones."""
+"""And such a part at most of those that have weights: of forty books sixteen would be all the long ones. Without
+weights more are better: what is far away is read ahead within what was leased."""
 
 
 class Fairness:
@@ -76,11 +77,19 @@ class Fairness:
         """Subtract time from a lane's credit; negative seconds give it back."""
         self._credit[run] = self._credit.get(run, 0.0) - seconds
 
-    def batch(self, run: bytes, budget: float, ready: int) -> int:
-        """Return how many of the lane's ready messages take about `budget` seconds; few while that is unknown."""
+    def batch(self, run: bytes, budget: float, weighted: int = 0) -> int:
+        """Return how many messages of the lane take about `budget` seconds; few while that is unknown.
+
+        Parameters
+        ----------
+        weighted : int, default 0
+            How many are ready, if they have weights.
+        """
         cost = self._cost.get(run)
         if cost is None:
-            return FIRST_BATCH if ready <= FIRST_BATCH else max(1, min(FIRST_BATCH, ready // FIRST_SHARE))
+            return (
+                max(1, weighted // FIRST_SHARE) if FIRST_BATCH < weighted < FIRST_BATCH * FIRST_SHARE else FIRST_BATCH
+            )
         return max(1, int(budget / max(cost, 1e-7)))
 
     def learn(self, run: bytes, busy_s: float, n: int) -> None:

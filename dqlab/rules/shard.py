@@ -177,8 +177,7 @@ class Shard:
         max_bytes : int, default 1 MiB
             Most payload bytes of a lease of several messages.
         budget : float, optional
-            Seconds of work to lease at most, by the lane's mean cost; while that is unknown a few messages, and a small
-            part of the lane.
+            Seconds of work to lease at most, by the lane's mean cost; a few messages while that is unknown.
         at_least : int, default 1
             Messages to lease even when the budget allows fewer: coroutines wait concurrently.
         """
@@ -191,7 +190,7 @@ class Shard:
         run = self.fairness.choose([lane.run for lane in ready])
         lane = self.lanes[run]
         if budget is not None:
-            n = min(n, max(at_least, self.fairness.batch(run, budget, lane.ready.size)))
+            n = min(n, max(at_least, self.fairness.batch(run, budget, lane.ready.size if any(lane.units) else 0)))
         suspect = suspects and suspect_is_first(lane)
         pieces = pick_suspect(lane) if suspect else pick(lane, n, max_bytes, consumer)
         if suspect:

@@ -18,6 +18,7 @@ from dqlab.cluster.transport.ref import Place, Ref
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.errors import ActorGone, CallTimeout, RunFailed
+from tests.testers import FROZEN
 
 
 def same(x: int) -> int:
@@ -106,12 +107,14 @@ def test_queues_live_where_no_user_code_runs(lab: dq.Lab, queue: dq.QueuePool) -
     assert worker not in consumers
 
 
-def test_workers_do_not_search_again_and_again_what_they_have_imported(lab: dq.Lab) -> None:
+def test_workers_do_not_search_again_and_again_what_they_have_imported(
+    lab: dq.Lab, pytestconfig: pytest.Config
+) -> None:
     """Where many small messages come and go a tenth of the time went there."""
     imported = lab.client.run(gc.get_freeze_count)
 
     assert min(imported.values()) > 20_000
-    assert gc.get_freeze_count() == 0  # a notebook's own process is left alone
+    assert gc.get_freeze_count() <= pytestconfig.stash[FROZEN]  # a notebook's own process is left alone
 
 
 def test_two_queues_of_one_worker_do_not_block_each_other(lab: dq.Lab, queue_name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,6 +23,14 @@ from tests.sampled import examples
 
 RUN, ID = "numbers", "ab" * 16
 VALUES: list[Any] = [{"n": 1}, None, "text", {"n": "other", "more": [1, 2]}, {}, {"n": None}, 2.5]
+
+
+@pytest.fixture(autouse=True)
+def _opens() -> Iterator[None]:
+    """Have each test open its own parts: all of them are of one id, which runs never share."""
+    open_parts.forget()
+    yield
+    open_parts.forget()
 
 
 def value_of(n: int) -> Any:

@@ -85,7 +85,7 @@ def test_a_returned_message_costs_its_run_nothing(desk: Any) -> None:
 
 def test_few_messages_of_unknown_cost_do_not_all_go_to_the_consumer_that_is_first(desk: Any) -> None:
     """Sorted by length, the sixteen longest of forty PDFs stood in line at one process."""
-    desk.put(40)
+    desk.put(40, weights=range(40, 0, -1))
     first = [len(desk.ids(desk.lease(consumer=f"{slot}#0", budget=0.075))) for slot in "abab"]
 
     assert first == [1, 1, 1, 1]
