@@ -65,8 +65,6 @@ if FORKS:
 
 # So have the processes that `dq.connect()` forks its workers from.
 forking.share()
-if "nbval" in sys.modules:
-    forking.share_kernels()
 
 pytest_plugins = ["dqlab.testing"]
 

@@ -55,8 +55,6 @@ CLIENTS = (
     "dqlab.runs.run",
 )
 """What a script needs that connects."""
-KERNELS = ("ipykernel.ipkernel", "ipykernel.kernelapp", "dqlab.jupyter")
-"""What a notebook needs beside that."""
 ONLY_AT_START = ("PYTHON", "LD_", "LANG", "LC_")
 """Beginnings of variables that are read once, when a process starts: where one differs, a fork is of no use."""
 ADDS_A_PATH, WARNS = "PYTHONPATH", "PYTHONWARNINGS"
@@ -249,25 +247,11 @@ class Popen(_Forked):
     connects = True
 
 
-class KernelPopen(_Forked):
-    """For kernels of notebooks."""
-
-    mother: Forks = _Mother(Popen, KERNELS)
-    connects = True
-
-
 def share(starts: type[_Forked] = NurseryPopen) -> None:
     """Have `dq.connect()` in this process fork its nursery."""
     from dqlab.cluster.embedded import cluster
 
     cluster.subprocess = SimpleNamespace(Popen=starts, TimeoutExpired=subprocess.TimeoutExpired)  # type: ignore[attr-defined]
-
-
-def share_kernels() -> None:
-    """Have what plays notebooks in this process fork their kernels."""
-    from jupyter_client import launcher
-
-    launcher.Popen = KernelPopen  # type: ignore[misc]
 
 
 def run(

@@ -87,9 +87,8 @@ class Fairness:
         """
         cost = self._cost.get(run)
         if cost is None:
-            return (
-                max(1, weighted // FIRST_SHARE) if FIRST_BATCH < weighted < FIRST_BATCH * FIRST_SHARE else FIRST_BATCH
-            )
+            few = FIRST_BATCH < weighted < FIRST_BATCH * FIRST_SHARE
+            return max(1, weighted // FIRST_SHARE) if few else FIRST_BATCH
         return max(1, int(budget / max(cost, 1e-7)))
 
     def learn(self, run: bytes, busy_s: float, n: int) -> None:
