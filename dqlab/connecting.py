@@ -650,8 +650,9 @@ def _await_answer(address: str, timeout: float, *, patient: bool) -> None:
     try:
         answered.result(timeout + CLOSING)
     except TimeoutError as error:
-        if answered.done():
-            raise
+        if answered.done():  # it has this error itself, or has just ended
+            answered.result()
+            return
         # The lookup of a host's name continues in a thread that nothing can end, and the event loop waits for it.
         raise TimeoutError("looking up its name takes longer") from error
 

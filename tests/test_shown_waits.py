@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import io
 import sys
 import threading
@@ -239,3 +240,24 @@ def test_doctor_and_frames_are_shown_too(queue: dq.QueuePool, lab: dq.Lab, monke
         dq.connect("tcp://127.0.0.1:9", timeout=0.5)
 
     assert said == [f"examining lab {lab.name}", "reading 3 results", "connecting"]
+
+
+class JustInTime(concurrent.futures.Future[int]):
+    """Ends between the moment at which a wait for it is over and the look whether it has ended."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        super().__init__()
+        self._late = error
+
+    def result(self, timeout: float | None = None) -> int:
+        if not self.done():
+            self.set_result(7) if self._late is None else self.set_exception(self._late)
+            raise TimeoutError
+        return super().result(timeout)
+
+
+def test_an_answer_that_comes_as_a_wait_is_over_is_the_answer(lab: dq.Lab) -> None:
+    """`%dq connect` raised an empty TimeoutError, though the cluster had answered."""
+    assert lab.session.link.result(JustInTime(None)) == 7
+    with pytest.raises(TimeoutError, match="its own"):
+        lab.session.link.result(JustInTime(TimeoutError("its own")))

@@ -182,8 +182,8 @@ class Bucket:
             try:
                 return asked.result(ANSWER_S)
             except FutureTimeout:
-                if asked.done():  # the store's own package gave up, and has its reason
-                    raise
+                if asked.done():  # the store's own package gave up, and has its reason; or it has just answered
+                    return asked.result()
                 asked.cancel()
                 late = f"{self._where} has not answered a request for {ANSWER_S:g} s, and the listing is not whole"
                 raise OSError(f"{late}. Look at the network, then list it again") from None

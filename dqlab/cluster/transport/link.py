@@ -183,8 +183,8 @@ class Link:
                 try:
                     return future.result(left)
                 except TimeoutError:
-                    if future.done():
-                        raise
+                    if future.done():  # it has this error itself, or has just ended
+                        return future.result()
                     self.check_scheduler()
                     if silent and time.monotonic() - began > UNSHOWN:
                         silent = False
