@@ -143,6 +143,7 @@ class _Spare:
             if asked is None:
                 os._exit(0)
             _prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+            _group(asked[0])
             _become(*asked)
             raise SystemExit  # the rest is for the script
         theirs.close()
@@ -296,11 +297,16 @@ def _serve(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     while (asked := _asked(control)) is not None:
         between = os.fork()
         if not between:
-            middle = os.getpid()
+            middle, (grouped, groups) = os.getpid(), os.pipe()
             pid = os.fork()
             if pid:
+                os.close(groups)
+                os.read(grouped, 1)  # it has its session or group, as behind `subprocess.Popen`
                 control.sendall(_HEAD.pack(pid))
                 os._exit(0)
+            os.close(grouped)
+            _group(asked[0])
+            os.close(groups)
             while os.getppid() == middle:  # until it is a child of the tester
                 time.sleep(0.0005)
             return asked
@@ -311,16 +317,19 @@ def _serve(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     return None
 
 
-def _become(request: dict[str, Any], descriptors: list[int]) -> None:
-    """Be the process of a request, to its end."""
-    parent, group = request["parent"]
-    if os.getppid() != parent:
-        os._exit(255)
+def _group(request: dict[str, Any]) -> None:
+    """Begin the session of a request, or join its group."""
     if request["session"]:
         os.setsid()
     else:
         with suppress(PermissionError, ProcessLookupError):
-            os.setpgid(0, group if request["group"] is None else request["group"])
+            os.setpgid(0, request["parent"][1] if request["group"] is None else request["group"])
+
+
+def _become(request: dict[str, Any], descriptors: list[int]) -> None:
+    """Be the process of a request, to its end."""
+    if os.getppid() != request["parent"][0]:
+        os._exit(255)
     for stream, each in enumerate(descriptors):
         os.dup2(each, stream)
     for each in descriptors:
