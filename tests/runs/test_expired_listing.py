@@ -124,4 +124,4 @@ def test_a_folder_that_is_forbidden_by_itself_ends_the_submission(queue: dq.Queu
 
     with pytest.raises(SubmissionIncomplete, match=r"FolderUnreadable.* access denied"):
         run.wait(timeout=60)
-    assert run.counts["acked"] == 1
+    until(lambda: run.counts["acked"] == 1)  # what was submitted before goes on

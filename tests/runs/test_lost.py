@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import dask
+import psutil
 import pytest
 from distributed import Client, LocalCluster
 
@@ -267,6 +268,7 @@ def test_a_worker_of_a_transient_queue_that_hangs_is_ended_and_its_loss_is_named
     run = pool.map(double, range(100), name="hung").wait(timeout=30)
     worker, process = host_of(pool)
     os.kill(process, signal.SIGSTOP)
+    waiting.until(lambda: psutil.Process(process).status() == psutil.STATUS_STOPPED)  # until then it may answer
 
     with pytest.raises(DocumentsLost, match=rf"100 of 100 .*{worker} died"):
         run.results(timeout=30)
