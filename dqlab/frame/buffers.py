@@ -14,8 +14,8 @@ LARGE = 4 << 20
 def buffer(size: int) -> memoryview:
     """Return memory of this size, with anything in it.
 
-    New memory comes in pages of 4 KiB, each of which the system clears when it is first written: that takes three times
-    as long as to write it. Where numpy is loaded, and the memory is large, it comes in pages of 2 MiB.
+    The system clears each new page of 4 KiB when it is first written, which takes three times as long as writing it.
+    Where numpy is loaded, large memory comes in pages of 2 MiB.
     """
     numpy = sys.modules.get("numpy") if size >= LARGE else None
     return memoryview(bytearray(size)) if numpy is None else numpy.empty(size, "u1").data

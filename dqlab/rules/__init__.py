@@ -1,1 +1,12 @@
-"""The rules of a queue: states, lanes, leases, retries and dead letters. Pure; `Shard` is the whole of it."""
+"""The rules of a queue: states, lanes, leases, retries and dead letters. Pure; `Shard` is the whole of it.
+
+They run in the worker of queues that holds the shard (`cluster.shard`), and in a process that opens a store without a
+cluster (`store.offline`). Other processes import values from here, such as `states`, `ranges` and `reports`; they
+change no shard with them. By what they decide:
+
+    shard, ledger, book, journal                          a shard, its runs, and what a store behind it has to do
+    lane, batches, rows, producers, states, ids, ranges   which messages there are, and the state of each
+    leasing, groups, leases                               what is leased next, to which consumer, until when
+    deliveries, retry, trouble, sweeps                    how a delivery ends, and what a user orders
+    result_index, reports, submitted, past                what is known of results, progress, inputs and losses
+"""

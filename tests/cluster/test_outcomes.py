@@ -447,7 +447,7 @@ def test_a_message_has_taken_its_own_seconds_whatever_ran_before_it(most: int, m
 
 
 class Late(Turns):
-    """Messages in a process, each of which is waited for a minute."""
+    """Messages of a process, where taking each of them waits for a minute."""
 
     def __init__(self, each: list[float]) -> None:
         self.coming, self.said = [Record(Say.MESSAGE, n, seal_value(n), 0, None) for n in each], list[Record]()

@@ -42,7 +42,7 @@ class Shard:
 
 
 class Bench:
-    """A consumer, a shard, and a storage of which some files are closed."""
+    """A consumer, a shard, and a storage that refuses some of its files."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.closed = {GOOD, *(f"s3://b/{at}.txt" for at in range(3))}

@@ -8,7 +8,7 @@ from dqlab.frame import Outcome
 
 
 def groups(desk: Any, *sizes: int) -> None:
-    """Put groups of messages, each in frames of five at most; a frame that begins one says so, as a sender does."""
+    """Put groups of messages in frames of five at most; mark the first frame of each group, as a sender does."""
     for size in sizes:
         for lo in range(0, size, 5):
             desk.put(min(5, size - lo), opens=not lo and desk.shard.next_id > 0)

@@ -26,7 +26,7 @@ COUNT = 20
 
 
 class _Server(BaseHTTPRequestHandler):
-    """Gives files to whoever names the region."""
+    """Gives a file to each request that names the region."""
 
     def do_HEAD(self) -> None:
         self._answer()

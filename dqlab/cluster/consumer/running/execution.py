@@ -141,7 +141,7 @@ class Queued(Protocol):
         Where it is noted before an outcome when its message ended, and the document's version. Each message begins when
         the one before it has ended.
     waits : bool
-        Taking a message may wait for it, which is no time of that message.
+        Taking a message may wait for it; that wait does not count as time of the message.
     refused : bool
         The storage of a document may have refused it: see `failed`.
     read_on, rest : callable
