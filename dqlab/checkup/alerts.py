@@ -158,7 +158,7 @@ WORDINGS = {
     "refused": Wording(
         "queues",
         lambda it: f"run {it.run} {it.text}: {_listed(it.detail)}",
-        lambda _, __: Advice("Renew the credentials that its workers have; the run goes on by itself", ""),
+        lambda _, __: Advice("Renew the credentials of the process that it names; the run goes on by itself", ""),
     ),
     "lease-ends": Wording(
         "leases",

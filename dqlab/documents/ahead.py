@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
-from typing import Any
+from functools import partial
 
 from dqlab.documents.parts import Member, Reference
 from dqlab.documents.storage import local_path, place_of
@@ -51,7 +51,7 @@ class ReadAhead:
     ) -> None:
         self._read, self._begin = read, begin
         self._upcoming: Callable[[int], Iterable[Reference]] = lambda most: ()
-        self._fetches: dict[Hashable, Future[Any]] = {}
+        self._fetches: dict[Hashable, Future[bytes | None]] = {}
         self._begun: dict[Hashable, float] = {}
         self._run = b""
         self._process = os.getpid()
@@ -60,8 +60,9 @@ class ReadAhead:
         self._unread = self._reading = 0
         self._letting_go = False
         """A thread waits to let go of what gets too old."""
-        self._lock = threading.RLock()
-        """More documents may arrive, and be looked at, while the slot's thread takes one."""
+        self._lock, self._counting = threading.RLock(), threading.Lock()
+        """More documents may arrive, and be looked at, while the slot's thread takes one. The second one is for
+        `_reading` alone."""
 
     @classmethod
     def of_thread(
@@ -97,10 +98,11 @@ class ReadAhead:
             if before in self._fetches:  # its function has returned
                 del self._fetches[before]
                 self._unread += 1
-            self.look()
+        self.look()
 
     def look(self) -> None:
         """Begin to read what comes next; more may have arrived. Any thread may call it."""
+        beginning: list[tuple[Reference, Future[bytes | None]]] = []
         with self._lock:
             if self._unread >= UNREAD:
                 self._fetches.clear()
@@ -110,9 +112,14 @@ class ReadAhead:
                 del self._fetches[name]
             for name, each in coming.items():
                 if name not in self._fetches and name != self._current and self._has_room():
-                    self._begun[name] = time.monotonic()
-                    self._fetches[name] = self._fetch(each)
+                    self._begun[name], self._fetches[name] = time.monotonic(), Future()
+                    beginning.append((each, self._fetches[name]))
+                    with self._counting:
+                        self._reading += 1
             self._begun = {name: self._begun[name] for name in self._fetches}
+        # Without the lock: opening a file system may wait for its loop.
+        for each, fetch in beginning:
+            self._fetch(each, fetch)
 
     def take(self, document: Reference) -> bytes | None:
         """Return the bytes of the document that runs, waiting for them; None where it has to be read as ever."""
@@ -128,8 +135,7 @@ class ReadAhead:
             if not fetch.done():  # the function waits: more of them have to be on their way
                 self._depth = min(MOST, self._depth + 1)
         try:
-            data: bytes | None = fetch.result()
-            return data
+            return fetch.result()
         except Exception:  # noqa: BLE001 - it is read again, and raises in the function's own call
             return None
 
@@ -148,19 +154,22 @@ class ReadAhead:
         held = sum(len(fetch.result() or b"") for fetch in self._fetches.values() if _succeeded(fetch))
         return held < HELD and self._reading < 2 * MOST
 
-    def _fetch(self, document: Reference) -> Future[Any]:
-        self._reading += 1
-        begun: Future[Any] | None = self._begin(document)
-        fetch = self._in_thread(document) if begun is None else begun
+    def _fetch(self, document: Reference, fetch: Future[bytes | None]) -> None:
+        """Read a document; where that cannot be begun, its function reads it."""
         fetch.add_done_callback(self._note_read)
-        if not self._letting_go:
-            self._letting_go = True
-            threading.Thread(target=self._let_go_in_time, name="dqlab-ahead-ages", daemon=True).start()
-        return fetch
+        try:
+            begun = self._begin(document)
+            if begun is None:
+                self._in_thread(document, fetch)
+            else:
+                begun.add_done_callback(partial(_pass_on, fetch))
+            self._let_go_later()
+        except Exception:  # noqa: BLE001 - no thread to be had, or what the function itself meets
+            if not fetch.done():
+                fetch.set_result(None)
 
-    def _in_thread(self, document: Reference) -> Future[Any]:
+    def _in_thread(self, document: Reference, fetch: Future[bytes | None]) -> None:
         """Read in a thread of its own: a server that does not answer would hold up a pool, and a process that ends."""
-        fetch: Future[Any] = Future()
 
         def read() -> None:
             try:
@@ -171,11 +180,21 @@ class ReadAhead:
                 fetch.set_result(data)
 
         threading.Thread(target=read, name="dqlab-ahead", daemon=True).start()
-        return fetch
 
-    def _note_read(self, fetch: Future[Any]) -> None:
-        with self._lock:
+    def _note_read(self, fetch: Future[bytes | None]) -> None:
+        with self._counting:  # not the lock: this runs on the loop of a file system, which must not wait for a slot
             self._reading -= 1
+
+    def _let_go_later(self) -> None:
+        """Have a thread let go of what gets too old, unless one does."""
+        with self._lock:
+            if self._letting_go:
+                return
+            self._letting_go = True
+        try:
+            threading.Thread(target=self._let_go_in_time, name="dqlab-ahead-ages", daemon=True).start()
+        except RuntimeError:  # the next one tries again
+            self._letting_go = False
 
     def _let_go_in_time(self) -> None:
         """Let go of documents that are too old to be given out, until none is held."""
@@ -183,8 +202,7 @@ class ReadAhead:
             time.sleep(FRESH_S / 2)
             with self._lock:
                 late = time.monotonic() - FRESH_S
-                held = [name for name, fetch in self._fetches.items() if name != self._current and fetch.done()]
-                for name in held:
+                for name in [name for name, fetch in self._fetches.items() if fetch.done()]:
                     if self._begun.get(name, 0.0) < late:
                         del self._fetches[name]
                 if not self._fetches:
@@ -215,6 +233,16 @@ def _is_far(document: Reference) -> bool:
         and (document.part is None or isinstance(document.part, Member))
         and (document.size is None or document.size <= LARGEST)
     )
+
+
+def _pass_on(fetch: Future[bytes | None], begun: Future[bytes]) -> None:
+    """End a fetch as what was begun for it has ended; one that was cancelled gives nothing."""
+    if begun.cancelled():
+        fetch.set_result(None)
+    elif (error := begun.exception()) is not None:
+        fetch.set_exception(error)
+    else:
+        fetch.set_result(begun.result())
 
 
 def _succeeded(fetch: Future[bytes | None]) -> bool:

@@ -56,7 +56,7 @@ from dqlab.documents.storage import (
     stamp_of_open,
     stored,
 )
-from dqlab.errors import BadOption, RowTooLarge, WrongKind
+from dqlab.errors import BadOption, DocumentChanged, RowTooLarge, WrongKind
 from dqlab.keywords import SuggestsAttributes, SuggestsNames, checks_keywords, checks_making
 
 __all__ = ["LINES_PER_PAGE", "Document", "largest_row", "made", "reading_ahead", "sealed_document", "sealed_key"]
@@ -534,9 +534,17 @@ checks_making(Document, _how_made)
 
 def _open_raw(document: Document) -> BinaryIO:
     """Open what is stored, unchanged; of some pages of a PDF, the whole file."""
-    if (data := taken(document)) is not None:
+    if (data := _read_ahead(document)) is not None:
         return io.BytesIO(data)
     return _open_stored(document)
+
+
+def _read_ahead(document: Document) -> bytes | None:
+    """Return the bytes of a document if they were read ahead; its storage has given them, then."""
+    data = taken(document)
+    if data is not None:
+        note_read(document.where)
+    return data
 
 
 def _open_stored(document: Document) -> BinaryIO:
@@ -544,20 +552,22 @@ def _open_stored(document: Document) -> BinaryIO:
     if member is not None:
         return open_member(document, member)
     stream = open_binary(document.where)
-    if local_path(document.where) is None and not has_etag(document):
-        return stream  # asking for its stamp may be another request
+    local = local_path(document.where) is not None
     try:
-        with redacted(document.where):
-            check_stamp(document, stamp_of_open(document.where, stream).version)
+        if local or has_etag(document):  # else asking for its stamp may be another request
+            with redacted(document.where):
+                check_stamp(document, stamp_of_open(document.where, stream).version)
     except BaseException:
         stream.close()
         raise
+    if not local:
+        note_read(document.where)
     return stream
 
 
 def _read_raw(document: Document) -> bytes:
     """Return what is stored, unchanged."""
-    data = taken(document)
+    data = _read_ahead(document)
     return _read_stored(document) if data is None else data
 
 
@@ -566,10 +576,7 @@ def _read_stored(document: Document) -> bytes:
     if member is not None:
         return read_member(document, member)
     with _open_stored(document) as stream:
-        data = stream.read()
-    if "://" in document.where:
-        note_read(document.where)
-    return data
+        return stream.read()
 
 
 def _read_if_small(document: Document) -> bytes | None:
@@ -639,14 +646,25 @@ async def _whole(document: Document, system: Any, path: str) -> bytes:
     listed = has_etag(document)
     # Without the end, s3fs asks for the size first.
     cut = {"start": 0, "end": document.size} if listed and document.size else {}
+
+    async def check() -> None:
+        system.invalidate_cache(path)
+        check_stamp(document, remote_stamp(await system._info(path)).version)
+
     try:
-        return bytes(await system._cat_file(path, **cut))
-    finally:
-        # After reading: what was read before an object is found to be the listed one is of that object. Also of one
-        # that has become too short for it.
-        if listed:
-            system.invalidate_cache(path)
-            check_stamp(document, remote_stamp(await system._info(path)).version)
+        data = bytes(await system._cat_file(path, **cut))
+    except Exception as error:
+        if listed:  # an object that has become too short is another one
+            try:
+                await check()
+            except DocumentChanged:
+                raise
+            except Exception:  # noqa: BLE001 - why it could not be read says more
+                raise error from None
+        raise
+    if listed:
+        await check()  # after reading: what was read before an object is found to be the listed one is of that object
+    return data
 
 
 def _on_loop_of(system: Any, reading: Coroutine[Any, Any, builtins.bytes]) -> Future[builtins.bytes]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from dqlab.documents.kept_open import let_go
-from dqlab.documents.storage import local_path, located, open_binary, remote, storage_of, without_secrets
+from dqlab.documents.storage import local_path, located, open_binary, storage_of, without_secrets
 from dqlab.errors import in_words
 from dqlab.texts import one_line
 
@@ -140,8 +140,9 @@ def words_of_refusal(error: BaseException, where: str) -> str:
 
 def reconnect(where: str) -> None:
     """Let go of what was opened here, and of connections to the storage of a URL: the next one has new credentials."""
+    import fsspec
+
     let_go()
-    system: Any = remote(where)[0]
-    while system is not None:
-        type(system).clear_instance_cache()
-        system = getattr(system, "fs", None)  # of a chain, the one below
+    for part in where.split("::"):  # of a chain, each: the lowest one has the credentials
+        with suppress(ImportError, ValueError):  # met where it is opened
+            fsspec.get_filesystem_class(part.partition("://")[0]).clear_instance_cache()

@@ -278,3 +278,46 @@ def test_a_file_of_known_size_is_read_ahead_with_one_request_and_without_a_threa
 
     assert found == [None, b"/b", None, b"/c"]
     assert sorted(handler.requests) == ["GET /b", "GET /c", "GET /gone"]
+
+
+def test_a_file_system_that_waits_for_its_loop_while_it_is_opened_is_opened() -> None:
+    """The loop ended a reading, which waited for the lock of what was opening the file system."""
+    left, begun = [far(n) for n in range(6)], list[Future[bytes]]()
+
+    def begin(document: Reference) -> Future[bytes]:
+        for earlier in begun:
+            if not earlier.done():
+                loop = threading.Thread(target=earlier.set_result, args=(b"x",))
+                loop.start()
+                loop.join(5)
+                assert not loop.is_alive()
+        begun.append(Future())
+        return begun[-1]
+
+    ahead = ReadAhead.of_thread(b"run", lambda most: left[:most], lambda document: None, begin)
+    ahead.begin(left.pop(0))
+    ahead.begin(left.pop(0))
+
+    assert len(begun) > 1
+    assert ahead._reading == sum(not each.done() for each in begun)
+
+
+@pytest.mark.parametrize("ends", ["cannot begin", "cancelled"])
+def test_what_cannot_be_read_ahead_is_left_to_the_function_and_counts_as_read(ends: str) -> None:
+    left = [far(n) for n in range(6)]
+
+    def begin(document: Reference) -> Future[bytes]:
+        if ends == "cannot begin":
+            raise RuntimeError("can't start new thread")
+        future = Future[bytes]()
+        future.cancel()
+        future.set_running_or_notify_cancel()
+        return future
+
+    ahead = ReadAhead.of_thread(b"run", lambda most: left[:most], lambda document: None, begin)
+    ahead.begin(left.pop(0))
+    second = left.pop(0)
+    ahead.begin(second)
+
+    assert ahead.take(second) is None
+    assert ahead._reading == 0

@@ -116,6 +116,8 @@ class Submitter:
         self._stopped: BaseException | None = None
         """Why it was stopped, if it was."""
         self._looked = 0.0
+        self._held_up = False
+        """The run was reported to be held up, since its input cannot be listed."""
         """When the thread looked up from the input the last time, monotonic seconds."""
         self._noted = 0
         """Elements that the queue held at the last record."""
@@ -280,8 +282,9 @@ class Submitter:
 
     def reading(self) -> Iterable[Any]:
         """Return the input, to be iterated again; raise `InputResized` if it is not what was mapped."""
-        elements = watched(self.elements, self._had)
-        return self._listing(self.elements) if lists_remotely(self.elements) else elements
+        if lists_remotely(self.elements):
+            return self._listing(self.elements)
+        return watched(self.elements, self._had)
 
     def _listing(self, documents: Any) -> Iterator[Any]:
         """Yield the documents of a listing; where credentials expire in its middle, wait until they are renewed.
@@ -345,10 +348,14 @@ class Submitter:
         """Report why the run gets no more documents, "" when it does; while it has some it goes on, and is not held."""
         sender = self.sender
         asked = {"run": sender.run, "consumer": f"input/{sender.producer.hex()}", "what": "input"}
+        # As it was reported last: cleared each time, it would be seen without its reason now and then.
+        held, self._held_up = self._held_up, False
         with suppress(DqlabError):  # the next try reports it again
-            answers = sender.handle.link.sync(sender.handle.ask_all("hold", asked | {"why": ""}))
-            if why and not any(answer["wanted"] for answer in answers):
-                sender.handle.link.sync(sender.handle.ask_all("hold", asked | {"why": why}))
+            answers = sender.handle.link.sync(sender.handle.ask_all("hold", asked | {"why": why if held else ""}))
+            holds = bool(why) and not any(answer["wanted"] for answer in answers)
+            if why and holds != held:
+                sender.handle.link.sync(sender.handle.ask_all("hold", asked | {"why": why if holds else ""}))
+            self._held_up = holds
 
     def _check_end(self) -> None:
         """Check that the input has not ended earlier than the first time."""
