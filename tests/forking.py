@@ -90,6 +90,7 @@ class _Mother:
         with _one_at_a_time:
             if self._control is None:
                 self._control = self._started()
+                self._control.settimeout(60)  # what does not answer is left, and another one is started
             if _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:  # the child of a child that has ended becomes ours
                 return None
             try:
@@ -298,7 +299,10 @@ def _serve(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
         between = os.fork()
         if not between:
             middle, (grouped, groups) = os.getpid(), os.pipe()
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError:
+                os._exit(1)
             if pid:
                 os.close(groups)
                 os.read(grouped, 1)  # it has its session or group, as behind `subprocess.Popen`

@@ -16,7 +16,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
@@ -87,6 +87,9 @@ _spelled: dict[str, str] = {}
 """The same as text, by name."""
 _names: dict[str, str] = {}
 """Names, by that text."""
+STOOD_FOR = 64
+_stood_for: dict[str, None] = {}
+"""Values that options stood for here, the last ones: a stream that was opened with one still names it."""
 
 
 class StoredAt(str):
@@ -279,7 +282,7 @@ def _value(value: Any) -> Any:
         name = value.removeprefix("env:")
         if name not in os.environ:
             raise _unset(f"the variable {name}", f"Set {name} where workers start")
-        return os.environ[name]
+        return _hidden(os.environ[name])
     if isinstance(value, str) and value.startswith("config:"):
         name = value.removeprefix("config:")
         found = entry(name)
@@ -287,7 +290,17 @@ def _value(value: Any) -> Any:
             raise _unset(
                 f"{name!r} of Dask's config", f"Set it in the configuration of workers, or as {_variable(name)}"
             )
-        return found
+        return _hidden(found)
+    return value
+
+
+def _hidden(value: Any) -> Any:
+    """Return a value that options stand for; it is kept out of errors, also once another one has taken its place."""
+    if isinstance(value, str) and len(value) > 3:
+        _stood_for.pop(value, None)
+        _stood_for[value] = None
+        while len(_stood_for) > STOOD_FOR:
+            _stood_for.pop(next(iter(_stood_for)), None)
     return value
 
 
@@ -409,18 +422,18 @@ class Guarded(io.RawIOBase):
 
 
 def _secrets(options: Any) -> Iterator[str]:
-    """Yield the values that options stand for, where they are set."""
-    try:
+    """Yield the values that options stand for, where they are set, and those that options stood for before."""
+    with suppress(DqlabError):
         if isinstance(options, str):
-            options = entry(options)
-            named = ((name, value) for name, value in _leaves(options) if _is_secret(name))
+            for name, value in _leaves(entry(options)):
+                if _is_secret(name):
+                    _hidden(value)
         else:
-            named = ((name, _value(value)) for name, value in _leaves(options) if str(value).startswith(_FROM))
-        for _, value in named:
-            if isinstance(value, str) and len(value) > 3:
-                yield value
-    except DqlabError:
-        return
+            for _, value in _leaves(options):
+                if str(value).startswith(_FROM):
+                    with suppress(DqlabError):  # one that is not set hides nothing of the others
+                        _value(value)
+    yield from list(_stood_for)
 
 
 def _leaves(options: Any) -> Iterator[tuple[str, Any]]:

@@ -58,11 +58,13 @@ class Bench:
         self.tried.append(url)
         return "403 Forbidden" if url in self.closed else ""
 
-    def chunk(self, fn: Callable[[Any], Any] = refused, *, where: str = "s3://b", early: bool = False) -> Chunk:
+    def chunk(
+        self, fn: Callable[[Any], Any] = refused, *, where: str = "s3://b", early: bool = False, own: bool = False
+    ) -> Chunk:
         """Run a function over three documents."""
         documents = [dq.Document(f"{at}.txt", "", f"{where}/{at}.txt") for at in range(3)]
         frame = Frame.decode(Frame.encode([pickle.dumps(each, 5) for each in documents], kind=Kind.ELEMENT, ordinal=0))
-        chunk = Chunk(0, 1, 1, 60.0, [1], [frame])
+        chunk = Chunk(0, 1, 1, 60.0, [1], [frame], {"timeout": None} if own else None)
         chunk.early = early
         run_calls(chunk, Work(fn), ORIGIN)
         return chunk
@@ -181,5 +183,24 @@ def test_a_storage_that_does_not_answer_has_not_refused(monkeypatch: pytest.Monk
 
         assert await bench.decided(bench.chunk()) == [Outcome.FAIL] * 3
         asked.set()
+
+    played(monkeypatch, scenario)
+
+
+def test_a_process_that_was_started_with_other_variables_is_replaced_and_its_documents_come_again_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its consumer reads the file with the renewed credentials, and the process still had those of before."""
+
+    async def scenario(bench: Bench) -> None:
+        bench.closed.clear()
+        assert await bench.decided(bench.chunk(own=True)) == [Outcome.FAIL] * 3
+        assert bench.refusals.renewed == 0.0
+
+        monkeypatch.setenv("DQ_TEST_TOKEN", "renewed")
+        assert await bench.decided(bench.chunk(own=False)) == [Outcome.FAIL] * 3
+        assert await bench.decided(bench.chunk(own=True)) == [Outcome.RETURN] * 3
+        assert bench.refusals.renewed > 0.0
+        assert await bench.decided(bench.chunk(own=True)) == [Outcome.FAIL] * 3
 
     played(monkeypatch, scenario)

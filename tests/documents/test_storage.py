@@ -57,7 +57,7 @@ def _vault(monkeypatch: pytest.MonkeyPatch) -> None:
     fsspec.register_implementation("vault", Vault, clobber=True)
     monkeypatch.setenv("DQ_TEST_PASSWORD", SECRET)
     monkeypatch.setenv("DQ_TEST_RIGHT", SECRET)
-    for name in ("_known", "_spelled", "_names"):
+    for name in ("_known", "_spelled", "_names", "_stood_for"):
         monkeypatch.setattr(storage, name, {})
 
 
@@ -96,6 +96,24 @@ def test_reference_names_its_options_and_travels_without_them(tmp_path: Path) ->
     back = pickle.loads(payload)
     assert (back, back.text()) == (document, "here")
     assert (back.where, repr(back.where)) == ("vault://a.txt", "'vault://a.txt'")
+
+
+def test_a_secret_that_was_renewed_stays_out_of_errors_and_one_that_is_unset_hides_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that was opened with the earlier one still names it."""
+    (tmp_path / "a.txt").write_text("here")
+    both = options(tmp_path, right="env:DQ_TEST_RIGHT")
+    [document] = dq.Documents.from_glob("vault://*.txt", storage_options=both)
+    assert document.text() == "here"
+
+    monkeypatch.setenv("DQ_TEST_PASSWORD", "quite another one")
+    monkeypatch.delenv("DQ_TEST_RIGHT")
+    with pytest.raises(PermissionError) as raised, storage.redacted(document.where):
+        raise PermissionError(f"token {SECRET} has expired, quite another one is wrong")
+
+    assert SECRET not in str(raised.value)
+    assert "quite another one" not in str(raised.value)
 
 
 def test_options_arrive_where_nothing_was_listed(tmp_path: Path) -> None:

@@ -38,6 +38,9 @@ AGAIN_S = 1.0, 5.0
 """Seconds until a storage is tried again, at first and later; its runs are held up meanwhile, which is reported to
 their shards again each time."""
 
+OLDER_S = 600.0
+"""Seconds after a change of variables for which a process may still run that was started before."""
+
 _File = tuple[str, str]
 """A URL, and the name of its options."""
 
@@ -62,7 +65,11 @@ class Refusals:
         self._waits: dict[bytes, asyncio.Task[None]] = {}
         """By run that is held up, what waits for its storage."""
         self.renewed = 0.0
-        """When a storage gave again what it had refused, seconds of `time.monotonic`."""
+        """When a storage gave again what it had refused, or this process had other variables than its slots' processes
+        were started with; seconds of `time.monotonic`."""
+        self._environment = dict(os.environ)
+        self._again: set[tuple[bytes, int]] = set()
+        """Runs and ids of messages that were given back because their process had an earlier environment."""
         self._turn = asyncio.Lock()
         """One storage is tried at a time: slots of a run meet the same refusal."""
 
@@ -89,9 +96,11 @@ class Refusals:
             return False
         root, mine = root_of(document.where), (str(document.where), storage_of(document.where))
         before = unpack(packed)[0]["read"].get(root)
+        if not await _refuses(mine):  # in this process
+            return self._was_process_older(chunk, [each[0] for _, each in undecided])
         if before is None:  # nothing was read here, perhaps by others
-            return bool(await _refuses(mine)) and await self._is_held(chunk.run, shards)
-        reason = await _refuses(mine) and await _refuses((before[0], before[1]))
+            return await self._is_held(chunk.run, shards)
+        reason = await _refuses((before[0], before[1]))
         if not reason:
             return False
         why = (
@@ -104,6 +113,22 @@ class Refusals:
         waits = self._wait(chunk.run, shards, why, [(before[0], before[1]), mine])
         self._waits[chunk.run] = asyncio.get_running_loop().create_task(waits, name="dqlab-refused")
         return True
+
+    def _was_process_older(self, chunk: Chunk, indexes: Sequence[int]) -> bool:
+        """Return whether messages may have been refused because a slot's process has variables of before.
+
+        Each message is given back for that once at most; the next process has the variables of this one.
+        """
+        if not chunk.process:
+            return False
+        now, environment = time.monotonic(), dict(os.environ)
+        if environment != self._environment:
+            self._environment, self.renewed = environment, now
+        elif now - self.renewed > OLDER_S:
+            return False
+        new = {(chunk.run, chunk.id_at(index)) for index in indexes} - self._again
+        self._again |= new
+        return bool(new)
 
     async def _wait(self, run: bytes, shards: Mapping[int, _Calls], why: str, files: Sequence[_File]) -> None:
         """Hold up a run until one of some files can be read, or its results are no longer wanted."""
