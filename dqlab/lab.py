@@ -24,7 +24,7 @@ from dqlab.cluster.consumer.running.isolation import Executor
 from dqlab.cluster.embedded.sockets import PREFIX
 from dqlab.cluster.scheduler.placement import NoWorkers
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.link import LAST_REPORT
+from dqlab.cluster.transport.link import FRESH
 from dqlab.cluster.transport.undisturbed import undisturbed
 from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw, without_way
 from dqlab.config import check_name, option, seconds
@@ -47,7 +47,7 @@ from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, check_shards, stored_in, warn_of_kept
 from dqlab.runs.timeline import Timeline
-from dqlab.stats import Counts, History, RunList, RunState, RunStats, Snapshot
+from dqlab.stats import History, RunList, RunState, RunStats, Snapshot
 from dqlab.store.compaction import Compacted
 from dqlab.texts import as_word
 from dqlab.user_frames import level_of_user
@@ -729,21 +729,21 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         """Return everything at this instant."""
         return self.snapshot()
 
-    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+    def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
         """Return everything at this instant.
 
         Parameters
         ----------
         timeout : float, optional
             Seconds to wait for an answer.
+        fresh : bool, default True
+            Ask workers first for what changed since their last reports, which are up to 250 ms old. Views, which ask
+            again and again, do without.
         """
         self._check_open()
-        link, deadline = self.session.link, time.monotonic() + LAST_REPORT
-        snapshot = Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot"), timeout=timeout))
-        # What has just ended here is shown as ended: its last report may still be on its way.
-        while time.monotonic() < deadline and _reports_missing(snapshot, link.ended_lately()):
-            later = link.scheduler("dq_snapshot", since=snapshot.seq, wait=LAST_REPORT)
-            snapshot = Snapshot.from_dict(link.sync(later, timeout=timeout))
+        link = self.session.link
+        asked = link.scheduler("dq_snapshot", fresh=FRESH * fresh)
+        snapshot = Snapshot.from_dict(link.sync(asked, timeout=timeout))
         resting = () if snapshot.queues else tuple(self._resting())
         store = "" if self.store is None else str(self.store)
         self.seen = replace(snapshot, lab=self.name, store=store, resting=resting)
@@ -760,7 +760,8 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         """
         self._check_open()
         link = self.session.link
-        return History.from_dict(link.sync(link.scheduler("dq_history", span=span, whole=whole), timeout=timeout))
+        asked = link.scheduler("dq_history", span=span, whole=whole, fresh=FRESH * whole)
+        return History.from_dict(link.sync(asked, timeout=timeout))
 
     def wait_for_change(self, since: int, timeout: float = 1.0) -> Snapshot:
         """Return the next snapshot after number `since`, or the present one after `timeout` seconds."""
@@ -846,9 +847,3 @@ def _check_switches(**given: object) -> None:
     for name, value in given.items():
         if value is not None and not isinstance(value, bool):
             raise BadOption(option=name, value=value, problem="is neither True nor False. Nothing was opened.")
-
-
-def _reports_missing(snapshot: Snapshot, ended: dict[tuple[str, str], Counts]) -> bool:
-    """Return whether a run that has ended is not in statistics, or as it was before."""
-    known = {(run.queue, run.name): run.counts for run in snapshot.runs} if ended else {}
-    return any(known.get(run) != counts for run, counts in ended.items())

@@ -113,7 +113,7 @@ class RunDetails(Protocol):
         """Source of the newest code version, when it is known."""
         ...
 
-    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+    def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
         """Return everything about this run: attention, consumers, leases, failures and marks are its own.
 
         Raises
@@ -197,7 +197,7 @@ class PoolSource(QueueControls, Protocol):
         """Whether there is nothing to watch any more."""
         ...
 
-    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+    def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
         """Return everything about this queue: leases, consumers, failures and storage are its own.
 
         Raises
@@ -232,7 +232,7 @@ class LabSource(Protocol):
         """Whether there is nothing to watch any more."""
         ...
 
-    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+    def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
         """Return everything now.
 
         Raises

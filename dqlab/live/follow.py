@@ -505,7 +505,7 @@ class LiveRun(Live[RunView]):
         source = self.source
         if not has_details(source):
             return
-        self._snapshot = self._more.ask(lambda: source.snapshot(timeout=CALL_TIMEOUT), self._snapshot)
+        self._snapshot = self._more.ask(lambda: source.snapshot(timeout=CALL_TIMEOUT, fresh=False), self._snapshot)
         self._together = self._more.answered
         if not self._together:
             return
@@ -659,7 +659,8 @@ class LiveQueues(Live[QueuesView]):
         self._made: tuple[object, QueuesView] | None = None
 
     def _ask(self) -> None:
-        self._snapshot = self._asking.ask(lambda: self.source.snapshot(timeout=CALL_TIMEOUT), self._snapshot)
+        source = self.source
+        self._snapshot = self._asking.ask(lambda: source.snapshot(timeout=CALL_TIMEOUT, fresh=False), self._snapshot)
         if self._snapshot is None or self._asking.silence is not None:
             return
         if self._lines.due:

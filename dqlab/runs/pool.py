@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dqlab.cluster.consumer.running.isolation import Executor, isolation
 from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.link import FRESH
 from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
 from dqlab.cluster.transport.sealed import seal_or_explain
 from dqlab.config import MOST, check_count, check_directory, check_name, option, seconds, seconds_or_none
@@ -641,16 +642,19 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             raise QueueClosed(queue=self.name)
         return known
 
-    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+    def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
         """Return everything at this instant; leases, consumers, failures and storage are those of this queue.
 
         Parameters
         ----------
         timeout : float, optional
             Seconds to wait for an answer.
+        fresh : bool, default True
+            Ask workers first for what changed since their last reports, which are up to 250 ms old.
         """
         link = self.handle.link
-        return Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot", queue=self.name), timeout=timeout))
+        asked = link.scheduler("dq_snapshot", queue=self.name, fresh=FRESH * fresh)
+        return Snapshot.from_dict(link.sync(asked, timeout=timeout))
 
     def history(self, span: float | str = "30m") -> Timeline:
         """Return the queue's statistics over time.
@@ -671,7 +675,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def past(self, span: float, *, timeout: float | None = None, whole: bool = False) -> History:
         """Return the series that charts draw, over the last `span` seconds; for `whole` see `Lab.past`."""
         link = self.handle.link
-        asked = link.scheduler("dq_history", span=span, queue=self.name, whole=whole)
+        asked = link.scheduler("dq_history", span=span, queue=self.name, whole=whole, fresh=FRESH * whole)
         return History.from_dict(link.sync(asked, timeout=timeout))
 
     def unacked(self) -> list[Unacked]:

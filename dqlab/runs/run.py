@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 from dqlab.cluster.consumer.running.isolation import isolation
 from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.handle import TRANSIENT, Handle
-from dqlab.cluster.transport.link import LAST_REPORT
+from dqlab.cluster.transport.link import FRESH
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
@@ -731,7 +731,6 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             if over or (progress.given_up and not progress.counts.lost) or self._never_ends(progress):
                 judge(progress)
                 self.was_over = True
-                self.handle.link.note_end(self.queue, self.name, progress.counts)
                 return progress
             if progress.done and self.submitter is not None:
                 self.submitter.finished.wait(deadline.within(AT_ONCE))
@@ -1412,15 +1411,17 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             mean_seconds=known.mean_seconds,
         )
 
-    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+    def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
         """Return everything at this instant; leases, consumers and failures are those of this run and its queue.
 
         Parameters
         ----------
         timeout : float, optional
             Seconds to wait for an answer.
+        fresh : bool, default True
+            Ask workers first for what changed since their last reports, which are up to 250 ms old.
         """
-        return self._snapshot(timeout=timeout)[0]
+        return self._snapshot(timeout=timeout, fresh=fresh)[0]
 
     def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
         """Return the series that charts draw, over the last `span` seconds; default: since the run began."""
@@ -1434,20 +1435,17 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def _reported(self, progress: Progress, timeout: float | None) -> tuple[Snapshot, RunStats | None]:
         """Return the collector's statistics, and this run's among them.
 
-        The view of an ended run stays, with its failure classes, so this waits for the last report.
+        The view of an ended run stays, with its failure classes: these are as new as its counts.
         """
         snapshot, known = self._snapshot(timeout=timeout)
-        deadline = time.monotonic() + LAST_REPORT
-        while progress.done and time.monotonic() < deadline:
-            if known is not None and known.counts == progress.counts:
-                break
-            snapshot, known = self._snapshot(since=snapshot.seq, timeout=timeout)
+        if known is None or (progress.done and known.counts != progress.counts):
+            snapshot, known = self._snapshot(timeout=timeout, fresh=True)
         return snapshot, known
 
-    def _snapshot(self, *, since: int | None = None, timeout: float | None) -> tuple[Snapshot, RunStats | None]:
-        """Return the collector's newest statistics, or those after number `since`, and this run's among them."""
-        link, later = self.handle.link, {} if since is None else {"since": since, "wait": LAST_REPORT}
-        asked = link.scheduler("dq_snapshot", **later, queue=self.queue, run=self.name)
+    def _snapshot(self, *, timeout: float | None, fresh: bool = False) -> tuple[Snapshot, RunStats | None]:
+        """Return the collector's statistics, or if `fresh` those of this instant, and this run's among them."""
+        link = self.handle.link
+        asked = link.scheduler("dq_snapshot", queue=self.queue, run=self.name, fresh=FRESH * fresh)
         snapshot = Snapshot.from_dict(link.sync(asked, timeout=timeout))
         return snapshot, next((run for run in snapshot.runs if run.name == self.name and run.queue == self.queue), None)
 

@@ -129,7 +129,7 @@ class DetailedSource(HandSource):
         self.picture, self.series = snapshot, past
         self.looked = 0
 
-    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+    def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
         self.looked += 1
         if isinstance(self.picture, Exception):
             raise self.picture
@@ -204,7 +204,7 @@ class HandLab:
         self.done: list[str] = []
         self.asked = 0
 
-    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+    def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
         self.asked += 1
         if isinstance(self.picture, Exception):
             raise self.picture

@@ -13,10 +13,8 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.link import Link
 from dqlab.errors import BadOption, CallTimeout, QueueFull, WaitTimeout
 from dqlab.runs.submit import sender
-from dqlab.stats import Counts
 from dqlab.testing import Gate, Tally
 
 
@@ -308,12 +306,21 @@ def test_run_that_has_ended_is_ended_in_the_labs_statistics(lab: dq.Lab, queue: 
         run.drop()
 
 
-def test_ends_of_runs_are_remembered_for_seconds_alone(lab: dq.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script that maps all night and never looks at statistics would hold a record of each run."""
-    link = Link(lab.client)
-    monkeypatch.setattr("dqlab.cluster.transport.link.LATELY", 0.0)
-    for n in range(100):
-        link.note_end("q", f"run-{n}", Counts())
+def test_run_that_has_just_begun_is_in_the_labs_statistics(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """`%dq status` in the cell below a submission had no run, until the shard's next report."""
+    for n in range(5):
+        run = queue.map(same, range(50 + n))
+        source = (lab, queue)[n % 2]
+        assert run.name in {each.name for each in source.snapshot().runs}
 
-    assert len(link._ended) == 1
-    assert link.ended_lately() == {}
+
+def test_what_was_done_is_in_the_statistics_of_the_next_line(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """A queue that was paused was shown as running, and a run that was dropped was still there."""
+    run = queue.map(abs, range(3)).wait(timeout=30)
+    for _ in range(5):
+        queue.pause()
+        assert lab.stats().queue(queue.name).state == "paused"
+        queue.resume()
+        assert lab.stats().queue(queue.name).state != "paused"
+    run.drop()
+    assert run.name not in {each.name for each in lab.stats().runs}

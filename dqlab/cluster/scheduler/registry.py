@@ -22,6 +22,7 @@ from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.control_route import Control, add_routes, served_at
 from dqlab.cluster.scheduler.departures import Departures
 from dqlab.cluster.scheduler.elasticity import Elasticity
+from dqlab.cluster.scheduler.freshness import Freshness
 from dqlab.cluster.scheduler.queues import Queues
 from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState, Entry
@@ -79,6 +80,7 @@ class Registry(SchedulerPlugin):
         )
         self.departures = Departures(self.state, self.consumer_sets, self.supervisor)
         self.elasticity = Elasticity(self.state, self.consumer_sets)
+        self.freshness = Freshness(self.state)
         self.actions = Actions(self.state, self.actors, self.consumer_sets, self.run_notes)
         self._wire(scheduler)
         for worker in scheduler.workers:
@@ -113,11 +115,12 @@ class Registry(SchedulerPlugin):
             dq_claim=self.claims.claim,
             dq_disclaim=self.claims.disclaim,
             dq_claimed=self.claims.claimed,
-            dq_snapshot=self.statistics.snapshot,
-            dq_history=self.statistics.history,
+            dq_snapshot=self.snapshot,
+            dq_history=self.history,
             dq_mark=self.statistics.mark,
         )
         scheduler.stream_handlers["dq-report"] = self.collect
+        scheduler.stream_handlers["dq-reported"] = self.freshness.note
         self.collector.missing = self._report_whole
 
     async def close(self) -> None:
@@ -160,6 +163,18 @@ class Registry(SchedulerPlugin):
         if len(self._numbers) > MAX_STEMS:  # a name that comes back counts from 1 and skips numbers in use
             del self._numbers[next(iter(self._numbers))]
         return next(name for number in numbers if not self.collector.known.has_run(name := f"{stem}-{number}"))
+
+    async def snapshot(self, queue: str = "", fresh: float = 0.0, **asked: Any) -> dict[str, Any]:
+        """Return the newest snapshot; see `Statistics.snapshot`. Wait up to `fresh` seconds for reports of now."""
+        if fresh > 0:
+            await self.freshness.bring(queue, fresh)
+        return await self.statistics.snapshot(queue=queue, **asked)
+
+    async def history(self, span: float, queue: str = "", fresh: float = 0.0, **asked: Any) -> dict[str, Any]:
+        """Return how it was over the last `span` seconds; see `Statistics.history`, and `snapshot`."""
+        if fresh > 0:
+            await self.freshness.bring(queue, fresh)
+        return await self.statistics.history(span, queue, **asked)
 
     def collect(self, worker: str, totals: bytes) -> None:
         """Record a report of an actor; a stream handler, so it must neither wait nor raise."""

@@ -870,6 +870,11 @@ class QueueActor:
             dropped = [run.hex() for run in gone]
         return replace(self._totals(runs), number=self._reports, whole=whole, dropped=dropped)
 
+    def report_due(self) -> None:
+        """Report at once what changed since the last report."""
+        if self._begun:
+            self._reporter.send_due()
+
     async def resend(self, body: bytes) -> bytes:
         """Put all lanes into the next report: the scheduler has missed one."""
         self._whole = True

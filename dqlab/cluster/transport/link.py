@@ -28,21 +28,18 @@ from dqlab.cluster.transport.errands import opened
 from dqlab.cluster.transport.internals import event_loop, in_event_loop, scheduler_rpc
 from dqlab.cluster.transport.limits import limited
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, DqlabWarning, LabClosed, SchedulerGone, UsageError
-from dqlab.stats.counts import Counts
 from dqlab.waits import shown
 
-__all__ = ["LAST_REPORT", "Link", "silence_own_lines"]
+__all__ = ["FRESH", "Link", "silence_own_lines"]
 
 T = TypeVar("T")
 
 SLICE = 0.2
 UNSHOWN = 1.0
 """Seconds of a wait after which it begins to be watched, and is drawn some seconds later."""
-LAST_REPORT = 0.5
-"""Seconds that statistics wait for the last report of a run that has ended; workers report every 250 ms."""
-LATELY = 2.0
-"""Seconds after which statistics have what ended: workers report every 250 ms, and the end of a run is looked at again
-each second."""
+FRESH = 1.0
+"""Seconds that statistics of this instant wait for reports of workers, which answer within milliseconds unless they are
+starved or hang."""
 GONE_AFTER = 8.0
 """Seconds without a connection to the scheduler after which it counts as gone."""
 
@@ -116,7 +113,6 @@ class Link:
         self.store = ""
         self.up = ("", "")
         self.again = ""
-        self._ended: dict[tuple[str, str], tuple[float, Counts]] = {}
         self._what, self._found_by = "this lab", ""
         self._lost_since: float | None = None
         self._left = threading.Event()
@@ -210,18 +206,6 @@ class Link:
         finally:
             future.cancel()
             shows.close()
-
-    def note_end(self, queue: str, run: str, counts: Counts) -> None:
-        """Note that this process saw a run end: statistics have that a moment later."""
-        now = time.monotonic()
-        for key in [key for key, (at, _) in list(self._ended.items()) if now - at >= LATELY]:
-            self._ended.pop(key, None)  # in place: `named` links share it
-        self._ended[queue, run] = now, counts
-
-    def ended_lately(self) -> dict[tuple[str, str], Counts]:
-        """Return the counts of runs that ended in the last seconds, by queue and name."""
-        now = time.monotonic()
-        return {key: counts for key, (at, counts) in list(self._ended.items()) if now - at < LATELY}
 
     def check_scheduler(self) -> None:
         """Raise `SchedulerGone` when the scheduler has been out of reach for some seconds, or `LabClosed`."""

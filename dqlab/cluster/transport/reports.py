@@ -191,6 +191,11 @@ class Reporter:
             delay = max(0.0, self._last + INTERVAL - loop.time())
             self._timer = loop.call_later(delay, self.send)
 
+    def send_due(self) -> None:
+        """Report now what would be reported within the interval."""
+        if self._timer is not None:
+            self.send()
+
     def send(self) -> None:
         """Report now."""
         self.close()

@@ -63,7 +63,7 @@ EXIT_S = 1.0
 
 
 class DqlabWorkerPlugin(WorkerPlugin):
-    """Adds the handlers ``dq_spawn``, ``dq_greet``, ``dq_keep``, ``dq_stored``, ``dq_vitals`` and ``dq_call``."""
+    """Adds handlers that make actors here, call them, and answer for this worker."""
 
     name = "dqlab"
     idempotent = True
@@ -87,6 +87,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         outlast_pauses(worker)
         worker.handlers["dq_spawn"] = answering(self.spawn)
         worker.handlers["dq_greet"] = self.greet
+        worker.handlers["dq_report"] = self.report_due
         worker.handlers["dq_keep"] = answering(keep)
         worker.handlers["dq_stored"] = answering(list_stored)
         vitals = WorkerVitals(worker)
@@ -113,12 +114,20 @@ class DqlabWorkerPlugin(WorkerPlugin):
                     task.cancel()
         if self._beating is not None:
             self._beating.cancel()
-        for handler in ("dq_spawn", "dq_greet", "dq_keep", "dq_stored", "dq_vitals", "dq_missing"):
+        for handler in ("dq_spawn", "dq_greet", "dq_report", "dq_keep", "dq_stored", "dq_vitals", "dq_missing"):
             worker.handlers.pop(handler, None)
 
     async def greet(self) -> dict[str, object]:
         """Return the protocol of this worker."""
         return greeting()
+
+    async def report_due(self, number: int) -> dict[str, object]:
+        """Have our actors report what changed, and then send `number` over the same stream, so that it comes last."""
+        for kind in _ENDS:
+            for actor in actors_here(self._worker, kind).values():
+                actor.report_due()
+        report(self._worker, "dq-reported", number=number)
+        return {}
 
     async def call(
         self, comm: Comm, actor: str, call: str, body: bytes | memoryview, parts: dict[int, memoryview] | None = None

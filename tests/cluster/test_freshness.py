@@ -1,0 +1,102 @@
+"""Statistics of this instant: what is asked of workers, and for how long it is waited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from dqlab.cluster.scheduler import freshness
+from dqlab.cluster.scheduler.freshness import Freshness
+from dqlab.cluster.scheduler.state import ClusterState, Entry
+
+
+def state_of(*entries: Entry) -> ClusterState:
+    """A state with these actors."""
+    scheduler = SimpleNamespace(rpc=None)
+    return cast(ClusterState, SimpleNamespace(entries={each.name: each for each in entries}, scheduler=scheduler))
+
+
+def entry(queue: str, worker: str, gone: str | None = None) -> Entry:
+    """A shard."""
+    return Entry(name=f"queue/{queue}/{worker}", queue=queue, address=worker, key="k", epoch=0, gone=gone)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str, int], Any]], list[str]]:
+    """Has workers answer by a function; returns the list of those that are asked."""
+
+    def answering(answer: Callable[[str, int], Any]) -> list[str]:
+        workers = list[str]()
+
+        async def ask_handler(pool: object, worker: str, op: str, number: int) -> Any:
+            workers.append(worker)
+            return await answer(worker, number)
+
+        monkeypatch.setattr(freshness, "ask_handler", ask_handler)
+        return workers
+
+    return answering
+
+
+def test_waits_until_the_reports_have_come_not_only_the_answers(asked: Any) -> None:
+    """Reports come over a stream of their own, which may be behind."""
+
+    async def scenario() -> None:
+        numbers = list[int]()
+
+        async def answer(worker: str, number: int) -> dict[str, Any]:
+            numbers.append(number)
+            return {}
+
+        asked(answer)
+        fresh = Freshness(state_of(entry("q", "a"), entry("q", "b")))
+        bringing = asyncio.create_task(fresh.bring("", 30.0))
+        while len(numbers) < 2:  # noqa: ASYNC110 - both are asked in the next turn of the loop
+            await asyncio.sleep(0)
+        fresh.note("a", numbers[0])
+        fresh.note("b", numbers[0] + 7)  # of another question
+        await asyncio.sleep(0)
+        assert not bringing.done()
+        fresh.note("b", numbers[0])
+        assert await bringing
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_hangs_is_waited_for_as_long_as_was_said(asked: Any) -> None:
+    """What came of the others counts."""
+
+    async def answer(worker: str, number: int) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    asked(answer)
+    assert not asyncio.run(Freshness(state_of(entry("q", "a"))).bring("", 0.01))
+
+
+@pytest.mark.parametrize("failure", [OSError("gone"), KeyError("dq_report")])
+def test_a_worker_that_cannot_answer_is_not_waited_for(asked: Any, failure: Exception) -> None:
+    """It dies, leaves, or has an older dqlab."""
+
+    async def answer(worker: str, number: int) -> dict[str, Any]:
+        raise failure
+
+    asked(answer)
+    assert asyncio.run(Freshness(state_of(entry("q", "a"))).bring("", 30.0))
+
+
+def test_only_workers_with_something_of_the_queue_are_asked(asked: Any) -> None:
+    """A cluster of a hundred workers answers a question about one queue no slower."""
+
+    async def answer(worker: str, number: int) -> dict[str, Any]:
+        raise OSError
+
+    workers = asked(answer)
+    fresh = Freshness(state_of(entry("q", "a"), entry("other", "b"), entry("q", "c", gone="died")))
+    assert asyncio.run(fresh.bring("q", 30.0))
+    assert workers == ["a"]
+    assert asyncio.run(fresh.bring("none", 30.0))
