@@ -109,9 +109,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark a test that starts processes by its fixtures, before tests are chosen by their marks."""
+    """Mark a test that starts processes by its fixtures, and what a browser plays, before tests are chosen by marks."""
     if STARTING & set(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.cluster)
+    if item.get_closest_marker("browser") and not item.get_closest_marker("smoke"):
+        item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -35,7 +35,6 @@ def figure(said: str, label: str) -> str:
     return found[1]
 
 
-@pytest.mark.slow
 def test_widget_panel_metrics_and_stats_say_the_same_at_a_quiet_moment(lab: dq.Lab, queue: dq.QueuePool) -> None:
     """A user who compares two views and finds a difference trusts neither."""
     run = queue.map(fails_for_some, range(200), retry=dq.Retry(0)).wait(timeout=30)

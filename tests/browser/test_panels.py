@@ -41,7 +41,6 @@ BOXES = """() => [...document.querySelectorAll("section.card")].map((card) => {
 })"""
 
 
-@pytest.mark.slow
 def test_a_page_in_a_hidden_frame_reports_that_it_is_not_seen(show: Any, address: str) -> None:
     """Of tabs that lie behind one another only the one in front costs the scheduler anything."""
     page = show("/individual-dq-runs?queue=pages", 1240, 640, charts=1)
@@ -57,7 +56,6 @@ def test_a_page_in_a_hidden_frame_reports_that_it_is_not_seen(show: Any, address
         frame.wait_for_function(f"({eyes})() !== {hidden}", timeout=60_000, polling=100)
 
 
-@pytest.mark.slow
 def test_each_panel_draws_in_a_small_frame(show: Any, address: str) -> None:
     """A tab of JupyterLab beside a notebook has 400 by 300 pixels."""
     page = show("/individual-dq-depth?queue=pages", 1240, 640, charts=4)
@@ -72,7 +70,6 @@ def test_each_panel_draws_in_a_small_frame(show: Any, address: str) -> None:
         assert frame.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 17, 17)"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_page_fits_each_width_in_both_themes(show: Any, theme: str) -> None:
     """From a phone to a wall, nothing hangs over and nothing lies upon another."""
@@ -99,7 +96,6 @@ def overlap(one: list[int], other: list[int]) -> bool:
     return not (beside or one[1] + one[3] <= other[1] or other[1] + other[3] <= one[1])
 
 
-@pytest.mark.slow
 def test_a_wall_has_larger_figures_and_nothing_to_press(show: Any) -> None:
     """Nobody stands before it with a mouse, and some stand five metres away."""
     page = show("/dq?queue=pages&wall=1", 1920, 1080, charts=9)
@@ -110,7 +106,6 @@ def test_a_wall_has_larger_figures_and_nothing_to_press(show: Any) -> None:
     assert page.evaluate(size) == "16px"
 
 
-@pytest.mark.slow
 def test_the_page_answers_from_the_screen_alone_and_is_found(show: Any) -> None:
     """How much is left, until when, what fails and why, who is slow, what is stuck; and nobody types an address."""
     page = show("/dq?queue=pages&theme=light", 1280, 1000, charts=9)
@@ -132,6 +127,7 @@ def test_the_page_answers_from_the_screen_alone_and_is_found(show: Any) -> None:
     assert {f"/individual-dq-{name}" for name in NAMES} <= set(listed.values())
 
 
+@pytest.mark.smoke
 def test_an_open_page_follows_what_happens_and_can_be_held(show: Any, feed: Feed) -> None:
     """What is on the screen is what is."""
     page = show("/dq?queue=pages&theme=light", 1280, 1000, charts=9)
@@ -154,7 +150,6 @@ def test_an_open_page_follows_what_happens_and_can_be_held(show: Any, feed: Feed
     page.wait_for_url("**span=1800")
 
 
-@pytest.mark.slow
 def test_figures_that_change_are_written_without_making_their_place_again(show: Any, feed: Feed) -> None:
     """Bokeh makes it again, with its style sheets, and lays out what is around: half of the cost of an open page."""
     page = show("/dq?queue=pages&theme=light", 1280, 1000, charts=9)
@@ -171,7 +166,6 @@ def test_figures_that_change_are_written_without_making_their_place_again(show: 
     assert page.evaluate(f"() => window.place.isConnected && window.place === {markup}")
 
 
-@pytest.mark.slow
 def test_pointing_at_a_curve_shows_exact_values_and_one_crosshair(show: Any) -> None:
     """48,210 is not read off an axis; and what happened then elsewhere is on the same line."""
     page = show("/dq?queue=pages&theme=dark", 1280, 1700, charts=9)
@@ -203,7 +197,6 @@ CUT = """() => {
 }"""
 
 
-@pytest.mark.slow
 def test_a_press_on_a_head_sorts_the_runs_and_keeps_the_focus(show: Any) -> None:
     """The head is written again with its new order; the focus fell to the page with it."""
     page = show("/individual-dq-runs?theme=light", 900, 400, charts=1)
@@ -214,7 +207,6 @@ def test_a_press_on_a_head_sorts_the_runs_and_keeps_the_focus(show: Any) -> None
     assert rows[:2] == ["parse-invoices", "ocr-scans"]
 
 
-@pytest.mark.slow
 def test_each_chart_has_words_and_a_table(show: Any) -> None:
     """A canvas is nothing to who cannot see it."""
     page = show("/dq?queue=pages&theme=light", 1280, 1000, charts=9)
@@ -242,7 +234,6 @@ SPOKEN = """(selector) => {
 }"""
 
 
-@pytest.mark.slow
 def test_a_page_that_gets_nothing_new_says_since_when(show: Any, feed: Feed) -> None:
     """A scheduler that hangs keeps its connections, and cannot say it."""
     page = show("/dq?queue=pages&theme=light", 1280, 1000, charts=9)
@@ -254,7 +245,6 @@ def test_a_page_that_gets_nothing_new_says_since_when(show: Any, feed: Feed) -> 
     page.wait_for_function("() => !document.body.classList.contains('dq-lost')", timeout=8_000)
 
 
-@pytest.mark.slow
 def test_rows_of_a_low_panel_stay_beside_their_lines(show: Any) -> None:
     """Lines were squeezed into the height: sixteen of them on six rows. The panel scrolls instead."""
     page = show("/individual-dq-throughput?queue=pages", 700, 180, charts=1)
@@ -266,7 +256,6 @@ def test_rows_of_a_low_panel_stay_beside_their_lines(show: Any) -> None:
     assert page.evaluate(f"{card}.scrollHeight > {card}.clientHeight")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("width", [1600, 1100, 420])
 def test_no_figure_and_no_head_is_cut(show: Any, width: int) -> None:
     """ "28,018 m…" and "pages/sdocument…" are read wrongly, or not at all."""
@@ -296,7 +285,6 @@ def test_names_of_runs_are_read_where_it_is_narrow(show: Any) -> None:
     assert page.evaluate(NAMES_CUT) == [["parse-invoices", False]]
 
 
-@pytest.mark.slow
 def test_closing_pages_leaves_nothing_in_the_log(browser: Any, address: str, feed: Feed, caplog: Any) -> None:
     """A scheduler in a notebook writes its log into a cell."""
     for _ in range(3):
@@ -326,7 +314,6 @@ OLDEST = """() => {
 }"""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/individual-dq-unacked?queue=pages", "/individual-dq-unacked?queue=pages&wall=1"])
 def test_times_of_what_is_held_longest_are_read_in_full(show: Any, feed: Feed, path: str) -> None:
     """Of 12 min 34 s the last figures were cut, with an age in bold also where a tab is narrow."""

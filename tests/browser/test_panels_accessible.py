@@ -38,7 +38,6 @@ def test_a_panel_alone_breaks_no_rule(show: Any) -> None:
     assert violations(page) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", NAMES)
 def test_each_panel_breaks_no_rule(show: Any, feed: Feed, name: str, theme: str) -> None:
@@ -56,7 +55,6 @@ def test_each_panel_breaks_no_rule(show: Any, feed: Feed, name: str, theme: str)
     assert violations(page) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("wall", ["", "&wall=1"], ids=["desk", "wall"])
 def test_the_dashboard_breaks_no_rule(show: Any, feed: Feed, theme: str, wall: str) -> None:
@@ -70,7 +68,6 @@ def test_the_dashboard_breaks_no_rule(show: Any, feed: Feed, theme: str, wall: s
     assert violations(page, foreign={} if wall else OF_DASK) == []
 
 
-@pytest.mark.slow
 def test_a_screen_reader_reads_one_sentence_for_each_chart(show: Any, feed: Feed) -> None:
     """Each of the layers of a drawing had the sentence: it was read four times, and then nothing at all."""
     fresh = Feed()
@@ -93,7 +90,6 @@ def test_a_screen_reader_reads_one_sentence_for_each_chart(show: Any, feed: Feed
     assert ("combobox", "Queue") in [(role, name) for role, name in said if role == "combobox"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_each_chart_is_a_table_with_the_figures_of_its_chart(show: Any, feed: Feed, name: str) -> None:
     """By those to whom a line says nothing, with heads that a screen reader repeats."""

@@ -67,7 +67,6 @@ def test_the_name_of_a_run_is_broken_where_the_window_ends(show: Any, feed: Feed
     assert flaws(page, "main", CARDS) == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scene", [golden, crowded])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
@@ -82,7 +81,6 @@ def test_the_dashboard_stands_in_each_window(
     assert flaws(page, "main", CARDS) == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scene", [golden, crowded])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
@@ -95,7 +93,6 @@ def test_each_panel_stands_in_its_tab(show: Any, feed: Feed, name: str, size: st
     assert flaws(page, "main", CARDS) == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scene", [golden, crowded])
 @pytest.mark.parametrize("width", [1280, 1920])
 def test_a_wall_stands_in_its_screen(show: Any, feed: Feed, width: int, scene: Scene) -> None:

@@ -58,7 +58,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.slow
 def test_run_all_ends_with_the_run_in_view_and_the_lab_open(server: str) -> None:
     """The first minute of a new user: Run All shows a run at work, and its buttons are there to be tried."""
     hosts: set[str | None] = set()
@@ -93,6 +92,7 @@ def test_run_all_ends_with_the_run_in_view_and_the_lab_open(server: str) -> None
     assert hosts - {None} <= {"127.0.0.1"}  # None: data and blob URLs
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("classic", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["lab", "notebook-7"])
 def test_progress_moves_and_buttons_act_while_a_cell_blocks(server: str, classic: bool) -> None:
     """A widget that freezes with the kernel is of no use just when it is needed."""
@@ -122,7 +122,6 @@ def test_progress_moves_and_buttons_act_while_a_cell_blocks(server: str, classic
         page.get_by_text("no longer blocked").wait_for(timeout=60_000)
 
 
-@pytest.mark.slow
 def test_view_of_a_run_is_drawn_in_the_layout_of_another_extension(server: str) -> None:
     """Dashboards of one's own are `VBox([run.widget, ...])`: the view is in the box, moves, and its buttons act."""
     with lab_page(server, "composed.ipynb") as page:

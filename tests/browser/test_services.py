@@ -114,7 +114,6 @@ def watched(url: str, name: str, **options: Any) -> Iterator[Any]:
         assert [each for each in complaints if "dq" in each.lower()] == []
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("papers")
 def test_controls_act_while_a_cell_blocks_and_after_the_kernel_died(server: str, root: Path) -> None:
     """That is when they are needed."""
@@ -139,7 +138,6 @@ def test_controls_act_while_a_cell_blocks_and_after_the_kernel_died(server: str,
 
 
 @pytest.mark.usefixtures("papers")
-@pytest.mark.slow
 def test_what_destroys_asks_with_its_number_and_the_safe_answer_first(server: str) -> None:
     with watched(server, "empty.ipynb") as page:
         page.locator(".dq-service", has_text="papers").click()
@@ -159,7 +157,6 @@ def test_what_destroys_asks_with_its_number_and_the_safe_answer_first(server: st
 
 
 @pytest.mark.usefixtures("papers")
-@pytest.mark.slow
 def test_each_panel_is_a_tab_and_so_are_dasks_own(server: str) -> None:
     """Whatever the dashboard has, below Jupyter's own address."""
     with watched(server, "empty.ipynb") as page:

@@ -70,7 +70,6 @@ def restart_kernel(page: Any) -> None:
     )
 
 
-@pytest.mark.slow
 def test_sidebar_pauses_and_resumes_a_run_while_its_kernel_is_blocked(server: str) -> None:
     """A control that waits for the cell is of no use while the cell runs."""
     hosts: set[str | None] = set()
@@ -95,7 +94,6 @@ def test_sidebar_pauses_and_resumes_a_run_while_its_kernel_is_blocked(server: st
     assert hosts - {None} <= {"127.0.0.1"}
 
 
-@pytest.mark.slow
 def test_failures_are_retried_by_class_and_a_panel_outlives_reload_and_kernel(server: str) -> None:
     """What was arranged once stays, and says where it stands when what it shows has ended."""
     with lab_page(server, "free.ipynb") as page:
@@ -129,7 +127,6 @@ def test_failures_are_retried_by_class_and_a_panel_outlives_reload_and_kernel(se
         page.wait_for_function("() => document.querySelector('.dq-Panel .dq-absent').hidden", timeout=20_000)
 
 
-@pytest.mark.slow
 def test_a_click_on_a_run_or_a_queue_opens_its_page(server: str) -> None:
     """Only Enter did; a click moved the focus, and nothing else happened."""
     with lab_page(server, "free.ipynb") as page:
@@ -142,7 +139,6 @@ def test_a_click_on_a_run_or_a_queue_opens_its_page(server: str) -> None:
         page.wait_for_selector(".dq-Panel iframe:not([src*='run=']):not([src='about:blank'])", timeout=30_000)
 
 
-@pytest.mark.slow
 def test_dead_documents_of_an_ended_run_stay_in_sight_until_they_are_dismissed(server: str) -> None:
     """Who was away when a run ended finds what failed as the first thing, with what can be done about it."""
     need = '.dq-need[data-row="ended default parse-invoices"]'

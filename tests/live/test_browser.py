@@ -52,6 +52,7 @@ def test_chip_says_the_state_and_is_announced(show: Show, running: RunStats, don
     assert page.get_by_role("button", name="Pause").count() == 0
 
 
+@pytest.mark.smoke
 def test_pause_sends_one_message_and_waits_for_the_next_view(show: Show, running: RunStats) -> None:
     """A second press of a button that did not react yet must not do anything."""
     page = show(run_view(running))
@@ -234,6 +235,7 @@ STATES = [
 ]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_state_fits_and_is_readable(show: Show, running: RunStats, done: RunStats, dark: bool) -> None:
     """Text has at least 4.5:1 contrast on its ground in both themes, in every state."""

@@ -34,7 +34,6 @@ def test_the_widget_of_a_run_breaks_no_rule(show: Show, full: RunView) -> None:
     assert violations(show(full), WIDGET) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [420, 1100])
 def test_each_part_of_a_run_breaks_no_rule(show: Show, full: RunView, width: int, dark: bool) -> None:
@@ -49,7 +48,6 @@ def test_each_part_of_a_run_breaks_no_rule(show: Show, full: RunView, width: int
     assert violations(page, WIDGET) == [], "chart as table"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_each_state_of_a_run_breaks_no_rule(show: Show, running: RunStats, done: RunStats, dark: bool) -> None:
     """Submitting, paused, stopped, silent, done, cancelled, and without any work."""
@@ -66,7 +64,6 @@ def test_each_state_of_a_run_breaks_no_rule(show: Show, running: RunStats, done:
     assert violations(page, WIDGET) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [420, 1100])
 def test_widgets_of_labs_and_queues_break_no_rule(
@@ -87,7 +84,6 @@ def test_widgets_of_labs_and_queues_break_no_rule(
             assert violations(page, WIDGET) == []
 
 
-@pytest.mark.slow
 def test_a_screen_reader_reads_a_sentence_for_each_picture(
     show: Show, full: RunView, snapshot: Snapshot, past: History
 ) -> None:

@@ -294,6 +294,7 @@ def test_queue_shows_its_row_in_full(show: Show, pages: QueuesView, width: int) 
         assert page.evaluate(POOR_CONTRAST) == []
 
 
+@pytest.mark.smoke
 def test_queue_obeys_its_buttons(show: Show, pages: QueuesView) -> None:
     """Without a name: there is only one."""
     page = show(pages)

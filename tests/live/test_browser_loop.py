@@ -96,6 +96,7 @@ def test_the_end_with_its_actions_fits(show: Show, ended: RunView, width: int) -
     assert overflowing(show(ended, width=width)) == []
 
 
+@pytest.mark.smoke
 def test_after_the_end_the_redefined_function_is_the_first_thing_to_press(show: Show, ended: RunView) -> None:
     """Of many, a hundred can go first."""
     page = show(ended)

@@ -26,6 +26,7 @@ def stop(page: Any) -> None:
     page.evaluate("clearInterval(window.beats)")
 
 
+@pytest.mark.smoke
 def test_a_run_whose_kernel_stops_is_grey_within_five_seconds_and_dated(show: Show, running: RunStats) -> None:
     """Speed and end would be wrong by now; what was left is what was left then."""
     page = show(run_view(running), clock=BEGAN)

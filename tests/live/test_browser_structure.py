@@ -47,7 +47,6 @@ def test_the_header_of_a_run_has_its_name_and_whole_buttons_in_a_window_of_420_p
     assert flaws(page, CARD, CARD) == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_the_widget_of_a_run_stands_at_each_size(show: Show, full: RunView, size: str, dark: bool) -> None:
@@ -60,7 +59,6 @@ def test_the_widget_of_a_run_stands_at_each_size(show: Show, full: RunView, size
         assert flaws(page, CARD, CARD) == {}, name
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_an_ended_run_stands_at_each_size(show: Show, done: RunStats, size: str, dark: bool) -> None:
@@ -71,7 +69,6 @@ def test_an_ended_run_stands_at_each_size(show: Show, done: RunStats, size: str,
     assert flaws(show(run_view(long), width=width, dark=dark, scale=scale), CARD, CARD) == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_the_widget_of_a_queue_stands_at_each_size(
@@ -84,7 +81,6 @@ def test_the_widget_of_a_queue_stands_at_each_size(
     assert flaws(show(view, width=width, dark=dark, scale=scale), CARD, CARD) == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("crowded", [False, True], ids=["six queues", "a hundred"])

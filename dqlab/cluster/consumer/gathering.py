@@ -318,6 +318,11 @@ class Sinks:
                 )
         return found
 
+    def piece(self, run: bytes) -> int:
+        """Return how many messages of a run are to be run as one chunk: as many as a part of it has rows now."""
+        found = self._gatherings.get(run)
+        return FEWEST if found is None else max(FEWEST, found.part_rows)
+
     def _forget_some(self) -> None:
         """Forget runs that were served long ago; one that goes on is looked up again."""
         idle = [run for run, gathering in self._gatherings.items() if gathering.idle]

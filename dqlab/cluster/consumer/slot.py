@@ -355,7 +355,7 @@ class Slot:
             about: dict[str, Any] = {"suspect": True, **suspect} if suspect else {}
             about |= {"consumer": self.options.origin.consumer, "attempts": dict(lease.get("attempts", ()))}
             if lease.get("sink"):
-                for first, cut in _pieces(firsts, cuts):
+                for first, cut in _pieces(firsts, cuts, self._sinks.piece(cuts[0].run)):
                     self._inbox.append(Chunk(*receipt, [first], [cut], process, sink=True, **about))
             else:
                 self._inbox.append(Chunk(*receipt, firsts, cuts, process, **about))
@@ -832,11 +832,11 @@ class Slot:
         return [chunk for chunk in (*self._ending, *self._chunks) if chunk.shard == shard]
 
 
-def _pieces(firsts: Sequence[int], frames: Sequence[Frame]) -> Iterator[tuple[int, Frame]]:
-    """Yield frames of at most `SINK_CHUNK` messages each, with the id of their first."""
+def _pieces(firsts: Sequence[int], frames: Sequence[Frame], most: int) -> Iterator[tuple[int, Frame]]:
+    """Yield frames of at most `most` messages each, with the id of their first."""
     for first, frame in zip(firsts, frames, strict=True):
-        for at in range(0, frame.count, SINK_CHUNK):
-            n = min(SINK_CHUNK, frame.count - at)
+        for at in range(0, frame.count, most):
+            n = min(most, frame.count - at)
             yield first + at, frame if n == frame.count else Frame.decode(frame.cut(at, n))
 
 
