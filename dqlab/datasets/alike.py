@@ -73,7 +73,7 @@ def alike(payloads: Sequence[bytes | memoryview], lengths: Sequence[Sequence[int
 
 
 class _NotAlike(Exception):
-    """A pickle is no such row, or not pickled as the others are."""
+    """A pickle is not such a row, or differs from the others."""
 
 
 class _Reading:

@@ -101,7 +101,7 @@ class Made:
     Attributes
     ----------
     at : float
-        A moment, seconds since 1970 UTC: each result ended its age before it, and without ages all ended then.
+        A moment, seconds since 1970 UTC. Each result ended then; where there are ages, its age before that.
     """
 
     at: float

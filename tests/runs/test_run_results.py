@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import dqlab as dq
+from dqlab.cluster.transport.handle import Handle
 from dqlab.datasets.alike import alike
 from dqlab.errors import DqlabWarning, RunFailed, WaitTimeout
 from dqlab.frame import Settlement
@@ -358,17 +359,23 @@ def test_a_page_is_decoded_in_the_readers_thread_and_its_bytes_are_free_while_it
 ) -> None:
     """The client's event loop keeps every connection alive; and values beside their bytes are twice the memory."""
     run = queue.map(lambda n: {"n": n, "text": "x" * 1000}, range(3000)).wait(timeout=60)
-    threads, pages = set[threading.Thread](), list[weakref.ref[Any]]()
+    threads, decoded = set[threading.Thread](), list[weakref.ref[Any]]()
 
     class Page(bytearray):
         """Bytes of which it is known whether anything refers to them."""
 
+    plain = Handle.ask
+
+    async def ask(self: Handle, *given: Any, **how: Any) -> tuple[dict[str, Any], list[memoryview]]:
+        answer, parts = await plain(self, *given, **how)
+        return answer, [memoryview(Page(part)) for part in parts]
+
     def decode(part: bytes | memoryview) -> Settlement:
         threads.add(threading.current_thread())
-        page = Page(part)
-        pages.append(weakref.ref(page))
-        return Settlement.decode(memoryview(page))
+        decoded.append(weakref.ref(part.obj))  # type: ignore[union-attr]
+        return Settlement.decode(part)
 
+    monkeypatch.setattr(Handle, "ask", ask)
     monkeypatch.setattr("dqlab.runs.results.Settlement", SimpleNamespace(decode=decode))
     monkeypatch.setattr("dqlab.runs.results.READ_VALUES", 1000)
 
@@ -376,8 +383,11 @@ def test_a_page_is_decoded_in_the_readers_thread_and_its_bytes_are_free_while_it
     for page in run.results()._pages(0, 3000):
         read += [value["n"] for stretch in page for value in stretch.values]
         assert all(stretch.lineage is not None for stretch in page)
-        assert [each for each in pages if each() is not None] == []
-    streamed = [key for key, _ in run.as_completed()]
+        assert [each for each in decoded if each() is not None] == []
+    streamed = []
+    for key, _ in run.as_completed():
+        streamed.append(key)
+        assert [each for each in decoded if each() is not None] == []
 
     assert read == sorted(streamed) == list(range(3000))
     assert threads == {threading.current_thread()}
