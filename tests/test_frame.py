@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import time
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import groupby
 from typing import Any, TypeVar
 
 import pytest
@@ -268,6 +272,71 @@ def test_any_part_of_how_results_were_made_is_that_of_these_results(
     assert told(settlement.made, start, stop) == (None if whole is None else whole[start:stop])
 
 
+@given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), makings(n))), st.data())
+def test_runs_of_any_part_are_those_of_its_values(packed: tuple[int, Making], data: st.DataObject) -> None:
+    """They are looked up by bisection; one run too far is the version of another document."""
+    n, making = packed
+    made = Made.decode(memoryview(making.encode()), n)
+    attempts, versions = making.attempts or [1] * n, making.versions or [""] * n
+    start = data.draw(st.integers(0, n - 1))
+    stop = data.draw(st.integers(start + 1, n))
+
+    for opened, lo, hi in (
+        (made, start, stop),
+        (Made.decode(memoryview(made.cut(start, stop)), stop - start), 0, stop - start),
+    ):
+        assert opened.attempts(lo, hi) == slow_runs(attempts[start:stop])
+        assert opened.versions(lo, hi) == slow_runs(versions[start:stop])
+        assert opened.seconds(lo, hi) == made.seconds(0, n)[start:stop]
+
+
+def slow_runs(values: Sequence[T]) -> list[tuple[T, int]]:
+    return [(value, len(list(alike))) for value, alike in groupby(values)]
+
+
+def test_cutting_a_settlement_into_pieces_costs_in_proportion_to_them() -> None:
+    """Where every second document fails, the shard cuts each result out, on the loop that serves everybody."""
+
+    def cost(n: int) -> float:
+        pieces = [Piece(2 * at, 2 * at, 1) for at in range(n)]
+        versions, attempts = [f"v{at}" for at in range(n)], [1 + at % 3 for at in range(n)]
+        made = Making("c", "k", 1.7e9, [0.5] * n, [0.5] * n, attempts, versions)
+        blob = Settlement.encode(
+            pieces, bytes(n), [b"x"] * n, run=NO_ID, epoch=1, lease=1, made=made, keys=[f"k{at}" for at in range(n)]
+        )
+        best = math.inf
+        for _ in range(5):
+            settlement, begin = Settlement.decode(blob), time.thread_time()
+            for at, piece in enumerate(pieces):
+                settlement.cut(piece, at)
+            best = min(best, time.thread_time() - begin)
+        return best
+
+    assert cost(4_000) < 8 * cost(1_000)  # in proportion: 4; each cut through all before it: 16
+
+
+def test_how_results_were_made_does_not_keep_the_results() -> None:
+    """A reader keeps it beside the values, and the page they came in is up to 64 MiB."""
+
+    class Page(bytearray):
+        """Bytes of which it is known whether anything refers to them."""
+
+    page = Page(settled_with(Making("c", "k", 1.7e9, [0.5] * 3, versions=["v"] * 3)))
+    kept = weakref.ref(page)
+
+    made = Settlement.decode(memoryview(page)).made
+    del page
+
+    assert kept() is None
+    assert made is not None
+    assert made.versions(0, 3) == [("v", 3)]
+
+
+def settled_with(made: Making) -> bytes | memoryview:
+    n = len(made.seconds)
+    return Settlement.encode([Piece(0, 0, n)], bytes(n), [b"A"] * n, run=NO_ID, epoch=1, lease=1, made=made)
+
+
 @pytest.mark.long
 @given(settlements(), st.data())
 @settings(max_examples=examples(300))
@@ -371,7 +440,21 @@ def test_seconds_keep_four_digits_however_long_a_function_takes(took: float) -> 
     assert made.seconds(0, 2).tolist() == pytest.approx([took, 3.0], rel=1e-4)
 
 
-@pytest.mark.parametrize("at", [-3.0, 1e300, float("inf")])
+@pytest.mark.parametrize("beside", [1e300, -1e300, 3.0])
+def test_seconds_that_are_not_known_stay_so_beside_any_others(beside: float) -> None:
+    """One that no float of four bytes holds made of it a measurement: minus as many as there can be."""
+    making = Making("c", "k", 1.7e9, [math.nan, beside, math.inf], [beside, math.nan, 2.0])
+
+    made = Made.decode(memoryview(making.encode()), 3)
+
+    assert [math.isnan(each) for each in made.seconds(0, 3)] == [True, False, False]
+    assert made.seconds(0, 3)[2] == math.inf
+    assert [math.isnan(each) for each in made.ages(0, 3) or ()] == [False, True, False]
+    largest = max(-3e38, min(beside, 3e38))
+    assert made.seconds(0, 3)[1] == pytest.approx(largest, rel=1e-2)
+
+
+@pytest.mark.parametrize("at", [-3.0, 1e300, float("inf"), float("nan")])
 def test_a_clock_that_is_wrong_costs_no_result(at: float) -> None:
     """A machine whose clock is not set yet is in 1970; a settlement that is refused comes again for ever."""
     made = Making("c", "k", at, [0.5])

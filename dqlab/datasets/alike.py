@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from dqlab.imports import import_whole
 
-__all__ = ["Alike", "alike"]
+__all__ = ["FEWEST", "Alike", "alike"]
 
 FEWEST = 64
 """Rows below which pickle itself is faster."""
@@ -73,7 +73,7 @@ def alike(payloads: Sequence[bytes | memoryview], lengths: Sequence[Sequence[int
 
 
 class _NotAlike(Exception):
-    """Something else than a row, or than the rows before."""
+    """A pickle is not such a row, or differs from the others."""
 
 
 class _Reading:

@@ -188,9 +188,10 @@ class _File:
 
     def _flush(self) -> None:
         if self._batches:
-            rows = pa.Table.from_batches(self._batches, self.schema)
-            self._writer.write_table(rows, row_group_size=GROUP_ROWS)
-        self._batches, self._held, self._bytes = [], 0, 0
+            self._writer.write_table(pa.Table.from_batches(self._batches, self.schema), row_group_size=GROUP_ROWS)
+            self._batches, self._held, self._bytes = [], 0, 0
+            # Arrow's allocator keeps what a row group was gathered and packed in: some 20 MB that nothing needs.
+            pa.default_memory_pool().release_unused()
 
     def close(self) -> None:
         """Write what is left, and have it on the disk."""

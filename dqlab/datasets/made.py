@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import chain, groupby, repeat
 from typing import Any, Protocol
 
 from dqlab.datasets.lineage import CODE, ROW_LINEAGE
@@ -100,8 +100,8 @@ class SinkLineage:
         return SinkLineage(self._rows[start:stop])
 
     def runs(self, name: str) -> Iterable[tuple[Any, int]]:
-        """Return a column; each value is a run."""
-        return zip((row.get(name) for row in self._rows), repeat(1))
+        """Return a column as runs of equal values."""
+        return ((value, sum(1 for _ in alike)) for value, alike in groupby(row.get(name) for row in self._rows))
 
     def seconds(self) -> array[float]:
         """Return how long each took."""
@@ -150,7 +150,7 @@ class Unrecorded:
 
 
 def lineage_of(rows: Sequence[Mapping[str, Any]], made: Lineage | None) -> Lineage:
-    """Return that of rows of a sink; of the settlement, where a sink of the user's own has given values alone."""
+    """Return the lineage of rows of a sink: the settlement's, where the sink of a user's own returns values alone."""
     if made is not None and not any(value is not None for row in rows for value in row.values()):
         return made
     return SinkLineage(rows)
@@ -167,16 +167,13 @@ class Gathered:
 
     def __init__(self, names: Collection[str] = ROW_LINEAGE) -> None:
         self.names = [name for name in ROW_LINEAGE if name in names]
-        self._runs: dict[str, list[tuple[Any, int]]] = {name: [] for name in self.names if name not in (SECONDS, AT)}
+        self._runs = {name: _Runs() for name in self.names if name not in (SECONDS, AT)}
         self._seconds, self._moments = array("d"), array("q")
 
     def add(self, lineage: Lineage) -> None:
         """Add that of the next results."""
         for name, runs in self._runs.items():
-            new = lineage.runs(name)
-            if runs and (new := list(new)) and new[0][0] == runs[-1][0]:
-                runs[-1] = runs[-1][0], runs[-1][1] + new.pop(0)[1]
-            runs.extend(new)
+            runs.add(lineage.runs(name))
         if SECONDS in self.names:
             self._seconds += lineage.seconds()
         if AT in self.names:
@@ -190,10 +187,10 @@ class Gathered:
         made: dict[str, Any] = {}
         for name, runs in self._runs.items():
             kind = pa.int64() if name == ATTEMPTS else pa.string()
-            if len(runs) == 1 and runs[0][0] is not None:
-                made[name] = pa.repeat(pa.scalar(runs[0][0], kind), runs[0][1])
+            if len(runs.values) == 1 and runs.values[0] is not None:
+                made[name] = pa.repeat(pa.scalar(runs.values[0], kind), runs.lengths[0])
             else:
-                made[name] = pa.array(_listed(runs), kind)
+                made[name] = pa.array(runs.listed(), kind)
         if SECONDS in self.names:
             column = pa.Array.from_buffers(pa.float64(), len(self._seconds), [None, pa.py_buffer(self._seconds)])
             made[SECONDS] = pc.if_else(pc.is_nan(column), None, column)
@@ -215,12 +212,30 @@ class Gathered:
             return pd.Series(moments, index).dt.tz_localize("UTC")
         runs = self._runs[name]
         if name != ATTEMPTS:
-            return pd.Series(_listed(runs), index, dtype=None if runs else object)
-        if any(value is None for value, _ in runs):
-            return pd.Series(_listed(runs), index, dtype="Int64")
-        values, lengths = ([run[at] for run in runs] for at in (0, 1))
-        return pd.Series(np.repeat(np.array(values, np.int64), np.array(lengths, np.int64)), index)
+            return pd.Series(runs.listed(), index, dtype=None if runs.values else object)
+        if None in runs.values:
+            return pd.Series(runs.listed(), index, dtype="Int64")
+        return pd.Series(np.repeat(np.array(runs.values, np.int64), np.array(runs.lengths, np.int64)), index)
 
 
-def _listed(runs: Iterable[tuple[Any, int]]) -> list[Any]:
-    return list(chain.from_iterable(repeat(value, n) for value, n in runs))
+class _Runs:
+    """A column as runs of equal values: a tuple for each would take 56 bytes more."""
+
+    __slots__ = ("lengths", "values")
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.lengths = array("q")
+
+    def add(self, runs: Iterable[tuple[Any, int]]) -> None:
+        values, lengths = self.values, self.lengths
+        for value, n in runs:
+            if values and values[-1] == value:
+                lengths[-1] += n
+            else:
+                values.append(value)
+                lengths.append(n)
+
+    def listed(self) -> list[Any]:
+        """Return the value of each row."""
+        return list(chain.from_iterable(map(repeat, self.values, self.lengths)))

@@ -11,7 +11,7 @@ Decoding checks every length, so malformed bytes raise `FrameCorrupt` and nothin
     Settlement  48 B header | u64 (first, ordinal, n)[pieces] | u8 outcomes[count], padded to 4
                 | u32 lengths[count] | u32 key lengths[count]? | payload | keys | made?
 
-Where `made` says how results were made; see `dqlab.frame.made`.
+`made` is what is known of how results were made; see `dqlab.frame.made`.
 """
 
 from dqlab.frame.made import Made, Making

@@ -14,9 +14,11 @@ Columns of lengths are one number where all are equal.
 
 from __future__ import annotations
 
+import math
 import struct
 import sys
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
@@ -81,8 +83,8 @@ class Making(NamedTuple):
         """Return it as bytes."""
         return _joined(
             # A machine without a clock is in 1970, and what ended before it was set is earlier: refused, its
-            # settlement would come again forever.
-            min(max(self.at, 0.0), _YEAR_10000 - 1),
+            # settlement would come again forever. NaN becomes 0: no comparison with it holds.
+            min(max(0.0, self.at), _YEAR_10000 - 1),
             kept(self.code),
             kept(self.consumer),
             _shortened(self.seconds),
@@ -94,12 +96,12 @@ class Making(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Made:
-    """How the results of a settlement were made; nothing of it is opened before it is asked for.
+    """How the results of a settlement were made; each column is opened when it is asked for.
 
     Attributes
     ----------
     at : float
-        When they ended, seconds since 1970 UTC, less the ages of those that have one.
+        A moment, seconds since 1970 UTC. Each result ended then; where there are ages, its age before that.
     """
 
     at: float
@@ -107,8 +109,8 @@ class Made:
     _consumer: memoryview
     _seconds: memoryview
     _ages: memoryview | None
-    _attempts: tuple[Sequence[int], Sequence[int]] | None
-    _versions: tuple[Sequence[int], Sequence[int], memoryview] | None
+    _attempts: tuple[_Runs, Sequence[int]] | None
+    _versions: tuple[_Runs, _Texts] | None
 
     @classmethod
     def decode(cls, view: memoryview, count: int) -> Made:
@@ -124,11 +126,11 @@ class Made:
         attempts = versions = None
         if columns & _ATTEMPTS:
             lengths = cursor.runs(count, equal=bool(columns & _ATTEMPT_RUNS_EQUAL))
-            attempts = lengths, cursor.lengths(len(lengths), equal=bool(columns & _ATTEMPTS_EQUAL))
+            attempts = _Runs(lengths), cursor.lengths(len(lengths), equal=bool(columns & _ATTEMPTS_EQUAL))
         if columns & _VERSIONS:
             lengths = cursor.runs(count, equal=bool(columns & _VERSION_RUNS_EQUAL))
             sizes = cursor.lengths(len(lengths), equal=bool(columns & _VERSIONS_EQUAL))
-            versions = lengths, sizes, cursor.take(sum(sizes))
+            versions = _Runs(lengths), _Texts(sizes, cursor.take(sum(sizes)))
         if cursor.at != len(view):
             raise ValueError("lengths do not add up to what is known of its results")
         return cls(at, code, consumer, seconds, ages, attempts, versions)
@@ -155,16 +157,15 @@ class Made:
         """Return the numbers of the deliveries that made results, as runs of equal ones: (attempt, results)."""
         if self._attempts is None:
             return [(1, stop - start)]
-        lengths, values = self._attempts
-        return [(values[at], n) for at, n in _within(lengths, start, stop)]
+        runs, values = self._attempts
+        return [(values[number], n) for number, n in runs.within(start, stop)]
 
     def versions(self, start: int, stop: int) -> list[tuple[str, int]]:
         """Return the versions of documents, "" where there is none, as runs of equal ones: (version, results)."""
         if self._versions is None:
             return [("", stop - start)]
-        lengths, sizes, texts = self._versions
-        ends = list(accumulate(sizes))
-        return [(_text(texts[ends[at] - sizes[at] : ends[at]]), n) for at, n in _within(lengths, start, stop)]
+        runs, texts = self._versions
+        return [(texts[number], n) for number, n in runs.within(start, stop)]
 
     def cut(self, start: int, stop: int) -> bytes:
         """Return what is known of the results from one position to before another, on its own."""
@@ -173,6 +174,53 @@ class Made:
         at = slice(_BYTES * start, _BYTES * stop)
         ages = None if self._ages is None else self._ages[at]
         return _joined(self.at, self._code, self._consumer, self._seconds[at], ages, attempts, versions)
+
+
+class _Runs:
+    """Runs of equal values, found by position without going through those before: a settlement is cut many times."""
+
+    __slots__ = ("_ends",)
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self._ends = _Ends(lengths)
+
+    def within(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the runs between two positions: (number of the run, how much of it)."""
+        ends = self._ends()
+        number = bisect_right(ends, start)  # the first one that ends behind `start`: a run of none holds no position
+        while start < stop and number < len(ends):
+            end = min(ends[number], stop)
+            if end > start:
+                yield number, end - start
+            start, number = end, number + 1
+
+
+class _Texts:
+    """Texts that stand one behind another, each opened when it is asked for."""
+
+    __slots__ = ("_data", "_ends", "_sizes")
+
+    def __init__(self, sizes: Sequence[int], data: memoryview) -> None:
+        self._sizes, self._data, self._ends = sizes, data, _Ends(sizes)
+
+    def __getitem__(self, number: int) -> str:
+        end = self._ends()[number]
+        return _text(self._data[end - self._sizes[number] : end])
+
+
+class _Ends:
+    """Where things of some lengths end; computed when it is first asked for."""
+
+    __slots__ = ("_ends", "_lengths")
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self._lengths = lengths
+        self._ends: array[int] | None = None
+
+    def __call__(self) -> array[int]:
+        if self._ends is None:
+            self._ends = array("Q", accumulate(self._lengths))
+        return self._ends
 
 
 class _Cursor:
@@ -245,28 +293,21 @@ def _runs(values: Sequence[T]) -> list[tuple[T, int]]:
     return [(value, sum(1 for _ in alike)) for value, alike in groupby(values)]
 
 
-def _within(lengths: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield the runs between two positions: (number of the run, how much of it)."""
-    at = 0
-    for number, n in enumerate(lengths):
-        if at >= stop:
-            return
-        n_here = min(at + n, stop) - max(at, start)
-        if n_here > 0:
-            yield number, n_here
-        at += n
-
-
 def _shortened(values: Sequence[float]) -> bytes:
     """Return numbers as the upper three bytes of a float of four."""
     try:
         whole = struct.pack(f"<{len(values)}f", *values)  # half the time of an array
     except OverflowError:
-        whole = struct.pack(f"<{len(values)}f", *(max(-_LARGEST, min(value, _LARGEST)) for value in values))
+        whole = struct.pack(f"<{len(values)}f", *map(_bounded, values))
     short = bytearray(_BYTES * len(values))
     for at in range(_BYTES):  # a loop over bytes of a number, not over numbers
         short[at::_BYTES] = whole[at + 1 :: 4]
     return bytes(short)
+
+
+def _bounded(value: float) -> float:
+    """Return what a float of four bytes can hold; NaN, which stands for a number that is not known, stays NaN."""
+    return max(-_LARGEST, min(value, _LARGEST)) if math.isfinite(value) else value
 
 
 def _lengthened(short: memoryview) -> array[float]:

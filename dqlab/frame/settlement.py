@@ -148,7 +148,8 @@ class Settlement:
             raise FrameCorrupt(kind="settlement", reason="lengths do not add up to the payload", size=size)
         payload, keys = view[body:keys_at], view[keys_at:made_at]
         try:
-            made = Made.decode(view[made_at:], count) if flags & Flag.MADE else None
+            # On its own: lineage is kept as long as values are, and as a view it would keep all payloads, too.
+            made = Made.decode(memoryview(bytes(view[made_at:])), count) if flags & Flag.MADE else None
         except ValueError as error:
             raise FrameCorrupt(kind="settlement", reason=str(error), size=size) from None
         return cls(blob, run, epoch, lease, busy_us / 1e6, pieces, outcomes, lengths, key_lengths, payload, keys, made)
@@ -183,10 +184,14 @@ class Settlement:
         """Return the key of the document at a position, or None when this run has no keys."""
         if self.key_lengths is None:
             return None
-        if self._key_ends is None:
-            self._key_ends = array("Q", accumulate(self.key_lengths))
-        end = self._key_ends[index]
+        end = self._ends_of_keys(self.key_lengths)[index]
         return restored(bytes(self._keys[end - self.key_lengths[index] : end]))
+
+    def _ends_of_keys(self, lengths: Sequence[int]) -> array[int]:
+        """Return where each key ends, bytes; computed once."""
+        if self._key_ends is None:
+            self._key_ends = array("Q", accumulate(lengths))
+        return self._key_ends
 
     def ordinals(self) -> Iterable[int]:
         """Yield each message's position in the run's input, in the order of the columns."""
@@ -222,8 +227,8 @@ class Settlement:
         ends = self.ends()
         parts.append(self.payload[ends[at] - self.lengths[at] : ends[stop - 1]])
         if self.key_lengths is not None and key_lengths is not None:
-            start = sum(self.key_lengths[:at])
-            parts.append(self._keys[start : start + sum(key_lengths)])
+            key_ends = self._ends_of_keys(self.key_lengths)
+            parts.append(self._keys[key_ends[at] - self.key_lengths[at] : key_ends[stop - 1]])
         if self.made is not None:
             parts.append(self.made.cut(at, stop))
         return b"".join(parts)

@@ -19,7 +19,7 @@ from dqlab.cluster.shard.vault import PAGE_VALUES
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_all_here, open_here
 from dqlab.datasets import needs_pyarrow
-from dqlab.datasets.alike import Alike, alike
+from dqlab.datasets.alike import FEWEST, Alike, alike
 from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, ROW_LINEAGE, check_columns
 from dqlab.datasets.made import Gathered, Lineage, MadeRows, Unrecorded, lineage_of
 from dqlab.datasets.parts import Finds, Found, PartError, Reader
@@ -125,7 +125,11 @@ def open_settlements(parts: Sequence[bytes | memoryview], reader: Finds | None =
 
     A value that cannot be unpickled here does not affect others: it comes as a `ResultUnreadable`.
     """
-    return _open_all([Settlement.decode(part) for part in parts], reader)
+    return _open_all(_decoded(parts), reader)
+
+
+def _decoded(parts: Sequence[bytes | memoryview]) -> list[Settlement]:
+    return [Settlement.decode(part) for part in parts]
 
 
 def _open_all(settlements: Sequence[Settlement], reader: Finds | None, *, columns: bool = False) -> list[OpenedStretch]:
@@ -661,18 +665,22 @@ class Results(Values, StaysHere, SuggestsAttributes):
             while asked:
                 at, stop, future = asked.popleft()
                 with reading(self.name, self._handle):
-                    found = link.result(future)
+                    found = _decoded(link.result(future))
                     if self._instead is None and at < (rest := self._reached(found, at, stop)) < stop:
                         # Cut at 4 MiB: what is behind it is on its way while this is opened.
                         asked.appendleft((rest, stop, link.start(self._ask(rest, stop))))
                     else:
                         asked.extend((at, stop, link.start(self._ask(at, stop))) for at, stop in islice(wanted, 1))
                     page = self._opened(found, at, stop, columns=columns)
+                columns = columns and not _in_vain(page)
+                at += _values_n(page)
+                del future, found  # while the values are read, the bytes they came from are free
                 yield page
                 if self._instead is None:
                     continue
-                while (at := at + sum(len(stretch.values) for stretch in page)) < stop:  # the page was cut at 4 MiB
+                while at < stop:  # the page was cut at 4 MiB
                     page = self._fetch(at, stop)
+                    at += _values_n(page)
                     yield page
         finally:
             for _, _, future in asked:  # the reader needs no more, or was interrupted
@@ -680,7 +688,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
 
     def _fetch(self, at: int, stop: int) -> list[OpenedStretch]:
         with reading(self.name, self._handle):
-            return self._opened(self._handle.link.sync(self._ask(at, stop)), at, stop)
+            return self._opened(_decoded(self._handle.link.sync(self._ask(at, stop))), at, stop)
 
     def _opened(
         self, settlements: list[Settlement], at: int, stop: int, *, columns: bool = False
@@ -726,11 +734,14 @@ class Results(Values, StaysHere, SuggestsAttributes):
                 yield number, ordinal, hi
                 at += hi - ordinal
 
-    async def _ask(self, at: int, stop: int) -> list[Settlement]:
-        """Request the results at positions [at, stop); ordinals between them have none."""
+    async def _ask(self, at: int, stop: int) -> Sequence[bytes | memoryview]:
+        """Request the results at positions [at, stop), as settlements; ordinals between them have none.
+
+        The reader's thread decodes them: the loop that this runs in also serves everything else.
+        """
         meta = {"run": self._run, "lo": self._ordinal(at), "hi": self._ordinal(stop - 1) + 1}
         answers = await asyncio.gather(*(self._handle.ask(at, "page", meta) for at in range(len(self._handle.refs))))
-        return [Settlement.decode(part) for _, parts in answers for part in parts]
+        return [part for _, parts in answers for part in parts]
 
 
 class _Raw:
@@ -741,9 +752,18 @@ class _Raw:
         return [(reference, {}) for reference in references]
 
 
+def _values_n(page: Sequence[OpenedStretch]) -> int:
+    return sum(len(stretch.values) for stretch in page)
+
+
+def _in_vain(page: Sequence[OpenedStretch]) -> bool:
+    """Return whether rows of a page were looked through as columns for nothing: those of the next are no others."""
+    return _values_n(page) >= FEWEST and not any(isinstance(stretch.values, Alike) for stretch in page)
+
+
 def _ordinals_of(page: Sequence[OpenedStretch]) -> Sequence[int]:
     first, last = page[0], page[-1]
-    if last.end - first.ordinal == sum(len(stretch.values) for stretch in page):
+    if last.end - first.ordinal == _values_n(page):
         return range(first.ordinal, last.end)
     return [at for stretch in page for at in range(stretch.ordinal, stretch.end)]
 
@@ -853,7 +873,7 @@ def chosen_columns(
 def frame_of_pages(
     pages: Iterable[list[OpenedStretch]], count: int, replaces: Callable[[Any], bool] | None, *, rows: bool = False
 ) -> pd.DataFrame:
-    """Return a DataFrame of results; see `Results.to_frame`. `rows` says that all are dicts, perhaps all empty."""
+    """Return a DataFrame of results; see `Results.to_frame`. With `rows` all of them are dicts, perhaps empty ones."""
     even, left = EvenRows(), iter(pages)
     read = 0
     with shown(f"reading {many(count, 'result')}") as wait:
@@ -861,7 +881,7 @@ def frame_of_pages(
             if not _added(even, page, replaces):
                 left = chain([page], left)
                 break
-            read += sum(len(stretch.values) for stretch in page)
+            read += _values_n(page)
             wait.step(f"{read:,} read")
         else:
             frame: pd.DataFrame | None = even.frame()
@@ -1001,6 +1021,7 @@ class Streams:
                 silent = error
                 continue
             page = [stretch for found in open_settlements(parts, reader) for stretch in self._new(found)]
+            del parts  # as in `Results._pages`
             if page:
                 yield page
             self._cursors[shard] = {"cursor": answer["cursor"], "epoch": answer["epoch"]}

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from distributed.protocol import dumps, loads
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ import dqlab as dq
 from dqlab.cluster.consumer.actor import ConsumerActor
 from dqlab.cluster.consumer.custom import CustomConsumer
 from dqlab.cluster.shard.actor import QueueActor
+from dqlab.cluster.transport import internals
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.wire import LARGE_PART, Apart, Packed, pack, pack_apart, unpack
 from dqlab.runs.results import open_settlements
@@ -98,6 +100,25 @@ def test_large_parts_come_back_in_their_places_and_are_not_copied(sizes: list[in
     assert isinstance(packed, Apart) == any(size >= LARGE_PART for size in sizes)
 
 
+@pytest.mark.parametrize("number", [1, 30])
+def test_many_small_parts_travel_beside_a_message_as_a_large_one_does(number: int) -> None:
+    """Together they are large; packed into the message itself they are copied at each end."""
+    parts = [b"%05d" % at * 1000 for at in range(number)] + [bytes(LARGE_PART)]
+    packed = pack_apart({"n": 1}, *parts)
+
+    frames = dumps({"status": "OK", **internals._beside("result", packed)})
+
+    assert sum(len(frame) for frame in frames[:2]) < LARGE_PART  # Dask's own part of the message
+    for opened in (
+        internals._opened(loads(frames), "key"),
+        internals.opened_bytes(internals._opened(loads(frames, deserialize=False), "key")),
+    ):
+        assert isinstance(opened, Apart)
+        meta, views = unpack(opened)
+        assert meta == {"n": 1}
+        assert [bytes(view) for view in views] == parts
+
+
 @pytest.mark.parametrize("direct", [True, False], ids=["to the worker", "through the scheduler"])
 def test_large_parts_travel_beside_a_call_and_its_answer(queue: dq.QueuePool, *, direct: bool) -> None:
     """Dask's own way copies them twice at each end. A scheduler opens nothing, and passes them on."""
@@ -106,7 +127,8 @@ def test_large_parts_travel_beside_a_call_and_its_answer(queue: dq.QueuePool, *,
     link = copy.copy(queue.handle.link)
     ref = Ref(queue.handle.refs[0].name, link.client, direct=direct)
 
-    answer = link.sync(ref.call("page", pack_apart({"run": run.id, "lo": 0, "hi": 60}, large)))
+    many = [small * 1000] * 30
+    answer = link.sync(ref.call("page", pack_apart({"run": run.id, "lo": 0, "hi": 60}, large, *many)))
     _, parts = unpack(answer)
 
     assert isinstance(answer, Apart)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import gc
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,34 @@ def test_a_sink_of_a_users_own_gives_values_alone_and_the_settlement_has_the_res
     assert lineage_of([dict.fromkeys(ROW_LINEAGE)], made) is made
     assert isinstance(lineage_of([{"_code": "k"}], made), SinkLineage)
     assert isinstance(lineage_of([dict.fromkeys(ROW_LINEAGE)], None), SinkLineage)
+
+
+def test_lineage_of_the_rows_of_a_sink_takes_some_bytes_of_each() -> None:
+    """A part has a text of its own for each row, and nearly all of them are equal."""
+    n = 5_000
+
+    def rows() -> list[dict[str, Any]]:
+        names = ("_code", "_consumer")
+        row = {"_version": None, "_seconds": 0.5, "_attempts": 1, "_at": WHEN}
+        return [row | {name: f"{name} {n}" for name in names} for _ in range(n)]
+
+    def each_with_a_version(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row | {"_version": f"v{at}"} for at, row in enumerate(rows)]
+
+    for given, most in ((rows(), 24), (each_with_a_version(rows()), 48)):  # 16 are seconds and times
+        found = Gathered()
+        tracemalloc.start()
+        try:
+            for at in range(0, n, 1000):
+                found.add(SinkLineage(given[at : at + 1000]))
+            gc.collect()
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert kept < most * n
+        assert found.arrow()["_consumer"].to_pylist() == [f"_consumer {n}"] * n
+        assert found.arrow()["_version"].to_pylist() == [row["_version"] for row in given]
+    assert len(list(SinkLineage(rows()).runs("_code"))) == 1
 
 
 # --- reading -------------------------------------------------------------------------------------

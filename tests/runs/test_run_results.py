@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
 import dqlab as dq
+from dqlab.cluster.transport.handle import Handle
+from dqlab.datasets.alike import alike
 from dqlab.errors import DqlabWarning, RunFailed, WaitTimeout
+from dqlab.frame import Settlement
 from dqlab.runs.results import Results
 from dqlab.testing import Gate
 from tests.waiting import until
@@ -346,6 +352,72 @@ def test_a_frame_of_small_rows_makes_none_of_them(queue: dq.QueuePool, monkeypat
     found = run.results().to_frame()
 
     pd.testing.assert_frame_equal(found, expected, check_index_type=False)
+
+
+def test_a_page_is_decoded_in_the_readers_thread_and_its_bytes_are_free_while_it_is_read(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client's event loop keeps every connection alive; and values beside their bytes are twice the memory."""
+    run = queue.map(lambda n: {"n": n, "text": "x" * 1000}, range(3000)).wait(timeout=60)
+    threads, decoded = set[threading.Thread](), list[weakref.ref[Any]]()
+
+    class Page(bytearray):
+        """Bytes of which it is known whether anything refers to them."""
+
+    plain = Handle.ask
+
+    async def ask(self: Handle, *given: Any, **how: Any) -> tuple[dict[str, Any], list[memoryview]]:
+        answer, parts = await plain(self, *given, **how)
+        return answer, [memoryview(Page(part)) for part in parts]
+
+    def decode(part: bytes | memoryview) -> Settlement:
+        threads.add(threading.current_thread())
+        decoded.append(weakref.ref(part.obj))  # type: ignore[union-attr]
+        return Settlement.decode(part)
+
+    monkeypatch.setattr(Handle, "ask", ask)
+    monkeypatch.setattr("dqlab.runs.results.Settlement", SimpleNamespace(decode=decode))
+    monkeypatch.setattr("dqlab.runs.results.READ_VALUES", 1000)
+
+    read = []
+    for page in run.results()._pages(0, 3000):
+        read += [value["n"] for stretch in page for value in stretch.values]
+        assert all(stretch.lineage is not None for stretch in page)
+        assert [each for each in decoded if each() is not None] == []
+    streamed = []
+    for key, _ in run.as_completed():
+        streamed.append(key)
+        assert [each for each in decoded if each() is not None] == []
+
+    assert read == sorted(streamed) == list(range(3000))
+    assert threads == {threading.current_thread()}
+
+
+def test_rows_that_are_not_pickled_alike_are_looked_through_as_columns_once(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page was joined and gone through for nothing before it was opened; and few rows show nothing."""
+    run = queue.map(lambda n: {"n": n, "odd": [n]}, range(1000)).wait(timeout=60)
+    plain, looked = alike, list[bool]()
+
+    def looking(*given: Any) -> Any:
+        found = plain(*given)
+        looked.append(found is not None)
+        return found
+
+    monkeypatch.setattr("dqlab.runs.results.alike", looking)
+    monkeypatch.setattr("dqlab.runs.results.READ_VALUES", 100)
+
+    assert run.results().to_frame()["odd"].tolist() == [[n] for n in range(1000)]
+    assert looked == [False]
+    looked.clear()
+    even = queue.map(lambda n: {"n": n}, range(1000)).wait(timeout=60)
+    assert even.results().to_frame()["n"].tolist() == list(range(1000))
+    assert looked == [True] * 10
+    looked.clear()
+    monkeypatch.setattr("dqlab.runs.results.READ_VALUES", 50)
+    assert even.results().to_frame()["n"].tolist() == list(range(1000))
+    assert looked == [False] * 20
 
 
 def test_page_that_another_thread_has_replaced_is_not_looked_into(queue: dq.QueuePool) -> None:

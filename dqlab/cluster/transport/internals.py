@@ -277,7 +277,7 @@ def _beside(name: str, packed: Packed) -> dict[str, Any]:
     """Return a message's fields for arguments or an answer; what is large is sent from where it is."""
     if isinstance(packed, Apart):
         parts = {number: to_serialize(memoryview(part)) for number, part in packed.parts.items()}
-        return {name: packed.head, "parts": parts}
+        return {**_beside(name, packed.head), "parts": parts}
     return {name: packed if len(packed) < LARGE_PART else to_serialize(memoryview(packed))}
 
 
@@ -357,7 +357,7 @@ def _opened(answer: dict[str, Any] | None, key: str) -> Packed:
 def opened_bytes(answer: Any) -> Packed:
     """Return an actor's answer on a scheduler, where a long one has come as its frames; they are not unpickled."""
     if isinstance(answer, Apart):
-        return Apart(answer.head, {number: _bytes_of(part) for number, part in answer.parts.items()})
+        return Apart(_bytes_of(answer.head), {number: _bytes_of(part) for number, part in answer.parts.items()})
     return _bytes_of(answer)
 
 
