@@ -165,8 +165,6 @@ Both double with each loss of the suspect beside others, `MOST_IN_VAIN` times at
 """
 ISOLATION_TOLD_IN = 5.0
 """Seconds that a shard may take to note that a suspect runs alone. Until then this process does nothing else."""
-SINK_CHUNK = 500
-"""Messages of a chunk of a run with a sink: what has run and is in no part yet runs again if the consumer is killed."""
 COROUTINES_AHEAD = 4
 """Coroutines leased for each that runs at a time: they wait together, so their mean cost means little."""
 
@@ -355,8 +353,8 @@ class Slot:
             about: dict[str, Any] = {"suspect": True, **suspect} if suspect else {}
             about |= {"consumer": self.options.origin.consumer, "attempts": dict(lease.get("attempts", ()))}
             if lease.get("sink"):
-                for first, cut in _pieces(firsts, cuts, self._sinks.piece(cuts[0].run)):
-                    self._inbox.append(Chunk(*receipt, [first], [cut], process, sink=True, **about))
+                for ids, portion in _pieces(firsts, cuts, self._sinks.piece(cuts[0].run)):
+                    self._inbox.append(Chunk(*receipt, ids, portion, process, sink=True, **about))
             else:
                 self._inbox.append(Chunk(*receipt, firsts, cuts, process, **about))
         self._look_ahead()
@@ -832,12 +830,24 @@ class Slot:
         return [chunk for chunk in (*self._ending, *self._chunks) if chunk.shard == shard]
 
 
-def _pieces(firsts: Sequence[int], frames: Sequence[Frame], most: int) -> Iterator[tuple[int, Frame]]:
-    """Yield frames of at most `most` messages each, with the id of their first."""
+def _pieces(firsts: Sequence[int], frames: Sequence[Frame], about: int) -> Iterator[tuple[list[int], list[Frame]]]:
+    """Yield frames in portions of equal size, of about so many messages each, with the ids of their firsts."""
+    total = sum(frame.count for frame in frames)
+    portions = max(1, round(total / about))
+    most = room = -(-total // portions)
+    ids, cuts = list[int](), list[Frame]()
     for first, frame in zip(firsts, frames, strict=True):
-        for at in range(0, frame.count, most):
-            n = min(most, frame.count - at)
-            yield first + at, frame if n == frame.count else Frame.decode(frame.cut(at, n))
+        at = 0
+        while at < frame.count:
+            n = min(room, frame.count - at)
+            ids.append(first + at)
+            cuts.append(frame if n == frame.count else Frame.decode(frame.cut(at, n)))
+            at, room = at + n, room - n
+            if not room:
+                yield ids, cuts
+                ids, cuts, room = [], [], most
+    if ids:
+        yield ids, cuts
 
 
 def _runs(thread: asyncio.Future[Any] | CoroutineThread) -> bool:
