@@ -494,7 +494,7 @@ def remote(url: str) -> tuple[Any, str]:
 
 
 _ENCODED = re.compile(r"https?://(?!.*::).*\.(?:gz|tgz|zst)\Z", re.ASCII | re.IGNORECASE | re.DOTALL)
-"""URLs of files whose compression a web server may call the encoding of its answer, which clients undo by themselves."""
+"""URLs of files whose compression a web server may call the encoding of its answer, which clients undo."""
 
 
 def _undecoded(url: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -395,7 +395,7 @@ def test_options_for_a_web_server_are_kept_where_it_has_a_compressed_file() -> N
     seen: list[dict[str, str]] = []
 
     class Noting(_Encoding):
-        contents, encoded = {"/a.txt.gz": gzip.compress(b"one")}, True  # noqa: RUF012
+        contents, encoded = {"/a.txt.gz": gzip.compress(b"one")}, True
 
         def _answer(self) -> bytes:
             seen.append({name: self.headers[name] for name in ("X-Mine", "Accept-Encoding")})
