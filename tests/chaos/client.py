@@ -71,7 +71,7 @@ class Customer:
         self._pool(name)
 
     def open_again(self, name: str) -> None:
-        """Open a queue that somebody has closed; what was mapped before that is mapped again."""
+        """Open a queue that another client has closed; what was mapped before that is mapped again."""
         self._closings[name] += 1
         for run in [run for run, one in self._runs.items() if one.queue == name]:
             self._runs.pop(run, None)
@@ -289,7 +289,7 @@ class Customer:
         self._pool(queue).close(force=True)
 
     def end(self) -> None:
-        """Go at once: a notebook's process that is told to go asks nobody."""
+        """Go at once: a notebook's process that is told to go asks no other process."""
         os._exit(0)
 
 
@@ -314,7 +314,7 @@ def calm(element: Element) -> Answer:
 
 
 def main() -> None:
-    """Serve until nobody is there any more."""
+    """Serve until the tester is gone."""
     customer = Customer()
     serve(lambda op: getattr(customer, op), customer.end, (OSError, TimeoutError), cells=("interrupted",))
 

@@ -21,13 +21,13 @@ ENTRY = Entry(Kind.ELEMENT)
 
 @pytest.fixture
 def waiting() -> threading.Event:
-    """Set when somebody waits for room, and looks whether the scheduler is still there."""
+    """Set when a thread waits for room, and looks whether the scheduler is still there."""
     return threading.Event()
 
 
 @pytest.fixture
 def handle(waiting: threading.Event) -> Any:
-    """A queue of one shard to which nobody sends anything: frames are taken by hand."""
+    """A queue of one shard to which nothing is sent: frames are taken by hand."""
     return SimpleNamespace(name="q", refs=[None], link=SimpleNamespace(check_scheduler=waiting.set))
 
 

@@ -507,7 +507,7 @@ def test_reading_lets_other_coroutines_go_on(tmp_path: Path) -> None:
 
     async def other() -> None:
         others.append(1)
-        await asyncio.to_thread((tmp_path / "slow").write_bytes, b"late")  # opens once somebody reads
+        await asyncio.to_thread((tmp_path / "slow").write_bytes, b"late")  # opens once a process reads
 
     async def main() -> bytes:
         data, _ = await asyncio.gather(document.abytes(), other())

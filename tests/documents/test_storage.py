@@ -1,4 +1,4 @@
-"""Options of file systems: they reach who opens a document, and secrets reach nobody else."""
+"""Options of file systems: they reach what opens a document, and secrets reach nothing else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECRET = "dq-s3cr3t-value"
 
 
 class Vault(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """Files of a folder, for who has the password."""
+    """Files of a folder, for a process that has the password."""
 
     protocol = "vault"
     cachable = False
