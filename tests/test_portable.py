@@ -193,7 +193,7 @@ map auto_home on /System/Volumes/Data/home (autofs, automounted, nobrowse)
     ],
 )
 def test_file_system_is_known_on_a_mac(place: str, kind: str) -> None:
-    """The log of a hung owner is taken over on a disk that no other machine can see, and left alone on an unknown one."""
+    """The log of a hung owner is taken over on a disk that no other machine can see, and kept on an unknown one."""
     assert mounted(platforms.mounts_of(MOUNTS_OF_A_MAC), place.encode()) == kind
 
 

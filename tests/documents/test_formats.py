@@ -24,6 +24,7 @@ import pytest
 
 from dqlab.documents import Document, Documents
 from dqlab.documents.document import _begun
+from dqlab.documents.kept_open import let_go
 from dqlab.errors import (
     BadOption,
     DocumentChanged,
@@ -388,6 +389,7 @@ def test_a_compressed_file_is_the_same_whether_a_server_calls_it_encoded_or_not(
         assert ahead is not None
         assert ahead.result(10) == stored
         assert Documents.from_jsonl(f"{url}/b.jsonl.{kind}")[0]["n"] == 7
+        let_go()  # what is open ends before its server
 
 
 def test_options_for_a_web_server_are_kept_where_it_has_a_compressed_file() -> None:
