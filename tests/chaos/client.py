@@ -158,7 +158,7 @@ class Customer:
         pool, source = self._pool(load.queue), f"by-hand-{load.queue}"
         calls = [(work, (source, number, _calm(number), load.seconds)) for number in range(lo, lo + load.documents)]
         if len(calls) == 1:
-            values = pool.submit(*calls[0]).results(timeout=CELL)  # nobody holds what is submitted
+            values = pool.submit(*calls[0]).results(timeout=CELL)  # no variable holds what is submitted
         else:
             values = pool.batch_submit(calls).results(timeout=CELL)
         return [(lo + at, told(value)) for at, value in enumerate(values)]
@@ -168,7 +168,7 @@ class Customer:
         source = f"by-hand-{queue}"
         calls = [(work, (source, number, _calm(number), seconds)) for number in range(lo, hi)]
         put = self._pool(queue).batch_submit(calls)
-        self._puts.append(put)  # its results are asked for at the end, and kept as long as somebody can
+        self._puts.append(put)  # its results are asked for at the end, and kept as long as a client can ask
         ids = put.ids
         assert len(ids) == len(set(ids)) == hi - lo
         truth.confirmed(queue, source, lo, hi)
