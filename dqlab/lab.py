@@ -563,7 +563,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def close(self) -> None:
         """Close this lab's queues, detach, and end the cluster if this lab started it; do nothing in a forked process.
 
-        Each step is taken also if the one before failed: interrupted, or after an error, the cluster ends
+        Each step is taken even if the one before failed: interrupted, or after an error, the cluster ends
         anyway, though a second interrupt ends the wait for that. A call that did not complete can be repeated.
 
         Warns

@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.sampled import examples
 
-# As Dask's own tests do: workers are forked from one process that has imported what they need, and a cluster is there
-# in half the time. Has to be said before `distributed` is imported. Scripts that tests start spawn theirs, as users do.
+# As in Dask's own tests, a `LocalCluster` forks its workers from one process that has imported what they need, and is
+# there in half the time. This is set before `distributed` is imported. In scripts that tests start it spawns them, as
+# in those of users; what `dq.connect()` starts has a nursery to fork workers from, here and there.
 FORKS = hasattr(os, "fork")
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver" if FORKS else "spawn"})
 
@@ -63,7 +64,7 @@ from tests.testers import FROZEN, mixed, scheduler  # noqa: E402
 if FORKS:
     get_mp_context().set_forkserver_preload(["distributed", *NEEDED])
 
-# So have the processes that `dq.connect()` forks its workers from.
+# Each nursery, from which `dq.connect()` forks its workers, is forked as well.
 forking.share()
 
 pytest_plugins = ["dqlab.testing"]

@@ -160,7 +160,7 @@ def test_id_of_a_killed_process_is_taken_over(runtime: Path) -> None:
 
 
 def test_restarted_scheduler_is_the_same_service(runtime: Path) -> None:
-    """Attached to by name, at its old address or at another one while nobody listens at the old."""
+    """Attached to by name, at its old address or at another one while no process listens at the old."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         announce(service("papers", port, embedded=False))
@@ -279,7 +279,7 @@ def test_nothing_is_announced_where_it_cannot_be(runtime: Path, monkeypatch: pyt
 
 
 def test_lab_is_announced_until_it_is_closed(runtime: Path, lab: dq.Lab) -> None:
-    """Whether its cluster ends with it or not: once nobody looks, its address may be somebody else's any day."""
+    """Whether its cluster ends with it or not: once no process looks, its address may be another one's any day."""
     address = lab.client.scheduler.address
     with dq.connect(address, name="papers") as attached:
         (found,) = announced(runtime)

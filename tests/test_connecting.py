@@ -147,7 +147,7 @@ def test_disk_without_room_is_no_reason_to_refuse_a_store(tmp_path: Path, monkey
 
 
 def test_connecting_with_a_store_that_is_refused_leaves_no_client_behind(lab: dq.Lab) -> None:
-    """Nobody holds the lab that was made, so nobody could close it."""
+    """No variable holds the lab that was made, so it could not be closed."""
 
     def clients(dask_scheduler: Any = None) -> list[str]:
         return sorted(dask_scheduler.clients)

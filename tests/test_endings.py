@@ -78,7 +78,7 @@ def children() -> Iterator[set[int]]:
 @pytest.mark.parametrize("where", ["lab", "start"])
 @pytest.mark.timeout(120)
 def test_interrupted_connect_leaves_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str) -> None:
-    """Connecting takes seconds, and that is when somebody presses Ctrl-C; the cluster is held by nobody yet."""
+    """Connecting takes seconds, and that is when somebody presses Ctrl-C; no variable holds the cluster yet."""
 
     def interrupted(*_: object, **__: object) -> Any:
         raise KeyboardInterrupt

@@ -210,7 +210,7 @@ lab.close()
 
 
 def test_lab_whose_cluster_was_just_killed_closes_in_silence() -> None:
-    """Its client tries to connect again in this instant, and Dask logs that it failed, as if nobody had closed it."""
+    """Its client tries to connect again in this instant, and Dask logs that it failed, as if it had not been closed."""
     script = [sys.executable, "-c", KILLED, f"killed-{os.getpid()}"]
     ended = forking.run(script, check=True, timeout=60, capture_output=True, text=True)
 

@@ -193,7 +193,7 @@ map auto_home on /System/Volumes/Data/home (autofs, automounted, nobrowse)
     ],
 )
 def test_file_system_is_known_on_a_mac(place: str, kind: str) -> None:
-    """Of a disk that nobody else can see a hung owner's log is taken over; of one that is not known it is refused."""
+    """The log of a hung owner is taken over on a disk that no other machine can see, and kept on an unknown one."""
     assert mounted(platforms.mounts_of(MOUNTS_OF_A_MAC), place.encode()) == kind
 
 

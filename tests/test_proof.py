@@ -1,4 +1,4 @@
-"""Codes prove that somebody has the token; what a scheduler says of its address must fit where it was asked."""
+"""Codes prove that a process has the token; what a scheduler says of its address must fit where it was asked."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_scheduler_is_believed_where_it_was_asked(answer: dict[str, Any], host: 
     ],
 )
 def test_stranger_who_passes_questions_on_is_found_out(answer: dict[str, Any], host: str, port: int) -> None:
-    """The proof is the scheduler's own, and true; only the address in it tells that somebody stands in between."""
+    """The proof is the scheduler's own, and true; only the address in it shows that a server stands between."""
     assert misplaced(answer, host, port)
 
 
@@ -75,7 +75,7 @@ def test_code_is_for_one_thing_said_once() -> None:
 
 
 def test_number_is_good_once_and_for_a_while(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that was kept by somebody on the way is of no use later, and numbers nobody uses take no memory."""
+    """A request that was kept on the way is of no use later, and numbers that are not used take no memory."""
     challenges = Challenges(clock.monotonic)
     first, second = challenges.give(), challenges.give()
     assert challenges.spend(first)

@@ -1,4 +1,4 @@
-"""The benchmark of a consumer's death notices when work does not go on, and when nobody takes the place of the dead."""
+"""The benchmark of a consumer's death notices when work does not go on, and when no other consumer takes its place."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_nothing_outlives_a_script_that_is_killed(tmp_path: Path) -> None:
 
 
 def gone_within(directory: Path, seconds: float = 5.0) -> None:
-    """Wait until a directory is removed; nobody says when it is."""
+    """Wait until a directory is removed; no event marks when."""
     deadline = time.monotonic() + seconds
     while directory.exists():
         assert time.monotonic() < deadline, f"{directory} is left"

@@ -75,7 +75,7 @@ def test_a_lab_of_this_process_or_of_one_that_has_ended_holds_nothing(
 def test_a_run_that_may_be_in_a_queue_held_elsewhere_is_not_said_to_be_none(
     lab: dq.Lab, queue_name: str, tmp_path: Path
 ) -> None:
-    """It is in the store, and well; only somebody else has it open."""
+    """It is in the store, and well; only another process has it open."""
     store = tmp_path / "runs"
     dq.QueuePool(lab.client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=store).close()
     held = Log.open(shard_directory(queue_directory(store, queue_name), 0))

@@ -282,7 +282,7 @@ SAYS_NOTHING_TO_THE_CLUSTER = {
     "MergedResults": "__len__",
     "RunTable": "count name now",
 }
-"""What waits for nobody: other names of the above, and what this process knows by itself."""
+"""What waits for no other process: other names of the above, and what this process knows by itself."""
 
 CLASSES = (
     *(dq.Lab, dq.QueuePool, dq.Run, PutResult, Results, dq.ConsumerPool),
@@ -489,7 +489,7 @@ def pool(lab: dq.Lab, queue_name: str) -> Iterator[dq.QueuePool]:
 
 
 class Silence:
-    """While it is kept, nobody answers what is asked of a cluster, and Ctrl-C is pressed for the first question."""
+    """While it is kept, no process answers what is asked of a cluster, and Ctrl-C is pressed for the first question."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pressed: float | None = None
@@ -500,7 +500,7 @@ class Silence:
 
     def _silenced(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         async def ask(*arguments: Any, **options: Any) -> Any:
-            # What a user did, for charts, and results that nobody can read any more: nobody waits for these.
+            # What a user did, for charts, and results that no client can read any more: nothing waits for these.
             if "dq_mark" in arguments or any(type(one) is bytes and b"coming" in one for one in arguments):
                 return await plain(*arguments, **options)
             task = asyncio.current_task()

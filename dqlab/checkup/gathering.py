@@ -43,7 +43,7 @@ _NAMES = ["dqlab", *PACKAGES]
 
 
 class Gathering:
-    """Gathers the facts of one cluster on its client's event loop, and ends within `limit` seconds, also if one hangs.
+    """Gathers the facts of one cluster on its client's event loop, and ends within `limit` seconds, even if one hangs.
 
     `stores` are looked at beside those that the open queues are in.
     """

@@ -86,8 +86,11 @@ def compression_of(reference: Reference) -> str | None:
 
 def compression_in(stream: BinaryIO) -> str | None:
     """Return how a file is compressed, by its first bytes; leaves it at its start."""
-    head = stream.read(8)
-    stream.seek(0)
+    if isinstance(stream, io.BufferedReader):  # what a web server gives without a length cannot seek
+        head = stream.peek(8)
+    else:
+        head = stream.read(8)
+        stream.seek(0)
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
 
 

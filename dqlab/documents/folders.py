@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from dqlab.documents.buckets import FoundKey, bucket_of
+from dqlab.documents.refusals import connected, reconnect
 from dqlab.documents.storage import (
     UNKNOWN,
     Stamp,
@@ -153,7 +154,6 @@ class RemoteFolder:
 
     def __init__(self, url: str, rest: str = "", storage: str = "") -> None:
         self._url, self._rest, self._storage = url, rest, storage
-        self._asked = False
         self._connect()
 
     def _connect(self) -> None:
@@ -161,20 +161,24 @@ class RemoteFolder:
             self._system, self._path = remote(self.where)
             self._bucket = bucket_of(self.where, self._system, self._path)
 
-    def _renew(self) -> None:
-        """Connect again, from the second time on: a listing is kept, and its credentials may have been renewed."""
-        if self._asked:
-            self._connect()
-        self._asked = True
-
     @property
     def where(self) -> str:
         """The whole URL."""
         return located(self._url + self._rest, self._storage)
 
     def exists(self) -> bool:
-        """Whether it exists and is a folder; asks the store, not a cache."""
-        self._renew()
+        """Whether it exists and is a folder; asks the store, not a cache, and with credentials that were renewed."""
+        if self.is_seen():
+            return True
+        reconnect(self.where)  # some file systems call what they are refused missing
+        return self._exists()
+
+    def is_seen(self) -> bool:
+        """Whether it is seen as a folder, with a second look only where the store says that it refuses the first."""
+        return connected(self.where, self._exists)
+
+    def _exists(self) -> bool:
+        self._connect()  # options may stand for other credentials than before: a listing is kept
         if self._bucket is not None:
             bucket, prefix = self._bucket
             return bucket.holds(prefix)
@@ -228,10 +232,9 @@ class RemoteFile(RemoteFolder):
         super().__init__(url, rest, storage)
         self._name = name
 
-    def exists(self) -> bool:
-        """Whether the file exists, or its folder does."""
-        self._renew()
-        return next(self.entries(), None) is not None or super().exists()
+    def _exists(self) -> bool:
+        self._connect()
+        return next(self.entries(), None) is not None or super()._exists()
 
     def entries(self) -> Iterator[FolderEntry]:
         """Return the file, if it is there."""
@@ -428,7 +431,6 @@ def parse(text: str, storage: str = "") -> tuple[Folder, Pattern]:
     if local is not None:
         head, tail = _split(local)
         folder: Folder = LocalFolder(head)
-        whole: Folder = LocalFolder(local)
     else:
         path_at = text.index("://") + 3
         # In zip://**/*.txt::s3://bucket/texts.zip the pattern is what stands in the first URL.
@@ -436,9 +438,9 @@ def parse(text: str, storage: str = "") -> tuple[Folder, Pattern]:
         url, rest = (text, "") if chain_at < 0 else (text[:chain_at], text[chain_at:])
         head, tail = _split(url[path_at:])
         folder = RemoteFolder(url[:path_at] + head, rest, storage)
-        whole = RemoteFolder(url, rest, storage)
     if MAGIC.search(tail) is None:
-        if whole.exists():
+        # Mostly it is a file: what a store does not show as a folder is not looked for twice.
+        if LocalFolder(local).exists() if local is not None else RemoteFolder(url, rest, storage).is_seen():
             problem = f"that is a folder. Use {text.rstrip('/') + '/**'!r} for all files in it."
             raise BadOption(option="pattern", value=text, problem=problem)
         if local is None and tail:
@@ -520,7 +522,7 @@ class Files:
         if MAGIC.search(text) is None and (local is None or not Path(local).is_dir()):
             try:
                 where = local or located(text, self._storage)
-                version = stamp_of(where).version
+                version = connected(where, lambda: stamp_of(where)).version
             except FileNotFoundError:
                 raise NoFiles(pattern=text, hint="a relative path starts at the current directory") from None
             yield ListedFile(self._name(text), where, version)

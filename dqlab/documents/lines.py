@@ -258,17 +258,18 @@ def open_lines(where: str, form: str) -> BinaryIO:
     """Open a file for reading from its start, decompressed if it is compressed, whatever its name."""
     stream = open_binary(where)
     try:
+        if not isinstance(stream, io.BufferedReader):
+            stream = cast(BinaryIO, io.BufferedReader(cast(Any, stream)))
         kind = compression_in(stream)
         if kind is not None:
             return cast(BinaryIO, _Decompressed(decompressor(stream, kind), stream))
-        head = stream.read(8)
-        stream.seek(0)
+        head = cast(io.BufferedReader, stream).peek(8)
         for magic, form_found in _OTHERS.items():
             if head.startswith(magic):
                 hint = "Leave it out of the pattern, or convert it first: lines are read as they are, or from gzip, "
                 hint += "bzip2, xz and Zstandard"
                 raise FileUnreadable(where=where, form=_called(form), reason=f"it is {form_found}", hint=hint)
-        return stream if isinstance(stream, io.BufferedReader) else cast(BinaryIO, io.BufferedReader(cast(Any, stream)))
+        return stream
     except BaseException:
         stream.close()
         raise

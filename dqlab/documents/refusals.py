@@ -8,15 +8,18 @@ credentials are what is refused. Knows nothing of messages.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from dqlab.documents.kept_open import let_go
 from dqlab.documents.storage import local_path, located, open_binary, storage_of, without_secrets
 from dqlab.errors import in_words
 from dqlab.texts import one_line
 
-__all__ = ["is_refusal", "last_read", "note_read", "reconnect", "refuses", "root_of", "words_of_refusal"]
+__all__ = ["connected", "is_refusal", "last_read", "note_read", "reconnect", "refuses", "root_of", "words_of_refusal"]
+
+T = TypeVar("T")
 
 ROOTS = 16
 """Storages whose file that was read last is known."""
@@ -136,6 +139,20 @@ def words_of_refusal(error: BaseException, where: str) -> str:
     """Return in words why a storage refuses something, without secrets; "" where the error has another reason."""
     found = _refusal_in(error)
     return "" if found is None else one_line(_QUERY.sub("?...", without_secrets(in_words(found), where)), 200)
+
+
+def connected(where: str, ask: Callable[[], T]) -> T:
+    """Return what a storage answers; where it refuses, connect to it again and ask once more.
+
+    fsspec keeps connections, with the credentials that they began with, for all that is listed and read in a process.
+    """
+    try:
+        return ask()
+    except Exception as error:
+        if local_path(where) is not None or not is_refusal(error):
+            raise
+    reconnect(where)
+    return ask()
 
 
 def reconnect(where: str) -> None:

@@ -482,12 +482,30 @@ def remote(url: str) -> tuple[Any, str]:
     import fsspec.core
 
     storage = storage_of(url)
+    options = _resolved(storage) if storage else {}
     try:
+        if _ENCODED.match(url) is not None:
+            options = _undecoded(url, options)
         # A string of its own class would give its options once more, and compiled code does not take it for text.
-        system, path = fsspec.core.url_to_fs(str(url), **_resolved(storage)) if storage else fsspec.core.url_to_fs(url)
+        system, path = fsspec.core.url_to_fs(str(url), **options)
     except ImportError as error:
         raise _uninstalled(url, error) from error
     return system, path
+
+
+_ENCODED = re.compile(r"https?://(?!.*::).*\.(?:gz|tgz|zst)\Z", re.ASCII | re.IGNORECASE | re.DOTALL)
+"""URLs of files whose compression a web server may call the encoding of its answer, which clients undo."""
+
+
+def _undecoded(url: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with which a compressed file behind a web server arrives as it is stored, however it is called."""
+    import fsspec
+    from fsspec.implementations.http import HTTPFileSystem
+
+    if fsspec.get_filesystem_class(url.partition("://")[0].lower()) is not HTTPFileSystem:
+        return options
+    headers = {"Accept-Encoding": "identity", **(options.get("headers") or {})}  # else it may be compressed once more
+    return {"auto_decompress": False, **options, "headers": headers}
 
 
 _EXTRAS = {"s3fs": "s3", "gcsfs": "gcs", "adlfs": "azure", "aiohttp": "documents"}

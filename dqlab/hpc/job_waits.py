@@ -45,7 +45,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def waited_for(made_of: Recipe) -> Iterator[SpecCluster]:
-    """Start a cluster, or reuse the one that was started; it stays, also if the block raises, until `arrived`.
+    """Start a cluster, or reuse the one that was started; it stays, even if the block raises, until `arrived`.
 
     Clusters of other recipes that were started before, and that no `connect` waits for, are closed: a user who asks for
     less than before does not want both. Jobs that end are not submitted again before there is a lab.

@@ -109,7 +109,7 @@ class Desk:
             self.keep(run.name)
 
     def keep(self, name: str) -> None:
-        """Take the run of that name as it is, also if a cell has other code for it."""
+        """Take the run of that name as it is, even if a cell has other code for it."""
         self._undecided.pop(name, None)
 
     def undecided(self, found: Run) -> Run:

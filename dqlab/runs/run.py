@@ -1486,7 +1486,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def _progress(self, *, wait: float = 0.0, covered: bool = False, timeout: float | None = None) -> Progress:
         meta = {"run": self.id, "wait": wait, "covered": covered}
         found = Progress.of(self.handle.link.sync(self.handle.ask_all("watch", meta, wait=wait), timeout=timeout))
-        learn(found.record.options)  # documents of failures open here, also if another process has listed them
+        learn(found.record.options)  # documents of failures open here, even if another process has listed them
         return found
 
     @property

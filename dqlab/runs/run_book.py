@@ -158,7 +158,7 @@ class RunBook:
             return run
 
     def attach(self, name: str) -> Run:
-        """Return the run of that name as it is, also if other code was mapped under its name since.
+        """Return the run of that name as it is, even if other code was mapped under its name since.
 
         Raises
         ------

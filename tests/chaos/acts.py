@@ -27,7 +27,7 @@ HARMLESS = {
     *("put", "map", "map large", "close beside open", *(f"interrupt {what}" for what in CELLS)),
     *("consumers", "pause run", "pause queue", "retry", "compact"),
 }
-"""What hurts nobody, and excuses no error."""
+"""What hurts no process, and excuses no error."""
 
 
 def perform(scene: Scene, act: Act) -> None:
@@ -72,7 +72,7 @@ def none_left(wanted: int, retired: int) -> bool:
 
 
 def _unrest_without_workers(scene: Scene) -> None:
-    """Note that nobody can be served until the town is made whole, if that is so."""
+    """Note that no client can be served until the town is made whole, if that is so."""
     if none_left(scene.wanted, scene.retired):
         scene.unrest.append(Unrest(time.monotonic()))
 

@@ -32,7 +32,7 @@ FAIR_IN_UNREST = {
 }
 """The same while what is needed is taken away, and up to `LIMIT` seconds after that."""
 FAIR_OF_A_CLOSED_QUEUE = {"ActorGone", "NoSuchActor", "QueueClosed", "QueueNotFound"}
-"""What somebody may be answered who uses a queue that others close."""
+"""What a client may be answered that uses a queue which others close."""
 FAIR_OF_DASK = {"CommClosedError", "OSError", "TimeoutError"}
 """The same of what Dask itself is told to do."""
 FAIR_WITHOUT_TOWN = {"ConnectFailed", "NothingListens", "LabClosed", "SchedulerGone"}
@@ -48,7 +48,7 @@ def may_lose(history: History, queue: str) -> bool:
     """Return whether an act ended a process that held a shard of a transient queue.
 
     That the process has ended is known from the system, who ended it from the acts; dqlab's registry is asked only
-    which shards were there. What it took from a process that lives, or that nobody ended, it has lost by itself.
+    which shards were there. What it took from a process that lives, or that no act ended, it has lost by itself.
     """
     if history.queue(queue).durable:
         return False

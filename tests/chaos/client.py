@@ -71,7 +71,7 @@ class Customer:
         self._pool(name)
 
     def open_again(self, name: str) -> None:
-        """Open a queue that somebody has closed; what was mapped before that is mapped again."""
+        """Open a queue that another client has closed; what was mapped before that is mapped again."""
         self._closings[name] += 1
         for run in [run for run, one in self._runs.items() if one.queue == name]:
             self._runs.pop(run, None)
@@ -158,7 +158,7 @@ class Customer:
         pool, source = self._pool(load.queue), f"by-hand-{load.queue}"
         calls = [(work, (source, number, _calm(number), load.seconds)) for number in range(lo, lo + load.documents)]
         if len(calls) == 1:
-            values = pool.submit(*calls[0]).results(timeout=CELL)  # nobody holds what is submitted
+            values = pool.submit(*calls[0]).results(timeout=CELL)  # no variable holds what is submitted
         else:
             values = pool.batch_submit(calls).results(timeout=CELL)
         return [(lo + at, told(value)) for at, value in enumerate(values)]
@@ -168,7 +168,7 @@ class Customer:
         source = f"by-hand-{queue}"
         calls = [(work, (source, number, _calm(number), seconds)) for number in range(lo, hi)]
         put = self._pool(queue).batch_submit(calls)
-        self._puts.append(put)  # its results are asked for at the end, and kept as long as somebody can
+        self._puts.append(put)  # its results are asked for at the end, and kept as long as a client can ask
         ids = put.ids
         assert len(ids) == len(set(ids)) == hi - lo
         truth.confirmed(queue, source, lo, hi)
@@ -289,7 +289,7 @@ class Customer:
         self._pool(queue).close(force=True)
 
     def end(self) -> None:
-        """Go at once: a notebook's process that is told to go asks nobody."""
+        """Go at once: a notebook's process that is told to go asks no other process."""
         os._exit(0)
 
 
@@ -314,7 +314,7 @@ def calm(element: Element) -> Answer:
 
 
 def main() -> None:
-    """Serve until nobody is there any more."""
+    """Serve until the tester is gone."""
     customer = Customer()
     serve(lambda op: getattr(customer, op), customer.end, (OSError, TimeoutError), cells=("interrupted",))
 

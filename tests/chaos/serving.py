@@ -1,4 +1,4 @@
-"""A process of a round from inside: does what it is told, each thing in a thread, until nobody tells it anything."""
+"""A process of a round from inside: does what it is told, each thing in a thread, until its tester is gone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def serve(
     operation : callable
         Returns what does what is asked by a name.
     end : callable
-        Called when nobody is there any more.
+        Called when the tester is gone.
     promised : tuple of type
         Errors beside dqlab's own that an operation may raise.
     cells : collection of str

@@ -1,4 +1,4 @@
-"""What excuses a loss, and an error: acts that really end processes, and the time in which somebody is hurt."""
+"""What excuses a loss, and an error: acts that really end processes, and the time in which a process is hurt."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_a_deadline_is_a_hang_and_other_errors_are_not() -> None:
 def test_a_client_that_can_no_longer_note_what_is_confirmed_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Confirmed messages that nobody notes are missed by no check."""
+    """Confirmed messages that are not noted are missed by no check."""
     monkeypatch.setenv(truth.DIRECTORY, str(tmp_path))
     customer = object.__new__(Customer)
     customer._runs = {"run": SimpleNamespace(submitter=SimpleNamespace(sender=None))}  # type: ignore[dict-item]

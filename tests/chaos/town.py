@@ -166,13 +166,13 @@ class Town:
 
 
 def _blind(task: asyncio.Task[None]) -> None:
-    """Note that nobody sees any more what is taken."""
+    """Note that no process sees any more what is taken."""
     if not task.cancelled() and task.exception() is not None:
         truth.fault(f"the witness of a town has failed: {task.exception()!r}")
 
 
 def _runs(pid: int) -> bool:
-    """Return what the system says: a process that nobody has waited for is none."""
+    """Return what the system says: a process that has ended and was not waited for is none."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -180,7 +180,7 @@ def _runs(pid: int) -> bool:
 
 
 def main() -> None:
-    """Serve until nobody is there any more."""
+    """Serve until the tester is gone."""
     town = Town()
     serve(lambda op: getattr(town, op), town.end, (OSError, TimeoutError))
 

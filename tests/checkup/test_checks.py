@@ -576,7 +576,7 @@ def test_the_worst_comes_first() -> None:
 
 
 def test_what_a_silent_worker_holds_is_said_to_be_unknown() -> None:
-    """Neither as empty, nor as open in a process of nobody."""
+    """Neither as empty, nor as open in a process without a name."""
     facts = with_worker(0, process=None, silence="nothing", shards=(), probes=())
 
     said = {finding.check: finding.what for finding in judge(facts).findings}

@@ -296,7 +296,7 @@ def test_scheduler_that_does_not_answer_is_a_finding(own_lab: dq.Lab, monkeypatc
 
 
 def test_doctor_refuses_to_wait_for_itself(lab: dq.Lab) -> None:
-    """On the client's own event loop nobody could answer."""
+    """On the client's own event loop nothing could answer."""
 
     async def ask() -> None:
         lab.doctor()

@@ -16,7 +16,7 @@ __all__ = ["DeskActor", "SilentReporter", "finish", "frame", "lease", "opened", 
 
 
 class SilentReporter:
-    """Nobody listens to this queue."""
+    """No client listens to this queue."""
 
     def touch(self) -> None:
         pass

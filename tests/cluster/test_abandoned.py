@@ -113,7 +113,7 @@ def test_an_actor_that_could_not_start_is_missing_for_every_call(
 def test_an_actor_that_dask_lets_go_is_ended(
     plugin: DqlabWorkerPlugin, monkeypatch: pytest.MonkeyPatch, kind: str, ended: str
 ) -> None:
-    """The answer that it was made may come too late: nobody can reach it then, and it leases, or holds a lock."""
+    """The answer that it was made may come too late: no client can reach it then, and it leases, or holds a lock."""
     held, key = Held(), f"dq-{kind}/q/0-abc"
 
     async def starts(worker: Any, key: str) -> None: ...
@@ -184,7 +184,7 @@ def test_a_log_has_longer_to_be_read_than_a_queue_in_memory_to_begin(
 def test_a_client_waits_for_a_long_log_until_the_scheduler_gives_up(
     lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It gave up after 40 s, whatever the scheduler waited for, and the queue was opened for nobody."""
+    """It gave up after 40 s, whatever the scheduler waited for, and the queue was opened for no client."""
     limits, asks = dict[str, float](), Link.scheduler
 
     def noted(link: Link, op: str, *, timeout: float = 40.0, **arguments: Any) -> Any:

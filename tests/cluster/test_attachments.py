@@ -1,4 +1,4 @@
-"""Queues of nobody end after an hour; nobody's work does."""
+"""Queues without a client end after an hour; work never does."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_queue_that_a_client_has_open_stays(in_town: Callable[..., Any]) -> None
 
 @pytest.mark.parametrize("state", range(5))
 def test_queue_that_holds_messages_stays(in_town: Callable[..., Any], state: int) -> None:
-    """Ready, delayed, leased and dead ones are somebody's work; acked ones are done."""
+    """Ready, delayed, leased and dead ones are work that was asked for; acked ones are done."""
 
     async def scenario(town: Town) -> list[str]:
         town.queue("q")

@@ -50,7 +50,7 @@ def test_worker_that_has_been_slow_is_given_more_time() -> None:
 
 
 def test_silence_while_this_process_did_not_listen_is_not_counted() -> None:
-    """A laptop that was asleep, a kernel that was busy: all look silent, and nobody hangs."""
+    """A laptop that was asleep, a kernel that was busy: all look silent, and none hangs."""
     beat, watched = Beat(), {"a": SILENCE}
     looks(beat, watched, 0, 20, speaking="a")
     assert beat.silent(watched, 3600.0) == {}

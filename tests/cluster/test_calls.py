@@ -41,7 +41,7 @@ def test_unknown_actor_is_gone_and_not_waited_for(client: Client, queue: dq.Queu
 
 
 def test_actor_whose_key_is_gone_is_gone(client: Client, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker lives, the actor does not, and nobody knows of another: the answer is an error."""
+    """The worker lives, the actor does not, and no process knows of another: the answer is an error."""
     monkeypatch.setattr("dqlab.cluster.transport.ref.NEWS_WAIT", 0.3)
     [ref] = queue.handle.refs
     place = queue.handle.link.sync(ref.place())

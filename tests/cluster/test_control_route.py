@@ -1,4 +1,4 @@
-"""The scheduler's control route: statistics and actions for who has the token, and for nobody else."""
+"""The scheduler's control route: statistics and actions for clients that have the token, and for no others."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def route(lab: dq.Lab) -> Route:
 
 @pytest.fixture
 def paused(lab: dq.Lab, queue_name: str) -> Iterator[dq.QueuePool]:
-    """A queue of two shards that nobody serves for now."""
+    """A queue of two shards that no consumer serves for now."""
     pool = lab.queue(queue_name, 2)
     pool.pause()
     yield pool
@@ -127,7 +127,7 @@ def test_no_request_gets_in_without_the_token(route: Route, paused: dq.QueuePool
 
 
 def test_request_that_is_sent_again_is_refused(route: Route, paused: dq.QueuePool) -> None:
-    """Somebody on the way can keep a request; it is good once, and only as it was."""
+    """A server on the way can keep a request; it is good once, and only as it was."""
     body = json.dumps({"action": "resume", "queue": paused.name}).encode()
     number = route.challenge()
     assert route.send("POST", "actions", number, route.lab.session.token, body)[0] == 200

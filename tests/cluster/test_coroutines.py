@@ -169,7 +169,7 @@ def test_next_chunk_begins_when_the_first_of_the_one_before_ends() -> None:
 
 
 def test_chunk_that_was_given_back_before_it_began_ends() -> None:
-    """Nobody waits for messages that another consumer has."""
+    """No slot waits for messages that another consumer has."""
 
     async def scenario() -> list[Any]:
         async def work(x: int) -> int:

@@ -1,4 +1,4 @@
-"""What dies is noticed: messages of dead consumers return at once, and nobody waits for the dead."""
+"""What dies is noticed: messages of dead consumers return at once, and nothing waits for the dead."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_killed_consumer_costs_no_document(own_lab: dq.Lab, tmp_path: Path) -> N
 def test_document_that_kills_its_worker_is_tried_again_and_the_others_are_not_blamed(
     own_lab: dq.Lab, tmp_path: Path
 ) -> None:
-    """Memory ran out once: a second try may well succeed, and nobody else is counted as having failed."""
+    """Memory ran out once: a second try may well succeed, and no other one is counted as having failed."""
     run = own_lab.map(Crashing(tmp_path, at=50), range(200))
 
     assert list(run.results(timeout=40)) == list(range(200))

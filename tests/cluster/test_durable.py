@@ -67,7 +67,7 @@ def test_results_and_failures_of_a_run_are_there_when_the_queue_is_opened_again(
 def test_a_run_goes_on_where_it_was_when_its_queue_is_opened_again(
     client: Client, queue_name: str, tmp_path: Path
 ) -> None:
-    """Nobody serves the first one; the second finds function and messages in the log."""
+    """No consumer serves the first one; the second finds function and messages in the log."""
     pool = durable(client, queue_name, tmp_path)
     run = pool.map(double, range(500), name="later", consumers=None)
     run.submitter.join(30)  # type: ignore[union-attr]
@@ -130,7 +130,7 @@ def test_a_durable_queue_without_a_directory_is_refused(client: Client, queue_na
 def test_run_with_a_damaged_frame_ends_and_names_how_many_documents_are_lost(
     client: Client, queue_name: str, tmp_path: Path
 ) -> None:
-    """Everything else has its result; nobody waits for what cannot be read."""
+    """Everything else has its result; no client waits for what cannot be read."""
     pool = durable(client, queue_name, tmp_path)
     run = pool.map(len, [f"document {n:05}" for n in range(2500)], name="hurt", consumers=None)
     run.submitter.join(30)  # type: ignore[union-attr]

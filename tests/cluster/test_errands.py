@@ -89,7 +89,7 @@ def test_opening_a_queue_that_another_process_holds_says_so(client: Client, queu
 
 
 class ClientMeanwhile:
-    """What a worker makes actors with, while somebody restarts the cluster: `made` says whether that came first."""
+    """What a worker makes actors with, while the cluster is restarted: `made` says whether that came first."""
 
     def __init__(self, *_: Any, made: bool, **__: Any) -> None:
         self.made = made
@@ -151,7 +151,7 @@ class Spawning:
         return asyncio.Lock()
 
     async def retire(self, names: list[str]) -> None:
-        """Nobody is too many."""
+        """No client is too many."""
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.create_task(work))

@@ -1,4 +1,4 @@
-"""A disk that fails or is full under a durable queue: who waits learns of it, and nobody is told too much."""
+"""A disk that fails or is full under a durable queue: what waits gets the reason, and no client gets too much."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_disk_that_hangs_first_and_is_full_then_is_named(tmp_path: Path, monkeyp
 
 
 def test_errors_of_a_store_cross_borders(tmp_path: Path) -> None:
-    """They are raised where somebody waits, which is another process."""
+    """They are raised where a call waits, which is another process."""
     import pickle
 
     errors: list[DqlabError] = [LogFailed(directory="d", reason="r"), DiskFull(directory="d", needed=1, free=0)]

@@ -114,7 +114,7 @@ class World:
         try:
             await self.step()
         except asyncio.CancelledError:
-            self.living.pop(key, None)  # the worker lets go of what nobody wants
+            self.living.pop(key, None)  # the worker lets go of what is not wanted
             raise
         if key not in self.living:
             raise WorkerLost(worker=address, call=call, reason="it died")
@@ -178,7 +178,7 @@ class World:
 def test_no_queue_is_lost_and_no_actor_left_while_clients_open_close_serve_and_die(
     durable: bool, seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An actor that nobody knows holds a log's lock until its process ends; a queue taken away loses messages."""
+    """An actor that no process knows holds a log's lock until its process ends; a queue taken away loses messages."""
 
     async def life(seed: int) -> list[str]:
         with monkeypatch.context() as patch:

@@ -259,7 +259,7 @@ def test_worker_plugins_are_installed_by_the_scheduler_once() -> None:
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="of Linux alone")
 @_in_a_loop
 async def test_worker_keeps_its_connection_to_a_scheduler_of_its_machine_that_reads_nothing() -> None:
-    """Dask ends it 30 s after a buffer is full, and the worker with it, which nobody replaces then."""
+    """Dask ends it 30 s after a buffer is full, and the worker with it, which is not replaced then."""
     async with (
         Scheduler(dashboard=False, host="127.0.0.1", port=0) as scheduler,
         Worker(scheduler.address, nthreads=1, dashboard_address=":0") as worker,

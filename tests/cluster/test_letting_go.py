@@ -1,4 +1,4 @@
-"""A function that does not end after its message was cancelled keeps a thread, and nobody's work."""
+"""A function that does not end after its message was cancelled keeps a thread, and no other message."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ async def _same(x: int) -> int:
 def test_run_behind_a_cancelled_one_that_never_ends_is_done_and_doctor_names_the_consumer(
     impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any, kind: str
 ) -> None:
-    """The README promises that slow documents hold nobody up."""
+    """The README promises that slow documents hold no others up."""
     gate = Gate(tmp_path)
     run = queue.map(_functions(gate)[kind], range(2), name=f"endless-{kind}")
     gate.until_arrived(2)

@@ -1,4 +1,4 @@
-"""The process that workers are forked from, and what a nanny learns of one: nobody waits for what has failed."""
+"""The process that workers are forked from, and what a nanny learns of one: nothing waits for what has failed."""
 
 from __future__ import annotations
 

@@ -338,7 +338,7 @@ def test_results_and_dead_letters_bear_the_keys_of_their_own_documents(random: R
     ids=["descend", "overlap", "twice", "empty", "too few", "too many", "none"],
 )
 def test_pieces_that_cannot_be_of_these_outcomes_are_refused(pieces: list[Piece]) -> None:
-    """Columns bear no ids of their own: what is out of order is recorded for somebody else, and nobody sees it."""
+    """Columns bear no ids of their own: what is out of order is recorded for another message, and remains unseen."""
     with pytest.raises(FrameCorrupt, match="settlement"):
         Settlement.encode(pieces, bytes(3), [b""] * 3, run=NO_ID, epoch=1, lease=1)
 

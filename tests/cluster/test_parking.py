@@ -1,4 +1,4 @@
-"""Calls that wait at a queue: nobody polls, and nobody who left swallows anything."""
+"""Calls that wait at a queue: no client polls, and none that left swallows anything."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def settled() -> None:
 
 
 def test_put_wakes_a_parked_consumer() -> None:
-    """Nobody asks twice: the call that waits is answered."""
+    """No client asks twice: the call that waits is answered."""
 
     async def scenario() -> tuple[dict[str, Any], int]:
         actor = await opened()
@@ -229,7 +229,7 @@ def test_credit_that_overtakes_the_call_sent_before_it_counts() -> None:
 
 
 def test_credit_that_a_new_shard_gets_before_the_call_counts() -> None:
-    """After its worker died both are sent again at once, and the shard knows nobody yet."""
+    """After its worker died both are sent again at once, and the shard knows no consumer yet."""
 
     async def scenario() -> int:
         lot = ParkingLot()

@@ -152,7 +152,7 @@ def test_pages_count_as_in_threads(queue: dq.QueuePool) -> None:
 
 
 def test_cancel_kills_what_runs(queue: dq.QueuePool, client: Client, tmp_path: Path) -> None:
-    """Nobody waits for a document that nobody wants; its result counts nowhere."""
+    """No slot waits for a document that is not wanted; its result counts nowhere."""
     gate = Gate(tmp_path)
 
     def stuck(_: int) -> None:
@@ -199,7 +199,7 @@ class Remembering(dq.ConsumerBaseClass):
 
 
 def test_killed_worker_leaves_no_process(tmp_path: Path) -> None:
-    """SIGKILL leaves nobody time to clean up, and native code that holds the GIL hears of no closed pipe."""
+    """SIGKILL leaves no time to clean up, and native code that holds the GIL hears of no closed pipe."""
     gate = Gate(tmp_path)
 
     def stuck(_: int) -> None:

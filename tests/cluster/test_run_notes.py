@@ -173,7 +173,7 @@ def test_a_run_that_was_dropped_does_not_come_back(beside: Beside) -> None:
 
 
 def test_what_is_noted_of_a_run_after_it_was_dropped_is_not_kept(beside: Beside) -> None:
-    """Another client goes on submitting it for a moment; nobody would ever drop these notes."""
+    """Another client goes on submitting it for a moment; no client would ever drop these notes."""
     beside.note(open=opened())
     asyncio.run(beside.run_notes.note("q", RUN, None))
     beside.note(submitted={"submitted": 14, "digest": "d"})
@@ -262,7 +262,7 @@ def test_a_run_that_was_cancelled_stays_cancelled_whatever_was_reported_last(bes
 
 
 def test_how_far_a_run_was_submitted_is_known_before_it_is_sealed(beside: Beside) -> None:
-    """Its client may be gone as well, and somebody else map other documents under its name."""
+    """Its client may be gone as well, and another one map other documents under its name."""
     beside.note(open=opened())
     beside.note(submitted={"submitted": 500, "digest": "d"})
 

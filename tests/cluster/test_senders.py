@@ -13,7 +13,7 @@ import pytest
 from dqlab.documents import Document
 from dqlab.documents.parts import Row
 from dqlab.frame import NO_ID, Kind
-from dqlab.runs.submit.sender import BUFFER_BYTES, Entry, PutSender, RunSender, Ticket
+from dqlab.runs.submit.sender import BUFFER_BYTES, Entry, PutSender, RunSender, Ticket, UnsentFrame
 
 MiB = 1 << 20
 ENTRY = Entry(Kind.ELEMENT)
@@ -21,13 +21,13 @@ ENTRY = Entry(Kind.ELEMENT)
 
 @pytest.fixture
 def waiting() -> threading.Event:
-    """Set when somebody waits for room, and looks whether the scheduler is still there."""
+    """Set when a thread waits for room, and looks whether the scheduler is still there."""
     return threading.Event()
 
 
 @pytest.fixture
 def handle(waiting: threading.Event) -> Any:
-    """A queue of one shard to which nobody sends anything: frames are taken by hand."""
+    """A queue of one shard to which nothing is sent: frames are taken by hand."""
     return SimpleNamespace(name="q", refs=[None], link=SimpleNamespace(check_scheduler=waiting.set))
 
 
@@ -149,6 +149,25 @@ def test_a_frame_begins_where_a_row_group_does_and_says_so(handle: Any, at_once:
     ]
     assert begins == [2500, 3710]  # the small group goes with the one behind it
     assert sum(len(frame.payloads) for frame in frames) == sum(n for _, _, n in rows)
+
+
+def test_each_shard_learns_where_a_row_group_begins(handle: Any) -> None:
+    """A shard that is not told puts the group behind the one before it, which another process may run."""
+    handle.refs = [None] * 3
+    sender = run_sender(handle, [])
+    for group in range(3):
+        for at in range(5 * sender.frame_messages):
+            sender.append(Document(f"{group}:{at}", "", "/a", part=Row(group, at)), f"{group}".encode())
+    frames: list[list[UnsentFrame]] = [[] for _ in handle.refs]
+    while sender.buffer:
+        sender.shard = sender.choose()
+        frames[sender.shard].append(sender.gather())
+
+    for of_shard in frames:
+        held = [frame.payloads[0] for frame in of_shard]
+        assert sorted(set(held)) == [b"0", b"1", b"2"]
+        begins = [at > 0 and held[at - 1] != group for at, group in enumerate(held)]
+        assert [frame.opens for frame in of_shard] == begins
 
 
 def test_single_puts_share_a_frame_only_while_it_fits(handle: Any) -> None:

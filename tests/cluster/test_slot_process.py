@@ -454,7 +454,7 @@ def test_slot_that_stops_kills_what_runs(slot: SlotProcess, tmp_path: Path) -> N
 
 
 def test_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
-    """SIGKILL leaves nobody time to clean up; native code that holds the GIL hears nothing of closed pipes."""
+    """SIGKILL leaves no time to clean up; native code that holds the GIL hears nothing of closed pipes."""
     script = f"""
 import sys
 from pathlib import Path

@@ -17,6 +17,7 @@ from dqlab.stats import ConsumerStats, RunState, RunStats
 from dqlab.stats.eta import Effort
 from dqlab.testing import FakeClock
 from tests.cluster.reports import consumer_report, lane_report, shard_report
+from tests.sampled import examples
 
 EVERY = 0.25
 SECONDS = 0.1
@@ -240,7 +241,7 @@ rests = st.tuples(st.floats(0.5, 50), st.floats(0.3, 400), st.sampled_from([case
 
 
 @pytest.mark.long
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.lists(rests, min_size=1, max_size=4), st.sampled_from([1, 3]))
 def test_whatever_the_pauses_the_estimate_is_right_or_not_known_yet(
     rests: list[tuple[float, float, dict[str, Any]]], slots: int

@@ -44,7 +44,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_files_shrink_with_what_is_kept_although_one_result_is_kept_forever() -> None:
-    """One run that nobody drops once kept the room of every run after it, in a file that `ls` does not show."""
+    """One run that was not dropped once kept the room of every run after it, in a file that `ls` does not show."""
 
     async def part() -> None:
         vault = Vault(10 * SIZE, 1 << 30, file_bytes=50 * SIZE)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dqlab.datasets.alike import FEWEST, Alike, alike
 from dqlab.runs.dataframes import EvenRows
+from tests.sampled import examples
 
 WHOLE = st.one_of(st.integers(0, 300), st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, 255, 256, 65535, 65536]))
 TEXT = st.one_of(st.text(max_size=5), st.text(min_size=250, max_size=300), st.sampled_from(["", "\ud800", "ä€𝄞"]))
@@ -32,7 +33,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.long
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_rows_read_as_columns_are_those_that_pickle_returns(data: st.DataObject) -> None:
     """A number in the row of its neighbour looks as right as in its own."""
@@ -106,7 +107,7 @@ def test_one_row_that_is_not_like_the_others_leaves_all_to_pickle(odd: Any, at: 
     assert found is None or list(found) == rows
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(at=st.integers(0, 60 * FEWEST), byte=st.integers(0, 255), cut=st.booleans())
 def test_bytes_that_are_damaged_are_no_other_rows(at: int, byte: int, cut: bool) -> None:
     """A byte that is another one is in a value, or pickle has to say what it is."""

@@ -300,7 +300,7 @@ write_parquet(RunTable(Slow(NUMBERS * 4)), Path(sys.argv[1]) / "out", RUN)
 
 @pytest.mark.cluster
 def test_a_killed_writer_leaves_nothing_under_the_name_and_the_next_one_cleans_up(tmp_path: Path) -> None:
-    """It leaves what it had beside it, which nobody reads, and which would stay for ever."""
+    """It leaves what it had beside it, which no process reads, and which would stay for ever."""
     writer = subprocess.Popen([sys.executable, "-c", SLOW, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert writer.stdout is not None

@@ -236,7 +236,7 @@ class Broken(Pages):
 
 
 def test_what_reading_raises_is_what_the_query_raises() -> None:
-    """DuckDB keeps the text of an error in a stream, in one of its own that nobody catches by name."""
+    """DuckDB keeps the text of an error in a stream, in one of its own that no code catches by name."""
     with pytest.raises(ColumnUnknown):
         RunTable(Broken([{"n": n} for n in range(MANY)])).query("select sum(n) from results")
 

@@ -241,6 +241,6 @@ def test_documents_are_not_opened_for_writing(tmp_path: Path) -> None:
 
 
 def test_page_count_is_what_the_listing_knew() -> None:
-    """None says that nobody has counted, which is not zero."""
+    """None says that they were not counted, which is not zero."""
     assert Document("a", "1", "/a", n_pages=7).page_count == 7
     assert Document("a", "1", "/a").page_count is None

@@ -287,7 +287,7 @@ def test_folder_without_permission_is_named_with_what_to_do(tmp_path: Path) -> N
     """Left out in silence, half of a corpus would look like all of it."""
     tree(tmp_path, "a/1.txt", "locked/2.txt", "z/3.txt")
     (tmp_path / "locked").chmod(0)
-    if os.geteuid() == 0:  # root may read it: somebody else looks
+    if os.geteuid() == 0:  # root may read it: another user looks
         for folder in (tmp_path, *tmp_path.parents):
             if folder != Path("/tmp") and folder.owner() == "root" and Path("/tmp") in folder.parents:
                 folder.chmod(0o755)

@@ -23,6 +23,8 @@ import fsspec
 import pytest
 
 from dqlab.documents import Document, Documents
+from dqlab.documents.document import _begun
+from dqlab.documents.kept_open import let_go
 from dqlab.errors import (
     BadOption,
     DocumentChanged,
@@ -344,6 +346,71 @@ def test_damaged_compressed_text_is_one_failure(tmp_path: Path, kind: str, damag
     assert document.bytes() == bytes(stored)
 
 
+class _Encoding(BaseHTTPRequestHandler):
+    """Gives `contents`, and may call their compression the encoding of its answer, as Apache does."""
+
+    contents: dict[str, bytes]
+    encoded: bool
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self.wfile.write(self._answer())
+
+    def _answer(self) -> bytes:
+        body = self.contents[self.path]
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        if self.encoded:
+            self.send_header("Content-Encoding", {"gz": "gzip", "zst": "zstd"}[self.path.rpartition(".")[2]])
+        self.end_headers()
+        return body
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Write nothing to stderr."""
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_a_compressed_file_is_the_same_whether_a_server_calls_it_encoded_or_not(kind: str, encoded: bool) -> None:
+    """It arrived decompressed, and its text failed as "Not a gzipped file"."""
+    stored, lines = COMPRESSED[kind](b"one\ntwo\n"), COMPRESSED[kind](b'{"n": 7}\n')
+    contents = {f"/a.txt.{kind}": stored, f"/b.jsonl.{kind}": lines}
+    with serving(type("_Here", (_Encoding,), {"contents": contents, "encoded": encoded}), quiet=True) as url:
+        [document] = Documents([f"{url}/a.txt.{kind}"])
+        sized = Document(document.key, "", document.where, size=len(stored))
+        ahead = _begun(sized)
+
+        assert document.text() == "one\ntwo\n"
+        assert document.bytes() == stored
+        assert asyncio.run(document.abytes()) == stored
+        assert document.open().read() == stored
+        assert ahead is not None
+        assert ahead.result(10) == stored
+        assert Documents.from_jsonl(f"{url}/b.jsonl.{kind}")[0]["n"] == 7
+        let_go()  # what is open ends before its server
+
+
+def test_options_for_a_web_server_are_kept_where_it_has_a_compressed_file() -> None:
+    """What keeps its answer as it is stored must not take the place of a user's own headers."""
+    seen: list[dict[str, str]] = []
+
+    class Noting(_Encoding):
+        contents, encoded = {"/a.txt.gz": gzip.compress(b"one")}, True
+
+        def _answer(self) -> bytes:
+            seen.append({name: self.headers[name] for name in ("X-Mine", "Accept-Encoding")})
+            return super()._answer()
+
+    with serving(Noting, quiet=True) as url:
+        options = {"headers": {"X-Mine": "yes"}}
+        assert Documents([f"{url}/a.txt.gz"], storage_options=options)[0].text() == "one"
+
+    assert seen
+    assert all(each == {"X-Mine": "yes", "Accept-Encoding": "identity"} for each in seen)
+
+
 # --- HTML.
 
 
@@ -442,7 +509,7 @@ def test_reading_lets_other_coroutines_go_on(tmp_path: Path) -> None:
 
     async def other() -> None:
         others.append(1)
-        await asyncio.to_thread((tmp_path / "slow").write_bytes, b"late")  # opens once somebody reads
+        await asyncio.to_thread((tmp_path / "slow").write_bytes, b"late")  # opens once a process reads
 
     async def main() -> bytes:
         data, _ = await asyncio.gather(document.abytes(), other())

@@ -209,7 +209,7 @@ def test_values_become_plain_python_with_none_for_null(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
 def test_a_very_large_row_among_small_ones_is_read_and_leaves_them_alone(tmp_path: Path, kind: str) -> None:
     """As a book in a column of abstracts; it travels in no message, and is larger than what is decoded in one go."""
-    text = "word " * (5 << 20)
+    text = "word " * (7 << 20)
     frame = pd.DataFrame({"id": ["a", "b", "c"], "text": ["small", text, "end"]})
     path = tmp_path / f"a.{kind}"
     if kind == "parquet":

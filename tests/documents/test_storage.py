@@ -1,4 +1,4 @@
-"""Options of file systems: they reach who opens a document, and secrets reach nobody else."""
+"""Options of file systems: they reach what opens a document, and secrets reach nothing else."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import asyncio
 import os
 import pickle
 import traceback
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import dask
 import fsspec
+import pandas as pd
 import pytest
 from fsspec.asyn import AsyncFileSystem
 
@@ -19,13 +21,13 @@ import dqlab as dq
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.documents import storage
 from dqlab.documents.document import sealed_key
-from dqlab.errors import BadOption, PasswordInURL, StorageRefused, StorageUnknown, StorageUnset
+from dqlab.errors import BadOption, DqlabError, PasswordInURL, StorageRefused, StorageUnknown, StorageUnset
 
 SECRET = "dq-s3cr3t-value"
 
 
 class Vault(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """Files of a folder, for who has the password."""
+    """Files of a folder, for a process that has the password."""
 
     protocol = "vault"
     cachable = False
@@ -209,6 +211,73 @@ def test_options_that_cannot_travel_are_refused() -> None:
             dq.Documents.from_glob("s3://b/*", storage_options=given)  # type: ignore[arg-type]
     assert storage.check_options({"token": "anon", "anon": True, "key": None}) != ""
     assert storage.check_options({}) == storage.check_options(None) == ""
+
+
+class Keyring(Vault):
+    """Credentials that its library finds by itself, once, as it does where no options name them."""
+
+    protocol = "keyring"
+    cachable = True
+
+    def __init__(self, **_: Any) -> None:
+        self.found = os.environ["DQ_TEST_PASSWORD"]
+        super().__init__(os.environ["DQ_TEST_ROOT"], os.environ["DQ_TEST_RIGHT"])
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        self._check()
+        return super().info(path)
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        self._check()
+        return super().ls(path)
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        self._check()
+        return super()._open(path, mode)
+
+    def _check(self) -> None:
+        if self.found != os.environ["DQ_TEST_RIGHT"]:
+            raise PermissionError("the token has expired")
+
+
+@pytest.mark.parametrize(
+    "list_them",
+    [
+        lambda: dq.Documents.from_glob("keyring://*.txt"),
+        lambda: dq.Documents.from_glob("keyring://a.txt"),
+        lambda: dq.Documents.from_glob("keyring://sub/**/*.txt"),
+        lambda: dq.Documents.from_jsonl("keyring://*.jsonl", key="n"),
+        lambda: dq.Documents.from_jsonl("keyring://n.jsonl"),
+        lambda: dq.Documents.from_archive("keyring://z.zip"),
+        lambda: dq.Documents.from_parquet("keyring://*.parquet"),
+    ],
+)
+@pytest.mark.parametrize("again", [False, True])
+def test_a_listing_has_renewed_credentials_that_its_file_system_finds_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, list_them: Callable[[], dq.Documents], again: bool
+) -> None:
+    """fsspec keeps a file system with the credentials that it was opened with, for a listing of a new cell, too."""
+    fsspec.register_implementation("keyring", Keyring, clobber=True)
+    Keyring.clear_instance_cache()
+    monkeypatch.setenv("DQ_TEST_ROOT", str(tmp_path))
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b.txt").write_text("below")
+    (tmp_path / "a.txt").write_text("here")
+    (tmp_path / "n.jsonl").write_text('{"n": 1}\n')
+    with zipfile.ZipFile(tmp_path / "z.zip", "w") as made:
+        made.writestr("c.txt", "packed")
+    pd.DataFrame({"n": [1]}).to_parquet(tmp_path / "n.parquet")
+    kept = list_them()
+    assert len(list(kept)) == 1
+
+    for name in ("DQ_TEST_PASSWORD", "DQ_TEST_RIGHT"):
+        monkeypatch.setenv(name, "another one")
+    [document] = list_them() if again else kept
+
+    assert document.where.startswith("keyring://")
+    monkeypatch.setenv("DQ_TEST_RIGHT", "one that is not there")
+    with pytest.raises((PermissionError, DqlabError)):
+        list(kept)
 
 
 def test_secret_that_is_not_set_names_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def alone(notebook: Any) -> Iterator[Any]:
 
 
 def test_connecting_otherwise_closes_what_the_magic_opened(alone: Any, capsys: Any) -> None:
-    """Nobody could reach the first cluster any more, and its processes would stay."""
+    """No variable led to the first cluster any more, and its processes would stay."""
     first = alone["lab"]
     alone.run("%dq submit abs --over range(3) --name small --wait -o run")
     assert alone.run("%dq connect -n 1") is first

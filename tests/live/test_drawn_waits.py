@@ -91,7 +91,7 @@ def test_a_notebook_shows_the_steps_in_one_output(notebook: list[dict[str, Any]]
 
 
 def test_a_terminal_shows_the_run_and_then_how_it_ended(terminal: Terminal, source: Any, done: Any) -> None:
-    """The view that `watch` draws, while somebody waits for it."""
+    """The view that `watch` draws, while a call waits for it."""
     picture = picture_of(source)
     assert isinstance(picture, ViewPicture)
     picture.draw("", 2.0)

@@ -219,7 +219,7 @@ def commit_calls(directory: Path) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("call", ["write", "sync"])
 def test_one_failed_write_or_sync_does_not_end_a_log(call: str, box: Path) -> None:
-    """What is not durable is still in memory and goes to a new segment; nobody notices."""
+    """What is not durable is still in memory and goes to a new segment; no reader notices."""
     directory = box / "log"
     wrong: list[str] = []
     for n, name in commit_calls(directory):

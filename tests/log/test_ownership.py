@@ -15,7 +15,7 @@ from dqlab.testing import FakeClock
 
 
 class Elsewhere(Files):
-    """As another host sees the directory: the lock there says what it is told to say, and nobody waits."""
+    """As another host sees the directory: the lock there says what it is told to say, and nothing waits."""
 
     def __init__(self, lock: Lock, filesystem: str = "ext4") -> None:
         self._lock = lock
@@ -95,7 +95,7 @@ IN_USER_SPACE = ["fuse.glusterfs", "fuse.ceph-fuse", "fuse.sshfs", "fuse.juicefs
 
 @pytest.mark.parametrize("filesystem", NETWORKED + IN_USER_SPACE)
 def test_no_takeover_where_another_machine_may_hold_the_lock(tmp_path: Path, filesystem: str) -> None:
-    """Two machines would write one log. A type that nobody here has heard of counts as shared."""
+    """Two machines would write one log. A type that is not known here counts as shared."""
     with Log.open(tmp_path / "log") as log:
         with pytest.raises(OwnerStillAlive):
             Log.open(tmp_path / "log", files=Elsewhere("refused", filesystem), takeover=True)

@@ -55,7 +55,7 @@ def test_a_second_opening_in_the_same_process_is_refused(in_memory: Path) -> Non
 
 
 def test_of_many_threads_that_open_one_log_one_gets_it(in_memory: Path) -> None:
-    """Every time, and when it is closed somebody else may."""
+    """Every time, and when it is closed another process may."""
     gate = threading.Barrier(8)
 
     def attempt(_: int) -> Log | None:
@@ -169,7 +169,7 @@ def _put_one(ledger: Ledger) -> None:
 
 
 def zombie(stranger: Stranger, directory: Path, at: int, act: str) -> tuple[bool, bool]:
-    """Let somebody take a log over in the middle of its owner's `at`-th call of the operating system.
+    """Let another process take a log over in the middle of its owner's `at`-th call of the operating system.
 
     Returns whether the moment came, and whether the owner was fenced.
     """

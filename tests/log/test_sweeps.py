@@ -358,7 +358,7 @@ def test_rot_before_the_checkpoint_shows_when_it_is_read(
 
 
 def test_a_record_inside_a_payload_never_counts(box: Path) -> None:
-    """Somebody keeps the bytes of this log in a message, and the record around them is damaged."""
+    """A message holds the bytes of this log, and the record around them is damaged."""
     log = Log.open(box / "log", options=OPTIONS)
     first = log.append(RecordType.PUT, [b"first"], count=1, base=1)
     log.commit()

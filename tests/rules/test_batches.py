@@ -1,4 +1,4 @@
-"""Frames as rows and as objects: nobody can tell the difference."""
+"""Frames as rows and as objects: no caller can tell the difference."""
 
 from __future__ import annotations
 

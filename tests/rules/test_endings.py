@@ -86,7 +86,7 @@ def test_a_rejected_message_is_dead_at_once(desk: Any) -> None:
 
 @pytest.mark.parametrize(("payload", "delay"), [(b"2.5", 2.5), (b"", 0), (b"soon", 0), (b"-3", 0), (b"nan", 0)])
 def test_a_nack_waits_as_long_as_it_says(desk: Any, payload: bytes, delay: float) -> None:
-    """A delay nobody can read is none; the function meant to give the message back, so it goes back."""
+    """A delay that cannot be read is none; the function meant to give the message back, so it goes back."""
     desk.put()
     desk.settle(desk.lease(), NACK, payloads=[payload])
 
@@ -130,7 +130,7 @@ def test_what_is_returned_untouched_costs_nothing(desk: Any) -> None:
 
 
 def test_a_dead_consumers_messages_return_uncounted_as_suspects(desk: Any) -> None:
-    """One of them killed it, and nobody knows which: each is tried alone, none is blamed."""
+    """One of them killed it, and it is not known which: each is tried alone, none is blamed."""
     desk.put(3)
     desk.lease(3)
     assert desk.shard.release("c") == 3

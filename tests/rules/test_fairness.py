@@ -41,7 +41,7 @@ def test_two_runs_get_equal_time_however_slow_their_messages(desk: Any) -> None:
 
 
 def test_a_run_that_comes_late_neither_waits_nor_takes_over(desk: Any) -> None:
-    """Nobody is punished for having worked while alone, and nobody saves up by being idle."""
+    """No run is punished for having worked while alone, and none saves up by being idle."""
     fill(desk, SLOW)
     desk.shard.open_lane(FAST, maxsize=None)
     serve(desk, {SLOW: 0.01, FAST: 0.01}, leases=200)
@@ -53,7 +53,7 @@ def test_a_run_that_comes_late_neither_waits_nor_takes_over(desk: Any) -> None:
 
 
 def test_runs_without_a_known_cost_take_turns(desk: Any) -> None:
-    """Before the first settle nobody knows what a message costs; one run must not get every slot."""
+    """Before the first settlement it is not known what a message costs; one run must not get every slot."""
     fill(desk, SLOW, FAST)
 
     order = [desk.lease(10, f"c{i}").run for i in range(4)]

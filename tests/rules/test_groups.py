@@ -51,7 +51,7 @@ def test_what_comes_after_the_last_known_end_is_leased_before_the_group_of_anoth
 
 
 def test_a_consumer_without_a_group_of_its_own_helps_another(desk: Any) -> None:
-    """Nobody starves beside work."""
+    """No process starves beside work."""
     groups(desk, 10, 6, 4)
     assert [leased(desk, slot)[0] for slot in ("a#0", "b#0", "c#0")] == [0, 10, 16]
 

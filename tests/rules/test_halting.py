@@ -247,7 +247,7 @@ def test_messages_that_die_without_an_exception_count() -> None:
 
 
 def test_a_shard_made_again_after_its_worker_died_knows_that_the_run_paused_itself() -> None:
-    """In memory; else who waits would wait for a paused run, and nobody knew why."""
+    """In memory; else a wait would go on for a paused run, without a reason."""
     desk, fresh = Halting(20), Halting(0, stop_if=None)
     desk.end(*[FAIL] * 5)
     record = {"name": "r", "codes": [CODE], "halted": desk.halted, "stop_if": None}

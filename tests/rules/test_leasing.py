@@ -155,7 +155,7 @@ def test_results_do_not_depend_on_when_a_timer_fires(make_desk: Callable[..., An
 
 
 def test_lag_is_the_age_of_the_oldest_ready_message(desk: Any) -> None:
-    """Leased messages are somebody's work already."""
+    """Leased messages are another slot's work already."""
     desk.put()
     desk.clock.advance(5)
     desk.put(run=NO_ID)

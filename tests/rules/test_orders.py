@@ -133,7 +133,7 @@ def test_purge_takes_suspects_with_what_is_ready(desk: Any) -> None:
 
 
 def test_purge_of_leased_messages_is_refused(desk: Any) -> None:
-    """They are somebody's work; cancel says that."""
+    """They are work that was ordered; cancel says that."""
     with pytest.raises(BadOption):
         desk.shard.purge(RUN, State.LEASED)
 

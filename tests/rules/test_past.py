@@ -120,7 +120,7 @@ def test_units_of_lost_documents_are_counted_once_when_they_come_again() -> None
 
 
 def test_ids_and_leases_of_a_new_epoch_are_others() -> None:
-    """A renewal or settlement that comes an epoch late meets nobody else's."""
+    """A renewal or settlement that comes an epoch late meets no other one's."""
     before, after = ledger_of(1), ledger_of(2, past_of(1000))
     before.open(OPEN)
     put(before, 3)
@@ -157,7 +157,7 @@ def test_single_calls_that_were_lost_are_counted_in_their_lane() -> None:
 
 
 def test_a_run_whose_client_is_gone_as_well_is_cut_off() -> None:
-    """Nobody else would ever seal it."""
+    """No other client would ever seal it."""
     ledger = ledger_of(2, past_of(5))
 
     [seal] = ledger.cut_off(ledger.submitting())

@@ -68,7 +68,7 @@ def test_a_frame_ahead_of_its_turn_is_told_who_comes_first(desk: Any) -> None:
 
 
 def test_frames_without_a_producer_are_all_new(desk: Any) -> None:
-    """Nobody numbered them."""
+    """They have no numbers."""
     desk.put(sequence=0)
 
     assert desk.put(sequence=0).verdict is Verdict.ACCEPTED
@@ -143,7 +143,7 @@ def test_a_sealed_lane_takes_duplicates_only(desk: Any) -> None:
 
 
 def test_a_put_into_a_run_that_was_never_opened_says_where_runs_are_listed(desk: Any) -> None:
-    """Ids of ninety other runs help nobody."""
+    """Ids of ninety other runs are of no use."""
     with pytest.raises(RunNotFound, match=r"dropped.*lab\.all_runs\(\)") as caught:
         desk.put(run=b"?" * 16)
 

@@ -31,7 +31,7 @@ def moved(make_desk: Callable[..., Any]) -> Callable[..., tuple[Any, Any, int]]:
 
 
 def test_consumer_goes_on_with_what_it_has_in_hand(moved: Any) -> None:
-    """Nobody else gets it, and what it settles counts under the receipt that it has."""
+    """No other slot gets it, and what it settles counts under the receipt that it has."""
     desk, lease, id = moved()
 
     assert desk.shard.reclaim("c", id, RUN, [(0, 4)], age=7.0) == []
@@ -127,7 +127,7 @@ def test_dead_consumer_gives_back_what_it_had_reclaimed(moved: Any) -> None:
 
 
 def test_what_was_acked_early_is_held_for_who_began_it(moved: Any) -> None:
-    """And for nobody else: it would be delivered twice."""
+    """And for no other slot: it would be delivered twice."""
     desk, lease, id = moved()
     desk.shard.hold_begun(RUN, Ranges([(0, 4)]), 1.0)
 

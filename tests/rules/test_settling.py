@@ -156,7 +156,7 @@ def test_unknown_ids_are_stale_and_harmless(desk: Any) -> None:
 
 
 def test_a_piece_longer_than_its_frame_is_accepted_as_far_as_it_is_known(desk: Any) -> None:
-    """The rest are ids nobody has."""
+    """The rest are ids that no message has."""
     desk.put(2)
     lease = desk.lease()
     blob = Settlement.encode([Piece(0, 0, 5)], bytes(5), [b""] * 5, run=RUN, epoch=1, lease=lease.id)

@@ -146,7 +146,7 @@ def test_exceptions_are_retried_and_then_listed(client: Client, tmp_path: Path) 
 
 
 def test_late_ack_of_an_expired_lease_records_the_message_once(client: Client, tmp_path: Path) -> None:
-    """Defect 8: a late ack raised in a task nobody awaited, or acked a newer delivery of another message."""
+    """Defect 8: a late ack raised in a task that was not awaited, or acked a newer delivery of another message."""
     ran = tmp_path / "ran"
 
     def holds_the_gil_at_first() -> str:

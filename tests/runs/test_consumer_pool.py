@@ -21,7 +21,7 @@ from dqlab.runs import consumer_pool
 
 @pytest.fixture
 def pool(client: Client) -> Iterator[QueuePool]:
-    """A queue that nobody serves until a ConsumerPool is started."""
+    """A queue that no consumer serves until a ConsumerPool is started."""
     pool = QueuePool(client, retry=False)
     yield pool
     pool.close()

@@ -234,7 +234,7 @@ def test_values_above_64_mb_count_by_samples_and_that_is_told() -> None:
         assert code_version(names["f"]).hash != found.hash
         del names
         gc.collect()
-    assert time.process_time() - began < 30  # a few seconds where nobody else works
+    assert time.process_time() - began < 30  # a few seconds where nothing else runs
 
 
 @pytest.mark.parametrize(

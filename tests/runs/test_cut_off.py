@@ -191,7 +191,7 @@ def test_runs_of_other_clients_are_left_alone(queue: dq.QueuePool) -> None:
 
 
 def test_run_all_at_once_after_the_kernel_died_goes_on_without_waiting(lab: dq.Lab, queue: dq.QueuePool) -> None:
-    """Nobody waits for a client that somebody else replaces: the same documents are taken at once."""
+    """No shard waits for a client that another one replaces: the same documents are taken at once."""
     submit_half_and_die(lab, queue)
 
     run = queue.map(double, range(5000), name="cut")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
+from typing import Any
 
 import pytest
 
 import dqlab as dq
 from dqlab.stats import RunState
 from tests.http_server import serving
+from tests.pdfs import make_pdf
 from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -20,7 +22,7 @@ OPTIONS = {"client_kwargs": {"headers": {"Authorization": "env:DQ_TEST_TOKEN"}}}
 
 
 class _Server(BaseHTTPRequestHandler):
-    """Gives files to those who have the token that is valid now; some to nobody."""
+    """Gives files for the token that is valid now, and a few for none; each has its path in it."""
 
     token = "first"
     left: int | None = None
@@ -38,7 +40,7 @@ class _Server(BaseHTTPRequestHandler):
         if kind.left is not None and self.command == "GET":
             kind.left = max(0, kind.left - 1)
         status = 200 if allowed and kind.left != 0 else 401
-        body = self.path.encode() if status == 200 else b""
+        body = (make_pdf(self.path) if self.path.endswith(".pdf") else self.path.encode()) if status == 200 else b""
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -86,17 +88,37 @@ async def awaited(doc: dq.Document) -> str:
     return (await doc.abytes()).decode()
 
 
-@pytest.mark.parametrize("how", ["thread", "coroutine", "process"])
+def opened(doc: dq.Document) -> str:
+    with doc.open("r") as stream:
+        return str(stream.read())
+
+
+def by_page(doc: dq.Document) -> str:
+    return "".join(page if isinstance(page, str) else page.text() for page in doc.pages())
+
+
+WAYS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
+    "thread": (text, "thread", "txt"),
+    "coroutine": (awaited, "thread", "txt"),
+    "process": (text, "process", "txt"),
+    "open": (opened, "thread", "txt"),
+    "pages": (by_page, "thread", "txt"),
+    "pdf": (by_page, "auto", "pdf"),
+}
+
+
+@pytest.mark.parametrize("how", WAYS)
 def test_a_run_waits_for_credentials_that_expired_and_goes_on_by_itself(
     queue: dq.QueuePool, storage: Storage, how: str
 ) -> None:
     """As tokens of an hour do, in a run of a night: nothing fails, and nothing that was read is read again."""
-    fn, executor = (awaited, "thread") if how == "coroutine" else (text, how)
-    with_all = queue.map(fn, storage.documents("warm.txt", "up.txt", "both.txt"), name="warm", executor=executor)
-    assert len(with_all.results()) == 3
+    fn, executor, ending = WAYS[how]
+    warm = [f"{name}.{ending}" for name in ("warm", "up", "both")]
+    assert len(queue.map(fn, storage.documents(*warm), name="warm", executor=executor).results()) == 3
+    names = [f"{at}.{ending}" for at in range(COUNT)]
     storage.expire(after=12)
 
-    run = queue.map(fn, storage.documents(), name="night", executor=executor)  # a consumer may have read nothing yet
+    run = queue.map(fn, storage.documents(*names), name="night", executor=executor)  # some consumer has read nothing
     until(lambda: run.stats().state is RunState.WAITING, 60)
 
     stats = run.stats()
@@ -106,7 +128,7 @@ def test_a_run_waits_for_credentials_that_expired_and_goes_on_by_itself(
     assert stats.counts.dead == 0
     done = stats.counts.acked
     storage.renew("second")
-    assert list(run.wait(timeout=60).results()) == [f"/{at}.txt" for at in range(COUNT)]
+    assert list(run.wait(timeout=60).results()) == [f"/{name}" for name in names]
     assert 0 < done < COUNT
     assert run.counts["dead"] == 0
 

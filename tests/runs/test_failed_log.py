@@ -69,7 +69,7 @@ def test_wait_for_a_queue_whose_log_fails_loses_nothing_when_it_is_opened_again(
 def test_every_call_to_a_queue_whose_log_cannot_be_opened_again_says_why(
     client: Client, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half a minute is for a disk that comes back; after that nobody waits for one that does not."""
+    """Half a minute is for a disk that comes back; after that no call waits for one that does not."""
     monkeypatch.setattr("dqlab.cluster.scheduler.actors.FAILING_AFTER", 1.0)
     monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.LONGEST_PAUSE", 0.5)
     pool = dq.QueuePool(client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path / "store")

@@ -1,4 +1,4 @@
-"""Single calls leave nothing behind: a result is kept until nobody can ask for it."""
+"""Single calls leave nothing behind: a result is kept until no client can ask for it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_call_whose_result_is_not_wanted_leaves_none(lab: dq.Lab, queue_name: 
 
 
 def test_forget_frees_what_clients_before_left(lab: dq.Lab, queue_name: str) -> None:
-    """What a process left that is gone can be read by nobody."""
+    """What a process left that is gone can be read by no other."""
     pool = lab.queue(queue_name)
     results: list[Any] = [pool.submit(double, number) for number in range(5)]
     assert [each.results(timeout=30) for each in results] == [[0], [2], [4], [6], [8]]
@@ -181,7 +181,7 @@ def test_calls_of_a_queue_that_was_closed_are_lost_also_while_nothing_has_their_
 def test_results_of_a_queue_that_was_closed_are_forgotten_without_those_of_others(
     lab: dq.Lab, queue: dq.QueuePool
 ) -> None:
-    """They have the same ids, and somebody else still wants them."""
+    """They have the same ids, and another client still wants them."""
     mine = [queue.submit(double, number) for number in range(5)]
     assert [each.results(timeout=30) for each in mine] == [[2 * number] for number in range(5)]
     ids = [each.ids for each in mine]

@@ -119,7 +119,7 @@ def test_one_that_was_cut_off_before_it_is_mapped_again_is_opened_where_it_is_mi
 
 
 def test_one_that_was_cut_off_is_incomplete_for_those_who_attach(other: dq.Lab, cut_off: str) -> None:
-    """And not one that has to be dropped again: nobody has dropped it."""
+    """And not one that has to be dropped again: it has not been dropped."""
     run = other.attach(cut_off)
 
     with pytest.raises(SubmissionIncomplete):
@@ -151,7 +151,7 @@ def in_each_shard(queue: dq.QueuePool, name: str) -> Iterator[int]:
 def test_one_that_is_dropped_in_part_is_refused_until_it_is_dropped_again(
     queue: dq.QueuePool, other: dq.Lab, half_dropped: str
 ) -> None:
-    """Not a part of its results as if they were all, and nothing that stays where nobody sees it."""
+    """Not a part of its results as if they were all, and nothing that stays unseen."""
     found = other.attach(half_dropped)
     for ask in (found.results, found.wait, lambda: found.counts):
         with pytest.raises(RunNotFound, match="drop it again"):

@@ -1,4 +1,4 @@
-"""One cluster that does not answer keeps nobody from opening queues on another."""
+"""One cluster that does not answer keeps no client from opening queues on another."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ PLACES = [
 def test_the_same_cell_again_runs_after_an_interrupted_map(
     queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: BaseException
 ) -> None:
-    """One presses Ctrl-C just when `map` does not come back; it attached to a run that nobody submitted."""
+    """One presses Ctrl-C just when `map` does not come back; it attached to a run that no client submitted."""
     after(monkeypatch, owner, name, error)
     with pytest.raises(type(error)):
         queue.map(double, range(100), name="again")
@@ -159,7 +159,7 @@ def shards_on_the_move(lab: dq.Lab, times: int) -> Iterator[None]:
 def test_a_run_without_a_submitter_is_cut_off_also_when_its_shards_are_on_the_move(
     lab: dq.Lab, queue: dq.QueuePool, ghost: str
 ) -> None:
-    """The shard was passed over, and the same cell waited for ever for a submission that nobody made."""
+    """The shard was passed over, and the same cell waited for ever for a submission that no client made."""
     with shards_on_the_move(lab, times=3):
         run = queue.map(double, range(100), name=ghost)
         assert list(run.results(timeout=30)) == [2 * x for x in range(100)]

@@ -83,7 +83,7 @@ def hurt() -> Iterator[Client]:
 
 @pytest.fixture
 def other(hurt: Client) -> Iterator[Client]:
-    """Somebody else's client."""
+    """The client of another process."""
     with Client(hurt.scheduler.address, set_as_default=False) as client:
         yield client
 
@@ -434,7 +434,7 @@ def test_who_sends_lost_documents_while_the_run_is_cancelled_is_told(pool: dq.Qu
     run.append(pool.map(double, Slow(3000), name="meanwhile").wait(timeout=30))
     kill(pool)
     run[0].resubmit_lost()
-    run[0].handle.link.sync(run[0].handle.order(Cancel(run[0].id, complete=True)))  # as somebody else would
+    run[0].handle.link.sync(run[0].handle.order(Cancel(run[0].id, complete=True)))  # as another client would
     held.set()
 
     with pytest.raises(NotSentAgain, match="cancelled"):

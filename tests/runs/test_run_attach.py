@@ -588,7 +588,7 @@ def test_frames_whose_confirmations_were_lost_are_put_again_and_counted_once(
 def test_run_ends_although_its_queue_was_out_of_reach_when_its_input_ended(
     queue: dq.QueuePool, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its shards are being recreated, and that takes longer than a call waits; nobody else could end the run."""
+    """Its shards are being recreated, and that takes longer than a call waits; no other client could end the run."""
     ask, lost = Handle.ask, []
 
     async def away(self: Handle, shard: int, call: str, meta: dict[str, Any], *rest: Any, **options: Any) -> Any:
@@ -651,7 +651,7 @@ def test_queue_that_another_client_made_again_gets_its_consumers_again(lab: dq.L
 def test_calls_into_a_queue_that_another_client_made_again_have_consumers_again(
     lab: dq.Lab, queue: dq.QueuePool
 ) -> None:
-    """Who puts has asked for consumers once; they went with the queue, and the calls waited for nobody."""
+    """A client that puts has asked for consumers once; they went with the queue, and no consumer came for the calls."""
     assert queue.submit(same, 1).results(timeout=20) == [1]
     with Client(lab.client.scheduler.address, set_as_default=False) as client:
         for turn in range(3):
@@ -664,7 +664,7 @@ def test_calls_into_a_queue_that_another_client_made_again_have_consumers_again(
 def test_queue_that_is_gone_is_opened_again_without_closing_what_another_client_has_opened(
     lab: dq.Lab, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was closed by its name, and by then that name was somebody else's."""
+    """It was closed by its name, and by then that name was another queue's."""
     with Client(lab.client.scheduler.address, set_as_default=False) as client:
         dq.QueuePool(client, name=queue.name).close(force=True)
         theirs = dq.QueuePool(client, name=queue.name)
@@ -741,7 +741,7 @@ def test_looking_for_a_run_that_does_not_exist_opens_no_queue(lab: dq.Lab, queue
         with pytest.raises(RunNotFound):
             other.attach("no-such-run")
         assert other.queues == []
-        queue.close()  # raises QueueInUse when somebody else has it open
+        queue.close()  # raises QueueInUse when another client has it open
 
 
 def test_run_that_another_client_started_over_or_dropped_is_not_taken_for_the_old_one(

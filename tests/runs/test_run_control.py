@@ -191,7 +191,7 @@ def _sits_until_cancelled(begun: Tally, ended: Tally) -> list[Callable[[int], ob
 
 @pytest.mark.parametrize("kind", [0, 1], ids=["thread", "coroutine"])
 def test_running_message_can_ask_whether_it_was_cancelled(queue: dq.QueuePool, tmp_path: Path, kind: int) -> None:
-    """Nobody can end a thread from outside."""
+    """A thread cannot be ended from outside."""
     begun, ended = Tally(tmp_path), Tally(tmp_path)
     run = queue.map(_sits_until_cancelled(begun, ended)[kind], range(2))
     until(lambda: len(begun.seen()) == 2)

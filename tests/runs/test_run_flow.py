@@ -121,7 +121,7 @@ def test_map_over_a_full_queue_holds_none_of_its_input(narrow: dq.QueuePool, tmp
 def test_full_queue_without_consumers_refuses_with_the_way_out(
     client: object, lab: dq.Lab, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Waiting for room that nobody makes would hang the notebook."""
+    """Waiting for room that no consumer makes would hang the notebook."""
     assert sender.ROOM_WAIT <= 5
     monkeypatch.setattr(sender, "ROOM_WAIT", 0.5)
     pool = dq.QueuePool(lab.client, name=queue_name, maxsize=10)

@@ -205,7 +205,7 @@ def hurt() -> Iterator[dq.Lab]:
 
 
 def test_a_death_that_counts_is_an_attempt_and_one_that_does_not_is_none(hurt: dq.Lab, tmp_path: Path) -> None:
-    """One document kills its process twice: among others, for which nobody is charged, and alone."""
+    """One document kills its process twice: among others, for which none is charged, and alone."""
     tally = Tally(tmp_path)
 
     def deadly(n: int) -> int:

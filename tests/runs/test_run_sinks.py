@@ -512,7 +512,7 @@ def test_a_consumer_that_is_retired_settles_its_rows(queue: dq.QueuePool, tmp_pa
 
 
 def test_a_run_that_is_cancelled_while_its_sink_is_full_ends(queue: dq.QueuePool, tmp_path: Path) -> None:
-    """Its consumers would try for ever to write rows that nobody wants."""
+    """Its consumers would try for ever to write rows that no run wants."""
     (tmp_path / "full").touch()
     run = queue.map(square, range(2_000), sink=of_a_cell(Flaky)(str(tmp_path)))
     until(lambda: run.stats().why)

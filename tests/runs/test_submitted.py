@@ -62,7 +62,7 @@ def test_submitted_survives_the_run_record(held: list[tuple[int, int]]) -> None:
 
 
 def test_input_that_ended_before_a_gap_was_filled_leaves_the_end_as_it_was() -> None:
-    """Nobody has seen the elements behind it this time."""
+    """The elements behind it were not seen this time."""
     before = digest_of(INPUT).submitted(Ranges([(0, 700), (900, 1100)]), Submitted())
 
     now = digest_of(INPUT[:850]).submitted(Ranges([(0, 800), (900, 1100)]), before)

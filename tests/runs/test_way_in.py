@@ -67,7 +67,7 @@ def stops(error: BaseException | type[BaseException]) -> Iterator[int]:
     "error", [KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration, Odd("odd"), Speechless(), MemoryError]
 )
 def test_whatever_an_input_raises_is_reported_with_its_position(queue: dq.QueuePool, error: Any) -> None:
-    """The input runs in a thread of its own, where nobody sees what it raises."""
+    """The input runs in a thread of its own, where what it raises is not seen."""
     run = queue.map(same, stops(error))
 
     with pytest.raises(SubmissionIncomplete) as caught:
@@ -126,7 +126,7 @@ def test_a_length_that_lies_changes_nothing(queue: dq.QueuePool) -> None:
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """Let the second call that puts frames fail as nobody foresaw."""
+    """Let the second call that puts frames fail in an unforeseen way."""
     ask, puts = Handle.ask, iter(range(1 << 30))
 
     async def failing(self: Handle, shard: int, call: str, *args: Any, **options: Any) -> Any:
@@ -156,7 +156,7 @@ def test_a_put_with_an_unforeseen_error_reaches_its_waiting_caller(
 def test_a_single_put_with_an_unforeseen_error_raises_and_the_next_one_works(
     queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its number may be the queue's already, so nobody else may have it."""
+    """Its number may be the queue's already, so no other frame may have it."""
     assert queue.submit(same, 0).results(timeout=20) == [0]
     broken(monkeypatch, ValueError("odd"))
 

@@ -121,7 +121,7 @@ def test_time_between_an_end_and_a_retry_does_not_count() -> None:
 
 
 def test_run_that_was_cancelled_before_anything_ran_has_no_speed() -> None:
-    """What was given up was done by nobody."""
+    """What was given up was not done."""
     counts, units = Counts(cancelled=100), Counts(cancelled=900)
     run = RunStats("r", "q", RunState.CANCELLED, counts, started=10.0, ended=20.0, units=units)
     half = RunStats("r", "q", RunState.CANCELLED, Counts(acked=50, cancelled=50), started=10.0, ended=20.0)

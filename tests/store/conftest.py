@@ -1,4 +1,4 @@
-"""What a directory looks like to somebody who must not touch it."""
+"""What a directory looks like to a process that must not touch it."""
 
 from __future__ import annotations
 

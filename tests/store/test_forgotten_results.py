@@ -63,7 +63,7 @@ def test_results_that_can_no_longer_be_asked_for_leave_the_log(desk: Desk, check
 
 @pytest.mark.parametrize("checkpoint", [True, False])
 def test_a_result_that_comes_when_it_can_no_longer_be_asked_for_is_not_kept(desk: Desk, checkpoint: bool) -> None:
-    """Most calls whose results nobody wants are let go of before they have run."""
+    """Most calls whose results no client wants are let go of before they have run."""
     desk.put(NO_ID, 1, n=4)
     forget(desk, 1, 3)
     desk.reopen(checkpoint=checkpoint)
@@ -91,7 +91,7 @@ def test_of_results_that_came_together_all_are_kept_until_the_last_is_forgotten(
 def test_what_is_forgotten_stays_so_behind_a_restart_while_others_that_came_with_it_are_kept(
     desk: Desk, checkpoint: bool
 ) -> None:
-    """They came back with a checkpoint, and what was stored for them was never freed: nobody forgets them twice."""
+    """They came back with a checkpoint, and what was stored for them was never freed: no client forgets them twice."""
     desk.put(NO_ID, 1, n=4)
     desk.work(n=4)
     forget(desk, 0, 2)

@@ -98,7 +98,7 @@ class Hour:
         desk.order("forget", NO_ID, {"ids": [[first, first + 1]], "coming": True})
 
     def _report(self, desk: Desk, run: bytes, dropped: bytes | None) -> None:
-        """Let the scheduler know, and somebody look."""
+        """Let the scheduler know, and a view look."""
         self.clock.advance(1.0)
         self.reports[desk.index] += 1
         counts = list(desk.ledger.shard.lanes[run].counts)

@@ -1,4 +1,4 @@
-"""Damaged records: what they held is counted as lost, once, and nobody waits for it."""
+"""Damaged records: what they held is counted as lost, once, and no client waits for it."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ async def retry(
     classes: Collection[str] = (),
     limit: int | None = None,
 ) -> int:
-    """Send dead messages of a run through again; return how many. Each goes once, also if it dies again on the way.
+    """Send dead messages of a run through again; return how many. Each goes once, even if it dies again on the way.
 
     The shards choose the messages and make the order themselves, so it is not noted as `QueueCalls.order` notes one:
     what has to survive a shard, the code and that a paused run goes on, `begin_retry` has noted before.

@@ -154,7 +154,7 @@ class UnsentFrame:
     ordinal: int = 0
     sequence: int = 0
     opens: bool = False
-    """Its first message begins a group."""
+    """Its first message is the first one of a group in its shard."""
 
 
 class Sender:
@@ -628,6 +628,8 @@ class RunSender(Sender):
         """How many were appended, how many of these are in frames, and how many were where the last group begins."""
         self._borders: deque[int] = deque()
         """How many were appended where each group begins that no frame begins with yet."""
+        self._begun, self._begun_in = 0, [0] * len(handle.refs)
+        """How many groups frames have begun with, and how many that were at the last frame of each shard."""
         self.held, self.through = Ranges(), 0
         self._refusals: list[UnsentFrame] = []
         self._gaps: deque[tuple[int, int]] = deque([(0, ENDLESS)])
@@ -687,7 +689,9 @@ class RunSender(Sender):
             n = max(1, min(n, self.room[self.shard]))
         if self._borders and self._borders[0] == self._gathered:
             self._borders.popleft()
-            batch.opens = True
+            self._begun += 1
+        batch.opens = self._begun_in[self.shard] != self._begun
+        self._begun_in[self.shard] = self._begun
         if self._borders:
             n = min(n, self._borders[0] - self._gathered)
         payloads = [buffer.popleft() for _ in range(n)]

@@ -153,7 +153,7 @@ def test_refusals_come_through(jupyter: Jupyter, papers: Announcement, dashboard
 
 
 def test_silent_service_is_a_bad_gateway(jupyter: Jupyter, papers: Announcement, dashboards: Dashboards) -> None:
-    """Nobody there, no dqlab there, or one with another token."""
+    """No process there, no dqlab there, or one with another token."""
     for changed in (
         {"dashboard": "http://127.0.0.1:1"},
         {"dashboard": f"http://127.0.0.1:{jupyter.port}"},

@@ -56,14 +56,14 @@ def server_of(started: Scheduler) -> Any:
 
 @pytest.fixture(autouse=True)
 def dask_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dask's dashboard as it is where nobody has imported dqlab."""
+    """Dask's dashboard as it is where dqlab is not imported."""
     for url in [*URLS, "/dq"]:
         monkeypatch.delitem(dashboard.applications, url, raising=False)
 
 
 @pytest.mark.cluster
 def test_pages_come_to_a_scheduler_that_runs_and_go_again(feed: Any) -> None:
-    """Who connects to a cluster that somebody else started has panels too; who leaves takes them along."""
+    """A client of a cluster that another process started has panels too, and takes them along when it leaves."""
 
     async def main() -> None:
         async with scheduler() as started:

@@ -19,7 +19,7 @@ __all__ = ["Rest", "cuts", "flips", "garbage", "judge", "open_damaged", "sectors
 
 @dataclass
 class Rest:
-    """A log that nobody has open.
+    """A log that no process has open.
 
     Attributes
     ----------

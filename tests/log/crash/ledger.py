@@ -176,7 +176,7 @@ class Ledger:
         return self._append(RecordType.RUN, (), (), (result,), base=result)
 
     def note(self) -> Entry:
-        """Append a state record that nobody needs."""
+        """Append a state record that is not needed."""
         return self._append(RecordType.LEASE, (), (), (), base=self.next_id)
 
     def _append(

@@ -84,7 +84,7 @@ class RecordingFiles(Files):
         return sum(one.kind == kind and (one.new or one.path).endswith(suffix) for one in self.operations)
 
     def pause(self, seconds: float) -> None:
-        """Nobody waits."""
+        """Nothing waits."""
 
     def mark(self, promise: Any) -> None:
         """From here on, this is what the log has promised."""

@@ -22,7 +22,7 @@ __all__ = ["SCENARIOS", "Life", "RecordedFullDisk", "mixed"]
 
 NO_UPKEEP = frozenset({"checkpoint", "collect", "compact"})
 GHOST = 1 << 40
-"""The id and serial of what a process writes that has lost its log: nobody must ever see it."""
+"""The id and serial of what a process writes that has lost its log: no later process may ever see it."""
 
 
 class RecordedFullDisk(RecordingFiles, FullDisk):
@@ -34,7 +34,7 @@ class RecordedFullDisk(RecordingFiles, FullDisk):
 
 
 class HastyClock(FakeClock):
-    """A hundredth of a second passes whenever somebody looks."""
+    """A hundredth of a second passes with each look."""
 
     def monotonic(self) -> float:
         self.advance(0.01)
@@ -205,7 +205,7 @@ def deaths(life: Life) -> None:
 
 
 def takeovers(life: Life) -> None:
-    """The owner only slept: when it wakes up it writes, but the log is another's, and nobody reads that."""
+    """The owner only slept: when it wakes up it writes, but the log is another's, and no process reads that."""
     old = life.begin()
     for _ in range(4):
         old.steps(10)

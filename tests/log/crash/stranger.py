@@ -83,7 +83,7 @@ class WrittenHistory(History):
 
     descriptor: int
     pulse: int | None = None
-    """Gets one byte for each line of what is confirmed; None: nobody counts."""
+    """Gets one byte for each line of what is confirmed; None: they are not counted."""
 
     def add(self, entry: Entry) -> None:
         super().add(entry)
