@@ -8,7 +8,7 @@ is left to `pickle`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 from dqlab.imports import import_whole
 
@@ -31,7 +31,7 @@ Column: TypeAlias = Any
 surrogate pair."""
 
 
-class Alike:
+class Alike(Sequence[dict[str, Any]]):
     """Rows that have the same keys in the same order, each with values of one plain type, as columns.
 
     Attributes
@@ -46,8 +46,17 @@ class Alike:
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def __getitem__(self, part: slice) -> Alike:
-        return Alike({name: column[part] for name, column in self.columns.items()})
+    @overload
+    def __getitem__(self, at: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Alike: ...
+
+    def __getitem__(self, at: int | slice) -> dict[str, Any] | Alike:
+        if isinstance(at, slice):
+            return Alike({name: column[at] for name, column in self.columns.items()})
+        columns = self.columns.items()
+        return {name: column[at] if isinstance(column, list) else column[at].item() for name, column in columns}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         names = list(self.columns)

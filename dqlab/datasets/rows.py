@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dqlab.datasets.alike import Alike
 from dqlab.datasets.columns import build, widened
 from dqlab.datasets.kinds import NULL, Kind, join
 from dqlab.datasets.lineage import BARE, ERROR, KEY, LINEAGE, ORDINAL, REST, ROW_LINEAGE
@@ -174,7 +175,7 @@ class Rows:
 
     ordinals: Sequence[int]
     keys: Sequence[Any] | None
-    values: list[Any]
+    values: Sequence[Any]
     reasons: list[str | None] | None = None
     lineage: Mapping[str, Sequence[Any]] | None = None
     columns: Columns | None = None
@@ -466,10 +467,8 @@ class Shape:
         return pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
 
 
-def _split(
-    rows: Rows, known: Mapping[Any, str], *, grow: bool
-) -> tuple[dict[Any, list[Any]], list[tuple[int, Any, Any]]]:
-    """Return the values by column, and what is in no column: (position, column, value).
+def _split(rows: Rows, known: Mapping[Any, str], *, grow: bool) -> tuple[dict[Any, Any], list[tuple[int, Any, Any]]]:
+    """Return the values by column, each a list or an array, and what is in no column: (position, column, value).
 
     Parameters
     ----------
@@ -479,7 +478,11 @@ def _split(
         Whether there may be more.
     """
     values, reasons = rows.values, rows.reasons
-    dicts: list[Any] = values
+    if isinstance(values, Alike):
+        if grow and reasons is None and not known and len(values.columns) <= MOST_COLUMNS:
+            return dict(values.columns), []
+        values = list(values)
+    dicts: Sequence[Any] = values
     others: dict[int, Any] = {}
     if reasons is not None or set(map(type, values)) != {dict}:
         dicts = []
@@ -510,8 +513,11 @@ def _split(
     return columns, extra
 
 
-def _fitted(values: list[Any], kind: Kind, *, widen: bool) -> tuple[Any, Kind, list[int]]:
+def _fitted(values: Any, kind: Kind, *, widen: bool) -> tuple[Any, Kind, list[int]]:
     """Return the values as an array, its type, and the positions of those that do not fit."""
+    if not isinstance(values, list):  # of numpy, from rows that are alike: the first of their column
+        made = pa.array(values)
+        return made, made.type, []
     if widen and pa.types.is_null(kind):
         kind = widened(values, kind, range(len(values)))
     made, misfits = build(values, kind)

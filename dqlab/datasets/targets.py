@@ -54,23 +54,24 @@ class Target:
             with self._system() as (system, root):
                 system.makedirs(root, exist_ok=True)
 
-    def write(self, name: str, data: bytes, *, lasting: bool = True) -> None:
+    def write(self, name: str, data: bytes | memoryview, *, lasting: bool = True, flushed: bool = True) -> None:
         """Have a file under its name, on the disk, in place of one that has it; not there at all if this raises.
 
-        Without `lasting` its name is on the disk behind the next `sync`.
+        Without `lasting` its name is on the disk behind the next `sync`. Without `flushed` the system writes its bytes
+        later, and a machine that loses its power may lose them; a process that dies does not.
         """
         if self._local is None:
             with self._system() as (system, root):
-                system.pipe_file(f"{root}/{name}", data)
+                system.pipe_file(f"{root}/{name}", bytes(data))
             return
         final = Path(self._local) / name
-        made = self._written(data)
+        made = self._written(data, flushed=flushed)
         try:
             made.replace(final)
         except OSError:
             made.unlink(missing_ok=True)
             raise
-        if lasting:
+        if lasting and flushed:
             self.sync()
 
     def create(self, name: str, data: bytes) -> bool:
@@ -155,15 +156,16 @@ class Target:
             with suppress(OSError):
                 Path(self._local).rmdir()
 
-    def _written(self, data: bytes) -> Path:
-        """Return a file of another name with these bytes, on the disk."""
+    def _written(self, data: bytes | memoryview, *, flushed: bool = True) -> Path:
+        """Return a file of another name with these bytes, on the disk where they are `flushed`."""
         assert self._local is not None
         made = Path(self._local) / f".part{WRITING}{uuid.uuid4().hex}"
         try:
             with made.open("xb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                if flushed:
+                    os.fsync(file.fileno())
         except OSError:
             with suppress(OSError):
                 made.unlink(missing_ok=True)

@@ -9,12 +9,15 @@ from itertools import count
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.cluster.consumer import gathering as gathering_module
 from dqlab.cluster.consumer.gathering import FEWEST, Gathering
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin
+from dqlab.cluster.consumer.slot import portions_of
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.datasets.parts import SinkRow, refer_all
 from dqlab.frame import Frame, Kind, Outcome
@@ -27,13 +30,15 @@ ORIGIN = Origin("consumer/q/0", "w", 1 << 30)
 class Shelf:
     """Keeps parts; refuses as often as it is told, and waits while it is shut."""
 
+    by_column = False
+
     def __init__(self) -> None:
         self.parts: dict[str, list[Any]] = {}
         self.refuse = 0
         self.open = threading.Event()
         self.open.set()
 
-    def write(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
+    def write(self, part: str, rows: Sequence[SinkRow], *, hurried: bool = False) -> list[bytes | Exception]:
         self.open.wait(10)
         if self.refuse:
             self.refuse -= 1
@@ -177,3 +182,24 @@ def test_rows_that_are_no_longer_wanted_are_given_up(monkeypatch: pytest.MonkeyP
         assert bench.gathering.idle
 
     played(scenario)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(1, 60))
+def test_the_chunks_of_a_lease_have_all_its_messages_and_differ_by_few(counts: list[int], about: int) -> None:
+    """Cut at each frame of the input, a chunk of 934 messages was followed by one of 66."""
+    firsts = [1000 * number for number in range(len(counts))]
+    frames = [Frame.decode(Frame.encode([b"x"] * n, kind=Kind.ELEMENT, ordinal=7 * n)) for n in counts]
+
+    portions = list(portions_of(firsts, frames, about))
+
+    ids = [
+        first + at
+        for firsts, cuts in portions
+        for first, cut in zip(firsts, cuts, strict=True)
+        for at in range(cut.count)
+    ]
+    assert ids == [first + at for first, n in zip(firsts, counts, strict=True) for at in range(n)]
+    sizes = [sum(cut.count for cut in cuts) for _, cuts in portions]
+    assert len(set(sizes[:-1])) <= 1
+    assert sizes[-1] <= sizes[0] <= max(2 * about, 1)
+    assert len(sizes) <= max(1, round(sum(counts) / about))

@@ -9,13 +9,27 @@ import os
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 import dqlab as dq
-from dqlab.datasets.parts import PartMissing, PartUnreadable, Reader, SinkRow, file_name, open_parts, writer_of
+from dqlab.datasets.alike import alike
+from dqlab.datasets.parts import (
+    PartMissing,
+    PartUnreadable,
+    Reader,
+    SinkRow,
+    SinkRows,
+    file_name,
+    open_parts,
+    writer_of,
+)
 from dqlab.datasets.sinks import CLAIM, SinkTaken, as_sink, claim, let_go, sink_of
 from dqlab.datasets.targets import Target
 from dqlab.errors import BadOption, PasswordInURL, StorageRefused
@@ -299,3 +313,83 @@ def test_a_sink_can_be_behind_a_url(tmp_path: Path) -> None:
     with pytest.raises(SinkTaken):
         claim(sink, "others", "cd" * 16)
     assert let_go(sink, ID) == 1
+
+
+PLAIN = st.one_of(
+    st.just(st.integers(-(2**63), 2**63 - 1)),
+    st.just(st.floats()),
+    st.just(st.booleans()),
+    st.just(st.text(max_size=300)),
+)
+NAMES = st.lists(
+    st.text(max_size=8) | st.sampled_from(["_key", "_seconds", "value", "_rest"]), min_size=1, max_size=4, unique=True
+)
+
+
+@given(st.data())
+def test_rows_that_are_pickled_alike_are_written_as_the_rows_they_are(data: st.DataObject) -> None:
+    """Their columns are made without them; the file is the same, byte by byte."""
+    names = data.draw(NAMES)
+    kinds = [data.draw(PLAIN) for _ in names]
+    some = data.draw(st.lists(st.tuples(*kinds), min_size=1, max_size=6))
+    values = [dict(zip(names, some[at % len(some)], strict=True)) for at in range(70)]
+    pickles = [pickle.dumps(value, 5) for value in values]
+    columns = alike([b"".join(pickles)], [list(map(len, pickles))])
+    assume(columns is not None)
+    assert columns is not None
+    rows = SinkRows.of(rows_of(values, [f"k{at}" for at in range(len(values))]))
+    parts = list[bytes]()
+    for each in (rows, rows.with_values(columns)):
+        with TemporaryDirectory() as folder:
+            sink = dq.Parquet(folder)
+            claim(sink, RUN, ID)
+            writer = writer_of(sink, RUN, ID, "here", durable=False)
+            assert len(writer.write("abababab-c0-1-000000", each)) == len(values)
+            parts.append((Path(folder) / "abababab-c0-1-000000.parquet").read_bytes())
+    assert parts[0] == parts[1]
+
+
+def test_rows_that_are_pickled_alike_are_cut_and_named_one_by_one(tmp_path: Path) -> None:
+    """What a part is too long for, and what its format cannot have, does not depend on how its rows were made."""
+    pickles = [pickle.dumps({"n": n, "x": n / 2, "t": "a"}, 5) for n in range(70)]
+    columns = alike([b"".join(pickles)], [list(map(len, pickles))])
+    assert columns is not None
+    rows = SinkRows.of(rows_of([None] * 70)).with_values(columns)
+
+    assert rows[3].value == {"n": 3, "x": 1.5, "t": "a"}
+    assert list(map(type, rows[3].value.values())) == [int, float, str]
+    sink = dq.Parquet(tmp_path / "out", rows=32)
+    claim(sink, RUN, ID)
+    references = writer_of(sink, RUN, ID, "here").write("abababab-c0-1-000000", rows)
+    open_parts.forget()
+    found = Reader(sink, RUN, ID).find([each for each in references if isinstance(each, bytes)])
+    assert [value for value, _ in found] == [{"n": n, "x": n / 2, "t": "a"} for n in range(70)]
+
+
+def test_a_part_that_functions_wait_for_is_written_faster_and_reads_the_same(tmp_path: Path) -> None:
+    """A run whose functions take microseconds took twice as long with a sink as without one."""
+    read, codecs = [], []
+    for hurried in (False, True):
+        sink = dq.Parquet(tmp_path / str(hurried))
+        claim(sink, RUN, ID)
+        writer_of(sink, RUN, ID, "here").write("abababab-c0-1-000000", rows_of([{"t": "a" * 99}] * 9), hurried=hurried)
+        file = pq.ParquetFile(tmp_path / str(hurried) / "abababab-c0-1-000000.parquet")
+        codecs.append(file.metadata.row_group(0).column(2).compression)
+        read.append(file.read())
+    assert codecs == ["ZSTD", "SNAPPY"]
+    assert read[0].equals(read[1])
+
+
+@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
+def test_rows_of_a_durable_queue_alone_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    """What refers to rows of a queue in memory is gone with a machine that loses its power; flushes took a quarter."""
+    flushed = list[int]()
+    monkeypatch.setattr("os.fsync", flushed.append)
+    for durable in (False, True):
+        sink = kind(tmp_path / str(durable))
+        claim(sink, RUN, ID)
+        flushed.clear()
+        writer_of(sink, RUN, ID, "here", durable=durable).write("abababab-c0-1-000000", rows_of([1, 2]))
+        assert len(flushed) == (2 if durable else 0)  # the file, and its name

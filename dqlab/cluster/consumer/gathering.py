@@ -1,8 +1,8 @@
 """Rows on their way from a consumer's slots into the sinks of their runs.
 
 Owns when a part is written: rows of all slots gather until they are many enough, or a second old, or nothing else runs
-here. A part is on its disk before the settlement of any of its rows is sent. Knows neither how a part is written
-(`datasets.parts`) nor how an outcome is settled (`slot`).
+here. A part is written, and of a durable queue on its disk, before the settlement of any of its rows is sent. Knows
+neither how a part is written (`datasets.parts`) nor how an outcome is settled (`slot`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import Any, Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.running.sink_rows import opened_rows, settled_rows
+from dqlab.cluster.consumer.running.sink_rows import opened_rows, rows_alike, settled_rows
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.datasets.alike import FEWEST as MANY
 from dqlab.datasets.ladder import AT_ONCE, Ladder
 from dqlab.datasets.merging import Unmergeable, merge
 from dqlab.datasets.parts import SinkRows, Writer, referred, writer_of
@@ -111,6 +112,8 @@ class Gathering:
         self._thread = SlotThread(f"dq-{origin.consumer}-sink")
         """Of its own: a sink that does not answer stops no other run's."""
         self._hold, self._busy, self._merged = hold, busy, merged
+        self._alike = writer.by_column
+        """Whether the values of a part may be rows that are pickled alike: none were looked through in vain."""
         self._small = Ladder(min(FEWEST, sink.rows // AT_ONCE))  # so that sixteen of them fit into one part
         self._waiting: deque[_Lot] = deque()
         self._rows = self._nbytes = 0
@@ -265,11 +268,17 @@ class Gathering:
         """Write rows; return the outcomes of each chunk. In the thread of sinks."""
         rows = SinkRows()
         opened = []
+        values = None
+        if self._alike:
+            values = rows_alike(work)
+            self._alike = values is not None or sum(len(done) for _, done in work) < MANY
         for chunk, done in work:
-            mine, others = opened_rows(chunk, done, self._origin)
+            mine, others = opened_rows(chunk, done, self._origin, without_values=values is not None)
             rows.extend(mine)
             opened.append(others)
-        references = self._writer.write(part, rows) if rows else []
+        if values is not None:
+            rows = rows.with_values(values)
+        references = self._writer.write(part, rows, hurried=self.crowded) if rows else []
         if self._merged is not None and (kept := [each for each in references if isinstance(each, bytes)]):
             self._small.add(referred(kept[0])[0], len(kept))
         left, made = iter(references), list[list[Done]]()
@@ -309,7 +318,7 @@ class Sinks:
                 stem = f"{prefix_of(id)}c{self._consumer.rpartition('/')[2]}-{self._token}-"
                 found = self._gatherings[run] = Gathering(
                     sink,
-                    writer_of(sink, meta["name"], id, self._here),
+                    writer_of(sink, meta["name"], id, self._here, durable=meta["durable"]),
                     lambda: f"{stem}{next(self._numbers):06d}",
                     self._origin,
                     lambda why: self._hold(run, shards, why),

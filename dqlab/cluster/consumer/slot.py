@@ -291,10 +291,11 @@ class Slot:
     # --- leasing ----------------------------------------------------------------------------
 
     def _want(self, shard: int) -> int:
-        """How many messages to ask a shard for: none while enough chunks are in hand."""
+        """How many messages to ask a shard for: none while enough leases are in hand; for a sink one is many chunks."""
         chunks = [chunk for chunk in self._chunks if chunk.todo or (chunk is self._running and not chunk.finished)]
-        here = sum(chunk.shard == shard for chunk in chunks)
-        limit = IN_HAND if len(chunks) < IN_HAND else 1
+        leases = {(chunk.shard, chunk.lease) for chunk in chunks}
+        here = sum(of == shard for of, _ in leases)
+        limit = IN_HAND if len(leases) < IN_HAND else 1
         return self.options.batch if here < limit and not (self._stopping or self._overrun) else 0
 
     def _credit(self, shard: int) -> dict[str, Any]:
@@ -353,7 +354,7 @@ class Slot:
             about: dict[str, Any] = {"suspect": True, **suspect} if suspect else {}
             about |= {"consumer": self.options.origin.consumer, "attempts": dict(lease.get("attempts", ()))}
             if lease.get("sink"):
-                for ids, portion in _pieces(firsts, cuts, self._sinks.piece(cuts[0].run)):
+                for ids, portion in portions_of(firsts, cuts, self._sinks.piece(cuts[0].run)):
                     self._inbox.append(Chunk(*receipt, ids, portion, process, sink=True, **about))
             else:
                 self._inbox.append(Chunk(*receipt, firsts, cuts, process, **about))
@@ -830,7 +831,7 @@ class Slot:
         return [chunk for chunk in (*self._ending, *self._chunks) if chunk.shard == shard]
 
 
-def _pieces(firsts: Sequence[int], frames: Sequence[Frame], about: int) -> Iterator[tuple[list[int], list[Frame]]]:
+def portions_of(firsts: Sequence[int], frames: Sequence[Frame], about: int) -> Iterator[tuple[list[int], list[Frame]]]:
     """Yield frames in portions of equal size, of about so many messages each, with the ids of their firsts."""
     total = sum(frame.count for frame in frames)
     portions = max(1, round(total / about))

@@ -281,11 +281,14 @@ class QueueActor:
         return pack({"known": blob is not None}, blob or b"")
 
     async def sink(self, body: bytes) -> bytes:
-        """Return where the rows of a run are written, and the run's name: {run}; consumers ask once."""
+        """Return where the rows of a run are written, its name, and whether this queue is durable: {run}.
+
+        Consumers ask once.
+        """
         meta, _ = unpack(body)
         record = self.ledger.book(meta["run"]).record
         assert record is not None, "its leases have it from there"
-        return pack({"sink": record.sink, "name": record.name})
+        return pack({"sink": record.sink, "name": record.name, "durable": self._upkeep is not None})
 
     async def hold(self, body: bytes) -> bytes:
         """Lease nothing of a run as long as a consumer cannot do something: {run, consumer, why, what?}.

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin, failed
 from dqlab.cluster.transport.sealed import open_value
 from dqlab.cluster.transport.wire import unpack
+from dqlab.datasets.alike import Alike, alike
 from dqlab.datasets.parts import SinkRows
 from dqlab.documents import label_of
 from dqlab.frame import Outcome
 
-__all__ = ["code_in", "opened_rows", "settled_rows"]
+__all__ = ["code_in", "opened_rows", "rows_alike", "settled_rows"]
 
 
 def code_in(blob: bytes | None) -> str:
@@ -21,12 +22,21 @@ def code_in(blob: bytes | None) -> str:
     return "" if blob is None else str(unpack(blob)[0]["code"])
 
 
-def opened_rows(chunk: Chunk, done: Sequence[Done], origin: Origin) -> tuple[SinkRows, list[Done | None]]:
+def rows_alike(work: Iterable[tuple[Chunk, Sequence[Done]]]) -> Alike | None:
+    """Return the values of all results of some chunks, if they are rows that are pickled alike."""
+    acked = Outcome.ACK
+    payloads = [each[2] for _, done in work for each in done if each[1] is acked]
+    return alike([b"".join(payloads)], [list(map(len, payloads))])
+
+
+def opened_rows(
+    chunk: Chunk, done: Sequence[Done], origin: Origin, *, without_values: bool = False
+) -> tuple[SinkRows, list[Done | None]]:
     """Return results as rows, and for each outcome None where it is one of them, else the outcome as it is to be.
 
     That is a failure of its message, where the value of a result cannot be opened here.
     """
-    code, load, acked = chunk.code, open_value, Outcome.ACK
+    code, load, acked = chunk.code, _left_closed if without_values else open_value, Outcome.ACK
     rows = SinkRows()
     ordinals, labels, values, versions, codes, took, attempts, consumers, moments = rows.columns
     others: list[Done | None] = [None] * len(done)
@@ -53,6 +63,10 @@ def opened_rows(chunk: Chunk, done: Sequence[Done], origin: Origin) -> tuple[Sin
     codes += [code] * len(ordinals)
     consumers += [chunk.consumer] * len(ordinals)
     return rows, others
+
+
+def _left_closed(payload: bytes | memoryview) -> None:
+    """Open nothing: the values are known otherwise."""
 
 
 def settled_rows(
