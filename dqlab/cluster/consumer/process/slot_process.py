@@ -192,8 +192,7 @@ class _Passage:
             child.reads_of = None
             child.announce(chunk.run, None)
             return
-        given = [self._messages[index] for _, index in self._given][1:]
-        child.announce(run, given + chunk.upcoming(self._slot.ahead + MOST))
+        child.announce(run, chunk.upcoming(self._slot.ahead + MOST))
 
     def _next(self) -> int | None:
         chunk, child = self._chunk, self._slot.child
