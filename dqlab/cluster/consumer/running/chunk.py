@@ -192,8 +192,10 @@ class Chunk:
         return self.frames[0].kind
 
     def messages(self) -> list[bytes]:
-        """Return every message's bytes, by position."""
-        return [message for frame in self.frames for message in frame.messages()]
+        """Return every message's bytes, by position; always the same list."""
+        if self._messages is None:
+            self._messages = [message for frame in self.frames for message in frame.messages()]
+        return self._messages
 
     def read_on(self, document: Document) -> None:
         """Begin to read what comes behind a document that is far away."""
@@ -211,12 +213,10 @@ class Chunk:
 
         Others may still take them.
         """
-        if self._messages is None:
-            self._messages = self.messages()
-        found: list[bytes] = []
+        messages, found = self.messages(), list[bytes]()
         for at in range(most):
             try:
-                found.append(self._messages[self.todo[at]])
+                found.append(messages[self.todo[at]])
             except IndexError:
                 behind = self.behind()
                 if behind is None or behind.run != self.run:
@@ -328,7 +328,7 @@ class Chunk:
         most : int
             Messages in it, at most.
         most_bytes : int
-            Bytes of their outcomes, keys and lineage, at most, unless the first alone has more.
+            About how many bytes their outcomes, keys and lineage may have; the first one is taken whatever it has.
         """
         if self.sink:
             most = min(most, self._referred - self._collected)
