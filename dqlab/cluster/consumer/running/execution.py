@@ -138,8 +138,8 @@ class Queued(Protocol):
     began : float
         When the first message was begun, seconds of `time.perf_counter`.
     ended, versions
-        Where it is noted before an outcome when its message ended, and the document's version. Each message begins when
-        the one before it has ended.
+        By message, when it ended and which version its document has; both are noted before the outcome is put into
+        `done`. A message begins when the one before it ends.
     waits : bool
         Taking a message may wait for it; that wait does not count as time of the message.
     refused : bool
@@ -341,12 +341,13 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901,
             if len(payload) > limit:
                 raise ResultTooLarge(size=len(payload), limit=limit)
         except SealError as error:
-            refused = _refusal(result, error.reason)
-            finish(failed(index, refused, origin, work.code, key, clock() - now))
+            outcome = failed(index, _refusal(result, error.reason), origin, work.code, key, clock() - now)
             now = ended[index] = clock()
+            finish(outcome)
         except BaseException as error:  # noqa: BLE001 - sys.exit in a function fails its message, not the worker
-            finish(failed(index, error, origin, work.code, key, clock() - now))
+            outcome = failed(index, error, origin, work.code, key, clock() - now)
             now = ended[index] = clock()
+            finish(outcome)
         else:
             # One reading of the clock a message, and one number kept: where this ends, the next one begins.
             now = ended[index] = clock()
