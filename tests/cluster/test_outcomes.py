@@ -208,7 +208,7 @@ def test_message_that_ended_twice_is_refused() -> None:
         chunk.collect(100, 1 << 20)
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(), dq.Later(5.0)], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(), dq.Later(5.0)], ids=["error", "exit", "later"])
 def test_when_a_message_ended_is_known_before_its_outcome_is_there(error: BaseException) -> None:
     """A settlement may be packed in between: the next message seemed to have run since the machine was started."""
 

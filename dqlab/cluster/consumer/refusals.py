@@ -20,11 +20,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk
-from dqlab.cluster.transport.wire import Packed, pack, unpack
+from dqlab.cluster.transport.holding import Answer, Blocked, hold
+from dqlab.cluster.transport.wire import Packed, unpack
 from dqlab.documents.document import sealed_document
 from dqlab.documents.refusals import refuses, root_of
 from dqlab.documents.storage import storage_of
-from dqlab.errors import RunNotFound
 from dqlab.frame import Outcome
 from dqlab.stats.runs import UNREAD
 
@@ -99,7 +99,7 @@ class Refusals:
         if not await _refuses(mine):  # in this process
             return self._was_process_older(chunk, [each[0] for _, each in undecided])
         if before is None:  # nothing was read here, perhaps by others
-            return await self._is_held(chunk.run, shards)
+            return (await self._hold(chunk.run, shards, "")).others
         reason = await _refuses((before[0], before[1]))
         if not reason:
             return False
@@ -108,7 +108,7 @@ class Refusals:
             f"{self._here}; it goes on by itself"
         )
         logger.warning("event=documents_refused consumer=%s run=%s %s", self._consumer, chunk.run.hex(), why)
-        if not await self._hold(chunk.run, shards, why):
+        if not (await self._hold(chunk.run, shards, why)).wanted:
             return False
         waits = self._wait(chunk.run, shards, why, [(before[0], before[1]), mine])
         self._waits[chunk.run] = asyncio.get_running_loop().create_task(waits, name="dqlab-refused")
@@ -141,31 +141,17 @@ class Refusals:
                 if not all(refused):
                     self.renewed = time.monotonic()
                     break
-                if not await self._hold(run, shards, why):
+                if not (await self._hold(run, shards, why)).wanted:
                     break
         finally:
             del self._waits[run]  # before messages come again: what is refused then is decided for itself
         await self._hold(run, shards, "")
         logger.info("event=documents_given consumer=%s run=%s", self._consumer, run.hex())
 
-    async def _hold(self, run: bytes, shards: Mapping[int, _Calls], why: str) -> bool:
-        """Report to a run's shards why its documents cannot be read, "" when they can; return whether it is wanted."""
-        body = pack({"run": run, "consumer": self._consumer, "why": why, "what": "documents"})
-        wanted = False
-        answers = await asyncio.gather(*(ref.call("hold", body) for ref in shards.values()), return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, bytes):
-                wanted |= bool(unpack(answer)[0]["wanted"])
-            elif not isinstance(answer, RunNotFound):  # it is on the move: the next try reports it
-                logger.warning("event=hold_unknown consumer=%s %s", self._consumer, answer)
-                wanted = True
-        return wanted
-
-    async def _is_held(self, run: bytes, shards: Mapping[int, _Calls]) -> bool:
-        """Return whether another consumer holds up a run for the same reason."""
-        body = pack({"run": run, "consumer": self._consumer, "why": "", "what": "documents"})
-        answers = await asyncio.gather(*(ref.call("hold", body) for ref in shards.values()), return_exceptions=True)
-        return any(isinstance(answer, bytes) and unpack(answer)[0].get("others", False) for answer in answers)
+    async def _hold(self, run: bytes, shards: Mapping[int, _Calls], why: str) -> Answer:
+        """Report to a run's shards why its documents cannot be read, "" when they can."""
+        calls = [ref.call for ref in shards.values()]
+        return await hold(calls, run, self._consumer, Blocked.DOCUMENTS, why)
 
     def close(self) -> None:
         """Wait for nothing more; the reports of a consumer end with it."""
