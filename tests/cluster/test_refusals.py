@@ -17,7 +17,7 @@ from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.documents import refusals as reading
 from dqlab.documents.refusals import note_read
-from dqlab.frame import Frame, Kind, Outcome
+from dqlab.frame import Frame, Kind, Outcome, Settlement
 
 ORIGIN = Origin("consumer/q/0", "w", 1 << 30)
 GOOD = "s3://b/good.txt"
@@ -70,7 +70,7 @@ class Bench:
         return chunk
 
     async def decided(self, chunk: Chunk) -> list[Outcome]:
-        while chunk.refused:
+        while chunk.undecided:
             await self.refusals.decide(chunk, {0: self.shard})
         assert not chunk.refusals()
         return [outcome for _, outcome, _, _ in chunk.done]
@@ -202,5 +202,33 @@ def test_a_process_that_was_started_with_other_variables_is_replaced_and_its_doc
         assert await bench.decided(bench.chunk(own=True)) == [Outcome.RETURN] * 3
         assert bench.refusals.renewed > 0.0
         assert await bench.decided(bench.chunk(own=True)) == [Outcome.FAIL] * 3
+
+    played(monkeypatch, scenario)
+
+
+@pytest.mark.parametrize("sink", [False, True])
+def test_what_is_not_decided_yet_is_never_settled(monkeypatch: pytest.MonkeyPatch, *, sink: bool) -> None:
+    """A slot's thread goes on while outcomes before it are packed: a refused document was given back before it was decided."""
+
+    async def scenario(bench: Bench) -> None:
+        chunk = bench.chunk()
+        chunk.sink = sink
+        chunk.done[0] = 0, Outcome.ACK, b"result", "0.txt"
+
+        if sink:
+            pending = chunk.pending()
+            assert pending == chunk.done[:1]
+            chunk.refer(pending)
+            assert not chunk.pending()
+        first = chunk.collect()
+        assert first is not None
+        assert (list(Settlement.decode(first).ids()), chunk.collect()) == ([1], None)
+
+        assert await bench.decided(chunk) == [Outcome.ACK, Outcome.FAIL, Outcome.FAIL]
+        chunk.refer(chunk.pending())
+        rest_of_it = chunk.collect()
+        assert rest_of_it is not None
+        assert list(Settlement.decode(rest_of_it).ids()) == [2, 3]
+        assert (chunk.finished, chunk.failed) == (True, 2)
 
     played(monkeypatch, scenario)

@@ -75,7 +75,6 @@ class Refusals:
 
     async def decide(self, chunk: Chunk, shards: Mapping[int, _Calls]) -> None:
         """Decide what becomes of documents of a chunk that may have been refused; it settles them then."""
-        chunk.refused = False  # first: more may come meanwhile
         undecided = chunk.refusals()
         async with self._turn:
             refused = bool(undecided) and not chunk.early and await self._is_closed(chunk, undecided, shards)

@@ -47,7 +47,7 @@ class Turns:
         Descriptors of the three pipes.
     """
 
-    stopped = refused = False
+    stopped = False
     waits = True
     cancelled: Collection[int] = frozenset()
 

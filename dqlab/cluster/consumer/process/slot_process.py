@@ -17,7 +17,7 @@ from hashlib import blake2b
 
 from dqlab.cluster.consumer.process.child_process import Child
 from dqlab.cluster.consumer.process.pipes import Record, Say
-from dqlab.cluster.consumer.running.chunk import Chunk, Done
+from dqlab.cluster.consumer.running.chunk import UNDECIDED, Chunk, Done, Undecided
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.isolation import Isolation, size
 from dqlab.cluster.transport.wire import unpack
@@ -40,7 +40,7 @@ NAP_S = 0.0005, 0.01
 """Shortest and longest time in which outcomes may pile up: to wake for each costs as much as a short function."""
 AHEAD_MOST = 256
 AHEAD_BYTES = 1 << 20
-_OUTCOMES = frozenset(Outcome)
+_OUTCOMES: dict[int, Outcome | Undecided] = {int(outcome): outcome for outcome in (*Outcome, UNDECIDED)}
 STARTING_S = 60.0
 OPENING_S = 60.0
 """Seconds that a function may take to be opened, where messages have a timeout: its imports come once."""
@@ -266,9 +266,7 @@ class _Passage:
             self._still = False
             _, index = self._given.popleft()
             self._note(index, said)
-            self._chunk.done.append((index, Outcome(said.outcome), said.body, said.key))
-            if said.outcome == Outcome.RETURN and said.body:  # its storage may have refused it
-                self._chunk.refused = True
+            self._chunk.done.append((index, _OUTCOMES[said.outcome], said.body, said.key))
             self._chunk.running = self._given[0][1] if self._given else None
             self._slot.fruitless = 0
 
