@@ -211,7 +211,7 @@ def test_a_process_without_messages_holds_nothing(slot: Slot, read: list[str], m
 class _Child:
     """Notes what it is given and what is announced; it answers nothing."""
 
-    ready, opening, gone, pending, given = True, False, False, 0, 0
+    ready, opening, gone, pending, given, started = True, False, False, 0, 0, 0.0
 
     def __init__(self) -> None:
         self.reads_of: bytes | None = RUN

@@ -142,6 +142,7 @@ class _Passage:
         if self._slot.child is None:
             self._slot.child = Child(self._slot.origin)
             self._time(running=False)
+        self._chunk.process_began = self._slot.child.started
         return self._slot.child
 
     def _time(self, *, running: bool) -> None:

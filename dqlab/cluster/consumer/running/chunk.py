@@ -89,6 +89,8 @@ class Chunk:
         By position, the versions of documents.
     code : str
         The short code version that its results have.
+    process_began : float
+        When the process began in which its messages run, seconds of `time.monotonic`.
     """
 
     waits = False
@@ -115,6 +117,7 @@ class Chunk:
         self.frames, self.process = frames, process
         self.suspect, self.isolate, self.in_vain = suspect, isolate, in_vain
         self.sink, self.consumer, self.code = sink, consumer, ""
+        self.process_began = 0.0
         self.pieces = [Piece(first, frame.ordinal, frame.count) for first, frame in zip(firsts, frames, strict=True)]
         self._starts = list(accumulate((piece.n for piece in self.pieces), initial=0))
         self.count = self._starts[-1]
