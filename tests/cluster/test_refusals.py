@@ -218,6 +218,40 @@ def test_what_can_be_read_by_the_time_it_is_decided_comes_again_once(monkeypatch
     played(monkeypatch, scenario)
 
 
+def test_credentials_that_are_renewed_while_a_document_is_tried_do_not_make_it_forbidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be refused, what was read before would not: as if it were the only one."""
+
+    async def scenario(bench: Bench) -> None:
+        def renewed_then(url: str, storage: str) -> str:
+            reason = bench._refuses(url, storage)
+            bench.closed.clear()
+            return reason
+
+        monkeypatch.setattr(module, "refuses", renewed_then)
+        note_read(GOOD)
+        assert await bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
+        assert len(bench.tried) == 2
+
+    played(monkeypatch, scenario)
+
+
+def test_a_wait_of_another_consumer_that_ends_meanwhile_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storage refused the document, and no consumer waited for it any more when the shards were asked."""
+
+    async def scenario(bench: Bench) -> None:
+        class Ends(Shard):
+            async def call(self, function: str, body: bytes, /) -> bytes:
+                bench.closed.clear()
+                return await super().call(function, body)
+
+        bench.shard = Ends()
+        assert await bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
+
+    played(monkeypatch, scenario)
+
+
 def test_a_consumer_that_only_followed_another_replaces_its_processes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one has seen that the storage gives its files again."""
 

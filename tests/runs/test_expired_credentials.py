@@ -111,6 +111,21 @@ def test_a_run_waits_for_credentials_that_expired_and_goes_on_by_itself(
     assert run.counts["dead"] == 0
 
 
+@pytest.mark.parametrize("how", ["thread", "coroutine", "process"])
+def test_credentials_that_were_renewed_before_a_document_was_refused_fail_nothing(
+    queue: dq.QueuePool, storage: Storage, how: str
+) -> None:
+    """What is connected, or was started, with those of before is refused with them; the workers have new ones."""
+    fn, executor = (awaited, "thread") if how == "coroutine" else (text, how)
+    names = ["warm.txt", "up.txt", "both.txt", "of.txt", "them.txt", "now.txt"]
+    assert len(queue.map(fn, storage.documents(*names), name="warm", executor=executor).results()) == len(names)
+
+    storage.renew("second")
+    run = queue.map(fn, storage.documents(), name="morning", executor=executor, retry=dq.Retry(0))
+
+    assert list(run.wait(timeout=60).results()) == [f"/{at}.txt" for at in range(COUNT)]
+
+
 def test_a_document_that_is_forbidden_for_good_fails_alone(queue: dq.QueuePool, storage: Storage) -> None:
     """Others of its storage are read, so the credentials are fine."""
     names = [f"{at}.txt" for at in range(COUNT)]

@@ -109,24 +109,31 @@ class Refusals:
     async def _to_come_again(
         self, chunk: Chunk, storages: Mapping[str, Sequence[_Refused]], shards: Mapping[int, _Calls]
     ) -> set[int]:
-        """Return the positions of refused documents that are given back; of each storage the last one is tried."""
+        """Return the positions of refused documents that are given back.
+
+        Of each storage the last one is tried, and what was read before it.
+        """
         if chunk.run in self._waits:
             return {each.position for refused in storages.values() for each in refused}
         again, tried = set[int](), dict(islice(storages.items(), STORAGES))
-        reasons = await asyncio.gather(*(_refuses(refused[-1].file) for refused in tried.values()))
-        for (root, refused), reason in zip(tried.items(), reasons, strict=True):
-            indexes = {each.position for each in refused}
-            if reason == "":
-                again |= self._once_more(chunk, root, indexes)
-            elif reason and await self._is_closed(chunk, root, refused[-1], shards):
+        reasons = await asyncio.gather(*(_reasons(refused[-1]) for refused in tried.values()))
+        for (root, refused), (before, now) in zip(tried.items(), reasons, strict=True):
+            indexes, last = {each.position for each in refused}, refused[-1]
+            if now and await self._is_closed(chunk, root, last, before, shards):
                 again |= indexes
+                continue
+            if now and last.before is None:  # others may have waited until just now
+                now = await _refuses(last.file)
+            if now == "":
+                again |= self._once_more(chunk, root, indexes)
         return again
 
-    async def _is_closed(self, chunk: Chunk, root: str, refused: _Refused, shards: Mapping[int, _Calls]) -> bool:
+    async def _is_closed(
+        self, chunk: Chunk, root: str, refused: _Refused, reason: str | None, shards: Mapping[int, _Calls]
+    ) -> bool:
         """Return whether a storage that refuses a document refuses what it gave before too; hold up the run then."""
         if refused.before is None:  # nothing was read here, perhaps by others
             return chunk.run in self._waits or (await self._hold(chunk.run, shards, "")).others
-        reason = await _refuses(refused.before)
         if not reason or chunk.run in self._waits:
             return bool(reason)
         why = (
@@ -210,6 +217,16 @@ def _is_far(where: str) -> bool:
     with suppress(DqlabError):  # one that is no URL
         return local_path(where) is None
     return False
+
+
+async def _reasons(refused: _Refused) -> tuple[str | None, str | None]:
+    """Return why what was read before a document is refused, and why the document is; see `_refuses`.
+
+    In this order: were the credentials renewed in between, a document that is refused first would seem to be forbidden
+    by itself.
+    """
+    before = None if refused.before is None else await _refuses(refused.before)
+    return before, await _refuses(refused.file)
 
 
 async def _refuses(file: _File) -> str | None:
