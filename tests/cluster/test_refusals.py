@@ -15,6 +15,8 @@ from dqlab.cluster.consumer import refusals as module
 from dqlab.cluster.consumer.refusals import Refusals
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
+from dqlab.cluster.consumer.running.functions import FunctionCache
+from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.documents import refusals as reading
 from dqlab.documents.refusals import note_read
@@ -364,5 +366,29 @@ def test_what_is_not_decided_yet_is_never_settled(monkeypatch: pytest.MonkeyPatc
         assert rest_of_it is not None
         assert list(Settlement.decode(rest_of_it).ids()) == [2, 3]
         assert (chunk.finished, chunk.failed) == (True, 2)
+
+    played(monkeypatch, scenario)
+
+
+def test_documents_of_a_run_with_a_sink_are_decided_while_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first outcome is undecided, so there is no row to be written before that."""
+
+    class Silent(Shard):
+        async def call(self, function: str, body: bytes, /) -> bytes:
+            return await super().call(function, body) if function == "hold" else await asyncio.Future()
+
+    async def scenario(bench: Bench) -> None:
+        shards: Any = {0: Silent()}
+        options = SlotOptions(batch=1, early=False, concurrency=1, origin=ORIGIN, values=None)
+        slot = Slot("c#0", shards, options, FunctionCache(), lambda: None, refusals=bench.refusals)
+        chunk = bench.chunk()
+        chunk.sink = True
+
+        slot._settle_meanwhile(chunk)
+
+        await until(lambda: not chunk.undecided)
+        assert [outcome for _, outcome, _, _ in chunk.pending()] == [Outcome.FAIL] * 3
+        for task in slot._settling:
+            task.cancel()
 
     played(monkeypatch, scenario)

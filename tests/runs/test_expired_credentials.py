@@ -111,17 +111,15 @@ def test_a_run_waits_for_credentials_that_expired_and_goes_on_by_itself(
     assert run.counts["dead"] == 0
 
 
-@pytest.mark.parametrize("how", ["thread", "coroutine", "process"])
-def test_credentials_that_were_renewed_before_a_document_was_refused_fail_nothing(
-    queue: dq.QueuePool, storage: Storage, how: str
+def test_a_process_that_was_started_with_the_credentials_of_before_fails_nothing(
+    queue: dq.QueuePool, storage: Storage
 ) -> None:
-    """What is connected, or was started, with those of before is refused with them; the workers have new ones."""
-    fn, executor = (awaited, "thread") if how == "coroutine" else (text, how)
+    """Its worker has the new ones, and nothing had to wait for them."""
     names = ["warm.txt", "up.txt", "both.txt", "of.txt", "them.txt", "now.txt"]
-    assert len(queue.map(fn, storage.documents(*names), name="warm", executor=executor).results()) == len(names)
+    assert len(queue.map(text, storage.documents(*names), name="warm", executor="process").results()) == len(names)
 
     storage.renew("second")
-    run = queue.map(fn, storage.documents(), name="morning", executor=executor, retry=dq.Retry(0))
+    run = queue.map(text, storage.documents(), name="morning", executor="process", retry=dq.Retry(0))
 
     assert list(run.wait(timeout=60).results()) == [f"/{at}.txt" for at in range(COUNT)]
 
