@@ -6,7 +6,9 @@ left, consumers share one, and after a restart messages are leased from the fron
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from collections.abc import Iterable
+
+from sortedcontainers import SortedList
 
 from dqlab.rules.ids import END
 from dqlab.rules.ranges import Ranges
@@ -26,16 +28,24 @@ class Groups:
     [0, 100, 0, 200]
     """
 
-    __slots__ = ("_ends", "_runs")
+    __slots__ = ("_ends", "_run", "_runs")
 
     def __init__(self) -> None:
-        self._ends: list[int] = []
+        self._ends: SortedList = SortedList()
+        """Of groups of which something was not leased yet when it was looked at last."""
         self._runs: dict[str, int] = {}
-        """By process, the end of the group that it runs."""
+        """By process, the end of the group that it runs; no two run the same one."""
+        self._run: set[int] = set()
+        """These ends."""
 
     def end(self, id: int) -> None:
         """Note that a group ends before an id; ids ascend."""
-        self._ends.append(id)
+        self._ends.add(id)
+
+    def among(self, slot: str, ready: Ranges, n: int) -> Iterable[tuple[int, int]]:
+        """Return the intervals from which a slot of a consumer leases next, up to `n`; `ready` must not change."""
+        self._pass(ready)
+        return ready.within(*self.span(slot, ready, n)) if self._ends else ready
 
     def span(self, slot: str, ready: Ranges, n: int) -> tuple[int, int]:
         """Return the ids among which a slot of a consumer leases next, up to `n`; some of them are ready.
@@ -43,25 +53,55 @@ class Groups:
         That is the group that its process runs, else the first one that no other process runs, with those behind it
         that can be leased with it whole; else what is behind all groups, else the group of another.
         """
-        first, process = ready.first, slot.partition("#")[0]
-        assert first is not None, "asked only when something is ready"
-        ends = self._ends
-        del ends[: bisect_right(ends, first)]
-        mine, others = self._runs.pop(process, None), set(self._runs.values())
-        for wanted in ({mine}, set(ends) - others):
-            before = 0
-            for at, end in enumerate(ends):
-                if end in wanted and (found := ready.overlap(before, end)):
-                    lo = found[0][0]
-                    for behind in ends[at + 1 :]:
-                        if behind - lo > n or behind in others:
-                            break
-                        end = behind
-                    self._runs[process] = end
-                    return lo, end
-                before = end
-        return (ends[-1] if ends and ready.overlap(ends[-1], END) else first), END
+        first, process = self._pass(ready), slot.partition("#")[0]
+        found = self._left_of(self.forget(process), ready) or self._first_free(first, ready)
+        if found is None:
+            behind = _first(ready, self._ends[-1], END) if self._ends else None
+            return (first if behind is None else behind), END
+        lo, at = found
+        end = self._ends[at]
+        for behind in self._ends.islice(at + 1):
+            if behind - lo > n or behind in self._run:
+                break
+            end = behind
+        self._runs[process] = end
+        self._run.add(end)
+        return lo, end
 
-    def forget(self, process: str) -> None:
-        """Forget a process that is gone: what it ran is free."""
-        self._runs.pop(process, None)
+    def forget(self, process: str) -> int | None:
+        """Forget a process that is gone: what it ran is free; return the end of that."""
+        end = self._runs.pop(process, None)
+        if end is not None:
+            self._run.discard(end)
+        return end
+
+    def _pass(self, ready: Ranges) -> int:
+        """Forget the groups in front of all that is ready; return the first id of that."""
+        first = ready.first
+        assert first is not None, "asked only when something is ready"
+        while self._ends and self._ends[0] <= first:
+            del self._ends[0]
+        return first
+
+    def _left_of(self, end: int | None, ready: Ranges) -> tuple[int, int] | None:
+        """Return the first id that is ready of a group, and the place of its end; None when nothing is."""
+        if end is None or end not in self._ends:
+            return None
+        at = self._ends.index(end)
+        lo = _first(ready, self._ends[at - 1] if at else 0, end)
+        return None if lo is None else (lo, at)
+
+    def _first_free(self, lo: int | None, ready: Ranges) -> tuple[int, int] | None:
+        """Return the same of the first group that no process runs, from the first id that is ready."""
+        while lo is not None:
+            at = self._ends.bisect_right(lo)
+            if at == len(self._ends):
+                return None
+            if self._ends[at] not in self._run:
+                return lo, at
+            lo = _first(ready, self._ends[at], END)
+        return None
+
+
+def _first(ready: Ranges, lo: int, hi: int) -> int | None:
+    return next((start for start, _ in ready.within(lo, hi)), None)

@@ -127,8 +127,8 @@ def pick(lane: Lane, n: int, max_bytes: int, slot: str = "") -> list[LeasedPiece
     They are the front-most ones; where neighbours form groups, those of a group that suits the consumer slot.
     """
     taken: list[tuple[Batch, int, int]] = []
-    among = lane.ready if lane.groups is None else lane.ready.overlap(*lane.groups.span(slot, lane.ready, n))
-    for lo, hi in among:
+    # What it takes is ready until all of it was found: `_take` comes last.
+    for lo, hi in lane.ready if lane.groups is None else lane.groups.among(slot, lane.ready, n):
         for batch, a, b in lane.batches.covering(lo, min(hi, lo + n)):
             fit = batch.fit(a, b, max_bytes)
             if fit == 0 and not taken:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from dqlab.cluster.shard import actor as shard_actor
 from dqlab.cluster.shard.holds import LASTS, Holds
+from dqlab.cluster.transport import holding
+from dqlab.cluster.transport.holding import Answer, Blocked
 from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.errors import CallTimeout, RunNotFound
 from tests.cluster.desk import DeskActor, frame, opened
 
 RUN, OTHER = b"r" * 16, b"o" * 16
@@ -54,6 +58,35 @@ def test_a_consumer_may_have_two_reasons_for_a_run() -> None:
 async def hold(actor: DeskActor, run: bytes, consumer: str, why: str) -> bool:
     answer, _ = unpack(await actor.hold(pack({"run": run, "consumer": consumer, "why": why})))
     return bool(answer["wanted"])
+
+
+def test_a_shard_that_has_not_answered_may_still_want_what_is_reported_to_all() -> None:
+    """It is on the move; a run that ended elsewhere would be given up for it."""
+
+    async def answered(*answers: dict[str, bool] | Exception) -> Answer:
+        async def call(at: int, function: str, body: bytes) -> bytes:
+            asked.append((function, unpack(body)[0]))
+            answer = answers[at]
+            if isinstance(answer, Exception):
+                raise answer
+            return pack(answer)
+
+        asked: list[tuple[str, dict[str, object]]] = []
+        found = await holding.hold(
+            [partial(call, at) for at in range(len(answers))], RUN, "c/0", Blocked.DOCUMENTS, "full"
+        )
+        assert asked == [("hold", {"run": RUN, "consumer": "c/0", "why": "full", "what": "documents"})] * len(answers)
+        return found
+
+    none, wanted, others = {"wanted": False}, {"wanted": True, "others": False}, {"wanted": False, "others": True}
+    for answers, expected in [
+        ([none, none], Answer(wanted=False, others=False)),
+        ([none, wanted], Answer(wanted=True, others=False)),
+        ([others, none], Answer(wanted=False, others=True)),
+        ([none, RunNotFound(run="r", hint="", known="none")], Answer(wanted=False, others=False)),
+        ([none, CallTimeout(name="q", call="hold", seconds=1.0)], Answer(wanted=True, others=False)),
+    ]:
+        assert asyncio.run(answered(*answers)) == expected
 
 
 async def leases(actor: DeskActor, slot: str) -> bytes | None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import dqlab as dq
 from dqlab.cluster.consumer.process.child import Turns
 from dqlab.cluster.consumer.process.pipes import LastWords, Record, Records, Say
-from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
 from dqlab.cluster.shard.memory import MemoryStore
 from dqlab.cluster.shard.vault import page
@@ -206,6 +206,39 @@ def test_message_that_ended_twice_is_refused() -> None:
 
     with pytest.raises(FrameCorrupt, match="position 1 stands behind 1"):
         chunk.collect(100, 1 << 20)
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(), dq.Later(5.0)], ids=["error", "exit", "later"])
+def test_when_a_message_ended_is_known_before_its_outcome_is_there(error: BaseException) -> None:
+    """A settlement may be packed in between: the next message seemed to have run since the machine was started."""
+
+    class Seen(list[Done]):
+        def append(self, done: Done, /) -> None:
+            ends.append(chunk.ended[done[0]])
+            super().append(done)
+
+    def fails(value: object) -> object:
+        if value == 1:
+            raise error
+        return (each for each in ()) if value == 2 else value
+
+    ends: list[float] = []
+    frame = Frame.decode(Frame.encode([seal_value(at) for at in range(4)], kind=Kind.ELEMENT, ordinal=0))
+    chunk = Chunk(0, 1, 1, TIMEOUT, [0], [frame])
+    chunk.done = Seen()
+
+    run_calls(chunk, Work(fails), Origin("c", "w", 1 << 20))
+
+    assert ends == chunk.ended
+    assert all(ends)
+
+
+def test_a_chunk_holds_the_bytes_of_its_messages_once() -> None:
+    """Its function, what reads ahead, and what decides of a refused document look at the same ones."""
+    chunk = chunk_of(3, 2)
+
+    assert chunk.messages() is chunk.messages()
+    assert [id(each) for each in chunk.upcoming(5)] == [id(each) for each in chunk.messages()]
 
 
 # --- through the rules ----------------------------------------------------------------------

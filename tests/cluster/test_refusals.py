@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ from dqlab.cluster.consumer import refusals as module
 from dqlab.cluster.consumer.refusals import Refusals
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
+from dqlab.cluster.consumer.running.functions import FunctionCache
+from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.documents import refusals as reading
 from dqlab.documents.refusals import note_read
-from dqlab.frame import Frame, Kind, Outcome
+from dqlab.frame import NO_ID, Frame, Kind, Outcome, Settlement
 
 ORIGIN = Origin("consumer/q/0", "w", 1 << 30)
 GOOD = "s3://b/good.txt"
@@ -59,18 +62,26 @@ class Bench:
         return "403 Forbidden" if url in self.closed else ""
 
     def chunk(
-        self, fn: Callable[[Any], Any] = refused, *, where: str = "s3://b", early: bool = False, own: bool = False
+        self,
+        fn: Callable[[Any], Any] = refused,
+        *,
+        where: Sequence[str] = ("s3://b",) * 3,
+        first: int = 1,
+        run: bytes = NO_ID,
+        early: bool = False,
+        process_began: float | None = None,
     ) -> Chunk:
-        """Run a function over three documents."""
-        documents = [dq.Document(f"{at}.txt", "", f"{where}/{at}.txt") for at in range(3)]
-        frame = Frame.decode(Frame.encode([pickle.dumps(each, 5) for each in documents], kind=Kind.ELEMENT, ordinal=0))
-        chunk = Chunk(0, 1, 1, 60.0, [1], [frame], {"timeout": None} if own else None)
-        chunk.early = early
+        """Run a function over three documents, or over as many as there are folders."""
+        documents = [dq.Document(f"{at}.txt", "", f"{folder}/{at}.txt") for at, folder in enumerate(where)]
+        payloads = [pickle.dumps(each, 5) for each in documents]
+        frame = Frame.decode(Frame.encode(payloads, kind=Kind.ELEMENT, run=run, ordinal=0))
+        chunk = Chunk(0, 1, 1, 60.0, [first], [frame], None if process_began is None else {"timeout": None})
+        chunk.early, chunk.process_began = early, process_began or 0.0
         run_calls(chunk, Work(fn), ORIGIN)
         return chunk
 
     async def decided(self, chunk: Chunk) -> list[Outcome]:
-        while chunk.refused:
+        while chunk.undecided:
             await self.refusals.decide(chunk, {0: self.shard})
         assert not chunk.refusals()
         return [outcome for _, outcome, _, _ in chunk.done]
@@ -153,7 +164,7 @@ def test_local_files_and_other_errors_are_not_asked_about(monkeypatch: pytest.Mo
 
     async def scenario(bench: Bench) -> None:
         note_read(GOOD)
-        assert await bench.decided(bench.chunk(where="/data")) == [Outcome.FAIL] * 3
+        assert await bench.decided(bench.chunk(where=["/data", "file:///data", "s3"])) == [Outcome.FAIL] * 3
         assert await bench.decided(bench.chunk(wrong)) == [Outcome.FAIL] * 3
         assert bench.tried == []
 
@@ -187,20 +198,197 @@ def test_a_storage_that_does_not_answer_has_not_refused(monkeypatch: pytest.Monk
     played(monkeypatch, scenario)
 
 
-def test_a_process_that_was_started_with_other_variables_is_replaced_and_its_documents_come_again_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its consumer reads the file with the renewed credentials, and the process still had those of before."""
+def test_what_can_be_read_by_the_time_it_is_decided_comes_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its credentials were renewed meanwhile. Refused once more, it was another service that refused it."""
 
     async def scenario(bench: Bench) -> None:
         bench.closed.clear()
-        assert await bench.decided(bench.chunk(own=True)) == [Outcome.FAIL] * 3
+        before = time.monotonic()
+        assert await bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
+        assert bench.refusals.renewed >= before, "processes of slots that are older are replaced"
+        assert bench.shard.reasons == []
+
+        renewed = bench.refusals.renewed
+        assert await bench.decided(bench.chunk()) == [Outcome.FAIL] * 3
+        assert await bench.decided(bench.chunk(first=11)) == [Outcome.FAIL] * 3, "so is the rest of its run"
+        assert bench.refusals.renewed == renewed
+        assert await bench.decided(bench.chunk(first=11, run=b"r" * 16)) == [Outcome.RETURN] * 3
+
+        monkeypatch.setattr(module, "IN_VAIN_S", 0.0)
+        assert await bench.decided(bench.chunk(first=21)) == [Outcome.RETURN] * 3
+
+    played(monkeypatch, scenario)
+
+
+def test_credentials_that_are_renewed_while_a_document_is_tried_do_not_make_it_forbidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be refused, what was read before would not: as if it were the only one."""
+
+    async def scenario(bench: Bench) -> None:
+        def renewed_then(url: str, storage: str) -> str:
+            reason = bench._refuses(url, storage)
+            bench.closed.clear()
+            return reason
+
+        monkeypatch.setattr(module, "refuses", renewed_then)
+        note_read(GOOD)
+        assert await bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
+        assert len(bench.tried) == 2
+
+    played(monkeypatch, scenario)
+
+
+def test_a_wait_of_another_consumer_that_ends_meanwhile_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storage refused the document, and no consumer waited for it any more when the shards were asked."""
+
+    async def scenario(bench: Bench) -> None:
+        class Ends(Shard):
+            async def call(self, function: str, body: bytes, /) -> bytes:
+                bench.closed.clear()
+                return await super().call(function, body)
+
+        bench.shard = Ends()
+        assert await bench.decided(bench.chunk()) == [Outcome.RETURN] * 3
+
+    played(monkeypatch, scenario)
+
+
+def test_a_consumer_that_only_followed_another_replaces_its_processes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one has seen that the storage gives its files again."""
+
+    async def scenario(bench: Bench) -> None:
+        bench.shard.others = True
+        assert await bench.decided(bench.chunk(process_began=1.0)) == [Outcome.RETURN] * 3
         assert bench.refusals.renewed == 0.0
 
-        monkeypatch.setenv("DQ_TEST_TOKEN", "renewed")
-        assert await bench.decided(bench.chunk(own=False)) == [Outcome.FAIL] * 3
-        assert await bench.decided(bench.chunk(own=True)) == [Outcome.RETURN] * 3
-        assert bench.refusals.renewed > 0.0
-        assert await bench.decided(bench.chunk(own=True)) == [Outcome.FAIL] * 3
+        bench.shard.others = False
+        bench.closed.clear()
+        assert await bench.decided(bench.chunk(process_began=1.0)) == [Outcome.RETURN] * 3
+        assert bench.refusals.renewed > 1.0
+
+    played(monkeypatch, scenario)
+
+
+def test_what_a_process_that_is_to_be_replaced_refuses_replaces_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs the rest of its messages with credentials of before, while that of another slot has the new ones."""
+
+    async def scenario(bench: Bench) -> None:
+        bench.closed.clear()
+        assert await bench.decided(bench.chunk(process_began=1.0)) == [Outcome.RETURN] * 3
+        renewed = bench.refusals.renewed
+        assert await bench.decided(bench.chunk(first=11, process_began=1.0)) == [Outcome.RETURN] * 3
+        assert bench.refusals.renewed == renewed
+        assert await bench.decided(bench.chunk(first=21, process_began=renewed)) == [Outcome.RETURN] * 3
+        assert bench.refusals.renewed > renewed
+
+    played(monkeypatch, scenario)
+
+
+def test_each_storage_of_a_chunk_is_decided_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last document is forbidden by itself, and the credentials of another storage have expired."""
+
+    async def scenario(bench: Bench) -> None:
+        for place in (GOOD, "s3://c/good.txt", "s3://d/good.txt"):
+            note_read(place)
+        bench.closed |= {"s3://b/0.txt", "s3://c/3.txt"}
+        chunk = bench.chunk(where=["s3://b", "s3://d", "/data", "s3://c"])
+
+        assert await bench.decided(chunk) == [Outcome.RETURN, Outcome.RETURN, Outcome.FAIL, Outcome.FAIL]
+        assert bench.shard.reasons[0].startswith("its documents cannot be read: s3://b refuses")
+
+    played(monkeypatch, scenario)
+
+
+def test_few_storages_are_tried_for_documents_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of pages of a thousand hosts, each of which may take ten seconds not to answer."""
+
+    async def scenario(bench: Bench) -> None:
+        monkeypatch.setattr(module, "STORAGES", 2)
+        assert await bench.decided(bench.chunk(where=[f"s3://{at}" for at in range(5)])) == [
+            *[Outcome.RETURN] * 2,
+            *[Outcome.FAIL] * 3,
+        ]
+        assert sorted(bench.tried) == ["s3://0/0.txt", "s3://1/1.txt"]
+
+    played(monkeypatch, scenario)
+
+
+def test_what_cannot_be_decided_fails_with_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undecided it would be held until its lease ends, and delivered again for ever."""
+
+    def broken(*_: object) -> str:
+        raise RuntimeError("not decided")
+
+    async def scenario(bench: Bench) -> None:
+        monkeypatch.setattr(module, "refuses", broken)
+        assert await bench.decided(bench.chunk()) == [Outcome.FAIL] * 3
+        monkeypatch.setattr(module, "root_of", broken)
+        assert await bench.decided(bench.chunk()) == [Outcome.FAIL] * 3
+
+    played(monkeypatch, scenario)
+
+
+def test_what_came_again_is_remembered_of_few_runs_and_of_few_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.closed.clear()
+        monkeypatch.setattr(module, "STRETCHES", 5)
+        for at in range(module.RUNS + 5):
+            assert await bench.decided(bench.chunk(run=b"%16d" % at)) == [Outcome.RETURN] * 3
+        assert len(bench.refusals._again) == module.RUNS
+        found = [await bench.decided(bench.chunk(first=10 * at)) for at in range(1, 8)]
+        assert found == [[Outcome.RETURN] * 3] * 5 + [[Outcome.FAIL] * 3] * 2
+
+    played(monkeypatch, scenario)
+
+
+@pytest.mark.parametrize("sink", [False, True])
+def test_what_is_not_decided_yet_is_never_settled(monkeypatch: pytest.MonkeyPatch, *, sink: bool) -> None:
+    """A slot's thread goes on while others are packed: what it refused in between was given back, and came again."""
+
+    async def scenario(bench: Bench) -> None:
+        chunk = bench.chunk()
+        chunk.sink = sink
+        chunk.done[0] = 0, Outcome.ACK, b"result", "0.txt"
+
+        if sink:
+            pending = chunk.pending()
+            assert pending == chunk.done[:1]
+            chunk.refer(pending)
+            assert not chunk.pending()
+        first = chunk.collect()
+        assert first is not None
+        assert (list(Settlement.decode(first).ids()), chunk.collect()) == ([1], None)
+
+        assert await bench.decided(chunk) == [Outcome.ACK, Outcome.FAIL, Outcome.FAIL]
+        chunk.refer(chunk.pending())
+        rest_of_it = chunk.collect()
+        assert rest_of_it is not None
+        assert list(Settlement.decode(rest_of_it).ids()) == [2, 3]
+        assert (chunk.finished, chunk.failed) == (True, 2)
+
+    played(monkeypatch, scenario)
+
+
+def test_documents_of_a_run_with_a_sink_are_decided_while_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first outcome is undecided, so there is no row to be written before that."""
+
+    class Silent(Shard):
+        async def call(self, function: str, body: bytes, /) -> bytes:
+            return await super().call(function, body) if function == "hold" else await asyncio.Future()
+
+    async def scenario(bench: Bench) -> None:
+        shards: Any = {0: Silent()}
+        options = SlotOptions(batch=1, early=False, concurrency=1, origin=ORIGIN, values=None)
+        slot = Slot("c#0", shards, options, FunctionCache(), lambda: None, refusals=bench.refusals)
+        chunk = bench.chunk()
+        chunk.sink = True
+
+        slot._settle_meanwhile(chunk)
+
+        await until(lambda: not chunk.undecided)
+        assert [outcome for _, outcome, _, _ in chunk.pending()] == [Outcome.FAIL] * 3
+        for task in slot._settling:
+            task.cancel()
 
     played(monkeypatch, scenario)

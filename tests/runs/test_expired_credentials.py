@@ -133,6 +133,19 @@ def test_a_run_waits_for_credentials_that_expired_and_goes_on_by_itself(
     assert run.counts["dead"] == 0
 
 
+def test_a_process_that_was_started_with_the_credentials_of_before_fails_nothing(
+    queue: dq.QueuePool, storage: Storage
+) -> None:
+    """Its worker has the new ones, and nothing had to wait for them."""
+    names = ["warm.txt", "up.txt", "both.txt", "of.txt", "them.txt", "now.txt"]
+    assert len(queue.map(text, storage.documents(*names), name="warm", executor="process").results()) == len(names)
+
+    storage.renew("second")
+    run = queue.map(text, storage.documents(), name="morning", executor="process", retry=dq.Retry(0))
+
+    assert list(run.wait(timeout=60).results()) == [f"/{at}.txt" for at in range(COUNT)]
+
+
 def test_a_document_that_is_forbidden_for_good_fails_alone(queue: dq.QueuePool, storage: Storage) -> None:
     """Others of its storage are read, so the credentials are fine."""
     names = [f"{at}.txt" for at in range(COUNT)]

@@ -21,13 +21,14 @@ from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.sink_rows import opened_rows, rows_alike, settled_rows
 from dqlab.cluster.consumer.running.thread import SlotThread
+from dqlab.cluster.transport.holding import Blocked, hold
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.datasets.alike import FEWEST as MANY
 from dqlab.datasets.ladder import AT_ONCE, Ladder
 from dqlab.datasets.merging import Unmergeable, merge
 from dqlab.datasets.parts import SinkRows, Writer, referred, writer_of
 from dqlab.datasets.sinks import Parquet, Sink, prefix_of, sink_of
-from dqlab.errors import RunNotFound, in_words
+from dqlab.errors import in_words
 from dqlab.frame import Outcome
 from dqlab.stats.runs import UNWRITTEN
 from dqlab.texts import one_line
@@ -339,16 +340,8 @@ class Sinks:
             self._gatherings.pop(run).close()
 
     async def _hold(self, run: bytes, shards: dict[int, Any], why: str) -> bool:
-        body = pack({"run": run, "consumer": self._consumer, "why": why})
-        answers = await asyncio.gather(*(ref.call("hold", body) for ref in shards.values()), return_exceptions=True)
-        wanted = False
-        for answer in answers:
-            if isinstance(answer, bytes):
-                wanted |= bool(unpack(answer)[0]["wanted"])
-            elif not isinstance(answer, RunNotFound):  # it is on the move: the next try reports it
-                logger.warning("event=sink_hold_unknown consumer=%s %s", self._consumer, answer)
-                wanted = True
-        return wanted
+        calls = [ref.call for ref in shards.values()]
+        return (await hold(calls, run, self._consumer, Blocked.RESULTS, why)).wanted
 
     def close(self) -> None:
         """Write nothing more."""

@@ -729,7 +729,7 @@ class Slot:
 
     def _settle_meanwhile(self, chunk: Chunk) -> None:
         """Settle what is finished of a chunk with a sink, unless that is under way; not awaited."""
-        if chunk not in self._into_sinks and chunk.pending():
+        if chunk not in self._into_sinks and (chunk.undecided or chunk.pending()):
             self._into_sinks[chunk] = self._in_background(self._settle_rows(chunk))
 
     async def _settle_rows(self, chunk: Chunk) -> None:
@@ -748,7 +748,7 @@ class Slot:
 
     async def _settle_taken(self, chunk: Chunk, *, tell: bool = False) -> None:
         while True:
-            while chunk.refused:
+            while chunk.undecided:
                 await self._refusals.decide(chunk, self._shards)
             if chunk.sink and (taken := chunk.pending()):
                 gathering = await self._sinks.of(chunk.run, self._shards, chunk.shard)

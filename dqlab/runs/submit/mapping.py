@@ -13,11 +13,14 @@ from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from dqlab.cluster.transport import orders
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.holding import Blocked, hold
 from dqlab.cluster.transport.progress import ShardProgress
+from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.config import nbytes, option
 from dqlab.documents import Documents
@@ -347,14 +350,19 @@ class Submitter:
     def _hold(self, why: str) -> None:
         """Report why the run gets no more documents, "" when it does; while it has some it goes on, and is not held."""
         sender = self.sender
-        asked = {"run": sender.run, "consumer": f"input/{sender.producer.hex()}", "what": "input"}
+        calls = [partial(sender.handle.call, at, timeout=RPC_TIMEOUT) for at in range(sender.handle.shards)]
+
+        def is_wanted(reason: str) -> bool:
+            reporting = hold(calls, sender.run, f"input/{sender.producer.hex()}", Blocked.INPUT, reason)
+            return sender.handle.link.sync(reporting).wanted
+
         # As it was reported last: cleared each time, it would be seen without its reason now and then.
         held, self._held_up = self._held_up, False
         with suppress(DqlabError):  # the next try reports it again
-            answers = sender.handle.link.sync(sender.handle.ask_all("hold", asked | {"why": why if held else ""}))
-            holds = bool(why) and not any(answer["wanted"] for answer in answers)
+            wanted = is_wanted(why if held else "")
+            holds = bool(why) and not wanted
             if why and holds != held:
-                sender.handle.link.sync(sender.handle.ask_all("hold", asked | {"why": why if holds else ""}))
+                is_wanted(why if holds else "")
             self._held_up = holds
 
     def _check_end(self) -> None:

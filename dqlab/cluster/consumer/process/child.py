@@ -47,7 +47,7 @@ class Turns:
         Descriptors of the three pipes.
     """
 
-    stopped = refused = False
+    stopped = False
     waits = True
     cancelled: Collection[int] = frozenset()
 
@@ -169,7 +169,6 @@ class Turns:
         turn, outcome, payload, key = done
         self._payload = b""
         took, version = self.ended.pop(turn, self._taken) - self._taken, self.versions.pop(turn, "")
-        self.ended.clear()
         self._say(record(Say.OUTCOME, turn, payload, outcome=outcome, key=key, version=version, seconds=took))
 
     # --- pipes ------------------------------------------------------------------------------

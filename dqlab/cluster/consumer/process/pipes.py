@@ -46,9 +46,9 @@ class Say(IntEnum):
 
 
 class Record(NamedTuple):
-    """One record; `turn` is a message's number, from 1.
+    """One record; `turn` is the number of its message, from 1.
 
-    Of its end it has outcome, key, version of the document, and seconds it took.
+    A record of an outcome also has the key and the version of the document, and how many seconds the message took.
     """
 
     say: int
@@ -73,9 +73,9 @@ def record(
     """Return a record's bytes."""
     if key is None and not version:
         return _HEAD.pack(say, outcome, turn, -1, 0, seconds, len(body)) + body
-    named, of = b"" if key is None else kept(key), kept(version)
-    lengths = -1 if key is None else len(named), len(of)
-    return b"".join((_HEAD.pack(say, outcome, turn, *lengths, seconds, len(body)), named, of, body))
+    named, versioned = b"" if key is None else kept(key), kept(version)
+    lengths = -1 if key is None else len(named), len(versioned)
+    return b"".join((_HEAD.pack(say, outcome, turn, *lengths, seconds, len(body)), named, versioned, body))
 
 
 class Records:
@@ -92,14 +92,14 @@ class Records:
         """Return the records that are complete."""
         buffer, at, complete = self._buffer, 0, []
         while len(buffer) - at >= _HEAD.size:
-            say, outcome, turn, named, of, seconds, length = _HEAD.unpack_from(buffer, at)
+            say, outcome, turn, named, versioned, seconds, length = _HEAD.unpack_from(buffer, at)
             start = at + _HEAD.size
             behind = start + max(named, 0)
-            middle = behind + of
+            middle = behind + versioned
             if len(buffer) < middle + length:
                 break
             key = None if named < 0 else restored(bytes(buffer[start:behind]))
-            version = restored(bytes(buffer[behind:middle])) if of else ""
+            version = restored(bytes(buffer[behind:middle])) if versioned else ""
             at = middle + length
             complete.append(Record(say, turn, bytes(buffer[middle:at]), outcome, key, version, seconds))
         del buffer[:at]
@@ -140,16 +140,16 @@ class LastWords:
         noted = os.pread(self.fd, _KEY_ROOM, 0)
         if len(noted) < _KEY.size:
             return None
-        of, _, length = _KEY.unpack_from(noted)
-        return restored(noted[_KEY.size : _KEY.size + length]) if turn and of == turn else None
+        at, _, length = _KEY.unpack_from(noted)
+        return restored(noted[_KEY.size : _KEY.size + length]) if turn and at == turn else None
 
     def page(self, turn: int) -> int:
         """Return the page of a message's document that native code was at; 0: none that is known."""
         noted = os.pread(self.fd, _KEY.size, 0)
         if len(noted) < _KEY.size:
             return 0
-        of, page, _ = _KEY.unpack(noted)
-        return page if turn and of == turn else 0
+        at, page, _ = _KEY.unpack(noted)
+        return page if turn and at == turn else 0
 
     def stack(self) -> str:
         """Return where a crash was, as `faulthandler` wrote it; "" when it had no time to."""

@@ -17,7 +17,7 @@ from hashlib import blake2b
 
 from dqlab.cluster.consumer.process.child_process import Child
 from dqlab.cluster.consumer.process.pipes import Record, Say
-from dqlab.cluster.consumer.running.chunk import Chunk, Done
+from dqlab.cluster.consumer.running.chunk import UNDECIDED, Chunk, Done, Undecided
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.isolation import Isolation, size
 from dqlab.cluster.transport.wire import unpack
@@ -40,7 +40,7 @@ NAP_S = 0.0005, 0.01
 """Shortest and longest time in which outcomes may pile up: to wake for each costs as much as a short function."""
 AHEAD_MOST = 256
 AHEAD_BYTES = 1 << 20
-_OUTCOMES = frozenset(Outcome)
+_OUTCOMES: dict[int, Outcome | Undecided] = {int(outcome): outcome for outcome in (*Outcome, UNDECIDED)}
 STARTING_S = 60.0
 OPENING_S = 60.0
 """Seconds that a function may take to be opened, where messages have a timeout: its imports come once."""
@@ -142,6 +142,7 @@ class _Passage:
         if self._slot.child is None:
             self._slot.child = Child(self._slot.origin)
             self._time(running=False)
+        self._chunk.process_began = self._slot.child.started
         return self._slot.child
 
     def _time(self, *, running: bool) -> None:
@@ -192,8 +193,7 @@ class _Passage:
             child.reads_of = None
             child.announce(chunk.run, None)
             return
-        given = [self._messages[index] for _, index in self._given][1:]
-        child.announce(run, given + chunk.upcoming(self._slot.ahead + MOST))
+        child.announce(run, chunk.upcoming(self._slot.ahead + MOST))
 
     def _next(self) -> int | None:
         chunk, child = self._chunk, self._slot.child
@@ -267,9 +267,7 @@ class _Passage:
             self._still = False
             _, index = self._given.popleft()
             self._note(index, said)
-            self._chunk.done.append((index, Outcome(said.outcome), said.body, said.key))
-            if said.outcome == Outcome.RETURN and said.body:  # its storage may have refused it
-                self._chunk.refused = True
+            self._chunk.done.append((index, _OUTCOMES[said.outcome], said.body, said.key))
             self._chunk.running = self._given[0][1] if self._given else None
             self._slot.fruitless = 0
 

@@ -11,6 +11,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from itertools import accumulate
 from operator import itemgetter, sub
 from typing import Any, TypeAlias
@@ -22,17 +23,25 @@ from dqlab.errors import FrameCorrupt
 from dqlab.failures.failure import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Making, Outcome, Piece, Settlement
 
-__all__ = ["Chunk", "Done"]
+__all__ = ["UNDECIDED", "Chunk", "Done", "Undecided"]
 
 
-Done: TypeAlias = tuple[int, Outcome, bytes, str | None]
+class Undecided(IntEnum):
+    """How a delivery ended of which its consumer has yet to decide; no settlement has it."""
+
+    UNDECIDED = 255
+    """The storage of its document may have refused it; the payload is for `consumer.refusals`."""
+
+
+UNDECIDED = Undecided.UNDECIDED
+Done: TypeAlias = tuple[int, Outcome | Undecided, bytes, str | None]
 """One message's outcome: position in the chunk, outcome, payload, the document's key. A plain tuple: a
 named one costs as much to make as calling a small function."""
 
 
 SETTLE_MOST, SETTLE_BYTES = 4096, 8 << 20
 """Messages in one settlement, and bytes of their outcomes: it becomes one record of a log, which has a limit."""
-_POSITION = itemgetter(0)
+_POSITION, _OUTCOME = itemgetter(0), itemgetter(1)
 _MADE_BYTES = 3
 """Of each message, in what the settlement of a run has of how its results were made."""
 _NAN = float("nan")
@@ -80,6 +89,8 @@ class Chunk:
         By position, the versions of documents.
     code : str
         The short code version that its results have.
+    process_began : float
+        When the process began in which its messages run, seconds of `time.monotonic`.
     """
 
     waits = False
@@ -106,6 +117,7 @@ class Chunk:
         self.frames, self.process = frames, process
         self.suspect, self.isolate, self.in_vain = suspect, isolate, in_vain
         self.sink, self.consumer, self.code = sink, consumer, ""
+        self.process_began = 0.0
         self.pieces = [Piece(first, frame.ordinal, frame.count) for first, frame in zip(firsts, frames, strict=True)]
         self._starts = list(accumulate((piece.n for piece in self.pieces), initial=0))
         self.count = self._starts[-1]
@@ -126,7 +138,7 @@ class Chunk:
         self.document: tuple[int, str] | None = None
         """Position and key of the document that began last; other elements have no key that is known here."""
         self._began = self._spent = 0.0
-        self.stopped = self.over = self.early = self.refused = False
+        self.stopped = self.over = self.early = False
         self.acked = self.failed = self.units = 0
         self.last_error: str | None = None
         self._confirmed = self._sent = self._collected = self._referred = 0
@@ -192,8 +204,10 @@ class Chunk:
         return self.frames[0].kind
 
     def messages(self) -> list[bytes]:
-        """Return every message's bytes, by position."""
-        return [message for frame in self.frames for message in frame.messages()]
+        """Return every message's bytes, by position; always the same list."""
+        if self._messages is None:
+            self._messages = [message for frame in self.frames for message in frame.messages()]
+        return self._messages
 
     def read_on(self, document: Document) -> None:
         """Begin to read what comes behind a document that is far away."""
@@ -211,12 +225,10 @@ class Chunk:
 
         Others may still take them.
         """
-        if self._messages is None:
-            self._messages = self.messages()
-        found: list[bytes] = []
+        messages, found = self.messages(), list[bytes]()
         for at in range(most):
             try:
-                found.append(self._messages[self.todo[at]])
+                found.append(messages[self.todo[at]])
             except IndexError:
                 behind = self.behind()
                 if behind is None or behind.run != self.run:
@@ -321,18 +333,18 @@ class Chunk:
         return self._encode(left, [Outcome.RETURN] * n, [b""] * n, [None] * n, 0.0)
 
     def collect(self, most: int = SETTLE_MOST, most_bytes: int = SETTLE_BYTES) -> bytes | memoryview | None:
-        """Return a settlement of finished messages, or None when there are none.
+        """Return a settlement of finished messages, or None when there are none; it ends before one that is undecided.
 
         Parameters
         ----------
         most : int
             Messages in it, at most.
         most_bytes : int
-            Bytes of their outcomes, keys and lineage, at most, unless the first alone has more.
+            About how many bytes their outcomes, keys and lineage may have; the first one is taken whatever it has.
         """
         if self.sink:
             most = min(most, self._referred - self._collected)
-        done = self.done[self._collected : self._collected + most]
+        done = _decided(self.done[self._collected : self._collected + most])
         if not done:
             return None
         indexes, outcomes, payloads, keys = zip(*done, strict=True)
@@ -356,14 +368,22 @@ class Chunk:
         return settlement
 
     def pending(self) -> list[Done]:
-        """Return outcomes, with a sink, whose results are not there yet; `collect` takes none of them."""
-        return self.done[self._referred : self._referred + SETTLE_MOST]
+        """Return outcomes, with a sink, whose results are not there yet; `collect` takes none of them.
+
+        They end before one that is undecided.
+        """
+        return _decided(self.done[self._referred : self._referred + SETTLE_MOST])
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the outcome that is settled next has to be decided before."""
+        first = self._referred if self.sink else self._collected
+        return first < len(self.done) and self.done[first][1] is UNDECIDED
 
     def refusals(self) -> list[tuple[int, Done]]:
-        """Return outcomes that are to be decided, with their places in `done`: their storage may have refused them."""
+        """Return the outcomes that are undecided, with their places in `done`."""
         first = self._referred if self.sink else self._collected
-        undecided = enumerate(self.done[first:], first)
-        return [(place, each) for place, each in undecided if each[1] is Outcome.RETURN and each[2]]
+        return [(place, each) for place, each in enumerate(self.done[first:], first) if each[1] is UNDECIDED]
 
     def refer(self, done: Sequence[Done]) -> None:
         """Have other outcomes in the place of those that `pending` returned: their results are elsewhere now."""
@@ -465,3 +485,9 @@ class Chunk:
             pieces.append(Piece(piece.first + offset, piece.ordinal + offset, n))
             at, least = at + n, lo + n
         return pieces
+
+
+def _decided(done: list[Done]) -> list[Done]:
+    """Return the outcomes before the first one that is undecided."""
+    outcomes = list(map(_OUTCOME, done))
+    return done[: outcomes.index(UNDECIDED)] if UNDECIDED in outcomes else done

@@ -20,7 +20,7 @@ from functools import partial
 from types import CoroutineType, MethodType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dqlab.cluster.consumer.running.chunk import Chunk, Done
+from dqlab.cluster.consumer.running.chunk import UNDECIDED, Chunk, Done
 from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_value
 from dqlab.cluster.transport.wire import pack
 from dqlab.documents import Document, Labelled, key_text, label_of
@@ -138,12 +138,10 @@ class Queued(Protocol):
     began : float
         When the first message was begun, seconds of `time.perf_counter`.
     ended, versions
-        Where it is noted before an outcome when its message ended, and the document's version. Each message begins when
-        the one before it has ended.
+        By message, when it ended and which version its document has; both are noted before the outcome is put into
+        `done`. A message begins when the one before it ends.
     waits : bool
         Taking a message may wait for it; that wait does not count as time of the message.
-    refused : bool
-        The storage of a document may have refused it: see `failed`.
     read_on, rest : callable
         Called with a document behind a URL before its function, and when no message is left; what comes behind it may
         be read meanwhile.
@@ -152,7 +150,6 @@ class Queued(Protocol):
     running: int | None
     document: tuple[int, str] | None
     stopped: bool
-    refused: bool
     began: float
 
     @property
@@ -341,12 +338,13 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901,
             if len(payload) > limit:
                 raise ResultTooLarge(size=len(payload), limit=limit)
         except SealError as error:
-            refused = _refusal(result, error.reason)
-            finish(failed(index, refused, origin, work.code, key, clock() - now))
+            outcome = failed(index, _refusal(result, error.reason), origin, work.code, key, clock() - now)
             now = ended[index] = clock()
+            finish(outcome)
         except BaseException as error:  # noqa: BLE001 - sys.exit in a function fails its message, not the worker
-            finish(failed(index, error, origin, work.code, key, clock() - now))
+            outcome = failed(index, error, origin, work.code, key, clock() - now)
             now = ended[index] = clock()
+            finish(outcome)
         else:
             # One reading of the clock a message, and one number kept: where this ends, the next one begins.
             now = ended[index] = clock()
@@ -555,8 +553,8 @@ def _refusal(result: Any, reason: str) -> ResultNotPicklable:
 def failed(index: int, error: BaseException, origin: Origin, code: str, key: str | None, held: float) -> Done:
     """Return the outcome of a message that ended in an exception, after so many seconds.
 
-    Of a document that its storage may have refused, it is that and what was read there before, as something to return;
-    `consumer.refusals` decides what becomes of it.
+    Where a storage may have refused the document, the outcome is undecided. Its payload holds the failure and the files
+    that were read last, from which `consumer.refusals` decides what becomes of the message.
     """
     describe = partial(
         Failure.from_exception,
@@ -572,9 +570,8 @@ def failed(index: int, error: BaseException, origin: Origin, code: str, key: str
             return index, Outcome.NACK, repr(error.fields["seconds"]).encode(), key
         failure = describe(error)
         outcome = Outcome.FAIL if retryable(error) else Outcome.REJECT
-        if key is not None and is_refusal(error) and (here := running.get()) is not None:
-            here[0].refused = True
-            return index, Outcome.RETURN, pack({"outcome": outcome, "read": last_read()}, failure.to_bytes()), key
+        if key is not None and is_refusal(error) and running.get() is not None:
+            return index, UNDECIDED, pack({"outcome": outcome, "read": last_read()}, failure.to_bytes()), key
     except BaseException as defect:  # noqa: BLE001 - code of the exception ran: its attributes, its class, its parts
         # Raised from here it would end the chunk, and the message would stay leased without an outcome.
         why = type(defect).__name__
