@@ -13,9 +13,10 @@ import io
 import pickle
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from numbers import Real
 from operator import index
@@ -43,6 +44,7 @@ from dqlab.documents.parts import (
 )
 from dqlab.documents.refusals import note_read
 from dqlab.documents.storage import (
+    Guarded,
     check_stamp,
     check_url,
     has_etag,
@@ -536,7 +538,10 @@ def _open_raw(document: Document) -> BinaryIO:
     """Open what is stored, unchanged; of some pages of a PDF, the whole file."""
     if (data := _read_ahead(document)) is not None:
         return io.BytesIO(data)
-    return _open_stored(document)
+    stream = _open_stored(document)
+    if local_path(document.where) is not None or _member(document) is not None:
+        return stream
+    return cast(BinaryIO, Guarded(stream, nullcontext, partial(note_read, document.where)))
 
 
 def _read_ahead(document: Document) -> bytes | None:
@@ -552,16 +557,15 @@ def _open_stored(document: Document) -> BinaryIO:
     if member is not None:
         return open_member(document, member)
     stream = open_binary(document.where)
-    local = local_path(document.where) is not None
     try:
-        if local or has_etag(document):  # else asking for its stamp may be another request
+        if local_path(document.where) is not None or has_etag(
+            document
+        ):  # else asking for its stamp may be another request
             with redacted(document.where):
                 check_stamp(document, stamp_of_open(document.where, stream).version)
     except BaseException:
         stream.close()
         raise
-    if not local:
-        note_read(document.where)
     return stream
 
 
@@ -576,7 +580,10 @@ def _read_stored(document: Document) -> bytes:
     if member is not None:
         return read_member(document, member)
     with _open_stored(document) as stream:
-        return stream.read()
+        data = stream.read()
+    if local_path(document.where) is None:  # not before: a file may be opened by one who must not read it
+        note_read(document.where)
+    return data
 
 
 def _read_if_small(document: Document) -> bytes | None:

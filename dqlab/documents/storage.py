@@ -364,11 +364,18 @@ class Guarded(io.RawIOBase):
         Closed with this.
     guard : callable
         Returns a context manager for one read or move.
+    given : callable, optional
+        Called when a read has given something.
     """
 
-    def __init__(self, stream: BinaryIO, guard: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self,
+        stream: BinaryIO,
+        guard: Callable[[], AbstractContextManager[None]],
+        given: Callable[[], object] = lambda: None,
+    ) -> None:
         super().__init__()
-        self._stream, self._guard = stream, guard
+        self._stream, self._guard, self._given = stream, guard, given
 
     @property
     def details(self) -> Any:
@@ -395,7 +402,10 @@ class Guarded(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         """Read up to so many bytes, or the rest."""
         with self._guard():
-            return self._stream.read(size)
+            data = self._stream.read(size)
+        if data:
+            self._given()
+        return data
 
     def readall(self) -> bytes:
         """Read the rest."""
@@ -408,9 +418,14 @@ class Guarded(io.RawIOBase):
         return len(data)
 
     def readline(self, size: int | None = -1) -> bytes:
-        """Read one line; the inherited way asks for each byte."""
+        """Read one line; the inherited way asks for each byte, and those of file systems take no size."""
+        if size is not None and size >= 0:
+            return super().readline(size)
         with self._guard():
-            return self._stream.readline(-1 if size is None else size)
+            line = self._stream.readline()
+        if line:
+            self._given()
+        return line
 
     def close(self) -> None:
         """Close the stream inside."""

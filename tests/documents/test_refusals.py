@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import zipfile
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from dqlab.documents import archives, lines, refusals, storage, tables
 from dqlab.documents.kept_open import let_go
 from dqlab.documents.refusals import is_refusal, last_read, note_read, refuses, root_of
 from tests.documents.test_storage import SECRET, Vault, options
+from tests.http_server import serving
 
 
 class Answered(Exception):
@@ -146,3 +150,50 @@ def test_files_are_opened_again_after_a_refusal(tmp_path: Path) -> None:
     assert not any(each._open for each in kept)
     assert not tables._last.names
     assert read() == (3, 7, "packed")
+
+
+class _OnlyItsHead(BaseHTTPRequestHandler):
+    """A web server that states the size of any file, and gives only those that are called good."""
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "9")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.send_response(200 if "good" in self.path else 403)
+        self.send_header("Content-Length", "9")
+        self.end_headers()
+        self.wfile.write(b"one\ntwo\n\n")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Write nothing to stderr."""
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda doc: doc.text(),
+        lambda doc: doc.open().read(),
+        lambda doc: doc.open().read(1),
+        lambda doc: next(iter(doc.open())),
+        lambda doc: doc.open().readline(2),
+        lambda doc: doc.open().readinto(bytearray(4)),
+        lambda doc: asyncio.run(doc.abytes()),
+        lambda doc: doc.bytes(),
+    ],
+)
+def test_a_file_counts_as_read_once_it_has_given_something(read: Callable[[dq.Document], object]) -> None:
+    """A file that can be opened and not read made its run wait for credentials that nobody had to renew."""
+    with serving(_OnlyItsHead, quiet=True) as url:
+        good, bad = dq.Documents([f"{url}/good.txt", f"{url}/bad.txt"])
+        with bad.open():
+            pass
+        with pytest.raises(Exception, match="403"):
+            read(bad)
+        assert root_of(bad.where) not in last_read()
+        read(good)
+        assert last_read()[root_of(bad.where)][0] == good.where
+        with pytest.raises(Exception, match="403"):
+            read(bad)
+        assert last_read()[root_of(bad.where)][0] == good.where

@@ -139,9 +139,10 @@ class ConsumerActor:
         now = asyncio.get_running_loop().time()
         return pack({"running": [runs for slot in self._slots if (runs := slot.begun.message(now)) is not None]})
 
-    def report_due(self) -> None:
+    async def report_due(self, body: bytes) -> bytes:
         """Report at once what changed since the last report."""
         self._reporter.send_due()
+        return pack({})
 
     def report(self) -> ConsumerReport:
         """Return absolute totals of this consumer."""

@@ -873,10 +873,11 @@ class QueueActor:
             dropped = [run.hex() for run in gone]
         return replace(self._totals(runs), number=self._reports, whole=whole, dropped=dropped)
 
-    def report_due(self) -> None:
+    async def report_due(self, body: bytes) -> bytes:
         """Report at once what changed since the last report."""
         if self._begun:
             self._reporter.send_due()
+        return pack({})
 
     async def resend(self, body: bytes) -> bytes:
         """Put all lanes into the next report: the scheduler has missed one."""

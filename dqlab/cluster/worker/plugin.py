@@ -125,7 +125,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         """Have our actors report what changed, and then send `number` over the same stream, so that it comes last."""
         for kind in _ENDS:
             for actor in actors_here(self._worker, kind).values():
-                actor.report_due()
+                await actor.report_due(b"")
         report(self._worker, "dq-reported", number=number)
         return {}
 
