@@ -166,5 +166,6 @@ def test_a_lab_whose_scheduler_was_killed_is_not_said_to_be_left_as_it_is() -> N
     client: Any = Mock(asynchronous=False, status="closed", scheduler=SimpleNamespace(address="tcp://a:1"))
     link = Link(client)
     assert "may have ended too" in str(link.closed_error())
+    assert "has lost its connection to the scheduler" in str(link.closed_error()), "nobody closed it"
     link.leave()
     assert "was left as it is" in str(link.named("run 'x'", "lab.attach('x')").closed_error())

@@ -91,6 +91,17 @@ def _unacked(text: str) -> Callable[[Facts, Attention], Advice]:
     return lambda _, alert: Advice(text, f"lab.queue({alert.queue!r}).unacked()")
 
 
+def _let_go(_: Facts, alert: Attention) -> Advice:
+    """Return how to take from a consumer what it has held for long: what helps now comes first."""
+    holder = f"lab.attach({alert.run!r})" if alert.run else f"lab.queue({alert.queue!r})"
+    fails = f"{holder}.give_up({alert.detail!r}) makes it a failure. " if alert.detail else ""
+    text = (
+        f"A slow document, or one that hangs. {fails}A limit ends such documents by itself, map(..., timeout='90s'). "
+        "To have it tried again"
+    )
+    return Advice(text, f"{holder}.replace({alert.target!r})")
+
+
 def _of_run(text: str, call: str, command: str = "") -> Callable[[Facts, Attention], Advice]:
     return lambda _, alert: Advice(
         text, f"lab.attach({alert.run!r}){call}", in_shell(command, alert.run) if command else ""
@@ -168,7 +179,7 @@ WORDINGS = {
     "held": Wording(
         "leases",
         lambda it: f"consumer {it.subject} of queue {it.queue} {it.text}" + (f": {it.detail}" if it.detail else ""),
-        _unacked("A slow document, or one that hangs. Give such runs a limit, map(..., timeout='90s')"),
+        _let_go,
     ),
     "slow": Wording(
         "leases",

@@ -9,7 +9,8 @@ from dqlab.checkup.alerts import alerted, alerts, in_shell
 from dqlab.checkup.facts import Facts, LeaseFacts, ShardFacts, WorkerFacts
 from dqlab.checkup.findings import Finding
 from dqlab.numbers import few_of, many
-from dqlab.stats import QueueStats, Severity, short_name
+from dqlab.stats import QueueStats, RunStats, Severity, short_name
+from dqlab.stats.attention import at_rest
 
 __all__ = ["leases", "leases_fine", "queues", "queues_fine"]
 
@@ -93,24 +94,7 @@ def _full(queue: QueueStats) -> Iterator[Finding]:
 def _failed(facts: Facts, queue: QueueStats) -> Iterator[Finding]:
     runs = [run for run in facts.snapshot.runs if run.queue == queue.name] if facts.snapshot is not None else []
     if queue.counts.dead:
-        worst = max(runs, key=lambda run: run.counts.dead, default=None)
-        named = worst.name if worst is not None and worst.counts.dead else ""
-        puts = not named and facts.snapshot is not None and facts.snapshot.runs_total == len(facts.snapshot.runs)
-        yield Finding(
-            "queues",
-            Severity.NOTE,
-            f"queue {queue.name} has {many(queue.counts.dead, 'dead letter')}",
-            "They are of submit or put. See why, and put again what failed"
-            if puts
-            else "See why, and retry them with a function that was mended",
-            f"lab.attach({named!r}).failures()"
-            if named
-            else f"lab.queue({queue.name!r}).dead()"
-            if puts
-            else "lab.all_runs() names their runs",
-            {"queue": queue.name, "dead": queue.counts.dead},
-            in_shell("failed", named) if named else "",
-        )
+        yield _dead(facts, queue, runs)
     lost = queue.counts.lost - sum(run.counts.lost for run in runs)  # theirs have alerts
     if lost > 0:
         yield Finding(
@@ -121,6 +105,32 @@ def _failed(facts: Facts, queue: QueueStats) -> Iterator[Finding]:
             "run.lost(); run.resubmit_lost()",
             {"queue": queue.name, "lost": lost},
         )
+
+
+def _dead(facts: Facts, queue: QueueStats, runs: list[RunStats]) -> Finding:
+    """Return the dead letters of a queue: as bad as views find those at rest, a note while only open runs have some."""
+    snapshot = facts.snapshot
+    all_runs = snapshot is not None and snapshot.runs_total == len(snapshot.runs)
+    rests = at_rest(queue, runs, all_runs=all_runs)
+    worst = max(runs, key=lambda run: run.counts.dead, default=None)
+    named = rests.run if rests is not None else worst.name if worst is not None and worst.counts.dead else ""
+    puts = not named and all_runs
+    of = "" if rests is None or not named else f", {numbers.count(rests.amount)} of them {rests.text}"
+    return Finding(
+        "queues",
+        Severity.NOTE if rests is None else rests.severity,
+        f"queue {queue.name} has {many(queue.counts.dead, 'dead letter')}{of}",
+        "They are of submit or put. See why, and put again what failed"
+        if puts
+        else "See why, and retry them with a function that was mended; or drop what is of no more use",
+        f"lab.attach({named!r}).failures()"
+        if named
+        else f"lab.queue({queue.name!r}).dead()"
+        if puts
+        else "lab.all_runs() names their runs",
+        {"queue": queue.name, "dead": queue.counts.dead},
+        in_shell("failed", named) if named else "",
+    )
 
 
 def queues_fine(facts: Facts) -> str:
@@ -204,8 +214,9 @@ def _lease(facts: Facts, shard: ShardFacts, address: str) -> Iterator[Finding]:
             "leases",
             Severity.NOTE,
             f"{held}, longer than the visibility timeout of {numbers.duration(lease.timeout)}; the lease is renewed",
-            "A slow document, or one that hangs. Give such runs a limit, map(..., timeout='90s'), and see who has it",
-            f"lab.queue({shard.queue!r}).unacked()",
+            f"A slow document, or one that hangs: lab.queue({shard.queue!r}).unacked() names it. A limit ends such "
+            "documents by itself, map(..., timeout='90s'). To have it tried again",
+            f"lab.queue({shard.queue!r}).replace({short_name(lease.consumer)!r})",
             values,
         )
 

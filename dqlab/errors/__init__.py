@@ -225,7 +225,10 @@ class SchedulerGone(DqlabError):
 class LabClosed(DqlabError):
     """The lab, or its Dask client, was closed; objects made with it can no longer be used."""
 
-    text = "lab {lab!r} was closed, so {what} cannot be asked any more. {left}"
+    text = "lab {lab!r} {how}, so {what} cannot be asked any more. {left}"
+
+    def __init__(self, *, lab: str, what: str, left: str, how: str = "was closed") -> None:
+        super().__init__(lab=lab, how=how, what=what, left=left)
 
 
 class WorkersGone(DqlabError):

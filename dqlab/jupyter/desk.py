@@ -58,7 +58,10 @@ class Desk:
         """
         if self._lab is not None and not self._lab.closed:
             return self._lab
-        held = {id(lab): (name, lab) for name, lab in names.items() if isinstance(lab, Lab) and not lab.closed}
+        labs = [(name, lab) for name, lab in names.items() if isinstance(lab, Lab) and not lab.closed]
+        # IPython keeps what cells have shown under names of its own, as _23: they count where there is no other.
+        named = [(name, lab) for name, lab in labs if not name.startswith("_")] or labs
+        held = {id(lab): (name, lab) for name, lab in named}
         if not held:
             raise UsageError(reason="no lab is open. Start one with: %dq connect -o lab")
         if len(held) > 1:

@@ -34,7 +34,7 @@ from dqlab.live.offers import names_here
 from dqlab.live.run_picture import NO_FOCUS, Focus, absent_view, run_view
 from dqlab.live.run_rows import SortBy, SortedSnapshot
 from dqlab.live.style import PLAIN, TextStyle, paint
-from dqlab.live.tables import Table, failures_table, results_table, rows_table, runs_table, status_table
+from dqlab.live.tables import Table, failures_table, leases_table, results_table, rows_table, runs_table, status_table
 from dqlab.live.terminal import follow_here
 from dqlab.live.text import need_lines, run_end, table_text
 from dqlab.live.ticker import shared
@@ -388,6 +388,10 @@ def _failures_bundle(failures: Any, **_: object) -> dict[str, str]:
     return _table_bundle(failures_table(failures))
 
 
+def _leases_bundle(leases: Any, **_: object) -> dict[str, str]:
+    return _table_bundle(leases_table(leases))
+
+
 RUNS_OF_STATUS = 20
 """Rows of runs that a status shows; `%dq runs` lists them all."""
 NEEDS = "needs you"
@@ -432,6 +436,7 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
     ("dqlab.runs.results", "Results"): _results_bundle,
     ("dqlab.datasets.table", "RunTable"): _rows_bundle,
     ("dqlab.runs.failures", "Failures"): _failures_bundle,
+    ("dqlab.runs.unacked", "UnackedLeases"): _leases_bundle,
     ("dqlab.stats.snapshot", "Snapshot"): _snapshot_bundle,
     ("dqlab.live.run_rows", "SortedSnapshot"): _snapshot_bundle,
     ("dqlab.stats.runs", "RunList"): _runs_bundle,

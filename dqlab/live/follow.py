@@ -56,6 +56,7 @@ from dqlab.live.views import Command, Example, Press, QueuesView, RunView
 from dqlab.notebook import beside_cells
 from dqlab.numbers import many, size
 from dqlab.stats import Failures, History, RunStats, Snapshot
+from dqlab.stats.attention import GOES_ON
 from dqlab.texts import one_line
 
 __all__ = [
@@ -556,21 +557,25 @@ class LiveRun(Live[RunView]):
         if self._stats is None:
             return connecting_view(self.source.name, silence)
         newer = self._newer is not None
-        stats = self._agreed(self._stats)
+        over = bool(self._over) and not final
+        stats = self._agreed(self._stats, stale=over or silence is not None)
         focus = Focus(self._snapshot, self._history, self._code[1], self._examples, newer, self._names)
-        parts = stats, focus, silence, trouble, self.obeying.busy
+        parts = stats, focus, silence, trouble, self.obeying.busy, over
         if self._made is None or self._made[0] != parts:  # most steps of a run that rests change nothing
-            view = run_view(stats, focus, silence=silence, trouble=trouble, busy=self.obeying.busy)
+            view = run_view(stats, focus, silence=silence, trouble=trouble, busy=self.obeying.busy, over=over)
             self._made = parts, view
         return self._made[1]
 
-    def _agreed(self, stats: RunStats) -> RunStats:
-        """Return the run's numbers of the Snapshot, if that is as new, so that what is repeated below them agrees."""
-        if not self._together or stats.resting or self._snapshot is None:
+    def _agreed(self, stats: RunStats, *, stale: bool) -> RunStats:
+        """Return the run's numbers of the Snapshot, if that is as new, so that what is repeated below them agrees.
+
+        What is shown as of a moment is all of one moment, though it is a second earlier.
+        """
+        if stats.resting or self._snapshot is None or not (self._together or stale):
             return stats
-        runs = self._snapshot.runs
-        same = (each for each in runs if (each.name, each.queue, each.state) == (stats.name, stats.queue, stats.state))
-        return next(same, stats)
+        named = (each for each in self._snapshot.runs if (each.name, each.queue) == (stats.name, stats.queue))
+        found = next(named, stats)
+        return found if found.state is stats.state or (stale and stats.at - found.at < STALE_AFTER) else stats
 
     def _moved(self) -> RunView:
         return self._view() if self._rests else moved_view(self.source.name)
@@ -593,9 +598,10 @@ class LiveRun(Live[RunView]):
             self._asking.now()
             return f"{many(again, 'document')} sent through again.{rest}"
         if press.command is Command.REPLACE:
-            return f"{', '.join(source.replace(press.target))}: tried again; {press.target} goes on with others."
+            taken = ", ".join(source.replace(press.target))
+            return f"{taken}: tried again; {press.target} goes on with others. {GOES_ON}."
         if press.command is Command.GIVE_UP:
-            return f"{', '.join(source.give_up(press.target))}: given up, a failure now."
+            return f"{', '.join(source.give_up(press.target))}: given up, a failure now. {GOES_ON}."
         if press.command is Command.SCALE:
             source.scale(press.n)
             return f"{many(press.n, 'consumer')} from now on."
@@ -682,12 +688,12 @@ class LiveQueues(Live[QueuesView]):
         if self._snapshot is None:
             return absent_queues(self._place, trouble, single=self._lab is None, silence=silence)
         busy = self.obeying.busy
-        made_of = (id(self._snapshot), id(self._history), self._place, silence, trouble, busy)
+        over = bool(self._over)
+        made_of = (id(self._snapshot), id(self._history), self._place, silence, trouble, busy, over)
         if self._made is None or self._made[0] != made_of:  # a hundred queues take a while
             picture = queue_view if self._lab is None else lab_view
-            view = picture(
-                self._snapshot, self._history, place=self._place, silence=silence, trouble=trouble, busy=busy
-            )
+            place, snapshot, history = self._place, self._snapshot, self._history
+            view = picture(snapshot, history, place=place, silence=silence, trouble=trouble, busy=busy, over=over)
             self._made = made_of, view
         return self._made[1]
 

@@ -6,15 +6,15 @@ leaves here fit for one line, but not escaped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.details import failure_row
 from dqlab.live.palette import Ink
 from dqlab.live.run_picture import Silence, silence_notice
-from dqlab.live.run_rows import RunRow, runs_in_order
+from dqlab.live.run_rows import RunRow, runs_in_order, without_live
 from dqlab.live.tables import NO_TABLE, Table, runs_table, status_table
 from dqlab.live.views import (
     NO_NOTICE,
@@ -31,6 +31,7 @@ from dqlab.live.views import (
 )
 from dqlab.numbers import UNKNOWN, many
 from dqlab.stats import Attention, Counts, History, QueueStats, RunStats, Severity, Snapshot
+from dqlab.stats.attention import at_rest
 from dqlab.texts import one_line
 
 __all__ = ["Site", "absent_queues", "lab_view", "moved_queues", "queue_view"]
@@ -98,6 +99,7 @@ def lab_view(
     silence: Silence | None = None,
     trouble: str = "",
     busy: str = "",
+    over: bool = False,
 ) -> QueuesView:
     """Return the picture of a lab.
 
@@ -113,34 +115,39 @@ def lab_view(
         Given when the numbers are old because there is no answer.
     trouble, busy : str, optional
         Why the last command was refused; what it is doing, or has done.
+    over : bool, default False
+        There will be no more numbers: these are of when they were known.
     """
-    queues, deepest = _ordered(snapshot), snapshot.deepest
+    stale = silence is not None or over
+    snapshot = _as_known(snapshot) if stale else snapshot
+    needing, deepest = _needing(snapshot), snapshot.deepest
+    queues = _ordered(snapshot, needing)
     about = [many(snapshot.queues_total, "queue"), _staff(snapshot, "process" if place.embedded else "worker")]
     about += [f"store {one_line(snapshot.store, 60)}"] if snapshot.store else []
     hidden = snapshot.queues_total - len(queues)
     return QueuesView(
         one_line(place.name),
-        icon="no answer" if silence is not None else "running",
+        icon="no answer" if stale else "running",
         about=" · ".join(about),
         moment=numbers.clock(snapshot.at),
         dashboard=place.dashboard,
         cluster=place.cluster,
-        stale=silence is not None,
+        stale=stale,
         notice=_notice(snapshot, silence, trouble, busy, "The lab"),
         buttons=() if silence is None else (Button(Command.ASK, "Retry now"),),
-        figures=_lab_figures(snapshot, stale=silence is not None),
-        rows=tuple(_row(snapshot, queue, deepest) for queue in queues),
-        toggles=_toggles(snapshot, queues) if len(queues) > MANY_QUEUES else (),
+        figures=_lab_figures(snapshot, stale=stale),
+        rows=tuple(_row(snapshot, queue, needing, deepest, stale=stale) for queue in queues),
+        toggles=_toggles(snapshot, queues, needing) if len(queues) > MANY_QUEUES else (),
         more=f"and {many(hidden, 'queue')} not listed; the totals above count all" if hidden > 0 else "",
         sparks=_sparks(history, queues),
         details=Details(
             needs=details.needs(snapshot.attention, (), several=True), needs_total=snapshot.attention_total
         ),
-        table=status_table(snapshot),
-        runs=_run_lines(snapshot.runs, snapshot.attention)[:FIRST_RUNS],
+        table=status_table(snapshot, stale=stale),
+        runs=_run_lines(snapshot.runs, snapshot.attention, stale=stale)[:FIRST_RUNS],
         runs_title=numbers.count(snapshot.runs_total) if snapshot.runs else "",
         runs_more=_more_runs(snapshot.runs_total - min(FIRST_RUNS, len(snapshot.runs))),
-        runs_table=_runs(snapshot.runs, snapshot.runs_total, snapshot.attention),
+        runs_table=_runs(snapshot.runs, snapshot.runs_total, snapshot.attention, stale=stale),
         log=_log(place.name, snapshot),
     )
 
@@ -153,12 +160,15 @@ def queue_view(
     silence: Silence | None = None,
     trouble: str = "",
     busy: str = "",
+    over: bool = False,
 ) -> QueuesView:
     """Return the picture of one queue, the `place`; see `lab_view`."""
+    stale = silence is not None or over
+    snapshot = _as_known(snapshot) if stale else snapshot
     queue = snapshot.queue(place.name)
     if queue is None:
         return absent_queues(place, f"no queue named {place.name!r} is known to the cluster", single=True)
-    row = _row(snapshot, queue, snapshot.deepest)._replace(retries=())
+    row = _row(snapshot, queue, _needing(snapshot), snapshot.deepest, stale=stale)._replace(retries=())
     runs = [run for run in snapshot.runs if run.queue == queue.name]
     lines = [each for each in snapshot.attention if each.queue == queue.name]
     failures = snapshot.failures
@@ -170,20 +180,20 @@ def queue_view(
     return QueuesView(
         one_line(queue.name),
         single=True,
-        icon="no answer" if silence is not None else row.icon,
-        chip="No answer" if silence is not None else row.state,
+        icon="no answer" if stale else row.icon,
+        chip="No answer" if stale else row.state,
         tone=row.tone,
         about=" · ".join([*([row.why] if row.why else []), *about]),
         moment=numbers.clock(snapshot.at),
         dashboard=place.dashboard,
         cluster=place.cluster,
-        stale=silence is not None,
+        stale=stale,
         notice=_notice(snapshot, silence, trouble, busy, "The queue"),
-        buttons=(first,) if silence is None else (Button(Command.ASK, "Retry now"),),
-        figures=_queue_figures(snapshot, queue, row, stale=silence is not None),
+        buttons=() if over else (first,) if silence is None else (Button(Command.ASK, "Retry now"),),
+        figures=_queue_figures(snapshot, queue, row, stale=stale),
         rows=(row,),
         sparks=(),
-        runs=_run_lines(runs, lines),
+        runs=_run_lines(runs, lines, stale=stale),
         runs_title=numbers.count(len(runs)) if runs else "",
         failures=tuple(failure_row(entry, at=snapshot.at) for entry in failures.classes),
         failures_title=many(failures.classes_total, "class") if failures.classes_total else "",
@@ -197,21 +207,43 @@ def queue_view(
             consumers=staff,
             leases=details.leases(snapshot),
         ),
-        table=status_table(snapshot, only=queue.name),
-        runs_table=_runs(runs, len(runs), lines),
+        table=status_table(snapshot, only=queue.name, stale=stale),
+        runs_table=_runs(runs, len(runs), lines, stale=stale),
         log=_log(place.name, snapshot, queue),
     )
 
 
-def _ordered(snapshot: Snapshot) -> list[QueueStats]:
+def _needing(snapshot: Snapshot) -> dict[str, Attention | None]:
+    """Return the listed queues that need the user, the worst first, each with its worst line.
+
+    Of one kind those come first that have most of it. Dead documents at rest come last: they are no alert, and need the
+    user all the same.
+    """
+    kinds = list(dict.fromkeys(each.kind for each in snapshot.attention))
+    lines = sorted(snapshot.attention, key=lambda each: (kinds.index(each.kind), -each.amount))
+    found: dict[str, Attention | None] = {}
+    for each in lines:
+        if snapshot.queue(each.queue) is not None:
+            found.setdefault(each.queue, each)
+    for queue in snapshot.queues:
+        if queue.troubled:
+            found.setdefault(queue.name, None)
+    every = snapshot.runs_total == len(snapshot.runs)
+    resting = [rests for queue in snapshot.queues if (rests := at_rest(queue, snapshot.runs, all_runs=every))]
+    for rests in sorted(resting, key=lambda rests: (-rests.severity, -rests.amount)):
+        found.setdefault(rests.queue, rests)
+    return found
+
+
+def _ordered(snapshot: Snapshot, needing: Collection[str]) -> list[QueueStats]:
     """Return the queues as they are listed: few in their own order; many with those that need the user first."""
     if len(snapshot.queues) <= MANY_QUEUES:
         return list(snapshot.queues)
-    needing = {name: place for place, name in enumerate(snapshot.needing)}
+    first_of = {name: place for place, name in enumerate(needing)}
     states = {state: place for place, state in enumerate(_states(snapshot.queues))}
 
     def place(queue: QueueStats) -> tuple[int, int, int, str]:
-        first = needing.get(queue.name, len(needing))
+        first = first_of.get(queue.name, len(needing))
         return (first, states[queue.state], -queue.counts.waiting, queue.name)
 
     return sorted(snapshot.queues, key=place)
@@ -222,8 +254,8 @@ def _states(queues: Iterable[QueueStats]) -> list[str]:
     return sorted(found, key=lambda state: _LAST.index(state) if state in _LAST else -1)
 
 
-def _toggles(snapshot: Snapshot, queues: list[QueueStats]) -> tuple[Toggle, ...]:
-    toggles, needing = [], set(snapshot.needing)
+def _toggles(snapshot: Snapshot, queues: list[QueueStats], needing: Collection[str]) -> tuple[Toggle, ...]:
+    toggles = []
     if needing:
         amount = numbers.count(len(needing))
         toggles.append(Toggle(NEEDS, NEEDS, amount, "waiting", f"Needs you · {amount}"))
@@ -237,17 +269,19 @@ def _toggles(snapshot: Snapshot, queues: list[QueueStats]) -> tuple[Toggle, ...]
     return (*toggles, Toggle("", "all", numbers.count(snapshot.queues_total), "", ""))
 
 
-def _row(snapshot: Snapshot, queue: QueueStats, deepest: int) -> QueueRow:
+def _row(
+    snapshot: Snapshot, queue: QueueStats, needing: Mapping[str, Attention | None], deepest: int, *, stale: bool
+) -> QueueRow:
     counts, scale = queue.counts, deepest or 1
-    need = snapshot.need(queue.name)
-    tone = "" if need is None and not queue.troubled else "bad" if _is_bad(need, queue) else "warn"
+    need = needing.get(queue.name)
+    tone = "" if queue.name not in needing else "bad" if _is_bad(need, queue) else "warn"
     paused = queue.state in ("paused", "drained", "stopped")
     idle = not counts.waiting
     return QueueRow(
         name=one_line(queue.name, 80),
         icon=_ICONS.get(queue.state, "waiting"),
         tone=tone,
-        state=queue.state.capitalize(),
+        state=f"Was {queue.state}" if stale else queue.state.capitalize(),
         why=_why(queue, need),
         group=NEEDS if tone else queue.state,
         leased_part=round(counts.leased / scale, 5),
@@ -415,21 +449,31 @@ def _sparks(history: History | None, queues: list[QueueStats]) -> tuple[tuple[st
     )
 
 
-def _runs(runs: Sequence[RunStats], total: int, attention: Sequence[Attention]) -> Table:
-    return runs_table(runs, total - len(runs), attention, most=RUNS) if runs else NO_TABLE
+def _as_known(snapshot: Snapshot) -> Snapshot:
+    """Return a Snapshot without what only holds while numbers come: speeds, and when something will be over."""
+    totals, *queues = (
+        replace(queue, in_rate=None, out_rate=None, empty_in=None, never_empty=False)
+        for queue in (snapshot.totals, *snapshot.queues)
+    )
+    return replace(snapshot, totals=totals, queues=tuple(queues), runs=tuple(map(without_live, snapshot.runs)))
+
+
+def _runs(runs: Sequence[RunStats], total: int, attention: Sequence[Attention], *, stale: bool) -> Table:
+    return runs_table(runs, total - len(runs), attention, most=RUNS, stale=stale) if runs else NO_TABLE
 
 
 def _more_runs(hidden: int) -> str:
     return f"and {numbers.count(hidden)} more: %dq runs" if hidden > 0 else ""
 
 
-def _run_lines(runs: Sequence[RunStats], attention: Sequence[Attention]) -> tuple[RunLine, ...]:
+def _run_lines(runs: Sequence[RunStats], attention: Sequence[Attention], *, stale: bool) -> tuple[RunLine, ...]:
     """Return runs in the order of `%dq runs`: those that need the user, those that run, the others; newest first."""
     by_name = {(run.queue, run.name): run for run in runs}
-    return tuple(_run_line(by_name[row.queue, row.name], row) for row in runs_in_order(runs, attention))
+    return tuple(_run_line(by_name[row.queue, row.name], row, stale=stale) for row in runs_in_order(runs, attention))
 
 
-def _run_line(run: RunStats, row: RunRow) -> RunLine:
+def _run_line(run: RunStats, row: RunRow, *, stale: bool) -> RunLine:
+    state = f"Was {row.state}" if stale and not row.over else row.state.capitalize()
     done = UNKNOWN
     if run.resting and run.ended is not None:
         done = numbers.minute(run.ended)
@@ -439,7 +483,7 @@ def _run_line(run: RunStats, row: RunRow) -> RunLine:
         key=one_line(f"{run.queue} {run.name}", 200),
         name=one_line(run.name, 80),
         queue=one_line(run.queue, 60),
-        state=row.state.capitalize() + (f" · {one_line(row.why, 60)}" if row.why else ""),
+        state=state + (f" · {one_line(row.why, 60)}" if row.why else ""),
         tone={Ink.BAD: "bad", Ink.WARN: "warn"}.get(row.ink, ""),
         share=numbers.share(run.share),
         left=many(run.progress.left, run.unit.removesuffix("s")),

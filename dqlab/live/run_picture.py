@@ -146,7 +146,13 @@ def moved_view(name: str) -> RunView:
 
 
 def run_view(
-    stats: RunStats, focus: Focus = NO_FOCUS, *, silence: Silence | None = None, trouble: str = "", busy: str = ""
+    stats: RunStats,
+    focus: Focus = NO_FOCUS,
+    *,
+    silence: Silence | None = None,
+    trouble: str = "",
+    busy: str = "",
+    over: bool = False,
 ) -> RunView:
     """Return the picture of a run.
 
@@ -162,8 +168,11 @@ def run_view(
         Why the last command was refused.
     busy : str, optional
         What the last command is doing, or has done.
+    over : bool, default False
+        There will be no more numbers, though the run may go on: these are dated too.
     """
-    face = _face(stats, silence)
+    stale = silence is not None or over
+    face = _face(stats, stale=stale)
     stats = replace(stats, eta=_eta(face, stats, focus))
     share = stats.share
     name, chip = one_line(stats.name), _chip(face, stats)
@@ -193,13 +202,13 @@ def run_view(
         sentence=_sentence(stats),
         percent=numbers.share(share),
         milestone="" if share is None or share < 0.25 else f"{int(share * 4) * 25} percent of {stats.unit} settled",
-        stale=silence is not None,
+        stale=stale,
         notice=_notice(face, stats, focus, silence=silence, trouble=trouble, busy=busy),
         bars=_bars(stats),
         bar_label=_bar_label(stats, share),
         counters=_counters(stats),
         figures=_figures(face, stats),
-        buttons=_buttons(face, stats, focus),
+        buttons=() if over else _buttons(face, stats, focus),
         ask=_ask(face, stats),
         failures=tuple(
             failure_row(entry, at=stats.at, again=_again_of(entry, stats, focus)) for entry in _classes(stats, focus)
@@ -307,8 +316,8 @@ def code_of_retry(code: CodeStats, *, newer: bool) -> str:
     return f"{one_line(code.name, 40)} v{code.version + newer}"
 
 
-def _face(stats: RunStats, silence: Silence | None) -> Face:
-    if silence is not None:
+def _face(stats: RunStats, *, stale: bool) -> Face:
+    if stale:
         return Face.NO_ANSWER
     if stats.empty:
         return Face.EMPTY

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
 from dqlab import numbers
@@ -15,7 +15,17 @@ from dqlab.live.palette import Ink
 from dqlab.stats import Attention, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
 
-__all__ = ["RunRow", "SortBy", "SortedSnapshot", "put_off_words", "run_rows", "run_word", "runs_in_order", "sorted_by"]
+__all__ = [
+    "RunRow",
+    "SortBy",
+    "SortedSnapshot",
+    "put_off_words",
+    "run_rows",
+    "run_word",
+    "runs_in_order",
+    "sorted_by",
+    "without_live",
+]
 
 
 class SortBy(StrEnum):
@@ -114,6 +124,11 @@ def runs_in_order(
             needs.setdefault((each.queue, each.run), each)
     rows = [_row(run, needs.get((run.queue, run.name)) or needs.get(("", run.name))) for run in runs]
     return tuple(sorted(rows, key=_KEYS[by]))
+
+
+def without_live(run: RunStats) -> RunStats:
+    """Return a run without what only holds while numbers of it come: its speed, and when it will end."""
+    return run if run.resting else replace(run, rate=None, units_rate=None, eta=None)
 
 
 def run_word(run: RunStats) -> tuple[str, Ink]:

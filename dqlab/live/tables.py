@@ -30,6 +30,7 @@ __all__ = [
     "consumer_died",
     "documents_table",
     "failures_table",
+    "leases_table",
     "results_table",
     "rows_table",
     "runs_table",
@@ -102,7 +103,7 @@ _STATUS = (
 )
 
 
-def status_table(snapshot: Snapshot, *, only: str = "") -> Table:
+def status_table(snapshot: Snapshot, *, only: str = "", stale: bool = False) -> Table:
     """Return all queues, one row each; empty ones share a line below.
 
     Parameters
@@ -110,9 +111,13 @@ def status_table(snapshot: Snapshot, *, only: str = "") -> Table:
     snapshot : Snapshot
     only : str, optional
         The one queue that is shown, empty or not.
+    stale : bool, default False
+        Nothing newer is known: the head of the states names the time that they are of.
     """
     durable = snapshot.totals.disk is not None
     columns = _STATUS if durable else (*_STATUS[:-1], Column("size", right=True))
+    if stale:
+        columns = (columns[0], Column(_state_at(snapshot.at), whole=True), *columns[2:])
     if only:
         rows = tuple(_queue_cells(queue, durable=durable) for queue in snapshot.queues if queue.name == only)
         return Table(columns, rows, notes=() if rows else (f"no queue named {one_line(only)}",))
@@ -135,6 +140,10 @@ def status_table(snapshot: Snapshot, *, only: str = "") -> Table:
     total = _queue_cells(snapshot.totals, durable=durable, total=True) if len(busy) > 1 else ()
     rows = tuple(_queue_cells(queue, durable=durable) for queue in busy)
     return Table(columns, rows, total, tuple(notes), lines)
+
+
+def _state_at(moment: float) -> str:
+    return f"state at {numbers.clock(moment)}"
 
 
 def _queue_cells(queue: QueueStats, *, durable: bool, total: bool = False) -> tuple[Cell, ...]:
@@ -162,6 +171,8 @@ def runs_table(
     attention: Sequence[Attention] = (),
     by: SortBy = SortBy.NEED,
     most: int | None = None,
+    *,
+    stale: bool = False,
 ) -> Table:
     """Return runs, one row each: those that need the user first, then those that run, then those that have ended.
 
@@ -176,6 +187,8 @@ def runs_table(
         Another order.
     most : int, optional
         Rows at most, the first in that order.
+    stale : bool, default False
+        Nothing newer is known; see `status_table`.
     """
     every = runs_in_order(runs, attention, by)
     rows = every[:most]
@@ -187,7 +200,7 @@ def runs_table(
     more = (*(["owner"] if owned else []), *(["queue"] if len(queues) > 1 else []))
     columns: tuple[Column, ...] = (
         Column("run", whole=True),
-        Column("state", whole=True),
+        Column(_state_at(max(run.at for run in runs)) if stale and runs else "state", whole=True),
         Column("done", right=True),
         Column("end", whole=True),
         Column("dead", right=True),
@@ -315,6 +328,50 @@ def documents_table(failures: Sequence[Any], limit: int = ROWS) -> Table:
         for each in islice(failures, limit)
     )
     return Table(columns, rows, notes=_rest(len(failures), len(rows), "dead document"))
+
+
+def leases_table(leases: Any, limit: int = 2 * ROWS) -> Table:
+    """Return what consumers hold, one row each, and what to type about the one that is held longest.
+
+    Parameters
+    ----------
+    leases : UnackedLeases
+    limit : int, default 20
+        Rows shown; the rest is counted.
+    """
+    columns = (
+        Column("document", mono=True),
+        Column("run"),
+        Column("consumer", whole=True),
+        Column("since", right=True),
+        Column("held", right=True),
+        Column("lease ends in", right=True, spare=True),
+        Column("delivery", right=True, spare=True),
+        Column("messages", right=True, spare=True),
+    )
+    rows = tuple(
+        (
+            Cell(numbers.UNKNOWN if each.document is None else one_line(each.document, 60)),
+            Cell(numbers.UNKNOWN if each.run is None else one_line(each.run, 60)),
+            Cell(one_line(each.consumer, 40)),
+            Cell(numbers.clock(each.since)),
+            Cell(numbers.span(each.held)),
+            Cell(numbers.span(max(0.0, each.ends_in))),
+            Cell(numbers.count(each.delivery)),
+            Cell(numbers.count(each.messages)),
+        )
+        for each in leases[:limit]
+    )
+    if not rows:
+        return Table((), (), notes=(f"no consumer of queue {one_line(leases.queue, 60)} holds anything",))
+    messages = sum(each.messages for each in leases)
+    notes = [f"{many(messages, 'message')} held"] + ([f"and {len(leases) - limit} more"] if len(leases) > limit else [])
+    worst = leases[0]
+    holder = f"lab.queue({leases.queue!r})" if worst.run is None else f"lab.attach({worst.run!r})"
+    lines = [f"{holder}.replace({worst.consumer!r})    # what it runs is tried again"]
+    if worst.document is not None:
+        lines.append(f"{holder}.give_up({worst.document!r})    # a failure, which a retry sends through again")
+    return Table(columns, rows, notes=tuple(notes), lines=tuple(lines))
 
 
 def results_table(results: Any, limit: int = ROWS) -> Table:

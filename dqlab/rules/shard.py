@@ -673,11 +673,12 @@ def holding(shard: Shard) -> Holding:
         row = rows.get(own) or HeldFor(age, left, lease.timeout, 0)
         rows[own] = row._replace(left=min(row.left, left), messages=row.messages + lease.remaining.size)
     oldest = nsmallest(MOST_DESCRIBED, shard.leases.values(), key=lambda lease: lease.since)
-    return Holding(list(rows.values()), [_described(shard, lease, now) for lease in oldest])
+    return Holding(list(rows.values()), [described(shard, lease) for lease in oldest])
 
 
-def _described(shard: Shard, lease: Lease, now: float) -> HeldLease:
-    delivery = 1
+def described(shard: Shard, lease: Lease) -> HeldLease:
+    """Return a lease with its durations at this instant."""
+    now, delivery = shard.clock.monotonic(), 1
     if lease.remaining.size == 1:
         ((id, _),) = lease.remaining
         trouble = shard.lanes[lease.run].trouble.get(id)

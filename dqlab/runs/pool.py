@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from dqlab.clock import SystemClock
 from dqlab.cluster.consumer.running.isolation import Executor, isolation
 from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.handle import Handle
@@ -35,6 +36,7 @@ from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, consumer_options, queue_options, warn_of_kept
 from dqlab.runs.submit.sender import CONFIRM_WAIT
 from dqlab.runs.timeline import Timeline
+from dqlab.runs.unacked import Unacked, UnackedLeases, leases_of
 from dqlab.stats import History, QueueStats, Snapshot
 from dqlab.store.compaction import Compacted
 from dqlab.waits import shown
@@ -73,25 +75,6 @@ class ShardView:
     def empty(self) -> bool:
         """Return whether nothing is ready, delayed or leased."""
         return self.qsize() == 0
-
-
-@dataclass(frozen=True)
-class Unacked:
-    """Messages one consumer slot holds under one lease. Times in seconds.
-
-    Attributes
-    ----------
-    run : str or None
-        The run's name; None for plain puts.
-    held, ends_in : float
-        Time since delivery, and until the lease ends unless it is renewed.
-    """
-
-    run: str | None
-    consumer: str
-    messages: int
-    held: float
-    ends_in: float
 
 
 OnExisting = Literal["attach", "new", "retry-failed"]
@@ -678,12 +661,16 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         asked = link.scheduler("dq_history", span=span, queue=self.name, whole=whole, fresh=FRESH * whole)
         return History.from_dict(link.sync(asked, timeout=timeout))
 
-    def unacked(self) -> list[Unacked]:
-        """Return what consumers hold now, longest held first."""
-        names = {run.id: run.name for run in self.session.runs}
-        answers = self.handle.link.sync(self.handle.ask_all("leases", {}))
-        held = [Unacked(names.get(run), *row) for answer in answers for run, *row in answer["rows"]]
-        return sorted(held, key=lambda lease: -lease.held)
+    def unacked(self) -> UnackedLeases:
+        """Return what consumers hold now, longest held first; a notebook shows it as a table.
+
+        Which document a consumer runs is known a second after it began.
+        """
+        link = self.handle.link
+        runs = {run: name for name, run in link.sync(queue_calls.runs_of(self.handle)).items()}
+        consumers = self.snapshot().consumers
+        rows = [row for answer in link.sync(self.handle.ask_all("leases", {})) for row in answer["rows"]]
+        return leases_of(rows, queue=self.name, runs=runs, consumers=consumers, now=SystemClock().wall())
 
     def dead(self) -> Failures:
         """Return dead letters of plain puts; those of runs are in `run.failures()`."""

@@ -15,8 +15,14 @@ from dqlab.stats.queues import ConsumerStats, QueueStats, Unacked
 from dqlab.stats.runs import ClassStats, RunStats
 from dqlab.stats.snapshot import Attention, Severity
 
-__all__ = ["QueueFacts", "Thresholds", "brief", "failures_of", "find", "find_leaving"]
+__all__ = ["GOES_ON", "QueueFacts", "Thresholds", "at_rest", "brief", "failures_of", "find", "find_leaving"]
 
+
+GOES_ON = (
+    "A thread cannot be killed: a function that does not end goes on in it, and takes from the others, until it ends "
+    "or its worker is restarted (%dq doctor has the line)"
+)
+"""What to know after a message was taken from the consumer that runs it."""
 
 STANDS = 60.0
 """Seconds, as many as rates are about, in which a run ends no document and has put some off: it may do so forever."""
@@ -235,6 +241,33 @@ def failures_of(run: RunStats, entry: ClassStats) -> Attention:
     text = f"{entry.error} {entry.message}".strip()
     amount = entry.dead or entry.retrying
     return Attention(severity, "failing", subject, text, detail, action, run.queue, run.name, entry.fingerprint, amount)
+
+
+def at_rest(queue: QueueStats, runs: Sequence[RunStats], *, all_runs: bool = True) -> Attention | None:
+    """Return the dead documents of a queue that rest, of ended runs or where nothing waits; judged as lines of `find`.
+
+    Parameters
+    ----------
+    queue : QueueStats
+    runs : sequence of RunStats
+        Those that are known, also of other queues.
+    all_runs : bool, default True
+        There are no more; else what is not in one of them may be of a run that ended long ago.
+    """
+    own = [run for run in runs if run.queue == queue.name]
+    ended = sorted((run for run in own if run.resting and run.counts.dead), key=lambda run: -run.counts.dead)
+    if ended:
+        amount, worst = sum(run.counts.dead for run in ended), ended[0]
+        where = f"run {worst.name}, {worst.state}" if len(ended) == 1 else f"{len(ended)} runs that have ended"
+        return _at_rest(queue, Severity.PROBLEM, amount, f"in {where}", worst.name)
+    amount = 0 if queue.counts.left else queue.counts.dead - sum(run.counts.dead for run in own)
+    where = "of submit or put" if all_runs else "in runs that are not listed, or of submit or put"
+    return _at_rest(queue, Severity.WARNING, amount, where) if amount > 0 else None
+
+
+def _at_rest(queue: QueueStats, severity: Severity, amount: int, where: str, run: str = "") -> Attention:
+    subject = f"{numbers.count(amount)} dead"
+    return Attention(severity, "at-rest", subject, where, "", "show", queue.name, run, "", amount)
 
 
 def _put_off(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:

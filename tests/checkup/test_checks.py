@@ -217,7 +217,19 @@ PLANTED = {
         "3 puts wait for room: queue pages is full, and nothing leaves it",
     ),
     "nearly full": (with_queue(counts=Counts(ready=950)), "queues", NOTE, "queue pages is nearly full: 950 messages"),
-    "dead": (with_queue(counts=Counts(dead=2)), "queues", NOTE, "queue pages has 2 dead letters"),
+    "dead": (with_queue(counts=Counts(dead=2)), "queues", WARNING, "queue pages has 2 dead letters"),
+    "dead at rest": (
+        replace(
+            HEALTHY,
+            snapshot=replace(
+                snapshot(queue(counts=Counts(dead=505)), (a_run(state=RunState.DONE, counts=Counts(dead=505)),)),
+                runs_total=1,
+            ),
+        ),
+        "queues",
+        PROBLEM,
+        "queue pages has 505 dead letters, 505 of them in run count, done",
+    ),
     "lost": (with_queue(counts=Counts(lost=1)), "queues", WARNING, "queue pages has lost 1 message"),
     "lost by a run": (
         with_scene(a_run(counts=Counts(lost=3))),
@@ -518,11 +530,23 @@ def test_dead_letters_of_puts_alone_are_looked_for_in_their_queue() -> None:
     dead = queue(counts=Counts(dead=2))
 
     of_puts = finding_of_the_queue(replace(HEALTHY, snapshot=snapshot(dead)))
-    of_a_run = finding_of_the_queue(replace(HEALTHY, snapshot=snapshot(dead, [a_run(counts=Counts(dead=2))])))
+    of_a_run = finding_of_the_queue(replace(HEALTHY, snapshot=snapshot(dead, (a_run(counts=Counts(dead=2)),))))
 
     assert of_puts.command == "lab.queue('pages').dead()"
     assert "run" not in of_puts.advice
     assert of_a_run.command == "lab.attach('count').failures()"
+
+
+def test_a_document_that_hangs_is_advised_by_what_ends_it_now() -> None:
+    """A limit helps the next run; this one waits."""
+    stuck = consumer(leased=1, oldest_age=590.0, run="count")
+    facts = replace(with_lease(held=600.0), snapshot=snapshot(queue(), consumers=[stuck]))
+
+    found = next(finding for finding in judge(facts).findings if "held one document" in finding.what)
+
+    assert found.command == "lab.attach('count').replace('c0')"
+    assert "lab.attach('count').give_up('a.pdf')" in found.advice
+    assert found.advice.index("give_up") < found.advice.index("timeout=")
 
 
 def finding_of_the_queue(facts: Facts) -> Finding:

@@ -18,6 +18,7 @@ from dqlab.frame import NO_ID
 from dqlab.rules.states import State
 from dqlab.testing import Gate
 from dqlab.texts import as_name
+from tests.cluster.test_control_route import Route
 from tests.cluster.test_coroutines import Bench, bench, until
 
 
@@ -300,6 +301,40 @@ def test_document_given_up_is_a_failure_with_its_reason_and_a_retry_sends_it_thr
     gate.open()
     assert run.retry() == 1
     assert list(run.results(timeout=20)) == [-x for x in range(20)]
+
+
+def test_what_consumers_hold_names_what_can_be_ordered_of_it(
+    impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any
+) -> None:
+    gate = Gate(tmp_path)
+    run = queue.map(_stuck(gate, "thread"), range(5), name="holds")
+    gate.until_arrived(1)
+    holder = _held_by(impatient_lab, "#3")
+
+    (held,) = [each for each in queue.unacked() if each.document is not None]
+
+    assert (held.run, held.consumer, held.document, held.delivery) == ("holds", holder, "#3", 1)
+    assert abs(held.since + held.held - time.time()) < 5
+    assert run.replace(held.consumer) == [held.document]
+    gate.open()
+    run.wait(timeout=20)
+
+
+def test_an_order_says_that_a_function_in_a_thread_goes_on_and_how_to_end_it(
+    impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any
+) -> None:
+    """Only the doctor named it; the sentence was that the consumer goes on with others."""
+    gate = Gate(tmp_path)
+    run = queue.map(_stuck(gate, "thread"), range(5))
+    gate.until_arrived(1)
+    holder = _held_by(impatient_lab, "#3")
+
+    said = Route(impatient_lab).act("give_up", queue, consumer=holder)["text"]
+
+    assert "a function that does not end goes on in it" in said
+    assert "its worker is restarted (%dq doctor has the line)" in said
+    gate.open()
+    run.wait(timeout=20)
 
 
 @pytest.mark.parametrize("by", ["key", "name shown"])

@@ -559,6 +559,13 @@ def test_two_labs_must_be_told_apart(notebook: Any, lab: dq.Lab) -> None:
     assert "several labs are open: first, second. Say which: %dq connect first" in str(error)
 
 
+def test_names_that_ipython_gives_to_what_cells_show_are_no_labs_of_the_user(notebook: Any, lab: dq.Lab) -> None:
+    """ "several labs are open: _23, lu, x2" named one that nobody had named."""
+    notebook["lab"], notebook["_23"] = lab, dq.Lab(lab.client)
+
+    assert notebook.run("%dq status").where == lab.stats().where
+
+
 # --- mistakes ----------------------------------------------------------------------------------
 
 

@@ -445,4 +445,4 @@ def test_lab_in_a_terminal_is_followed_until_it_is_closed(hand_lab: Any, clock: 
     follow_here(hand_lab, stream, TextStyle(), clock=clock, pause=pause)
 
     line = "14:22:07 papers waiting 60191 unacked 104 out 51.9/s dead 215\n"
-    assert stream.getvalue() == 2 * line
+    assert stream.getvalue() == line + line.replace("out 51.9/s", "out -/s"), "no speed is known any more"

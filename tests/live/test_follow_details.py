@@ -484,6 +484,44 @@ def test_lab_is_drawn_until_it_is_closed(live_lab: LiveQueues, hand_lab: Any, ca
     assert "papers" in canvas.last.notice.text
 
 
+def test_what_is_not_known_any_more_is_shown_as_of_when_it_was(
+    live_lab: LiveQueues, hand_lab: Any, canvas: Any, clock: Any
+) -> None:
+    """After a SIGKILL of the scheduler tables said: running, 61.4/s, in 43 s."""
+    assert live_lab.tick()
+    hand_lab.picture = LabClosed(lab="papers", what="it", left="", how="has lost its scheduler")
+    clock.now += 1
+    assert live_lab.tick() is False
+
+    last = canvas.last
+    assert last.stale
+    for table, rates in ((last.table, ("in/s", "out/s")), (last.runs_table, ("end", "per second"))):
+        heads = [column.title for column in table.columns]
+        assert "state at 14:22:07" in heads
+        assert {row[heads.index(rate)].text for row in table.rows[:1] for rate in rates} == {UNKNOWN}, heads
+    assert {row.state.split()[0] for row in last.rows} == {"Was"}
+    assert last.buttons == ()
+
+
+def test_a_run_whose_lab_is_gone_shows_one_moment(
+    live: LiveRun, detailed: Any, canvas: Any, running: RunStats, clock: Any
+) -> None:
+    """One picture had 140 and 139 dead: its last figures were newer than what stood below them."""
+    live.tick()
+    dead = canvas.drawn[-1].figures[3].value
+    detailed.answer = replace(running, counts=replace(running.counts, dead=running.counts.dead + 1))
+    detailed.picture = SLOW
+    clock.now += 1
+    live.tick()
+    detailed.answer = LabClosed(lab="papers", what="it", left="")
+    clock.now += 1
+
+    assert live.tick() is False
+    assert canvas.last.figures[3].value == dead
+    assert (canvas.last.stale, canvas.last.chip, canvas.last.buttons) == (True, "No answer", ())
+    assert canvas.last.figures[2].value == UNKNOWN
+
+
 def test_silence_of_a_lab_is_said_and_asked_less_often(
     live_lab: LiveQueues, hand_lab: Any, canvas: Any, clock: Any
 ) -> None:

@@ -120,6 +120,39 @@ def test_of_many_queues_those_that_need_the_user_stand_first() -> None:
     ]  # fmt: skip
 
 
+def test_a_queue_whose_runs_ended_with_dead_documents_needs_the_user() -> None:
+    """Cells of queues with 19, 19, 229 and 17 dead were plain "Empty" ones, in the order of their names."""
+    deads = (19, 19, 229, 17)
+    queues = [QueueStats(f"q{at:02}", "empty", Counts(acked=9, dead=dead)) for at, dead in enumerate(deads)]
+    runs = [
+        RunStats(f"r{at}", queue.name, RunState.DONE, queue.counts, total=9 + queue.counts.dead)
+        for at, queue in enumerate(queues)
+    ]
+    queues += [QueueStats(f"z{at:02}", "empty", Counts(acked=9)) for at in range(12)]
+    scene = Snapshot(0, 0, queues=tuple(queues), queues_total=16, runs=tuple(runs), runs_total=4)
+
+    view = lab_view(scene, place=PAPERS)
+
+    assert [(row.dead, row.tone, row.group) for row in view.rows[:4]] == [
+        (dead, "bad", NEEDS) for dead in ("229", "19", "19", "17")
+    ]
+    assert view.rows[0].why == "229 dead in run r2, done"
+    assert [row.tone for row in view.rows[4:]] == [""] * 12
+    assert [(each.word, each.amount) for each in view.toggles][:2] == [("needs you", "4"), ("empty", "12")]
+
+
+def test_of_one_kind_of_trouble_the_queue_with_most_of_it_stands_first() -> None:
+    """The list is headed "worst first"."""
+    queues = [QueueStats(f"q{at:02}", "running", Counts(ready=3, acked=9, dead=at)) for at in range(14)]
+    lines = [
+        Attention(Severity.PROBLEM, "failing", f"{at} dead", "KeyError", queue=f"q{at:02}", amount=at)
+        for at in (2, 7, 5)
+    ]
+    scene = Snapshot(0, 0, queues=tuple(queues), queues_total=14, attention=tuple(lines))
+
+    assert [row.name for row in lab_view(scene, place=PAPERS).rows[:3]] == ["q07", "q05", "q02"]
+
+
 def test_only_durable_queues_can_be_compacted_and_only_dead_ones_purged(snapshot: Snapshot) -> None:
     """A button that does nothing is worse than none."""
     scene = replace(snapshot, queues=(*snapshot.queues, QueueStats("fleeting", "running", Counts(3))))

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from dqlab.jupyter.grammar import split
 from dqlab.live.run_picture import Silence, connecting_view, run_view
 from dqlab.live.style import TextStyle, columns
-from dqlab.live.tables import documents_table, failures_table, results_table, runs_table, status_table
+from dqlab.live.tables import documents_table, failures_table, leases_table, results_table, runs_table, status_table
 from dqlab.live.text import run_screen, table_text
 from dqlab.numbers import UNKNOWN
-from dqlab.stats import ClassStats, Counts, RunState, RunStats, Snapshot
+from dqlab.runs.unacked import leases_of
+from dqlab.stats import ClassStats, ConsumerStats, Counts, RunState, RunStats, Snapshot
 from dqlab.texts import as_word
 
 COLOUR, ASCII = TextStyle(colour=True), TextStyle(unicode=False)
@@ -156,6 +157,23 @@ def test_runs_are_a_table_that_says_what_it_leaves_out(running: RunStats) -> Non
 def test_status_of_nothing_is_a_sentence() -> None:
     """A head without rows looks like a failure to load."""
     assert table_text(status_table(Snapshot(at=0, seq=0))) == "no queues yet"
+
+
+def test_what_consumers_hold_is_a_table_with_what_to_type() -> None:
+    """It was a list of dataclasses without the document, and the line for one that is stuck led there."""
+    rows = [[b"r", "consumer/pages/1#0", 1, 9.0, 50.0, 1, 0], [b"r", "consumer/pages/0#0", 1, 600.0, 41.0, 2, 30]]
+    staff = [ConsumerStats("c0", "pages", "w", document="inv 7.pdf"), ConsumerStats("c1", "pages", "w")]
+    leases = leases_of(rows, queue="pages", runs={b"r": "count"}, consumers=staff, now=52_127.0)
+
+    lines = table_text(leases_table(leases)).split("\n")
+
+    assert " ".join(lines[0].split()) == "document run consumer since held lease ends in delivery messages"
+    assert " ".join(lines[1].split()) == "inv 7.pdf count c0 14:18:47 10 min 41 s 2 1"
+    assert "  lab.attach('count').replace('c0')    # what it runs is tried again" in lines
+    assert any("lab.attach('count').give_up('inv 7.pdf')" in line for line in lines)
+    assert repr(leases[0]) == "<c0 holds 'inv 7.pdf' of run 'count' for 10 min since 14:18:47, delivery 2>"
+    assert repr(leases[1]) == "<c1 holds 1 message of run 'count' for 9.0 s since 14:28:38, delivery 1>"
+    assert table_text(leases_table(leases_of([], queue="pages", runs={}, consumers=[], now=0.0))).endswith("anything")
 
 
 def test_failures_show_the_first_and_count_the_rest() -> None:

@@ -24,6 +24,7 @@ from dqlab.cluster.transport.reports import ShardReport
 from dqlab.cluster.transport.wire import Packed, pack, unpack
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound
 from dqlab.numbers import duration, many, minute
+from dqlab.stats.attention import GOES_ON
 from dqlab.stats.queues import short_name
 
 __all__ = ["Action", "Actions", "NothingToScale"]
@@ -352,7 +353,7 @@ def _subject(action: Action) -> str:
 
 def _freed(taken: dict[str, str]) -> str:
     consumers = sorted({*taken.values()})
-    return f"{', '.join(consumers)} {'goes' if len(consumers) == 1 else 'go'} on with others"
+    return f"{', '.join(consumers)} {'goes' if len(consumers) == 1 else 'go'} on with others. {GOES_ON}"
 
 
 def _named(name: str, known: Any) -> dict[str, str]:

@@ -48,7 +48,7 @@ from dqlab.rules.options import QueueOptions
 from dqlab.rules.past import Past, recall
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.retry import Retry
-from dqlab.rules.shard import Put, Shard, holding
+from dqlab.rules.shard import Put, Shard, described, holding
 from dqlab.rules.states import State, Verdict
 from dqlab.store.compaction import Compacted
 
@@ -785,12 +785,13 @@ class QueueActor:
         return pack({"counts": [row for row in counts if row[1]]})
 
     async def leases(self, body: bytes) -> bytes:
-        """Return the live leases: rows of (run, consumer, messages, seconds held, seconds left)."""
-        now = self._clock.monotonic()
-        rows = [
-            [lease.run, lease.consumer, lease.remaining.size, now - lease.since, lease.deadline - now]
-            for lease in self.shard.leases.values()
-        ]
+        """Return the live leases: rows of (run, consumer, messages, seconds held, seconds left, delivery, renewals)."""
+        rows = []
+        for lease in self.shard.leases.values():
+            known = described(self.shard, lease)
+            rows.append(
+                [lease.run, known.consumer, known.messages, known.age, known.left, known.delivery, known.renewals]
+            )
         return pack({"rows": rows})
 
     async def runs(self, body: bytes) -> bytes:

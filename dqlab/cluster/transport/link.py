@@ -260,6 +260,7 @@ class Link:
 
     def closed_error(self) -> LabClosed:
         """Return what to raise where the lab was closed."""
+        how = "was closed"
         magic = f"%dq connect -o lab --store {shlex.quote(self.store)}"
         opening = f"lab = dq.connect(store={self.store!r}) (in a notebook: {magic})"
         if self.embedded and self.store and self._found_by:
@@ -277,13 +278,11 @@ class Link:
                 "Its cluster ended with it, and what was in its transient queues is gone. Start again with "
                 "dq.connect() (in a notebook: %dq connect -o lab), then map the documents again."
             )
-        elif not self._left.is_set() and (way := self.way_on()):
-            left = f"It was not closed here. {way}"
         elif not self._left.is_set():
-            left = (
-                f"It was not closed here: its connection to the scheduler at {self.address} has ended, and the cluster "
-                "may have ended too. If it runs, connect to it again; if not, what durable queues had confirmed is in "
-                "their store, and what transient ones held is gone."
+            how = f"has lost its connection to the scheduler at {self.address}"
+            left = self.way_on() or (
+                "The cluster may have ended too. If it runs, connect to it again; if not, what durable queues had "
+                "confirmed is in their store, and what transient ones held is gone."
             )
         else:
             left = (
@@ -291,7 +290,7 @@ class Link:
                 f"Connect again with dq.connect({self.address!r}); lab.queue(NAME) opens a queue again, and "
                 "lab.attach(RUN) finds a run in it."
             )
-        return LabClosed(lab=self.lab, what=self._what, left=left)
+        return LabClosed(lab=self.lab, how=how, what=self._what, left=left)
 
     def _gone(self, reason: str) -> SchedulerGone:
         """Return what to raise where the scheduler does not answer any more."""
