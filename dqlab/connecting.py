@@ -33,7 +33,7 @@ from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import Undisturbed
 from dqlab.clusters_here import LOCAL, Registration, find, keeper_of, way_to
-from dqlab.config import check_directory, seconds, seconds_or_none
+from dqlab.config import check_directory, seconds
 from dqlab.documents.probing import note_labs
 from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared
 from dqlab.errors.rendering import interruptible
@@ -177,8 +177,8 @@ def connect(
         another process too, they have their messages, runs and results. All workers must be able to reach it.
         With "local" it is the store of `dqlab up`, and need not be given.
     timeout : float or str, optional
-        How long to try to reach a scheduler, or to wait for its file, by default 5 s; or to wait for the first worker
-        on a batch system, 60 s.
+        How long to try to reach a scheduler, or to wait for its file, above zero, by default 5 s; or to wait for the
+        first worker on a batch system, 60 s.
 
     Returns
     -------
@@ -208,9 +208,21 @@ def connect(
         raise BadOption(option="n", value=n, problem="is only for a cluster that connect() starts; leave target out.")
     if n is not None and (not isinstance(n, int) or n < 1):
         raise BadOption(option="n", value=n, problem="must be a number of processes, at least 1.")
-    limit = seconds_or_none(timeout, name="timeout")
+    limit = None if timeout is None else _limit(timeout)
     with interruptible(_NOT_CONNECTED), shown("connecting"):
         return _connect(target, n, scheduler_file, name, store, limit)
+
+
+def _limit(timeout: float | str) -> float:
+    """Return how long to try, in seconds."""
+    limit = seconds(timeout, name="timeout")
+    if limit <= 0:
+        raise BadOption(
+            option="timeout",
+            value=timeout,
+            problem="must be above zero: nothing answers in no time. Nothing was started. Leave it out for 5 s.",
+        )
+    return limit
 
 
 def _connect(
@@ -309,7 +321,7 @@ def examine_at(
         found = find(name)
         address, of, what = found.scheduler, found.name, f"which `dqlab up` has in process {found.pid}"
         stores += [Path(found.store)] if found.store is not None else []
-    client = _reach(address, None, min(seconds(timeout, name="timeout"), CONNECT_TIMEOUT), what)
+    client = _reach(address, None, min(_limit(timeout), CONNECT_TIMEOUT), what)
     try:
         return examine(Link(client), of=f"cluster {of}", stores=list(dict.fromkeys(stores)), timeout=timeout)
     finally:

@@ -20,7 +20,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.connecting import StoreUnusable, check_store_here, opened
-from dqlab.errors import ConnectFailed
+from dqlab.errors import BadOption, ConnectFailed
 from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
@@ -42,6 +42,14 @@ def test_scheduler_file_that_says_nothing_is_waited_for_within_the_limit(tmp_pat
         dq.connect(scheduler_file=file, timeout=0.3)
 
     assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("timeout", [0, "0s", -1])
+def test_no_time_to_connect_is_refused_and_not_waited_for(timeout: float | str, tmp_path: Path) -> None:
+    """`timeout=0` waited half a second, and then reported that nothing had answered within 0 s."""
+    for given in ({"target": "tcp://127.0.0.1:9"}, {"scheduler_file": tmp_path / "none"}):
+        with pytest.raises(BadOption, match="timeout"):
+            dq.connect(**given, timeout=timeout)  # type: ignore[arg-type]
 
 
 def test_scheduler_file_of_an_earlier_scheduler_is_named(tmp_path: Path) -> None:

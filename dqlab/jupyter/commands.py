@@ -25,6 +25,7 @@ from dqlab.jupyter.letters import find_letter
 from dqlab.jupyter.line import Line
 from dqlab.jupyter.sayings import (
     Said,
+    attached,
     choices,
     end,
     failed_elsewhere,
@@ -178,7 +179,10 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
 def attach(line: Line, options: Namespace) -> Run:
     """Return an existing run; of one that a cell has other code for, the results are meant that it has."""
     line.desk.keep(options.run)
-    return line.lab.attach(options.run)
+    run = line.lab.attach(options.run)
+    if options.out is not None:  # stored, and not shown
+        line.say(attached(run, options.out))
+    return run
 
 
 def status(line: Line, options: Namespace) -> Snapshot | None:

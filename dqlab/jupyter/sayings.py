@@ -27,6 +27,7 @@ from dqlab.texts import as_word
 
 __all__ = [
     "Said",
+    "attached",
     "choices",
     "end",
     "failed_elsewhere",
@@ -193,6 +194,14 @@ def submitted(
     called = run.name == function or function is None or run.name.startswith(f"{function}-")
     over = "" if called else f"{function}() over "
     return f"{run.name}: {over}{amount} on queue {run.queue}, {many(stats.consumers, 'consumer')}"
+
+
+def attached(run: Run, variable: str) -> str:
+    """Return what a variable holds that was attached to, and what the run does."""
+    stats = run.stats()
+    counts = stats.counts
+    parts = [f"{amount:,} {word}" for amount, word in ((counts.acked, "acked"), (counts.dead, "dead")) if amount]
+    return f"{variable} is run {run.name!r}: {', '.join([many(counts.all, 'document'), *parts])}; {said_of(stats)}"
 
 
 def standing(run: Run) -> str:

@@ -13,6 +13,8 @@ from dqlab.keywords import checks_making
 __all__ = ["Later", "Retry"]
 
 _MAX_DOUBLINGS = 64
+SHORTEST = 0.1
+"""Least seconds for which a function may send its message away: one without a delay would come back in a hot loop."""
 _LONGEST = 30 * 24 * 3600.0
 """Most seconds for which a function may send its message away: longer than that, its wait would go unnoticed."""
 
@@ -27,7 +29,7 @@ class Later(DqlabError):
     Parameters
     ----------
     delay : float or str
-        Seconds, or "30s", at most 30 days; the message is delivered again no sooner.
+        Seconds, or "30s", at most 30 days; the message is delivered again no sooner. Less than 0.1 s counts as that.
 
     Raises
     ------
@@ -47,7 +49,7 @@ class Later(DqlabError):
         found = seconds(delay, name="delay")
         if found > _LONGEST:
             raise BadOption(option="delay", value=delay, problem="is more than 30 days.")
-        super().__init__(seconds=found)
+        super().__init__(seconds=max(SHORTEST, found))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.fields['seconds']!r})"

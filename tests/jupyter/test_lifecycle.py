@@ -211,15 +211,18 @@ def test_waiting_for_a_paused_run_names_the_line_that_resumes_it(connected: Any)
     connected.run("%dq wait stands")
 
 
-def test_back_to_a_run_by_name(connected: Any) -> None:
+def test_back_to_a_run_by_name(connected: Any, capsys: Any) -> None:
     """Also where no variable holds the lab or the run."""
     connected.run("%dq submit abs --over range(3) --name found-again --on-existing new --wait -o run")
     run = connected["run"]
     del connected.shell.user_ns["run"]
 
     assert connected.run("%dq attach found-again") is run
+    capsys.readouterr()
     connected.run("%dq attach found-again -o back")
     assert connected["back"] is run
+    said = capsys.readouterr().out
+    assert said == "back is run 'found-again': 3 documents, 3 acked; it is done\n", "nothing else is shown of it"
     assert "no run named 'found-agan' here. Did you mean 'found-again'?" in str(
         connected.fails("%dq attach found-agan")
     )

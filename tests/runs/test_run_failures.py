@@ -13,6 +13,7 @@ import types
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -720,6 +721,26 @@ def test_later_takes_durations_and_refuses_others() -> None:
     for wrong in (-1, "soon", float("nan")):
         with pytest.raises(BadOption, match="delay"):
             dq.Later(wrong)
+
+
+def test_a_document_that_is_put_off_by_nothing_does_not_come_back_in_a_hot_loop(
+    queue: dq.QueuePool, tmp_path: Path
+) -> None:
+    """`raise dq.Later(0)` ran a document thousands of times in a second, without end."""
+    assert dq.Later(0).fields["seconds"] == dq.Later("0s").fields["seconds"] == 0.1
+    tally = Tally(tmp_path)
+
+    @of_a_cell
+    def never(x: int) -> int:
+        tally.add(time.time())
+        raise dq.Later(0)
+
+    run = queue.map(never, [1])
+    until(lambda: len(tally.seen()) >= 4)
+    run.cancel()
+
+    times = [float(each) for each in tally.seen()]
+    assert min(later - sooner for sooner, later in pairwise(times)) >= 0.09
 
 
 def test_later_shows_itself_as_it_is_written() -> None:
