@@ -364,8 +364,13 @@ class Live(ABC, Generic[View]):
                 self._ask()
             except DqlabError as error:  # dropped, closed, or never there: it will not answer later either
                 self._over = str(error)
+        if self._asking.quiet > GIVE_UP_AFTER:  # a picture that stays must not say that it tries again
+            self._over = self._over or (
+                f"No answer for {numbers.span(self._asking.quiet)}. This view asks no more; what it shows is not "
+                "touched by that. Show it again to go on."
+            )
         view, answered = self._view(), self.obeying.answered
-        if self._ended or self._over or self._asking.quiet > GIVE_UP_AFTER:
+        if self._ended or self._over:
             self._canvas.finish(view)
             self._finished()
             return False

@@ -124,6 +124,8 @@ def test_endless_silence_ends_the_view(live: LiveRun, source: Any, canvas: Any, 
 
     assert live.tick() is False
     assert canvas.last.face is Face.NO_ANSWER
+    assert "asks no more" in canvas.last.notice.text, "it was: Trying again now"
+    assert canvas.last.buttons == ()
 
 
 def test_dropped_run_ends_the_view_with_the_reason(live: LiveRun, source: Any, canvas: Any) -> None:
