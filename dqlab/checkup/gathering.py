@@ -25,7 +25,7 @@ from dqlab.checkup.facts import (
 )
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.internals import daemon_thread, scheduler_rpc
-from dqlab.cluster.transport.link import Link
+from dqlab.cluster.transport.link import FRESH, Link
 from dqlab.cluster.transport.process_vitals import PACKAGES, process_vitals
 from dqlab.stats import Snapshot
 from dqlab.store.probe import Marker, Probe
@@ -134,7 +134,9 @@ class Gathering:
         if scheduler.registry is None:
             return None
         try:
-            answer = await asyncio.wait_for(scheduler_rpc(self._link.client).dq_snapshot(alerts=_ALERTS), self._left())
+            fresh = min(FRESH, self._left() * _FIRST)  # a worker that hangs does not report, and is found by itself
+            asked = scheduler_rpc(self._link.client).dq_snapshot(alerts=_ALERTS, fresh=fresh)
+            answer = await asyncio.wait_for(asked, self._left())
             return Snapshot.from_dict(answer)
         except Exception:  # noqa: BLE001 - without it fewer checks are made
             return None

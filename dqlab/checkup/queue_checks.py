@@ -115,7 +115,8 @@ def _dead(facts: Facts, queue: QueueStats, runs: list[RunStats]) -> Finding:
     worst = max(runs, key=lambda run: run.counts.dead, default=None)
     named = rests.run if rests is not None else worst.name if worst is not None and worst.counts.dead else ""
     puts = not named and all_runs
-    of = "" if rests is None or not named else f", {numbers.count(rests.amount)} of them {rests.text}"
+    part = "" if rests is None or rests.amount == queue.counts.dead else f"{numbers.count(rests.amount)} of them "
+    of = "" if rests is None or not named else f", {part}{rests.text}"
     return Finding(
         "queues",
         Severity.NOTE if rests is None else rests.severity,
@@ -182,7 +183,7 @@ def _abandoned(worker: WorkerFacts) -> Iterator[Finding]:
             "leases",
             Severity.WARNING,
             f"{consumer} on {worker.title} works on beside {many(len(names), 'function')} that will not end though "
-            f"cancelled: {few_of(names)}; threads cannot be killed, and these take from the others",
+            f"they were let go: {few_of(names)}; threads cannot be killed, and these take from the others",
             "Restart the worker; what its consumers hold goes back. Give such runs processes, which can be "
             "killed: map(..., timeout='90s')",
             f"lab.client.restart_workers([{worker.address!r}])",

@@ -68,8 +68,8 @@ PLANTED = {
         with_worker(1, abandoned={"consumer/pages/0": ("a.txt", "b.txt", "c.txt", "d.txt")}),
         "leases",
         WARNING,
-        "consumer/pages/0 on worker 1 (tcp://n1:1) works on beside 4 functions that will not end though cancelled: "
-        "a.txt, b.txt, c.txt and 1 more",
+        "consumer/pages/0 on worker 1 (tcp://n1:1) works on beside 4 functions that will not end though they "
+        "were let go: a.txt, b.txt, c.txt and 1 more",
     ),
     "protocol": (
         with_process(1, protocol=2),
@@ -228,7 +228,7 @@ PLANTED = {
         ),
         "queues",
         PROBLEM,
-        "queue pages has 505 dead letters, 505 of them in run count, done",
+        "queue pages has 505 dead letters, in run count, done",
     ),
     "lost": (with_queue(counts=Counts(lost=1)), "queues", WARNING, "queue pages has lost 1 message"),
     "lost by a run": (

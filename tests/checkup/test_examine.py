@@ -80,6 +80,21 @@ def test_healthy_cluster_has_no_problem(lab: dq.Lab, queue: dq.QueuePool) -> Non
     assert checkup.took < 10
 
 
+def _wrong(_: int) -> None:
+    raise KeyError("total")
+
+
+@pytest.mark.filterwarnings("ignore::dqlab.errors.DqlabWarning")
+def test_what_a_run_has_left_dead_is_found_right_after_its_end(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """The last reports of its shard were on the way: the queue was said to have nothing wrong."""
+    for number in range(1, 4):
+        queue.map(_wrong, [number], retry=dq.Retry(0)).wait(timeout=30)
+
+        (found,) = [each for each in lab.doctor().problems if each.values.get("queue") == queue.name]
+
+        assert found.values["dead"] == number
+
+
 def test_package_that_a_waiting_run_needs_and_no_worker_has_is_named(lab: dq.Lab, queue: dq.QueuePool) -> None:
     def parse(x: int) -> Any:
         import no_such_package_anywhere  # type: ignore[import-not-found]
