@@ -439,6 +439,20 @@ def test_a_snapshot_of_100_queues_and_200_consumers_stays_under_40_kB(hall: Hall
     assert snapshot.totals.counts.ready == 10**8
 
 
+def test_speeds_are_listed_of_every_queue(hall: Hall) -> None:
+    """Of 21 queues the last one had "-" for them after its run."""
+    for done in (0, 30):
+        for number in range(21):
+            hall.shard(f"q{number:02}", lane_report("r", counts=counts(ready=90 - done, acked=done)))
+        hall.after(30)
+
+    snapshot = hall.see()
+
+    assert len(snapshot.queues) == 21
+    assert {queue.out_rate for queue in snapshot.queues} == {snapshot.queues[0].out_rate}
+    assert snapshot.queues[0].out_rate
+
+
 def test_a_queue_of_a_run_that_was_submitted_whole_will_be_empty(hall: Hall) -> None:
     """All came within a moment, but nothing more will."""
     hall.consumer("a")

@@ -447,7 +447,8 @@ def _worded(queue: QueueStats, why: str) -> QueueStats:
 def _bare(queue: QueueStats) -> QueueStats:
     counts = queue.counts
     shown = Counts(counts.ready, counts.delayed, counts.leased, dead=counts.dead, lost=counts.lost)
-    return QueueStats(queue.name, queue.state, shown, why=queue.why)
+    ins, outs = queue.in_rate, queue.out_rate
+    return QueueStats(queue.name, queue.state, shown, why=queue.why, in_rate=ins, out_rate=outs, disk=queue.disk)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
