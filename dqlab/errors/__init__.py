@@ -226,6 +226,7 @@ class LabClosed(DqlabError):
     """The lab, or its Dask client, was closed; objects made with it can no longer be used."""
 
     text = "lab {lab!r} was closed, so {what} cannot be asked any more. {left}"
+    _users_frames_alone = True
 
 
 class WorkersGone(DqlabError):
