@@ -52,7 +52,7 @@ def documents(stage: Stage, sizes: Sizes) -> list[Figure]:
     amounts = FULL if sizes.full else QUICK
     with ExitStack() as opened:
         room = _Room(stage.directory, amounts, sizes, opened)
-        return [*room.rows(), *room.archive(), *room.pdfs(), room.latency(), *room.bucket()]
+        return [*room.rows(), *room.archive(), *room.pdfs(), *room.latency(), *room.bucket()]
 
 
 class _Room:
@@ -141,14 +141,24 @@ class _Room:
             self._figure(f"{what}, split", "x", parts, "over", Target(1.02, 1.01)),
         ]
 
-    def latency(self) -> Figure:
-        """Measure texts that are 20 ms away against the same nearby."""
+    def latency(self) -> list[Figure]:
+        """Measure texts that are 20 ms away against the same nearby.
+
+        The storage is on this machine. Where functions keep its processors busy, it takes from them what a storage that
+        is really away does not: that is shown, and what reading ahead hides is measured with functions that wait.
+        """
         folder = self._folder / "texts"
         make_texts(folder, self._amounts.texts)
-        found = self._asked(["dqlab"], "latency", self._amounts.texts, folder=str(folder))
-        rates = Series.of([each["of_near"] for each in found["dqlab"]])
-        name = f"{self._amounts.texts:,} texts, each 20 ms away: rate over that of local files"
-        return Figure(name, "x", Better.HIGHER, rates, Target(0.9, 0.97))
+        figures = []
+        for busy, target, what in (
+            (False, Target(0.9, 0.97), "functions that wait"),
+            (True, None, "functions that keep the processors busy, which serve the texts, too"),
+        ):
+            found = self._asked(["dqlab"], "latency", self._amounts.texts, folder=str(folder), busy=busy)
+            rates = Series.of([each["of_near"] for each in found["dqlab"]])
+            name = f"{self._amounts.texts:,} texts, each 20 ms away, {what}: rate over that of local files"
+            figures.append(Figure(name, "x", Better.HIGHER, rates, target))
+        return figures
 
     def bucket(self) -> list[Figure]:
         """Measure listing a bucket, each time in a new process."""

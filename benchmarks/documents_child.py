@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import dqlab as dq
-from benchmarks.documents_work import busy_words, pages_of, serve, words_of_member, words_of_part, words_of_row
+from benchmarks.documents_work import (
+    busy_words,
+    pages_of,
+    serve,
+    waiting_words,
+    words_of_member,
+    words_of_part,
+    words_of_row,
+)
 from benchmarks.processes import peak_bytes, tree_cpu_s
 from benchmarks.stage import SLOTS, dask_cluster
 
@@ -117,7 +125,8 @@ class Dqlab:
         self._drop("pdfs")
         return found
 
-    def latency(self, folder: str) -> Answer:
+    def latency(self, folder: str, busy: bool) -> Answer:
+        function = busy_words if busy else waiting_words
         sizes = {path.name: path.stat().st_size for path in sorted(Path(folder).iterdir())}
         names = list(sizes)
         server = serve(Path(folder))
@@ -128,7 +137,7 @@ class Dqlab:
             for kind, where in (("near", folder), ("far", f"http://127.0.0.1:{server.server_port}")):
                 documents = [dq.Document(name, "", f"{where}/{name}", sizes[name]) for name in names]
                 start = time.perf_counter()
-                self.lab.map(busy_words, documents, name=kind).results()
+                self.lab.map(function, documents, name=kind).results()
                 took[kind] = time.perf_counter() - start
                 self._drop(kind)
         finally:

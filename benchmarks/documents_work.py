@@ -24,6 +24,7 @@ __all__ = [
     "make_texts",
     "pages_of",
     "serve",
+    "waiting_words",
     "words_of_member",
     "words_of_part",
     "words_of_row",
@@ -120,8 +121,15 @@ def crunched(text: str) -> int:
 
 
 def busy_words(doc: Any) -> int:
-    """Count the words of a text that is read from near or far."""
+    """Count the words of a text that is read from near or far; keeps a processor busy."""
     return crunched(doc.text())
+
+
+def waiting_words(doc: Any) -> int:
+    """Count the words of a text that is read from near or far; waits as long for another device, as a model does."""
+    text = doc.text()
+    time.sleep(CRUNCH_S)
+    return len(text.split())
 
 
 def pages_of(path: str) -> tuple[int, int, float]:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,7 +19,16 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
-from dqlab.errors import ActorGone, CallTimeout, DocumentsLost, DqlabError, WorkersGone
+from dqlab.cluster.transport.link import Link
+from dqlab.errors import (
+    ActorGone,
+    CallTimeout,
+    DocumentsLost,
+    DqlabError,
+    LabClosed,
+    SchedulerGone,
+    WorkersGone,
+)
 from tests import forking
 from tests.sampled import mostly_slow
 from tests.waiting import until
@@ -199,6 +209,7 @@ def test_worker_with_a_heartbeat_under_way_closes_in_silence(
 KILLED = """
 import os, signal, subprocess, sys
 import dqlab as dq
+from dqlab.cluster.transport.link import Link
 up = [sys.executable, "-m", "dqlab", "up", "-n", "1", "--name", sys.argv[1]]
 with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as cluster:
     cluster.stdout.readline()
@@ -220,6 +231,7 @@ def test_lab_whose_cluster_was_just_killed_closes_in_silence() -> None:
 HELD = """
 import os, signal, subprocess, sys, time
 import dqlab as dq
+from dqlab.cluster.transport.link import Link
 name, *options = sys.argv[1:]
 up = [sys.executable, "-m", "dqlab", "up", "-n", "1", "--name", name, *options]
 with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as cluster:
@@ -261,6 +273,7 @@ def test_killed_cluster_names_its_store_and_the_lines_that_lead_back(tmp_path: P
 WAITING = """
 import os, signal, subprocess, sys, threading, time
 import dqlab as dq
+from dqlab.cluster.transport.link import Link
 name, *options = sys.argv[1:]
 up = [sys.executable, "-m", "dqlab", "up", "-n", "1", "--name", name, *options]
 with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as cluster:
@@ -270,6 +283,19 @@ with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, sta
     threading.Timer(0.5, os.killpg, (cluster.pid, signal.SIGKILL)).start()
     run.wait()  # the line
 """
+
+
+def test_a_cluster_that_is_gone_is_no_lab_that_was_closed(lab: dq.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask closes the client of a scheduler that does not come back: on a busy machine before the error was made."""
+    link, answer = Link(lab.client), Future[int]()
+    answer.set_exception(SchedulerGone(address="tcp://a:1", reason="no connection for 8 s", left=""))
+    monkeypatch.setattr(Link, "closed", property(lambda self: True))
+
+    with pytest.raises(SchedulerGone, match="no connection for 8 s"):
+        link.result(answer)
+    link.leave()
+    with pytest.raises(LabClosed):
+        link.result(answer)
 
 
 def test_a_script_whose_cluster_is_killed_shows_its_line_and_the_sentence(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from dqlab.documents.ahead import LARGEST, ReadAhead, taken
 from dqlab.documents.archives import Damageable, compression_of, decompressor, find_member, open_member, read_member
 from dqlab.documents.decoding import decode_html, decoded, marked, source_encoding, text_of_html
 from dqlab.documents.keys import check_column
-from dqlab.documents.labelled import key_text
+from dqlab.documents.labelled import Labelled, key_text
 from dqlab.documents.parts import (
     PARTS,
     Inline,
@@ -812,28 +812,33 @@ def _numbered(key: int, where: str, version: str, size: int | None, n_pages: int
 _REVIVED = {each.__name__: each for each in (_revive, _row, _line, _inline, _numbered)}
 _OPENED: dict[tuple[str, str], Any] = {(each.__module__, each.__qualname__): each for each in PARTS}
 _OPENED |= {(__name__, name): revived for name, revived in _REVIVED.items()}
-_OPENED |= {(each.__module__, each.__qualname__): each for each in (stored, named)}
+_OPENED |= {(each.__module__, each.__qualname__): each for each in (stored, named, Labelled)}
 """What a pickled reference may name."""
 
 
 def sealed_key(payload: builtins.bytes | memoryview) -> str | None:
-    """Return the key of a pickled `Document` as a settlement has it; None for anything else.
+    """Return the key of a pickled `Document`, or the label of one, as a settlement has it; None for anything else.
 
     Runs no code but dqlab's.
     """
-    found = sealed_document(payload)
-    if found is None:
-        return None
-    return found.key if isinstance(found.key, str) else key_text(found.key)
+    found = _sealed(payload)
+    key = found.label if type(found) is Labelled else found.key if type(found) is Document else None
+    return key if key is None or isinstance(key, str) else key_text(key)
 
 
 def sealed_document(payload: builtins.bytes | memoryview) -> Document | None:
-    """Return a pickled `Document`; None for anything else. Runs no code but dqlab's."""
+    """Return a pickled `Document`, labelled or not; None for anything else. Runs no code but dqlab's."""
+    found = _sealed(payload)
+    if type(found) is Labelled:
+        found = found.value
+    return found if type(found) is Document else None
+
+
+def _sealed(payload: builtins.bytes | memoryview) -> Any:
     try:
-        found = _DocumentOnly(io.BytesIO(payload)).load()
+        return _DocumentOnly(io.BytesIO(payload)).load()
     except Exception:  # noqa: BLE001 - whatever it is, it is not one of our references
         return None
-    return found if type(found) is Document else None
 
 
 class _DocumentOnly(pickle.Unpickler):

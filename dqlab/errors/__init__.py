@@ -226,6 +226,7 @@ class LabClosed(DqlabError):
     """The lab, or its Dask client, was closed; objects made with it can no longer be used."""
 
     text = "lab {lab!r} {how}, so {what} cannot be asked any more. {left}"
+    _users_frames_alone = True
 
     def __init__(self, *, lab: str, what: str, left: str, how: str = "was closed") -> None:
         super().__init__(lab=lab, how=how, what=what, left=left)

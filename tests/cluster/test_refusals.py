@@ -18,6 +18,7 @@ from dqlab.cluster.consumer.running.execution import Origin, Work, run_calls
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.documents import Labelled
 from dqlab.documents import refusals as reading
 from dqlab.documents.refusals import note_read
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Settlement
@@ -70,10 +71,12 @@ class Bench:
         run: bytes = NO_ID,
         early: bool = False,
         process_began: float | None = None,
+        labelled: bool = False,
     ) -> Chunk:
         """Run a function over three documents, or over as many as there are folders."""
         documents = [dq.Document(f"{at}.txt", "", f"{folder}/{at}.txt") for at, folder in enumerate(where)]
-        payloads = [pickle.dumps(each, 5) for each in documents]
+        sent = [Labelled(f"paper {each.key}", each) if labelled else each for each in documents]
+        payloads = [pickle.dumps(each, 5) for each in sent]
         frame = Frame.decode(Frame.encode(payloads, kind=Kind.ELEMENT, run=run, ordinal=0))
         chunk = Chunk(0, 1, 1, 60.0, [first], [frame], None if process_began is None else {"timeout": None})
         chunk.early, chunk.process_began = early, process_began or 0.0
@@ -119,6 +122,16 @@ def test_a_storage_that_refuses_what_it_gave_holds_the_run_up_until_it_gives_it(
         await until(lambda: bench.shard.reasons[-1] == "")
         assert bench.refusals.renewed > 0.0
         assert not bench.refusals._waits
+
+    played(monkeypatch, scenario)
+
+
+def test_a_document_with_a_label_waits_for_credentials_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`lab.map(fn, {"first": doc})` failed each of them."""
+
+    async def scenario(bench: Bench) -> None:
+        note_read(GOOD)
+        assert await bench.decided(bench.chunk(labelled=True)) == [Outcome.RETURN] * 3
 
     played(monkeypatch, scenario)
 

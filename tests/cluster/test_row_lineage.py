@@ -50,11 +50,11 @@ class Noting(Scene):
         for _, chunk in self.chunks[before:]:
             for index in range(chunk.count):
                 record = self.actor.shard.lanes[RUN].trouble.get(chunk.id_at(index))
-                assert chunk.attempt_at(index) == 1 + (0 if record is None else record.deliveries)
+                assert chunk.attempts_at([index])[0] == 1 + (0 if record is None else record.deliveries)
 
     def _noted(self, chunk: Chunk, index: int) -> dict[str, Any]:
         self.now += self.dice.choice([0.0, 0.001, FAR_APART, 3.0])
-        ordinal, attempt = chunk.ordinal_at(index), chunk.attempt_at(index)
+        ordinal, attempt = chunk.ordinal_at(index), chunk.attempts_at([index])[0]
         assert attempt in ((1, 2) if ordinal in self.failed else (1,))
         chunk.code = f"code{self.turns % 2}"  # as if the run had been retried with other code
         chunk.took[index], chunk.ended[index] = float(self.turns), self.now

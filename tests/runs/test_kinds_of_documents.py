@@ -1,4 +1,4 @@
-"""Runs over archives, PDFs, parts of them and chosen files: each is attached to, resumed, retried and sent again."""
+"""Runs over archives, PDFs, parts of them, chosen files and rows of Dask: attached to, resumed, retried, sent again."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import dask.bag
 import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
+from dqlab.documents.parts import Inline
 from dqlab.runs.session import Session
 from tests import forking
 from tests.pdfs import encrypted_pdf, make_pdf
@@ -85,10 +87,15 @@ KINDS: dict[str, Callable[[Path], dq.Documents]] = {
     "chosen": lambda folder: (
         dq.Documents.from_archive(folder / "dump.zip").where("size > 200").sample(100, by="size").longest_first()
     ),
+    "rows of dask": lambda folder: dq.Documents.from_dask(
+        dask.bag.from_sequence([{"id": f"{at:04}", "text": text} for at, text in enumerate(WORDS)], npartitions=7), "id"
+    ),
 }
 
 
 def words_of(document: dq.Document) -> int:
+    if isinstance(document.part, Inline):
+        return len(document["text"].split())
     if "#p" in document.key or document.key.endswith(".pdf"):
         return sum(len(page.text().split()) for page in document.pages())
     return len((document.html() if document.key.endswith(".html") else document.text()).split())
@@ -118,6 +125,8 @@ def expected(kind: str, folder: Path) -> dict[str, int]:
             return {f"{at:02}.pdf": 4 * pages for at, pages in enumerate(PAGES)}
         case "chosen":
             return {document.key: texts[document.key] for document in KINDS[kind](folder)}
+        case "rows of dask":
+            return {f"{at:04}": len(text.split()) for at, text in enumerate(WORDS)}
     parts = {}
     for at, pages in enumerate(PAGES):
         for lo in range(0, pages, 2):

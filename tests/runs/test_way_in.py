@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -170,7 +171,7 @@ def test_a_single_put_with_an_unforeseen_error_raises_and_the_next_one_works(
 
 @pytest.mark.parametrize("where", ["gather", "_encode", "_confirmed"])
 def test_a_defect_anywhere_in_a_sender_reaches_who_waits(
-    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, where: str
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
     """No task may end with its error in a log that nobody reads."""
 
@@ -182,6 +183,9 @@ def test_a_defect_anywhere_in_a_sender_reaches_who_waits(
 
     with pytest.raises(PutFailed, match="a defect"):
         run.wait(timeout=20)
+    del run
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_a_run_whose_documents_do_not_add_up_is_never_done(

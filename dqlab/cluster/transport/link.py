@@ -191,7 +191,8 @@ class Link:
                     if deadline is not None and time.monotonic() >= deadline:
                         raise CallTimeout(name=self.address, call="wait", seconds=timeout) from None
         except SchedulerGone as error:
-            self.check_open()
+            if self.embedded or self._left.is_set():  # else Dask has closed the client, as it does a while after this
+                self.check_open()
             raise self._gone(error.reason) from error
         except ActorGone as error:
             if not error.without_files:

@@ -532,9 +532,13 @@ class Sender:
             self._unread = batch.tickets[0]
 
     def _abandon(self, error: BaseException) -> None:
-        while self.buffer:
-            for ticket in self.gather().tickets:
-                ticket.fail(error)
+        try:
+            while self.buffer:
+                for ticket in self.gather().tickets:
+                    ticket.fail(error)
+        except Exception:  # the failure of before is what its caller gets, and must not be lost for this one
+            logger.exception("event=buffer_abandoned sender=%s left=%d", self.handle.name, len(self.buffer))
+            self.buffer.clear()
 
 
 class PutSender(Sender):

@@ -271,9 +271,9 @@ class Chunk:
         """Return when the last message in front of a position ended, or the first one began."""
         return next((end for end in reversed(self.ended[:index]) if end), self.began)
 
-    def attempt_at(self, index: int) -> int:
-        """Return the number of this delivery of the message at a position."""
-        return self._attempts.get(index, 1)
+    def attempts_at(self, indexes: Sequence[int]) -> list[int]:
+        """Return the numbers of these deliveries of the messages at some positions."""
+        return [self._attempts.get(index, 1) for index in indexes] if self._attempts else [1] * len(indexes)
 
     def _by_position(self, attempts: Mapping[int, int]) -> dict[int, int]:
         ids = (id for piece in self.pieces for id in range(piece.first, piece.first + piece.n))
@@ -449,7 +449,7 @@ class Chunk:
     def _making(self, indexes: Sequence[int], done: Sequence[Done]) -> Making:
         """Return how results were made; single calls, which are in no table, have none of it."""
         seconds = self.seconds_at(indexes)
-        attempts = [self._attempts.get(index, 1) for index in indexes] if self._attempts else None
+        attempts = self.attempts_at(indexes) if self._attempts else None
         versions = self._versions_at(indexes)
         now, ages = time.perf_counter(), None
         first = next(self.ended[index] for index, outcome, *_ in done if not outcome) or now

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin, failed
@@ -36,37 +38,41 @@ def opened_rows(
 
     That is a failure of its message, where the value of a result cannot be opened here.
     """
-    code, load, acked = chunk.code, _left_closed if without_values else open_value, Outcome.ACK
-    rows = SinkRows()
-    ordinals, labels, values, versions, codes, took, attempts, consumers, moments = rows.columns
-    others: list[Done | None] = [None] * len(done)
+    code, acked = chunk.code, Outcome.ACK
+    kept, values, others = list[Done](), list[Any](), list[Done | None]()
+    if without_values and all(each[1] is acked for each in done):
+        kept, values, others = list(done), [None] * len(done), [None] * len(done)
+    else:
+        for each in done:
+            index, outcome, payload, key = each
+            other: Done | None = None if outcome is acked else each
+            if other is None:
+                try:
+                    values.append(None if without_values else open_value(payload))
+                except Exception as error:  # noqa: BLE001 - opening runs users' code
+                    other = failed(index, error, origin, code, key, 0.0)
+                else:
+                    kept.append(each)
+            others.append(other)
+    if not kept:
+        return SinkRows(), others
+    # Column by column: with a step of a loop for each row this takes as long as writing them.
+    n, indexes = len(kept), [each[0] for each in kept]
     now = time.perf_counter()
-    since = time.time() - now
-    for place, each in enumerate(done):
-        index, outcome, payload, key = each
-        if outcome is not acked:
-            others[place] = each
-            continue
-        try:
-            value = load(payload)
-        except Exception as error:  # noqa: BLE001 - opening runs users' code
-            others[place] = failed(index, error, origin, code, key, 0.0)
-            continue
-        ordinals.append(index)
-        labels.append(None if key is None else label_of(key))
-        values.append(value)
-        versions.append(chunk.versions.get(index))
-        attempts.append(chunk.attempt_at(index))
-        moments.append(since + (chunk.ended[index] or now))
-    took += chunk.seconds_at(ordinals) if ordinals else []
-    ordinals[:] = chunk.ordinals_at(ordinals)
-    codes += [code] * len(ordinals)
-    consumers += [chunk.consumer] * len(ordinals)
-    return rows, others
-
-
-def _left_closed(payload: bytes | memoryview) -> None:
-    """Open nothing: the values are known otherwise."""
+    since, ended, versions = time.time() - now, chunk.ended, chunk.versions
+    labels = [None if each[3] is None else label_of(each[3]) for each in kept]
+    columns = (
+        chunk.ordinals_at(indexes),
+        labels,
+        values,
+        [versions.get(index) for index in indexes] if versions else [None] * n,
+        [code] * n,
+        chunk.seconds_at(indexes),
+        chunk.attempts_at(indexes),
+        [chunk.consumer] * n,
+        [since + (ended[index] or now) for index in indexes],
+    )
+    return SinkRows(columns), others
 
 
 def settled_rows(
@@ -86,6 +92,12 @@ def settled_rows(
         One for each row; what is left is that of other chunks.
     """
     acked, code = Outcome.ACK, chunk.code
+    if not any(others):
+        some = list(islice(references, len(done)))
+        written = [each for each in some if isinstance(each, bytes)]
+        if len(written) == len(some):
+            return [(each[0], acked, reference, each[3]) for each, reference in zip(done, written, strict=True)]
+        references = iter(some)
     made: list[Done] = []
     for each, other in zip(done, others, strict=True):
         if other is not None:
