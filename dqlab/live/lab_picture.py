@@ -13,7 +13,7 @@ from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.details import failure_row
 from dqlab.live.palette import Ink
-from dqlab.live.run_picture import Silence, silence_notice
+from dqlab.live.run_picture import LONGEST, Silence, silence_notice
 from dqlab.live.run_rows import RunRow, runs_in_order
 from dqlab.live.tables import NO_TABLE, Table, runs_table, status_table
 from dqlab.live.views import (
@@ -73,7 +73,7 @@ class Site:
 def absent_queues(place: Site, reason: str = "", *, single: bool = False, silence: Silence | None = None) -> QueuesView:
     """Return the view of a lab or queue that has not answered yet, or does not answer now."""
     what = "The queue" if single else "The lab"
-    notice = Notice(one_line(reason, 300), Tone.WARN) if reason else NO_NOTICE
+    notice = Notice(one_line(reason, LONGEST), Tone.WARN) if reason else NO_NOTICE
     return QueuesView(
         one_line(place.name),
         single,
@@ -96,6 +96,7 @@ def lab_view(
     *,
     place: Site,
     silence: Silence | None = None,
+    over: str = "",
     trouble: str = "",
     busy: str = "",
 ) -> QueuesView:
@@ -111,8 +112,8 @@ def lab_view(
         What it is called here.
     silence : Silence, optional
         Given when the numbers are old because there is no answer.
-    trouble, busy : str, optional
-        Why the last command was refused; what it is doing, or has done.
+    over, trouble, busy : str, optional
+        Why there will be no more answers; why the last command was refused; what it is doing, or has done.
     """
     queues, deepest = _ordered(snapshot), snapshot.deepest
     about = [many(snapshot.queues_total, "queue"), _staff(snapshot, "process" if place.embedded else "worker")]
@@ -126,7 +127,8 @@ def lab_view(
         dashboard=place.dashboard,
         cluster=place.cluster,
         stale=silence is not None,
-        notice=_notice(snapshot, silence, trouble, busy, "The lab"),
+        notice=_notice(snapshot, silence, over, trouble, busy, "The lab"),
+        lasting=_notice(snapshot, silence, over, "", "", "The lab"),
         buttons=() if silence is None else (Button(Command.ASK, "Retry now"),),
         figures=_lab_figures(snapshot, stale=silence is not None),
         rows=tuple(_row(snapshot, queue, deepest) for queue in queues),
@@ -151,6 +153,7 @@ def queue_view(
     *,
     place: Site,
     silence: Silence | None = None,
+    over: str = "",
     trouble: str = "",
     busy: str = "",
 ) -> QueuesView:
@@ -178,7 +181,8 @@ def queue_view(
         dashboard=place.dashboard,
         cluster=place.cluster,
         stale=silence is not None,
-        notice=_notice(snapshot, silence, trouble, busy, "The queue"),
+        notice=_notice(snapshot, silence, over, trouble, busy, "The queue"),
+        lasting=_notice(snapshot, silence, over, "", "", "The queue"),
         buttons=(first,) if silence is None else (Button(Command.ASK, "Retry now"),),
         figures=_queue_figures(snapshot, queue, row, stale=silence is not None),
         rows=(row,),
@@ -298,9 +302,9 @@ def _purge(queue: QueueStats) -> tuple[str, ...]:
     return (question, "Their errors go with them.", "Keep them", f"Discard {numbers.count(dead)}")
 
 
-def _notice(snapshot: Snapshot, silence: Silence | None, trouble: str, busy: str, what: str) -> Notice:
-    if trouble:
-        return Notice(one_line(trouble, 300), Tone.BAD)
+def _notice(snapshot: Snapshot, silence: Silence | None, over: str, trouble: str, busy: str, what: str) -> Notice:
+    if over or trouble:
+        return Notice(one_line(over or trouble, LONGEST), Tone.BAD)
     if silence is not None:
         return silence_notice(silence, what)
     if busy:
