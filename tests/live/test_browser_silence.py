@@ -146,7 +146,7 @@ def test_what_is_scrolled_away_is_not_drawn_until_it_is_scrolled_to(show: Show, 
 
 
 def test_an_end_in_minutes_is_not_a_number_of_minutes_that_is_unknown(show: Show, running: RunStats) -> None:
-    """ "Done in – min" stood there."""
+    """It said "Done in" some minutes, without a number of them."""
     near = Eta(running.at + 60, running.at + 80, running.at + 130)
     page = show(run_view(replace(running, eta=near)), clock=BEGAN)
     assert page.locator(".dq-stat").nth(1).inner_text().startswith("Done in")
