@@ -35,7 +35,8 @@ def screen(view: View, style: TextStyle = PLAIN) -> str:
 
 
 def bundle(view: View, style: TextStyle = PLAIN) -> dict[str, str]:
-    """Return a run, a lab or a queue as text/html and text/plain."""
+    """Return a run, a lab or a queue as text/html and text/plain, to be kept."""
+    view = view.as_saved()
     html = run_html(view) if isinstance(view, RunView) else queues_html(view)
     return {"text/plain": screen(view, style), "text/html": html}
 

@@ -168,6 +168,8 @@ SLOW = frozenset(
     }
 )
 """Commands that may take longer than a step."""
+SAID, REFUSED = 12.0, 60.0
+"""Seconds for which a view shows what a press has done, or why it was refused; then it shows what is true now."""
 NAME = "dqlab-live-command"
 
 _log = logging.getLogger(__name__)
@@ -188,25 +190,40 @@ class Obeying:
         Carries out one press; may raise `DqlabError`.
     presses : SimpleQueue of Press, optional
         Where buttons put what was pressed, from any thread.
+    clock : Clock, optional
+        Moved by hand in tests.
 
     Attributes
     ----------
-    trouble : str
-        Why the last command was refused.
-    busy : str
-        What the last command is doing, or has done.
     answered : int
         How many were carried out or refused, or are under way.
     """
 
-    def __init__(self, act: Act, presses: SimpleQueue[Press] | None = None) -> None:
-        self._act = act
+    def __init__(self, act: Act, presses: SimpleQueue[Press] | None = None, clock: Clock | None = None) -> None:
+        self._act, self._clock = act, clock or SystemClock()
         self._presses = SimpleQueue[Press]() if presses is None else presses
         self._slow: SimpleQueue[Press] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self.trouble = self.busy = ""
+        self._told: tuple[str, str, float] = "", "", math.inf
+        """What the last command is doing or has done, why it was refused, and until when that is shown."""
         self.answered = 0
+
+    @property
+    def busy(self) -> str:
+        """What the last command is doing, or has done a moment ago."""
+        busy, _, until = self._told
+        return busy if self._clock.monotonic() < until else ""
+
+    @property
+    def trouble(self) -> str:
+        """Why the last command was refused, a moment ago."""
+        _, trouble, until = self._told
+        return trouble if self._clock.monotonic() < until else ""
+
+    def tell(self, done: str = "", trouble: str = "") -> None:
+        """Show for a while what was done, or why it was refused."""
+        self._told = done, trouble, self._clock.monotonic() + (REFUSED if trouble else SAID)
 
     def step(self) -> None:
         """Carry out pending presses; start those that may take long."""
@@ -216,7 +233,7 @@ class Obeying:
             except Empty:
                 return
             self.answered += 1
-            self.trouble = self.busy = ""
+            self.tell()
             if press.command in SLOW:
                 self._start(press)
             else:
@@ -230,7 +247,7 @@ class Obeying:
 
     def _start(self, press: Press) -> None:
         # A row that is opened shows that itself: a notice would move it away from under the pointer.
-        self.busy = "" if press.command is Command.SHOW else f"{_words(press.command)} is under way."
+        self._told = "" if press.command is Command.SHOW else f"{_words(press.command)} is under way.", "", math.inf
         with self._lock:
             self._slow.put(press)
             if self._thread is None:
@@ -249,12 +266,12 @@ class Obeying:
     def _carry_out(self, press: Press) -> None:
         try:
             with beside_cells():
-                self.busy = self._act(press)
+                self.tell(self._act(press))
         except DqlabError as error:
-            self.busy, self.trouble = "", f"{_words(press.command)} failed: {error}"
+            self.tell(trouble=f"{_words(press.command)} failed: {error}")
         except Exception as error:  # noqa: BLE001 - a button must never end the view it stands on
             _log.exception("event=live_command_failed press=%r", press)
-            self.busy, self.trouble = "", f"{_words(press.command)} failed: {type(error).__name__}: {error}"
+            self.tell(trouble=f"{_words(press.command)} failed: {type(error).__name__}: {error}")
 
 
 def _words(command: Command) -> str:
@@ -338,7 +355,7 @@ class Live(ABC, Generic[View]):
     ) -> None:
         self._canvas, self._clock = canvas, clock or SystemClock()
         self._asking = Asking(self._clock, period)
-        self.obeying = Obeying(self._act, commands)
+        self.obeying = Obeying(self._act, commands, self._clock)
         self._left = False
         self._over = ""
         self._drawn: tuple[View, int] | None = None
@@ -430,7 +447,8 @@ class LiveRun(Live[RunView]):
         super().__init__(canvas, commands, clock, self._period)
         self.source: RunSource = source
         self._stays = stays
-        self._acted, self.obeying.busy = bool(said), said
+        self._acted = bool(said)
+        self.obeying.tell(said)
         self._on_end = on_end
         self._stats: RunStats | None = None
         self._more = Asking(self._clock, 0.0, (DqlabError,))
@@ -556,18 +574,17 @@ class LiveRun(Live[RunView]):
         self._look_around()
         final = self._rests and not self._stays  # such numbers are as good without an answer
         silence = None if final else self._asking.silence
-        trouble = self.obeying.trouble or ("" if final else self._over)
-        if self._stats is None and trouble:
-            return absent_view(self.source.name, trouble)
+        over, trouble, busy = "" if final else self._over, self.obeying.trouble, self.obeying.busy
+        if self._stats is None and (over or trouble):
+            return absent_view(self.source.name, over or trouble)
         if self._stats is None:
             return connecting_view(self.source.name, silence)
         newer = self._newer is not None
-        over = bool(self._over) and not final
-        stats = self._agreed(self._stats, stale=over or silence is not None)
+        stats = self._agreed(self._stats, stale=bool(over) or silence is not None)
         focus = Focus(self._snapshot, self._history, self._code[1], self._examples, newer, self._names)
-        parts = stats, focus, silence, trouble, self.obeying.busy, over
+        parts = stats, focus, silence, over, trouble, busy
         if self._made is None or self._made[0] != parts:  # most steps of a run that rests change nothing
-            view = run_view(stats, focus, silence=silence, trouble=trouble, busy=self.obeying.busy, over=over)
+            view = run_view(stats, focus, silence=silence, over=over, trouble=trouble, busy=busy)
             self._made = parts, view
         return self._made[1]
 
@@ -689,16 +706,21 @@ class LiveQueues(Live[QueuesView]):
 
     def _view(self) -> QueuesView:
         silence = self._asking.silence
-        trouble = self.obeying.trouble or self._over
+        over, trouble, busy = self._over, self.obeying.trouble, self.obeying.busy
         if self._snapshot is None:
-            return absent_queues(self._place, trouble, single=self._lab is None, silence=silence)
-        busy = self.obeying.busy
-        over = bool(self._over)
-        made_of = (id(self._snapshot), id(self._history), self._place, silence, trouble, busy, over)
+            return absent_queues(self._place, over or trouble, single=self._lab is None, silence=silence)
+        made_of = (id(self._snapshot), id(self._history), self._place, silence, over, trouble, busy)
         if self._made is None or self._made[0] != made_of:  # a hundred queues take a while
             picture = queue_view if self._lab is None else lab_view
-            place, snapshot, history = self._place, self._snapshot, self._history
-            view = picture(snapshot, history, place=place, silence=silence, trouble=trouble, busy=busy, over=over)
+            view = picture(
+                self._snapshot,
+                self._history,
+                place=self._place,
+                silence=silence,
+                over=over,
+                trouble=trouble,
+                busy=busy,
+            )
             self._made = made_of, view
         return self._made[1]
 

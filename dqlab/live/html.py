@@ -201,7 +201,8 @@ def _th(title: str, *, right: bool = False) -> str:
 
 
 def _td(inner: str, *, right: bool = False, mono: bool = False) -> str:
-    style = f"{_RIGHT};{_FIGURES}" if right else _LEFT
+    whole = ";white-space:nowrap" if right and " " in inner.split(">", 1)[-1] else ""  # "62.5 %" is one figure
+    style = f"{_RIGHT};{_FIGURES}{whole}" if right else _LEFT
     return f'<td style="{style};{_LINE}{_MONO if mono else ""}">{inner}</td>'
 
 

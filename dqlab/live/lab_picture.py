@@ -13,7 +13,7 @@ from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.details import failure_row
 from dqlab.live.palette import Ink
-from dqlab.live.run_picture import Silence, silence_notice
+from dqlab.live.run_picture import LONGEST, Silence, silence_notice
 from dqlab.live.run_rows import RunRow, runs_in_order, without_live
 from dqlab.live.tables import NO_TABLE, Table, runs_table, status_table
 from dqlab.live.views import (
@@ -74,7 +74,7 @@ class Site:
 def absent_queues(place: Site, reason: str = "", *, single: bool = False, silence: Silence | None = None) -> QueuesView:
     """Return the view of a lab or queue that has not answered yet, or does not answer now."""
     what = "The queue" if single else "The lab"
-    notice = Notice(one_line(reason, 300), Tone.WARN) if reason else NO_NOTICE
+    notice = Notice(one_line(reason, LONGEST), Tone.WARN) if reason else NO_NOTICE
     return QueuesView(
         one_line(place.name),
         single,
@@ -97,9 +97,9 @@ def lab_view(
     *,
     place: Site,
     silence: Silence | None = None,
+    over: str = "",
     trouble: str = "",
     busy: str = "",
-    over: bool = False,
 ) -> QueuesView:
     """Return the picture of a lab.
 
@@ -113,12 +113,10 @@ def lab_view(
         What it is called here.
     silence : Silence, optional
         Given when the numbers are old because there is no answer.
-    trouble, busy : str, optional
-        Why the last command was refused; what it is doing, or has done.
-    over : bool, default False
-        There will be no more numbers: these are of when they were known.
+    over, trouble, busy : str, optional
+        Why there will be no more answers; why the last command was refused; what it is doing, or has done.
     """
-    stale = silence is not None or over
+    stale = silence is not None or bool(over)
     snapshot = _as_known(snapshot) if stale else snapshot
     needing, deepest = _needing(snapshot), snapshot.deepest
     queues = _ordered(snapshot, needing)
@@ -133,7 +131,8 @@ def lab_view(
         dashboard=place.dashboard,
         cluster=place.cluster,
         stale=stale,
-        notice=_notice(snapshot, silence, trouble, busy, "The lab"),
+        notice=_notice(snapshot, silence, over, trouble, busy, "The lab"),
+        lasting=_notice(snapshot, silence, over, "", "", "The lab"),
         buttons=() if silence is None else (Button(Command.ASK, "Retry now"),),
         figures=_lab_figures(snapshot, stale=stale),
         rows=tuple(_row(snapshot, queue, needing, deepest, stale=stale) for queue in queues),
@@ -158,12 +157,12 @@ def queue_view(
     *,
     place: Site,
     silence: Silence | None = None,
+    over: str = "",
     trouble: str = "",
     busy: str = "",
-    over: bool = False,
 ) -> QueuesView:
     """Return the picture of one queue, the `place`; see `lab_view`."""
-    stale = silence is not None or over
+    stale = silence is not None or bool(over)
     snapshot = _as_known(snapshot) if stale else snapshot
     queue = snapshot.queue(place.name)
     if queue is None:
@@ -188,7 +187,8 @@ def queue_view(
         dashboard=place.dashboard,
         cluster=place.cluster,
         stale=stale,
-        notice=_notice(snapshot, silence, trouble, busy, "The queue"),
+        notice=_notice(snapshot, silence, over, trouble, busy, "The queue"),
+        lasting=_notice(snapshot, silence, over, "", "", "The queue"),
         buttons=() if over else (first,) if silence is None else (Button(Command.ASK, "Retry now"),),
         figures=_queue_figures(snapshot, queue, row, stale=stale),
         rows=(row,),
@@ -332,9 +332,9 @@ def _purge(queue: QueueStats) -> tuple[str, ...]:
     return (question, "Their errors go with them.", "Keep them", f"Discard {numbers.count(dead)}")
 
 
-def _notice(snapshot: Snapshot, silence: Silence | None, trouble: str, busy: str, what: str) -> Notice:
-    if trouble:
-        return Notice(one_line(trouble, 300), Tone.BAD)
+def _notice(snapshot: Snapshot, silence: Silence | None, over: str, trouble: str, busy: str, what: str) -> Notice:
+    if over or trouble:
+        return Notice(one_line(over or trouble, LONGEST), Tone.BAD)
     if silence is not None:
         return silence_notice(silence, what)
     if busy:

@@ -44,6 +44,7 @@ from dqlab.stats.queues import ConsumerStats
 from dqlab.texts import as_word, one_line
 
 __all__ = [
+    "LONGEST",
     "NEAR_END",
     "NO_FOCUS",
     "Focus",
@@ -106,6 +107,8 @@ NEAR_END = "Done in"
 """Label of an end that is shown in seconds."""
 OPEN = 0.75
 """Share of the bar for what is known of a run whose input goes on: one that is full looks done."""
+LONGEST = 1_000
+"""Characters of a sentence about what went wrong; its last words are what to do next."""
 NEAR = 120.0
 """Seconds below which an end is shown in seconds."""
 LATE, NAMED = 10.0, 3
@@ -134,7 +137,7 @@ def connecting_view(name: str, silence: Silence | None = None) -> RunView:
 def absent_view(name: str, reason: str) -> RunView:
     """Return the view of a run that cannot be reached now, for one picture that stays."""
     return RunView(
-        name=one_line(name), face=Face.NO_ANSWER, chip="No answer", notice=Notice(one_line(reason, 300), Tone.WARN)
+        name=one_line(name), face=Face.NO_ANSWER, chip="No answer", notice=Notice(one_line(reason, LONGEST), Tone.WARN)
     )
 
 
@@ -150,9 +153,9 @@ def run_view(
     focus: Focus = NO_FOCUS,
     *,
     silence: Silence | None = None,
+    over: str = "",
     trouble: str = "",
     busy: str = "",
-    over: bool = False,
 ) -> RunView:
     """Return the picture of a run.
 
@@ -164,18 +167,20 @@ def run_view(
         What else is known: needs, consumers, leases, history.
     silence : Silence, optional
         Given when `stats` are old because there is no answer: they are shown dated, without speed.
+    over : str, optional
+        Why there will be no more answers, though the run may go on: the numbers are dated too.
     trouble : str, optional
         Why the last command was refused.
     busy : str, optional
         What the last command is doing, or has done.
-    over : bool, default False
-        There will be no more numbers, though the run may go on: these are dated too.
     """
-    stale = silence is not None or over
+    stale = silence is not None or bool(over)
     face = _face(stats, stale=stale)
     stats = replace(stats, eta=_eta(face, stats, focus))
     share = stats.share
     name, chip = one_line(stats.name), _chip(face, stats)
+    waits = _waiting_for(face, stats, focus)
+    lasting = Notice(one_line(over, LONGEST), Tone.BAD) if over else _lasting(face, stats, focus, waits, silence)
     if face is Face.EMPTY:
         return RunView(
             name=name,
@@ -186,11 +191,12 @@ def run_view(
             log=log_line(stats),
             compact=("the input had no documents; nothing was queued", "check the path or the pattern, then map again"),
         )
+    stuck = waits.tone is Tone.WARN
     code = "" if stats.code.name == "?" else f"{one_line(stats.code.name, 40)} {stats.code.words}"
     return RunView(
         name=name,
-        face=face,
-        chip=chip,
+        face=Face.WAITING if stuck else face,
+        chip=Face.WAITING.value.capitalize() if stuck else chip,
         unit=stats.unit,
         code=code,
         queue=one_line(stats.queue, 60),
@@ -201,9 +207,10 @@ def run_view(
         period=_period(stats),
         sentence=_sentence(stats),
         percent=numbers.share(share),
-        milestone="" if share is None or share < 0.25 else f"{int(share * 4) * 25} percent of {stats.unit} settled",
+        milestone=_milestone(share, stats.unit),
         stale=stale,
-        notice=_notice(face, stats, focus, silence=silence, trouble=trouble, busy=busy),
+        notice=lasting if over else _notice(face, lasting, silence, trouble=trouble, busy=busy),
+        lasting=lasting,
         bars=_bars(stats),
         bar_label=_bar_label(stats, share),
         counters=_counters(stats),
@@ -337,12 +344,20 @@ def _chip(face: Face, stats: RunStats) -> str:
 def _period(stats: RunStats) -> str:
     if not stats.started:
         return ""
-    start = f"{numbers.date(stats.started)}, {numbers.clock(stats.started)}"
+    end = stats.at if stats.ended is None else stats.ended
+    same_day = numbers.date(stats.started) == numbers.date(end)
+    first, last = (f"{numbers.date(moment)}, {numbers.clock(moment)}" for moment in (stats.started, end))
     if stats.ended is None:
-        return f"since {start}"
-    same_day = numbers.date(stats.started) == numbers.date(stats.ended)
-    end = numbers.clock(stats.ended) if same_day else f"{numbers.date(stats.ended)}, {numbers.clock(stats.ended)}"
-    return f"{start} to {end}"
+        return f"as of {last}, began {numbers.clock(stats.started) if same_day else first}"
+    return f"{first} to {numbers.clock(end) if same_day else last}"
+
+
+def _milestone(share: float | None, unit: str) -> str:
+    """Return progress in quarters; "at least", since it is read also when the next one is near."""
+    if share is None or share < 0.25:
+        return ""
+    quarters = int(share * 4) * 25
+    return f"{'' if quarters == 100 else 'at least '}{quarters} percent of {unit} settled"
 
 
 def _sentence(stats: RunStats) -> str:
@@ -360,9 +375,10 @@ def _sentence(stats: RunStats) -> str:
 
 
 def silence_notice(silence: Silence, what: str = "The run") -> Notice:
-    """Return how long there has been no answer, and that this does not affect what is shown."""
+    """Return how long there has been no answer, and what that means for what is shown, which may have ended as well."""
     again = f"Trying again in {int(silence.retry_in)} s." if silence.retry_in >= 1 else "Trying again now."
-    return Notice(f"No answer for {numbers.span(silence.seconds)}. {again} {what} is not touched by this.", Tone.WARN)
+    fate = f"{what} goes on without this view, unless its cluster has ended."
+    return Notice(f"No answer for {numbers.span(silence.seconds)}. {again} {fate}", Tone.WARN)
 
 
 def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:
@@ -404,9 +420,16 @@ def _release(held: ConsumerStats, *, alone: bool) -> tuple[Button, ...]:
     return (replace, Button(Command.GIVE_UP, label, hint=failed, target=held.document))
 
 
-def _notice(face: Face, stats: RunStats, focus: Focus, *, silence: Silence | None, trouble: str, busy: str) -> Notice:
+def _notice(face: Face, lasting: Notice, silence: Silence | None, *, trouble: str, busy: str) -> Notice:
+    """Return what to know now: what came of a press, unless what holds matters more."""
     if trouble:
-        return Notice(one_line(trouble, 300), Tone.BAD)
+        return Notice(one_line(trouble, LONGEST), Tone.BAD)
+    if busy and silence is None and face not in (Face.STOPPED, Face.WAITING, Face.INCOMPLETE):
+        return Notice(one_line(busy, 300))
+    return lasting
+
+
+def _lasting(face: Face, stats: RunStats, focus: Focus, waits: Notice, silence: Silence | None) -> Notice:
     if silence is not None:
         return silence_notice(silence)
     why = one_line(stats.why, 300)
@@ -419,11 +442,8 @@ def _notice(face: Face, stats: RunStats, focus: Focus, *, silence: Silence | Non
     if face is Face.INCOMPLETE:
         rest = "is settled" if stats.resting else "goes on"
         return Notice(f"{sentence or 'The input ended early'}. What was submitted before {rest}.", Tone.WARN)
-    if busy:
-        return Notice(one_line(busy, 300))
     if face is Face.PAUSED and why.startswith("by "):
         return Notice(f"Paused {why}")
-    waits = _waiting_for(face, stats, focus)
     if waits.text or why or not stats.only_put_off:
         return waits if waits.text else Notice(why)
     return Notice(f"{put_off_words(stats)} (dq.Later), to be run again when their time has come")

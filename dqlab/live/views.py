@@ -14,7 +14,7 @@ skipped. `run_picture` and `lab_picture` make them, `details` makes what stands 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -442,6 +442,10 @@ class RunView:
         How a screen reader announces progress; changes at 25, 50, 75 and 100 %.
     stale : bool
         The numbers are old; bars are drawn grey.
+    notice, lasting : Notice
+        What needs attention now; and what does without what a press has done, or None where that is the same.
+    saved : bool
+        The picture is kept, and dates its numbers; see `as_saved`.
     compact : tuple of str
         Lines in place of counters and figures while there are none.
     more : str
@@ -474,6 +478,8 @@ class RunView:
     milestone: str = ""
     stale: bool = False
     notice: Notice = NO_NOTICE
+    lasting: Notice | None = None
+    saved: bool = False
     bars: tuple[Bar, ...] = ()
     bar_label: str = ""
     counters: tuple[Counter, ...] = ()
@@ -496,7 +502,11 @@ class RunView:
         """When the numbers are from: ``live 14:22:07``, ``as of`` when they are old, ``ended`` when they are final."""
         if self.ended:
             return f"ended {self.ended}"
-        return f"{'as of' if self.stale else 'live'} {self.moment}" if self.moment else ""
+        return f"{'as of' if self.stale or self.saved else 'live'} {self.moment}" if self.moment else ""
+
+    def as_saved(self) -> RunView:
+        """Return the picture that is kept, and read later: dated, without what a press has done."""
+        return replace(self, saved=True, notice=self.notice if self.lasting is None else self.lasting)
 
     @property
     def subtitle(self) -> str:
@@ -636,6 +646,8 @@ class QueuesView:
         Addresses of the dashboard and of the scheduler.
     stale : bool
         The numbers are old.
+    notice, lasting, saved
+        See `RunView`.
     sparks : tuple of (str, tuple)
         Messages that waited in each queue, over 30 minutes.
     runs : tuple of RunLine
@@ -657,6 +669,8 @@ class QueuesView:
     cluster: str = ""
     stale: bool = False
     notice: Notice = NO_NOTICE
+    lasting: Notice | None = None
+    saved: bool = False
     buttons: tuple[Button, ...] = ()
     figures: tuple[Figure, ...] = ()
     rows: tuple[QueueRow, ...] = ()
@@ -677,7 +691,11 @@ class QueuesView:
     @property
     def live(self) -> str:
         """When the numbers are from: ``live 14:22:07``, or ``as of`` when they are old."""
-        return f"{'as of' if self.stale else 'live'} {self.moment}" if self.moment else ""
+        return f"{'as of' if self.stale or self.saved else 'live'} {self.moment}" if self.moment else ""
+
+    def as_saved(self) -> QueuesView:
+        """Return the picture that is kept; see `RunView.as_saved`."""
+        return replace(self, saved=True, notice=self.notice if self.lasting is None else self.lasting)
 
     @property
     def subtitle(self) -> str:

@@ -77,17 +77,71 @@ test('services that answer stand above those that do not, each in the order in w
   expect(model.chosen).toBe('mine');
 });
 
-test('only the chosen service is asked for numbers', async () => {
-  server.list = [service(), service({ id: 'other', name: 'other' })];
+test('the chosen service is asked for numbers once a second, and the others four times a minute', async () => {
+  server.list = [service(), service({ id: 'other', name: 'other' }), service({ id: 'old', name: 'old', state: 'gone' })];
   model.watch();
-  await pass(3_000);
-  expect(server.amount('snapshot papers')).toBeGreaterThan(1);
-  expect(server.amount('snapshot other')).toBe(0);
+  await pass(60_000);
+  expect(server.amount('snapshot papers')).toBeGreaterThan(50);
+  expect(server.amount('snapshot other')).toBeGreaterThanOrEqual(4);
+  expect(server.amount('snapshot other')).toBeLessThanOrEqual(6);
+  expect(server.amount('snapshot old')).toBe(0);
   model.choose('other');
   server.asked.length = 0;
   await pass(3_000);
-  expect(server.amount('snapshot papers')).toBe(0);
+  expect(server.amount('snapshot papers')).toBeLessThanOrEqual(1);
   expect(server.amount('snapshot other')).toBeGreaterThan(1);
+});
+
+test('what needs somebody in a service that is not shown counts, until it no longer answers', async () => {
+  const other = service({ id: 'other', name: 'other' });
+  server.list = [service(), other];
+  const calm = { attention: [], attention_total: 0, runs: [], runs_total: 0 };
+  server.snapshot = (id) => Promise.resolve(id === 'other' ? server.fresh() : server.fresh(calm));
+  model.watch();
+  await pass(2_000);
+  expect(model.open).toEqual([]);
+  expect([model.needs, model.problem]).toEqual([3, true]);
+  expect(model.elsewhere.map((each) => each.service.id)).toEqual(['other']);
+
+  server.snapshot = (id) => (id === 'other' ? Promise.reject(new Refusal(504, 'ServiceSilent', 'no answer')) : Promise.resolve(server.fresh(calm)));
+  await pass(16_000);
+  expect([model.needs, model.problem]).toEqual([0, false]);
+  expect(model.seen(other)).toMatchObject({ old: true, needs: 3 });
+  expect(model.seen(other)!.at).toBeGreaterThan(1_000);
+});
+
+test('a service has nothing of the one that had its name before', async () => {
+  const chosen = service({ id: 'mine', name: 'mine' });
+  server.list = [chosen, service()];
+  server.snapshot = () => Promise.resolve(server.fresh({ consumers_total: 1 }));
+  model.watch();
+  await pass(2_000);
+  expect(model.seen(server.list[1]!)).toMatchObject({ consumers: 1 });
+  const began = { started: 1_795_270_000, pid: 8 };
+  server.list = [chosen, service(began)];
+  server.snapshot = (id) => (id === 'papers' ? new Promise(() => undefined) : Promise.resolve(server.fresh()));
+  await pass(6_000);
+  expect(model.seen(server.list[1]!)).toBeNull();
+
+  server.list = [service({ id: 'mine', name: 'mine', ...began }), service(began)];
+  server.snapshot = () => new Promise(() => undefined);
+  await pass(6_000);
+  expect(model.chosen).toBe('mine');
+  expect(model.snapshot).toBeNull();
+});
+
+test('numbers are old as soon as their service is three seconds late', async () => {
+  model.watch();
+  await pass(2_000);
+  expect(model.fresh).toBe(true);
+  let answer: (snapshot: Snapshot) => void = () => undefined;
+  server.snapshot = () => new Promise((resolve) => (answer = resolve));
+  await pass(4_500);
+  expect(model.fresh).toBe(false);
+  expect(model.failure?.silent).toBe(true);
+  answer(server.fresh());
+  await pass(0);
+  expect(model.fresh).toBe(true);
 });
 
 test('a page that nobody can see asks for nothing', async () => {

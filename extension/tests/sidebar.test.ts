@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
 import type { Action, Service } from '../src/lab/client';
 import type { Desk } from '../src/lab/desk';
-import { Model } from '../src/lab/model';
+import { Model, type Asking } from '../src/lab/model';
 import { Sidebar } from '../src/lab/sidebar/sidebar';
 import type { Snapshot } from '../src/shared/snapshot';
 import { answers, asked } from './host/dialogs';
@@ -16,6 +16,7 @@ let inserted: string[][];
 let model: Model;
 let sidebar: Sidebar;
 let desk: Desk;
+let client: Asking;
 
 // Elements have no size here: what the keys move among is all that is not hidden.
 Element.prototype.getClientRects = function (this: Element) {
@@ -29,9 +30,9 @@ beforeEach(async () => {
   acted = [];
   inserted = [];
   asked.length = answers.length = 0;
-  const client = {
+  client = {
     services: () => Promise.resolve(services),
-    snapshot: () => Promise.resolve(shown),
+    snapshot: (_: string) => Promise.resolve(shown),
     history: () => Promise.resolve(goldenHistory()),
     panels: () => Promise.resolve([{ path: 'dq', name: 'All six', ours: true }, { path: 'individual-dq-failures', name: 'Failures', ours: true }, { path: 'individual-cpu', name: 'Cpu', ours: false }]),
     forget: () => Promise.resolve(),
@@ -264,7 +265,74 @@ test('what needs somebody is the first section, with what can be done', async ()
   expect(model.chosen).toBe('papers');
 });
 
-test('a dismissed line is gone from list and icon, the focus goes to the next, and it can be brought back', () => {
+test('a button that is gone leaves the focus to its section, and never to another button', async () => {
+  const retry = sidebar.node.querySelector<HTMLButtonElement>('.dq-need .dq-steps button')!;
+  retry.focus();
+  shown = goldenSnapshot();
+  shown.at += 1;
+  shown.seq += 1;
+  shown.attention = shown.attention.slice(1);
+  shown.attention_total -= 1;
+  await tick();
+  expect(retry.isConnected).toBe(false);
+  expect(document.activeElement).toBe(sidebar.node.querySelector('.dq-needs'));
+});
+
+test('a first hundred and all of them are different buttons', async () => {
+  const dead = (amount: number): void => {
+    const at = shown.at;
+    shown = goldenSnapshot();
+    Object.assign(shown, { at: at + 1, seq: shown.seq + at, attention: [], attention_total: 0 });
+    const counts = { ...shown.runs[0]!.counts, ready: 0, delayed: 0, leased: 0, dead: amount };
+    shown.runs = [{ ...shown.runs[0]!, state: 'done', ended: at, counts }];
+  };
+  dead(1_234);
+  await tick();
+  const first = sidebar.node.querySelector<HTMLButtonElement>('.dq-need .dq-steps button')!;
+  expect(first.textContent).toBe('Retry 100 first');
+  first.focus();
+  dead(234);
+  await tick();
+  expect(sidebar.node.querySelector('.dq-need .dq-steps button')!.textContent).toBe('Retry 234');
+  expect(document.activeElement).toBe(sidebar.node.querySelector('.dq-needs'));
+});
+
+test('nothing is sent to a service that does not answer', async () => {
+  const retry = sidebar.node.querySelector<HTMLButtonElement>('.dq-need .dq-steps button')!;
+  expect(retry.getAttribute('aria-disabled')).toBe('false');
+  vi.spyOn(client, 'snapshot').mockReturnValue(new Promise(() => undefined));
+  await vi.advanceTimersByTimeAsync(5_000);
+  expect(words(row('run pages parse-invoices'), '.dq-when')).toBe('–');
+  expect(words(sidebar.node, '.dq-note')).toContain('Shown as of');
+  expect(retry.getAttribute('aria-disabled')).toBe('true');
+  retry.click();
+  row('run pages parse-invoices').querySelector<HTMLButtonElement>('.dq-toggle')!.click();
+  await vi.advanceTimersByTimeAsync(0);
+  expect(acted).toEqual([]);
+  expect(words(row('run pages parse-invoices'), '.dq-refusal')).toBe('papers does not answer now, so nothing was sent. Try it again once it does.');
+});
+
+test('a service that is not shown has its marks, and a line below what needs somebody here', async () => {
+  const other = service({ id: 'other', name: 'other', kernel: 'k-2' });
+  services = [...services, other];
+  await vi.advanceTimersByTimeAsync(6_000);
+  expect(words(row('service other'), '.dq-count')).toBe('3 need you');
+  expect(sidebar.title.dataset).toMatchObject({ 'dq-needs': '6', 'dq-dead': 'true' });
+  expect(words(sidebar.node, '.dq-elsewhere')).toBe('3 in other');
+
+  const answers = vi.spyOn(client, 'snapshot');
+  answers.mockImplementation((id) => (id === 'other' ? Promise.reject(new Error('no')) : Promise.resolve(shown)));
+  await vi.advanceTimersByTimeAsync(16_000);
+  expect(words(row('service other'), '.dq-s2')).toMatch(/ · as of \d\d:\d\d:\d\d$/);
+  expect(sidebar.node.querySelector<HTMLElement>('.dq-elsewhere')!.hidden).toBe(true);
+
+  answers.mockImplementation(() => Promise.resolve(shown));
+  await vi.advanceTimersByTimeAsync(16_000);
+  sidebar.node.querySelector<HTMLButtonElement>('.dq-elsewhere button')!.click();
+  expect(model.chosen).toBe('other');
+});
+
+test('a dismissed line is gone from list and icon, the focus stays in the section, and it can be brought back', () => {
   const dismiss = sidebar.node.querySelector<HTMLButtonElement>('.dq-need .dq-dismiss')!;
   dismiss.focus();
   dismiss.click();

@@ -44,7 +44,7 @@ def test_chip_says_the_state_and_is_announced(show: Show, running: RunStats, don
     page = show(run_view(running))
     chip = page.get_by_role("status")
     assert chip.inner_text().startswith("Running")
-    assert chip.text_content() == "Running50 percent of pages settled"
+    assert chip.text_content() == "Runningat least 50 percent of pages settled"
 
     page.evaluate("view => update(view)", as_sent(run_view(done)))
 

@@ -17,6 +17,7 @@ from dqlab.stats import Counts, History, RunState, RunStats, Snapshot, StopReaso
 from tests.chromium import needs_chromium
 from tests.live.conftest import CODE
 from tests.live.pages import Show, as_sent, overflowing
+from tests.live.test_run_picture import stuck
 
 pytestmark = [pytest.mark.browser, needs_chromium]
 
@@ -267,3 +268,60 @@ def test_p_goes_on_with_nothing_that_failed_throughout(show: Show, hopeless: Run
 
     assert page.evaluate("sent.filter((each) => each.command === 'resume')") == []
     assert page.get_by_role("treegrid", name="Failures by class").is_visible()
+
+
+def test_a_second_enter_presses_no_other_button(show: Show, ended: RunView, running: RunStats, focus: Focus) -> None:
+    """The focus went from *100 first* to *Pause*, and then to *Retry 234*: Enter paused the run, or retried all."""
+    page = show(ended)
+    page.get_by_role("button", name="100 first").first.focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("sent") == [{"command": "retry", "n": 100}]
+
+    update(page, run_view(running, focus))
+    page.get_by_role("button", name="Pause").wait_for()
+    assert page.evaluate("document.activeElement.tagName") == "H1"
+    page.keyboard.press("Enter")
+    update(page, ended)
+    page.get_by_role("button", name="100 first").first.wait_for()
+    assert page.evaluate("document.activeElement.tagName") == "H1"
+    page.keyboard.press("Enter")
+
+    assert page.evaluate("sent.length") == 1
+
+
+def test_a_button_of_a_notice_that_is_gone_leaves_the_focus_to_the_head(
+    show: Show, running: RunStats, snapshot: Snapshot
+) -> None:
+    """It fell to the page, and the next Tab began at its top."""
+    page = show(run_view(*stuck(running, snapshot, 360.0)))
+    page.get_by_role("button", name="Replace c0").focus()
+
+    update(page, run_view(running, Focus(snapshot)))
+    page.get_by_role("button", name="Replace c0").wait_for(state="detached")
+
+    assert page.evaluate("document.activeElement.tagName") == "H1"
+
+
+def test_the_question_before_a_cancel_covers_nothing(show: Show, running: RunStats, focus: Focus) -> None:
+    """It lay on the upper half of "99.5 %"."""
+    page = show(run_view(running, focus), width=780)
+    page.get_by_role("button", name="Cancel run…").click()
+
+    question, share = (page.locator(each).bounding_box() for each in (".dq-ask", ".dq-pct"))
+    assert question["y"] + question["height"] <= share["y"]
+
+
+@pytest.mark.parametrize("width", [680, 780, 1100])
+def test_a_long_name_leaves_room_for_the_time_of_the_numbers(
+    show: Show, running: RunStats, focus: Focus, width: int
+) -> None:
+    """A name of 60 letters pushed code, queue and "live 14:22:07" out of the head."""
+    page = show(run_view(replace(running, name="pages-of-all-the-papers-" * 3), focus), width=width)
+
+    at = page.locator("header .dq-at")
+    assert at.inner_text() == "live 14:22:07"
+    inside = page.locator("header .dq-sub").bounding_box()
+    box = at.bounding_box()
+    assert inside["x"] <= box["x"]
+    assert box["x"] + box["width"] <= inside["x"] + inside["width"] + 1
+    assert overflowing(page) == []

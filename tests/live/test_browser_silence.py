@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dqlab.live.lab_picture import Site, lab_view
-from dqlab.live.run_picture import run_view
+from dqlab.live.run_picture import Focus, run_view
 from dqlab.numbers import UNKNOWN
-from dqlab.stats import RunState, RunStats, Snapshot
+from dqlab.stats import Eta, RunState, RunStats, Snapshot
 from tests.chromium import needs_chromium
 from tests.live.pages import Show, as_sent
 
@@ -143,3 +143,29 @@ def test_what_is_scrolled_away_is_not_drawn_until_it_is_scrolled_to(show: Show, 
     page.wait_for_function(
         "text => document.querySelector('.dq-sub').textContent === text", arg=later["numbers"]["subtitle"]
     )
+
+
+def test_an_end_in_minutes_is_not_a_number_of_minutes_that_is_unknown(show: Show, running: RunStats) -> None:
+    """It said "Done in" some minutes, without a number of them."""
+    near = Eta(running.at + 60, running.at + 80, running.at + 130)
+    page = show(run_view(replace(running, eta=near)), clock=BEGAN)
+    assert page.locator(".dq-stat").nth(1).inner_text().startswith("Done in")
+    stop(page)
+
+    page.clock.fast_forward(5_000)
+    page.wait_for_selector(".dqlab[data-stale=true]")
+
+    assert page.locator(".dq-stat").nth(1).inner_text().split() == ["Done", "at", UNKNOWN]
+
+
+def test_what_was_copied_makes_room_for_what_is_true(show: Show, running: RunStats, snapshot: Snapshot) -> None:
+    """It stood in place of every notice until the next press."""
+    page = show(run_view(replace(running, why="its store takes nothing"), Focus(snapshot)), clock=BEGAN)
+    page.get_by_role("button", name="More").click()
+    page.get_by_role("menuitem", name="Copy as Python…").click()
+    page.get_by_role("menuitem").first.click()
+    page.get_by_text("into a cell:").wait_for()
+
+    page.clock.fast_forward(61_000)
+
+    page.get_by_text("its store takes nothing").wait_for()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dqlab.errors import ActorGone, CallTimeout, RunNotFound, SchedulerGone
-from dqlab.live.follow import GIVE_UP_AFTER, LiveRun
+from dqlab.live.follow import GIVE_UP_AFTER, REFUSED, LiveRun
 from dqlab.live.views import Command, Face, Press
 from dqlab.stats import RunState, RunStats
 
@@ -173,6 +173,22 @@ def test_refused_command_is_shown_until_the_next(
     live.tick()
 
     assert canvas.drawn[-1].notice.text == ""
+
+
+def test_refused_command_hides_what_is_true_for_a_minute(
+    live: LiveRun, source: Any, canvas: Any, clock: Any, commands: SimpleQueue[Press], running: RunStats
+) -> None:
+    """Then it is no news, and what needs attention comes back."""
+    source.answer = replace(running, why="its store takes nothing")
+    source.refusal = SLOW
+    commands.put(Press(Command.PAUSE))
+    live.tick()
+    assert canvas.drawn[-1].notice.text.startswith("Pause failed")
+
+    clock.now += REFUSED
+    live.tick()
+
+    assert canvas.drawn[-1].notice.text == "its store takes nothing"
 
 
 def test_closed_canvas_ends_the_view_without_a_question(live: LiveRun, source: Any, canvas: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -11,12 +12,13 @@ import pytest
 
 from dqlab.errors import LabClosed, QueueNotFound
 from dqlab.live.decisions import offered
-from dqlab.live.follow import FRAME, LiveQueues, LiveRun, following
+from dqlab.live.follow import FRAME, SAID, LiveQueues, LiveRun, following
 from dqlab.live.views import Command, Face, Press
 from dqlab.notebook import running_cell
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import RunState, RunStats, Snapshot, StopReason
 from tests.live.conftest import CODE, SLOW
+from tests.live.test_run_picture import stuck
 
 
 @pytest.fixture
@@ -191,6 +193,54 @@ def test_retry_of_a_class_runs_beside_the_view_and_says_what_it_did(
     live.tick()
 
     assert detailed.done == ["retry 7b0f44a1"]
+    assert canvas.drawn[-1].notice.text == "61 documents sent through again."
+
+
+def test_a_press_is_told_for_a_while_then_what_is_true_now(
+    live: LiveRun,
+    detailed: Any,
+    canvas: Any,
+    commands: SimpleQueue[Press],
+    running: RunStats,
+    snapshot: Snapshot,
+    clock: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ "tried again; c0 goes on with others" stayed, while the document was stuck on c1, and nothing replaced that."""
+    monkeypatch.setattr(detailed, "replace", lambda target: ["#50"], raising=False)
+    detailed.answer, focus = stuck(running, snapshot, 360.0)
+    detailed.picture = focus.snapshot
+    live.tick()
+    commands.put(Press(Command.REPLACE, target="c0"))
+    step(live)
+    live.tick()
+    assert canvas.drawn[-1].notice.text == "#50: tried again; c0 goes on with others."
+
+    clock.now += SAID
+    live.tick()
+
+    notice = canvas.drawn[-1].notice
+    assert notice.text.startswith("Waiting for 1 document")
+    assert [each.command for each in notice.buttons] == [Command.REPLACE, Command.GIVE_UP]
+
+
+def test_what_is_under_way_is_told_until_it_is_done(
+    live: LiveRun, detailed: Any, canvas: Any, commands: SimpleQueue[Press], clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody who waits for it sees that it goes on."""
+    goes_on = threading.Event()
+    monkeypatch.setattr(detailed, "send_again", lambda *_, **__: goes_on.wait(10) and 61)
+    live.tick()
+    commands.put(Press(Command.RETRY))
+    live.tick()
+    clock.now += 10 * SAID
+    live.tick()
+    assert canvas.drawn[-1].notice.text == "Retry is under way."
+
+    goes_on.set()
+    live.obeying.join()
+    live.tick()
+
     assert canvas.drawn[-1].notice.text == "61 documents sent through again."
 
 

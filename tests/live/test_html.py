@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dqlab.live.html import run_html, table_html
 from dqlab.live.offers import NotebookNames
 from dqlab.live.run_picture import Focus, Silence, run_view
-from dqlab.live.tables import documents_table, status_table
+from dqlab.live.tables import Cell, Column, Table, documents_table, status_table
 from dqlab.live.text import run_screen
 from dqlab.stats import ClassStats, Counts, History, RunState, RunStats, Snapshot
 from dqlab.stats.attention import failures_of
@@ -124,6 +124,14 @@ def test_live_fragment_says_how_far_it_is_and_since_when_it_is_old(running: RunS
     assert "No answer for 38 s" in html
     assert "16,121 of 48,210 documents and 315,894 of 914,306 pages left after 23 min 27 s" in html
     assert not re.search(r"background:#0A9F88", html)
+
+
+def test_a_figure_with_its_unit_is_not_broken() -> None:
+    """ "62.5" stood above "%" in `%dq failed`."""
+    table = Table((Column("dead", right=True), Column("share", right=True)), ((Cell("20"), Cell("62.5 %")),))
+
+    one, unit = re.findall(r"<td style=\"([^\"]*)", table_html(table))
+    assert ("nowrap" in one, "nowrap" in unit) == (False, True)
 
 
 def test_zero_is_grey_and_never_red(done: RunStats, snapshot: Snapshot) -> None:

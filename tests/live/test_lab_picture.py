@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from dqlab.live.canvas import bundle
 from dqlab.live.html import queues_html, table_html
 from dqlab.live.lab_picture import NEEDS, Site, absent_queues, lab_view, queue_view
 from dqlab.live.run_picture import Silence
@@ -45,6 +46,16 @@ def test_six_figures_answer_for_the_lab(snapshot: Snapshot) -> None:
         ("Busy", "93", "%", "of 14 consumers, last 60 s"),
         ("On disk", "2.2", "GB", "61 % garbage, 1.3 GB"),
     ]
+
+
+def test_a_picture_that_is_kept_is_dated(snapshot: Snapshot) -> None:
+    """ "live 20:05:46" stood in notebooks that were read a week later, beside what a press had done."""
+    for picture, place in ((lab_view, PAPERS), (queue_view, Site("pages"))):
+        kept = str(bundle(picture(snapshot, place=place, busy="212 documents sent through again.")))
+
+        assert "as of 14:22:07" in kept
+        assert "live 14:22:07" not in kept
+        assert "sent through again" not in kept
 
 
 def test_consumers_are_counted_by_the_processes_that_were_asked_for(snapshot: Snapshot) -> None:

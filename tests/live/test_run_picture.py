@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from dqlab.live import details
+from dqlab.live.canvas import bundle
 from dqlab.live.html import run_html
-from dqlab.live.run_picture import Focus, Silence, connecting_view, log_line, run_view
+from dqlab.live.run_picture import Focus, Silence, absent_view, connecting_view, log_line, run_view
 from dqlab.live.run_rows import run_rows, run_word
 from dqlab.live.text import run_screen
 from dqlab.live.views import Command, Face, Tone
@@ -244,7 +245,8 @@ def test_silence_keeps_numbers_and_drops_what_is_live(running: RunStats) -> None
     view = run_view(running, silence=Silence(38.2, 8.4))
 
     assert (view.face, view.stale, view.live) == (Face.NO_ANSWER, True, "as of 14:22:07")
-    assert view.notice.text == "No answer for 38 s. Trying again in 8 s. The run is not touched by this."
+    fate = "The run goes on without this view, unless its cluster has ended."
+    assert view.notice.text == f"No answer for 38 s. Trying again in 8 s. {fate}"
     assert view.figures[2].value == UNKNOWN
     assert view.figures[0].value == "315,894"
     assert [button.command for button in view.buttons] == [Command.ASK]
@@ -276,7 +278,13 @@ def test_screen_readers_hear_quarters(running: RunStats) -> None:
     counts = [Counts(acked=n, ready=100 - n) for n in (10, 25, 74, 99, 100)]
     stats = [replace(running, units=None, counts=each) for each in counts]
 
-    assert [run_view(each).milestone[:3].strip() for each in stats] == ["", "25", "50", "75", "100"]
+    assert [run_view(each).milestone.removesuffix(" percent of documents settled") for each in stats] == [
+        "",
+        "at least 25",
+        "at least 50",
+        "at least 75",
+        "100",
+    ]
 
 
 def test_classes_left_out_are_counted(running: RunStats) -> None:
@@ -349,6 +357,47 @@ def test_a_run_that_waits_for_one_document_names_it(running: RunStats, snapshot:
     ]
     run, focus = stuck(replace(running, mean_seconds=0.1), snapshot, 360.0)
     assert run_view(run, focus).notice.text.endswith("inv-00777.pdf, on c0 for 6 min, others take 0.1 s")
+
+
+def test_a_run_that_waits_long_for_its_last_document_is_waiting(running: RunStats, snapshot: Snapshot) -> None:
+    """Its chip stayed blue and "Running" for as long as the document was stuck."""
+    late, long = (run_view(*stuck(running, snapshot, age)) for age in (30.0, 90.0))
+
+    assert (late.face, late.chip) == (Face.RUNNING, "Running")
+    assert (long.face, long.chip) == (Face.WAITING, "Waiting")
+    assert [each.label for each in long.buttons] == ["Pause", "Cancel run…"]
+
+
+def test_what_a_press_has_done_is_not_what_is_kept(running: RunStats, snapshot: Snapshot) -> None:
+    """ "33 documents sent through again." was saved into the notebook."""
+    run, focus = stuck(running, snapshot, 360.0)
+    for shown in (
+        run_view(run, focus, busy="#50: tried again; c0 goes on with others."),
+        run_view(run, focus, trouble="Replace failed: gone"),
+    ):
+        kept = bundle(shown)
+        assert "tried again" not in str(kept)
+        assert "failed: gone" not in str(kept)
+        assert "Waiting for 1 document: inv-00777.pdf" in kept["text/html"]
+        assert "Waiting for 1 document: inv-00777.pdf" in kept["text/plain"]
+    over = "Its lab was closed, so it cannot be asked any more."
+    assert over in bundle(run_view(running, over=over, busy="33 documents sent through again."))["text/html"]
+
+
+def test_a_run_that_has_not_ended_is_dated_by_its_last_numbers(running: RunStats) -> None:
+    """ "no answer, 35.1 % since 20:10:16" gave the begin of the run; its last answer was of 23 s later."""
+    for view in (run_view(running), run_view(running, silence=Silence(38, 8))):
+        assert view.period == "as of 21 Nov 2026, 14:22:07, began 13:58:40"
+        assert "as of 21 Nov 2026, 14:22:07, began 13:58:40" in run_html(view)
+    assert run_view(replace(running, started=running.started - 86_400)).period.endswith("began 20 Nov 2026, 13:58:40")
+
+
+def test_what_to_do_next_is_not_cut_off_a_long_sentence(running: RunStats) -> None:
+    """ "To go on: `dqlab up ...`, then lab.attach..." ended there."""
+    reason = f"lab 'local' was closed. {'What was confirmed is kept. ' * 20}To go on: lab.attach('parse-invoices')."
+
+    for view in (run_view(running, over=reason), absent_view("parse-invoices", reason)):
+        assert view.notice.text.endswith("lab.attach('parse-invoices').")
 
 
 @pytest.mark.parametrize(("age", "others"), [(3.0, 0), (360.0, 1)])

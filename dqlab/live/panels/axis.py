@@ -33,6 +33,8 @@ __all__ = ["LEFT", "Caption", "TimeAxis", "bare", "nice", "spread", "strip", "ti
 STEPS = (1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10, 12, 16, 20)
 LEFT = 44
 """Pixels left of a chart, for the figures of its axis."""
+HALF_NOW = 14
+"""Pixels that half of the word "now" takes."""
 
 
 def times(scene: Scene, at: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
@@ -72,6 +74,8 @@ def strip(places: Iterable[Caption], start: float, end: float) -> str:
         left = (place.at - start) / (end - start) * 100
         right = 100 - (after.at - start) / (end - start) * 100 if after is not None else 0
         side = f"left:{left:.2f}%;right:{right:.2f}%" if place.kind not in ("tick", "now") else f"left:{left:.2f}%"
+        if place.kind == "now":  # it is centred there, and half of it would be cut at an edge: "nov"
+            side = f"left:clamp({HALF_NOW}px,{left:.2f}%,calc(100% - {HALF_NOW}px))"
         rest = f"<span>{text(place.rest)}</span>" if place.rest else ""
         title = f' title="{text(f"{place.lead} {place.rest}")}"' if place.rest else ""
         pieces.append(f'<i class="{place.kind}" style="{side}"{title}><s></s><b>{text(place.lead)}</b>{rest}</i>')

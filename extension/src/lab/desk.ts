@@ -3,7 +3,7 @@
 import type { Entry } from './actions';
 import { copy, prepared } from './ask';
 import type { Scope } from './client';
-import type { Model } from './model';
+import { subjectKey, type Model } from './model';
 import { openMenu, type Item } from './menu';
 
 export interface Opening {
@@ -26,6 +26,11 @@ export interface Desk {
 /** Ask what has to be asked, then do it. */
 export async function perform(model: Model, service: string | null, entry: Entry): Promise<void> {
   if (service === null) return;
+  if (service === model.chosen && model.snapshot !== null && !model.fresh) {
+    const name = model.service()?.name ?? service;
+    model.refuse(subjectKey(entry.action), `${name} does not answer now, so nothing was sent. Try it again once it does.`);
+    return;
+  }
   const action = await prepared(entry);
   if (action) await model.act(service, action);
 }

@@ -12,8 +12,10 @@ import type { History, Snapshot } from '../shared/snapshot';
 const SERVICES_MS = 5_000;
 const LONGEST_MS = 30_000;
 const HISTORY_MS = 60_000;
-/** How often a closed sidebar asks, for the number on its icon. */
+/** How often a closed sidebar asks, for the number on its icon; and any sidebar a service that is not the chosen one. */
 const GLANCE_MS = 15_000;
+/** After so long without an answer numbers are old. The server itself waits three times as long for a service. */
+const LATE_MS = 3_000;
 const SAID_MS = 12_000;
 const REFUSED_MS = 60_000;
 const SPAN = 1_800;
@@ -31,6 +33,24 @@ export interface ModelOptions {
   now?: () => number;
   dismissals?: Dismissals;
 }
+
+/** What was last seen of a service; `on` so many workers, where all consumers are listed. */
+export interface Glance {
+  /** Which service of that id it was: another one may have its name by now. */
+  of: string;
+  /** Seconds since 1970, by the service; 0 where it has never answered. */
+  at: number;
+  /** It was asked since, and did not answer. */
+  old: boolean;
+  needs: number;
+  problem: boolean;
+  workers: number;
+  consumers: number;
+  on: number | null;
+}
+
+/** What makes two services of one id the same one. */
+const identity = (service: Service): string => [service.id, service.started, service.pid, service.host].join(' ');
 
 /** Names one thing that can be acted on, as a key. */
 export function subjectKey(of: { queue: string; run?: string }): string {
@@ -54,8 +74,6 @@ export class Model implements IDisposable {
   said = '';
   readonly refusals = new Map<string, string>();
   readonly busy = new Set<string>();
-  /** Needs, workers and consumers of services, as last seen; `on` so many workers, where all consumers are listed. */
-  readonly glances = new Map<string, { needs: number; workers: number; consumers: number; on: number | null }>();
 
   constructor(options: ModelOptions) {
     this.client = options.client;
@@ -67,6 +85,12 @@ export class Model implements IDisposable {
     this.servicesPoll = this.poll('services', SERVICES_MS, () => this.readServices());
     this.snapshotPoll = this.poll('snapshot', interval, () => this.readSnapshot());
     this.historyPoll = this.poll('history', HISTORY_MS, () => this.readHistory());
+    this.othersPoll = new Poll({
+      name: 'dqlab:others',
+      factory: () => this.readOthers(),
+      frequency: { interval: GLANCE_MS, backoff: false, max: GLANCE_MS },
+      standby: () => this.isHidden()
+    });
   }
 
   get changed(): ISignal<this, void> {
@@ -124,14 +148,37 @@ export class Model implements IDisposable {
     return this.snapshot !== null && this.failure === null && this.service()?.state !== 'gone';
   }
 
-  /** Lines that need the user in the chosen service, without those that were dismissed. */
+  /** What was last seen of a service; null where nothing was, or of an earlier one that had its name. */
+  seen(service: Service): Glance | null {
+    const glance = this.glances.get(service.id);
+    return glance && glance.of === identity(service) ? glance : null;
+  }
+
+  /** Services besides the chosen one that need the user, with what was seen of them. */
+  get elsewhere(): { service: Service; glance: Glance }[] {
+    const up = (this.services ?? []).filter((each) => each.state === 'up' && each.id !== this.chosen);
+    const found = up.flatMap((service) => {
+      const glance = this.seen(service);
+      return glance ? [{ service, glance }] : [];
+    });
+    return found.filter(({ glance }) => glance.needs > 0 && !glance.old);
+  }
+
+  /** Lines that need the user in all services, without those that were dismissed. */
   get needs(): number {
-    return this.fresh ? this.open.length + this.unlisted : 0;
+    const here = this.fresh ? this.open.length + this.unlisted : 0;
+    return this.elsewhere.reduce((sum, { glance }) => sum + glance.needs, here);
+  }
+
+  /** One of them is a problem. */
+  get problem(): boolean {
+    const here = this.fresh && this.open.some((each) => each.severity === 'problem');
+    return here || this.elsewhere.some(({ glance }) => glance.problem);
   }
 
   /** What needs the user in the chosen service, worst first, as last seen. */
   get open(): Need[] {
-    return grouped(this.undone.filter((need) => this.chosen === null || !this.dismissals.has(this.chosen, need)));
+    return this.openIn(this.chosen, this.undone);
   }
 
   /** How many things are there and were dismissed. */
@@ -141,7 +188,7 @@ export class Model implements IDisposable {
 
   /** Lines beyond those that a snapshot lists. */
   get unlisted(): number {
-    return this.snapshot ? Math.max(0, this.snapshot.attention_total - this.snapshot.attention.length) : 0;
+    return this.snapshot ? unlistedIn(this.snapshot) : 0;
   }
 
   /** Show a line no more, until there is news about it. */
@@ -175,11 +222,16 @@ export class Model implements IDisposable {
   private take(id: string): void {
     if (id === this.chosen) return;
     this.chosen = id;
-    this.snapshot = this.history = this.failure = null;
-    this.undone = [];
+    this.clear();
     this.refusals.clear();
     this.change.emit();
     this.wake();
+  }
+
+  /** Forget the numbers of the service that was shown. */
+  private clear(): void {
+    this.snapshot = this.history = this.failure = null;
+    this.undone = [];
   }
 
   /** Ask for everything now. */
@@ -218,7 +270,10 @@ export class Model implements IDisposable {
   async forget(service: string): Promise<void> {
     try {
       await this.client.forget(service);
-      if (service === this.chosen) this.chosen = this.snapshot = this.history = this.failure = null;
+      if (service === this.chosen) {
+        this.chosen = null;
+        this.clear();
+      }
       this.services = this.services?.filter((each) => each.id !== service) ?? null;
     } catch (error) {
       this.say(sentence(error));
@@ -229,8 +284,9 @@ export class Model implements IDisposable {
 
   dispose(): void {
     if (this.isDisposed) return;
-    for (const each of [this.servicesPoll, this.snapshotPoll, this.historyPoll]) each.dispose();
+    for (const each of [this.servicesPoll, this.snapshotPoll, this.historyPoll, this.othersPoll]) each.dispose();
     clearTimeout(this.saying);
+    clearTimeout(this.late);
     Signal.clearData(this);
   }
 
@@ -264,7 +320,14 @@ export class Model implements IDisposable {
       if (!chosen) {
         const first = this.services.find((each) => each.state === 'up') ?? this.services[0];
         if (first) this.take(first.id);
-        else this.chosen = this.snapshot = this.history = this.failure = null;
+        else {
+          this.chosen = null;
+          this.clear();
+        }
+      } else if (identity(chosen) !== identity(before.get(chosen.id) ?? chosen)) {
+        // Another cluster has its name: what was shown is not of this one.
+        this.clear();
+        for (const each of [this.snapshotPoll, this.historyPoll]) void each.refresh();
       } else if (chosen.state === 'gone' && chosen.id !== this.kept) {
         // A kernel was restarted and has connected again. One that ran all the time is of another user.
         const successor = this.services.find((each) => each.state === 'up' && each.started > chosen.started);
@@ -276,6 +339,8 @@ export class Model implements IDisposable {
         const back = old && (old.state !== 'up' || old.started !== each.started);
         if (back && each.state === 'up') this.welcome(each);
       }
+      const fresh = this.services.some((each) => each.state === 'up' && each.id !== this.chosen && !this.seen(each));
+      if (fresh) void this.othersPoll.refresh();
     } catch (error) {
       this.servicesError = sentence(error);
       throw error;
@@ -292,9 +357,17 @@ export class Model implements IDisposable {
   private async readSnapshot(): Promise<void> {
     const asked = this.chosen;
     if (asked === null || this.service()?.state === 'gone') return;
+    const of = this.service();
+    clearTimeout(this.late);
+    this.late = setTimeout(() => {
+      if (asked !== this.chosen) return;
+      this.failure ??= new Refusal(0, 'Late', 'no answer yet');
+      this.change.emit();
+    }, LATE_MS);
+    const stale = (): boolean => asked !== this.chosen || (of !== null && this.service() !== null && identity(of) !== identity(this.service()!));
     try {
       const snapshot = await this.client.snapshot(asked);
-      if (asked !== this.chosen) return;
+      if (stale()) return;
       this.failure = null;
       this.accept(snapshot);
     } catch (error) {
@@ -302,8 +375,26 @@ export class Model implements IDisposable {
       this.failure = error instanceof Refusal ? error : new Refusal(0, '', sentence(error));
       throw error;
     } finally {
+      clearTimeout(this.late);
       this.change.emit();
     }
+  }
+
+  /** Look at the services that are not shown: whether they need the user, and who works there. */
+  private async readOthers(): Promise<void> {
+    const others = (this.services ?? []).filter((each) => each.state === 'up' && each.id !== this.chosen);
+    await Promise.all(
+      others.map(async (service) => {
+        const before = this.seen(service);
+        try {
+          this.see(service, await this.client.snapshot(service.id));
+        } catch {
+          const nothing = { of: identity(service), at: 0, needs: 0, problem: false, workers: 0, consumers: 0, on: null };
+          if (service.id !== this.chosen) this.glances.set(service.id, { ...(before ?? nothing), old: true });
+        }
+      })
+    );
+    if (others.length && !this.isDisposed) this.change.emit();
   }
 
   private async readHistory(): Promise<void> {
@@ -325,14 +416,27 @@ export class Model implements IDisposable {
   }
 
   private glance(): void {
-    if (this.chosen === null || !this.snapshot) return;
-    const { workers, consumers: listed, consumers_total: consumers } = this.snapshot;
-    const on = listed.length < consumers ? null : new Set(listed.map((each) => each.worker)).size;
-    this.glances.set(this.chosen, { needs: this.open.length + this.unlisted, workers, consumers, on });
+    const service = this.service();
+    if (service && this.snapshot) this.see(service, this.snapshot);
   }
 
-  private refuse(subject: string, text: string): void {
+  private see(service: Service, snapshot: Snapshot): void {
+    const { at, workers, consumers: listed, consumers_total: consumers } = snapshot;
+    const on = listed.length < consumers ? null : new Set(listed.map((each) => each.worker)).size;
+    const open = this.openIn(service.id, needsOf(snapshot));
+    const needs = open.length + unlistedIn(snapshot);
+    const problem = open.some((each) => each.severity === 'problem');
+    this.glances.set(service.id, { of: identity(service), at, old: false, needs, problem, workers, consumers, on });
+  }
+
+  private openIn(service: string | null, needs: Need[]): Need[] {
+    return grouped(needs.filter((need) => service === null || !this.dismissals.has(service, need)));
+  }
+
+  /** Show for a while why something was not done. */
+  refuse(subject: string, text: string): void {
     this.refusals.set(subject, text);
+    this.change.emit();
     setTimeout(() => {
       if (this.isDisposed || this.refusals.get(subject) !== text) return;
       this.refusals.delete(subject);
@@ -350,6 +454,7 @@ export class Model implements IDisposable {
   }
 
   private undone: Need[] = [];
+  private readonly glances = new Map<string, Glance>();
   private readonly dismissals: Dismissals;
   private readonly client: Asking;
   private readonly isHidden: () => boolean;
@@ -358,11 +463,15 @@ export class Model implements IDisposable {
   private readonly servicesPoll: Poll;
   private readonly snapshotPoll: Poll;
   private readonly historyPoll: Poll;
+  private readonly othersPoll: Poll;
   private readonly change = new Signal<this, void>(this);
   private readonly coming = new Signal<this, string>(this);
   private readonly watchers = { numbers: 0, services: 0 };
   private saying: ReturnType<typeof setTimeout> | undefined;
+  private late: ReturnType<typeof setTimeout> | undefined;
 }
+
+const unlistedIn = (snapshot: Snapshot): number => Math.max(0, snapshot.attention_total - snapshot.attention.length);
 
 export function sentence(error: unknown): string {
   return error instanceof Error ? error.message : String(error);

@@ -127,6 +127,6 @@ function stepsOf(line: Attention, snapshot: Snapshot): Step[] {
 const doctor: Step = { id: 'doctor', label: 'Examine', code: '%dq doctor' };
 const scopeOf = (queue: string, run: string): Scope => ({ ...(queue ? { queue } : {}), ...(run ? { run } : {}) });
 const failuresOf = (queue: string, run: string): Step => ({ id: 'failures', label: 'Failures', failures: scopeOf(queue, run) });
-const did = (entry: Entry): Step => ({ id: entry.action.action, label: entry.label, entry });
+const did = (entry: Entry): Step => ({ id: [entry.action.action, entry.action.limit ?? ''].join(' ').trim(), label: entry.label, entry });
 /** A canary alone where there are many; the rest is in the failures. */
 const retries = (entries: Entry[]): Step[] => entries.slice(0, 1).map(did);

@@ -23,6 +23,8 @@ const LOOK_MS = 500;
 const FIRST_TRIES = 20;
 /** How often the kernel is told that the widget is kept; dqlab/live/widget.py forgets it after five minutes. */
 const KEEP_MS = 60_000;
+/** How long is shown what came of a press here: then what is true now. */
+const TOLD_MS = 60_000;
 
 function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
   const card = make('div', { class: 'dq-card' });
@@ -36,6 +38,20 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
   let silent = false;
   let ignored = '';
   let told = '';
+  let forgetting: ReturnType<typeof setTimeout> | undefined;
+  const forget = (): void => {
+    clearTimeout(forgetting);
+    forgetting = setTimeout(() => {
+      ignored = told = '';
+      redraw();
+    }, TOLD_MS);
+  };
+  /** A button that is gone takes the focus with it: not to the page, and not to another button. */
+  const redraw = (): void => {
+    const focused = root.contains(document.activeElement);
+    widget?.draw();
+    if (focused && !root.contains(document.activeElement)) root.querySelector('h1')?.focus({ preventScroll: true });
+  };
   let kept = -Infinity;
   const context: Context<AnyParts> = {
     kind: model.get('kind') as string,
@@ -58,9 +74,10 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     copy: (text) =>
       void copied(text).then((words) => {
         told = `${words} ${text}`;
+        forget();
         context.redraw();
       }),
-    redraw: () => widget?.draw(),
+    redraw,
     // A second press must do nothing until the first was answered; if no answer comes, that is shown, and buttons come back.
     send(message, free = false) {
       if (free) return model.send(message);
@@ -75,6 +92,7 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
   const giveUp = (): void => {
     ignored = context.pressed;
     context.pressed = '';
+    if (ignored) forget();
     context.redraw();
   };
   const look = (): void => {
@@ -114,7 +132,7 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
       queued = true;
       queueMicrotask(() => {
         queued = false;
-        made.draw();
+        redraw();
         if (kept < 0) keep();
       });
     };
@@ -145,6 +163,7 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
   watcher.observe(root);
   return () => {
     clearTimeout(waiting);
+    clearTimeout(forgetting);
     clearInterval(looking);
     clearInterval(keeping);
     model.off('change:twin', keep);

@@ -6,15 +6,15 @@ import { blocked, type Context, type WidgetView } from './context';
 import { faceOf } from './faces';
 import { heatBox } from './heat';
 import { queueRows, type QueueRow, type QueuesParts, type Toggle } from './parts';
-import { askBox, drawFigures, keysBox, menuOf, needsBox, noticeBox } from './pieces';
+import { askBox, drawFigures, keysBox, menuOf, needsBox, noticeBox, subBox } from './pieces';
 import { openDashboard, queueMenu } from './queues';
 import { runsPane } from './panes';
 import { queueTable } from './rows';
 
 export function labWidget(context: Context<QueuesParts>): WidgetView {
   const glyph = make('span', { class: 'dq-slot', role: 'status' });
-  const name = make('h1', { class: 'dq-ell' });
-  const sub = text('span', 'dq-quiet dq-ell dq-grow dq-sub', '');
+  const name = make('h1', { class: 'dq-ell', tabindex: -1 });
+  const sub = subBox();
   const dashboard = text('a', 'dq-button', 'Open dashboard');
   dashboard.target = '_blank';
   dashboard.rel = 'noopener';
@@ -73,7 +73,7 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
   const runsBox = make('section', { class: 'dq-of-lab', 'aria-label': 'Runs' }, runsHead, runs.element);
   const needs = needsBox(context, () => undefined); // a lab's lines have no buttons: they name what to type
   const needsHere = make('section', { class: 'dq-of-lab', 'aria-label': 'Needs you' }, needs.element);
-  const header = make('header', {}, glyph, name, sub, tools);
+  const header = make('header', {}, glyph, name, sub.element, tools);
   const queues = [filter, heat.element, ask.element, table.element, more];
   context.card.append(header, notice.element, figures, ...queues, needsHere, runsBox, keys.element, said, menu.element);
   find.addEventListener('input', () => {
@@ -129,7 +129,7 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
     show(again, head.buttons.length > 0);
     hold(again, context.pressed !== '');
     const numbers = context.part('numbers');
-    say(sub, numbers.subtitle);
+    sub.draw(numbers);
     drawFigures(figures, numbers.figures);
     show(table.element, rows().length > 0);
     drawRows();

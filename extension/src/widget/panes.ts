@@ -1,6 +1,6 @@
 // What opens below a run or a queue: consumers, failures, leases, runs, code. One at a time.
 
-import { button, hint, hold, make, mark, part, say, show, steady, style, sync, text } from '../shared/dom';
+import { button, hint, hold, make, mark, part, say, seen, show, steady, style, sync, text } from '../shared/dom';
 import { count, UNKNOWN } from '../shared/format';
 import { face } from '../shared/glyphs';
 import { table } from '../shared/table';
@@ -137,8 +137,10 @@ export function failuresPane(context: Context): Pane {
     if (row.retry) {
       const retry = button(row.retry, row.mend ? '' : 'dq-pri', () => context.send({ command: 'retry', target: row.fingerprint }));
       hold(retry, blocked(context));
+      retry.dataset.key = 'retry';
       const few = button(`${row.first} first`, '', () => context.send({ command: 'retry', target: row.fingerprint, n: row.first }));
       hold(few, blocked(context));
+      few.dataset.key = 'few';
       show(few, row.first > 0);
       box.append(make('div', { class: 'dq-tools' }, retry, few, text('span', 'dq-quiet dq-hint', row.hint)));
     }
@@ -159,9 +161,12 @@ export function failuresPane(context: Context): Pane {
     const key = JSON.stringify([row, context.part('examples'), context.asking, context.pressed]);
     if (line.dataset.key === key) return;
     line.dataset.key = key;
-    const focused = cell.contains(document.activeElement);
+    const focused = cell.contains(document.activeElement) ? (document.activeElement as HTMLElement).dataset : null;
     cell.replaceChildren(detail(row));
-    if (focused) cell.querySelector('button')?.focus();
+    if (!focused) return;
+    // The button that was pressed, or the row above: a second Enter must not press another one.
+    const same = [...cell.querySelectorAll<HTMLElement>('[data-key]')].filter(seen).find((each) => each.dataset.key === focused.key);
+    (same ?? (line.previousElementSibling as HTMLElement | null))?.focus();
   };
 
   return {

@@ -5,7 +5,7 @@ import { count } from '../shared/format';
 import { face } from '../shared/glyphs';
 import { blocked, unique, type Context } from './context';
 import { NEEDS, TONES } from './faces';
-import type { Button, Figure, Need, Notice } from './parts';
+import type { Button, Figure, Need, Notice, Numbers } from './parts';
 
 /** A label, classes and what is done; an empty label stands for a rule. */
 export type Entry = [label: string, kind: string, act?: () => void];
@@ -91,6 +91,22 @@ export function menuOf(context: Context): Menu {
     if (to && !element.contains(to) && to !== opener) close(false);
   });
   return { element, open, close };
+}
+
+/** The muted line beside a name. Where room is short its words are cut, and never when the numbers are from. */
+export function subBox(): { element: HTMLElement; draw(numbers: Numbers): void } {
+  const about = text('span', 'dq-ell', '');
+  const live = text('span', 'dq-at', '');
+  const element = make('span', { class: 'dq-quiet dq-sub' }, about, live);
+  return {
+    element,
+    draw({ subtitle, live: when }) {
+      const end = when && subtitle.endsWith(when) ? when.length : 0;
+      say(about, subtitle.slice(0, subtitle.length - end));
+      say(live, end ? when : '');
+      hint(element, subtitle);
+    }
+  };
 }
 
 type Question = readonly string[];

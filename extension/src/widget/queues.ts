@@ -1,13 +1,13 @@
 // The widget of one queue, and the menu that queues have everywhere.
 
-import { button, hint, hold, make, mark, say, show, text } from '../shared/dom';
+import { button, hint, hold, make, mark, say, show } from '../shared/dom';
 import { face } from '../shared/glyphs';
 import { chartBox } from './chart';
 import { blocked, type Context, type WidgetView } from './context';
 import { faceOf } from './faces';
 import { consumersPane, disclosures, failuresPane, leasesPane, runsPane } from './panes';
 import { queueRows, type QueueRow, type QueuesParts } from './parts';
-import { askBox, chartEntry, drawFigures, keysBox, menuButton, menuOf, needsBox, noticeBox, type Entries, type Entry } from './pieces';
+import { askBox, chartEntry, drawFigures, keysBox, menuButton, menuOf, needsBox, noticeBox, subBox, type Entries, type Entry } from './pieces';
 import { OPEN, wish, type Opening } from './wishes';
 
 export interface QueueActs {
@@ -39,8 +39,8 @@ export function queueWidget(context: Context<QueuesParts>): WidgetView {
   const chipIcon = make('span', { class: 'dq-slot' });
   const chipText = make('span');
   const chip = make('span', { class: 'dq-chip', role: 'status' }, chipIcon, chipText);
-  const name = make('h1', { class: 'dq-ell' });
-  const sub = text('span', 'dq-quiet dq-ell dq-grow dq-sub', '');
+  const name = make('h1', { class: 'dq-ell', tabindex: -1 });
+  const sub = subBox();
   const first = button('', '', () => context.send({ command: first.dataset.command! }));
   const toggle = menuButton('dq-more', 'More', () => more());
   const tools = make('span', { class: 'dq-tools', role: 'toolbar', 'aria-label': 'Queue controls' }, first, toggle);
@@ -61,7 +61,7 @@ export function queueWidget(context: Context<QueuesParts>): WidgetView {
   const details = disclosures(context, [consumersPane(context), runsPane(context), failuresPane(context), leasesPane(context)]);
   const keys = keysBox([['P', 'pause or resume'], ['↑ ↓', 'rows'], ['Enter', 'opens'], ['Esc', 'closes']]);
   const body = make('div', { class: 'dq-body' }, two);
-  const header = make('header', {}, chip, name, sub, tools);
+  const header = make('header', {}, chip, name, sub.element, tools);
   context.card.append(header, notice.element, ask.element, figures, body, ...details.elements, keys.element, menu.element);
 
   function scale(row: QueueRow, from: HTMLElement): void {
@@ -108,7 +108,7 @@ export function queueWidget(context: Context<QueuesParts>): WidgetView {
       for (const each of [first, toggle]) hold(each, blocked(context));
       show(toggle, current() !== undefined && !head.stale);
       const numbers = context.part('numbers');
-      say(sub, numbers.subtitle);
+      sub.draw(numbers);
       drawFigures(figures, numbers.figures);
       show(body, context.part('chart') !== null);
       chart.draw();

@@ -8,7 +8,7 @@ import { blocked, type Context, type WidgetView } from './context';
 import { faceOf, STATES } from './faces';
 import { codePane, consumersPane, disclosures, failuresPane, leasesPane } from './panes';
 import type { Bars, Button, Counter, Need, RunHead, RunNumbers, RunParts } from './parts';
-import { askBox, chartEntry, drawFigures, firstSeen, keysBox, menuButton, menuOf, needsBox, newsOf, noticeBox, ratchet, word, type Entry } from './pieces';
+import { askBox, chartEntry, drawFigures, keysBox, menuButton, menuOf, needsBox, newsOf, noticeBox, ratchet, subBox, word, type Entry } from './pieces';
 import { OPEN, wish, type Opening } from './wishes';
 
 const MORE: Button = { command: 'more', label: 'More', primary: false, n: 0, hint: '', target: '' };
@@ -21,10 +21,10 @@ export function runWidget(context: Context<RunParts>): WidgetView {
   const chipText = make('span');
   const said = make('span', { class: 'dq-said' });
   const chip = make('span', { class: 'dq-chip', role: 'status' }, chipIcon, chipText, said);
-  const name = make('h1', { class: 'dq-ell' });
-  const sub = text('span', 'dq-quiet dq-ell dq-grow dq-sub', '');
+  const name = make('h1', { class: 'dq-ell', tabindex: -1 });
+  const sub = subBox();
   const tools = make('span', { class: 'dq-tools', role: 'toolbar', 'aria-label': 'Run controls' });
-  const header = make('header', {}, chip, name, sub, tools);
+  const header = make('header', {}, chip, name, sub.element, tools);
   const notice = noticeBox(context);
   const ask = askBox(context);
   const menu = menuOf(context);
@@ -115,22 +115,32 @@ export function runWidget(context: Context<RunParts>): WidgetView {
     word(element, label);
     element.dataset.command = command;
     element.dataset.key = keyOf(each);
+    if (command === 'resume' && !primary) element.dataset.resumes = 'all that failed';
     return element;
   }
 
+  /** Buttons that take each other's place: who has pressed one may want the other next. */
+  const twins = (command: string): string => (command === 'pause' || command === 'resume' ? 'toggle' : command);
+
   function drawTools(head: RunHead): void {
-    const focused = tools.contains(document.activeElement);
+    const focused = tools.contains(document.activeElement) ? (document.activeElement as HTMLElement).dataset : null;
+    const was = focused && { command: twins(focused.command ?? ''), key: focused.key };
     const all = head.buttons.flatMap((each) => (each.command === 'cancel' ? [MORE, SEPARATOR, each] : [each]));
     if (!all.includes(MORE) && !FACELESS.includes(head.face)) all.push(MORE);
     sync(tools, all, (each) => each.command + each.label, createTool, (element, { command, hint: words }) => {
       hint(element, words);
       if (command !== SEPARATOR.command) hold(element, command === MORE.command ? context.asking : blocked(context));
     });
-    if (focused && !tools.contains(document.activeElement)) firstSeen(tools.querySelectorAll<HTMLElement>('button'))?.focus();
+    if (!was || tools.contains(document.activeElement)) return;
+    // The same button with other words, or its twin. Never another one: a second Enter would press it.
+    const same = [...tools.querySelectorAll<HTMLElement>('button')].filter(seen).find(({ dataset: { command = '', key, resumes } }) =>
+      was.command === 'toggle' ? twins(command) === 'toggle' && !resumes : key === was.key
+    );
+    (same ?? name).focus();
   }
 
   function drawNumbers(now: RunNumbers): void {
-    say(sub, now.subtitle);
+    sub.draw(now);
     const create = ([state, word]: Counter): HTMLElement =>
       make('span', {}, icon(STATES[state as State]), text('span', 'dq-k', word), make('b'));
     sync(counters, now.counters, ([state]) => state, create, (child, [, , documents, zero]) => {

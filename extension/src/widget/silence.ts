@@ -2,7 +2,7 @@
 // The kernel dates its numbers every second, so only the browser can notice that it has stopped.
 
 import { clock, UNKNOWN } from '../shared/format';
-import type { Head, Numbers, Parts } from './parts';
+import type { Figure, Head, Numbers, Parts } from './parts';
 
 export const SILENT_MS = 4_000;
 
@@ -21,6 +21,12 @@ export function telling(head: Head | null, text: string): Head | null {
   return head && { ...head, notice: { text, tone: 'quiet', buttons: [] } };
 }
 
+/** Return a figure without its value; an end that was some minutes away has neither these nor a unit. */
+function unknown(figure: Figure): Figure {
+  const gone = { ...figure, value: UNKNOWN, second: '', extra: '' };
+  return figure.label === 'Done in' ? { ...gone, label: 'Done at', unit: '' } : gone;
+}
+
 /** Return a part as it is shown while nothing comes: dated, without speeds and forecasts. `since` is in milliseconds. */
 export function silenced<K extends keyof Parts>(name: K, part: Parts[K], since: number, press: string): Parts[K] {
   if (part === null) return part;
@@ -34,7 +40,7 @@ export function silenced<K extends keyof Parts>(name: K, part: Parts[K], since: 
   if (name === 'numbers') {
     const numbers = part as Numbers;
     const live = numbers.live.replace('live', 'as of');
-    const figures = numbers.figures.map((each) => (each.live ? { ...each, value: UNKNOWN, second: '', extra: '' } : each));
+    const figures = numbers.figures.map((each) => (each.live ? unknown(each) : each));
     return { ...numbers, live, subtitle: numbers.subtitle.replace(numbers.live, live), figures } as Parts[K];
   }
   return part;

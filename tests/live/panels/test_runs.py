@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
+from dqlab.live.panels.axis import Caption, strip
 from dqlab.live.panels.page import PANELS
 from dqlab.live.panels.scene import scene
 from dqlab.stats import Counts, RunState, RunStats, Snapshot
@@ -157,3 +158,11 @@ def test_dead_documents_of_ended_runs_need_the_user_until_they_are_retried(
     clock.now += 1
     page.look()
     assert "nothing now" in page.doc.get_model_by_name("needs").text
+
+
+def test_now_at_the_edge_of_the_chart_is_read_to_its_end() -> None:
+    """Of runs that have all ended it lay on the right edge, and read "nov"."""
+    words = strip([Caption(98.0, "now", kind="now"), Caption(50.0, "19:37", kind="tick")], 0.0, 100.0)
+
+    assert 'class="now" style="left:clamp(14px,98.00%,calc(100% - 14px))"' in words
+    assert 'class="tick" style="left:50.00%"' in words

@@ -1,12 +1,13 @@
 // What needs the user in the chosen service: the first section, each line with what can be done, until it is dismissed.
 
 import { perform, type Desk } from '../desk';
-import { button, make, mark, part, say, show, sync, text, type Drawn } from '../../shared/dom';
+import { button, hint, hold, make, mark, part, say, show, sync, text, type Drawn } from '../../shared/dom';
 import { count } from '../../shared/format';
 import { face } from '../../shared/glyphs';
 import { subjectKey } from '../model';
 import { ENDED, type Need, type Step } from '../needs';
 import { refuse, section } from './pieces';
+import { distinctName } from './services';
 
 export function needsSection(desk: Desk): Drawn {
   const { model } = desk;
@@ -14,15 +15,17 @@ export function needsSection(desk: Desk): Drawn {
   const rest = text('span', 'dq-grow', '');
   const back = button('Bring back', 'dq-link', () => model.recall());
   const foot = make('div', { class: 'dq-rest dq-foot' }, rest, back);
+  const others = make('div', { class: 'dq-rest dq-elsewhere', role: 'group', 'aria-label': 'Needs you in other services' });
   area.element.classList.add('dq-needs');
   area.element.tabIndex = -1;
-  area.element.append(foot);
+  area.element.append(foot, others);
   const known = new Map<string, Need>();
   let unfolded = false;
 
   const take = (step: Step, need: Need): void => {
     const service = model.chosen;
     if (service === null) return;
+    if ('entry' in step && !model.fresh) return;
     if ('entry' in step) void perform(model, service, step.entry);
     else if ('failures' in step) desk.openFailures(service, step.failures);
     else if ('code' in step) desk.insert(step.code);
@@ -57,6 +60,8 @@ export function needsSection(desk: Desk): Drawn {
     face(part(element, '.dq-slot'), need.severity === 'problem' ? 'cross' : 'warning');
     say(part(element, 'b'), need.subject);
     say(part(element, '.dq-t'), ` ${need.text}`);
+    hint(part(element, '.dq-words'), `${need.subject} ${need.text}`);
+    hint(part(element, '.dq-d'), need.detail);
     say(part(element, '.dq-d'), need.detail);
     show(part(element, '.dq-d'), need.detail !== '');
     mark(part(element, '.dq-dismiss'), 'aria-label', `Dismiss: ${need.subject} ${need.text}`);
@@ -83,6 +88,7 @@ export function needsSection(desk: Desk): Drawn {
         }),
       (made, step) => {
         say(made, step.label);
+        hold(made, 'entry' in step && !model.fresh);
         mark(made, 'aria-label', `${step.label}: ${need.subject} ${need.text}`);
       }
     );
@@ -90,22 +96,29 @@ export function needsSection(desk: Desk): Drawn {
 
   const draw = (): void => {
     const needs = model.open;
-    const focus = area.element.contains(document.activeElement) ? [...area.element.querySelectorAll('button')] : [];
-    const at = focus.indexOf(document.activeElement as HTMLButtonElement);
+    const focused = area.element.contains(document.activeElement);
     const service = model.service();
     show(area.element, model.snapshot !== null && service?.state !== 'gone');
     mark(area.element, 'data-stale', !model.fresh);
-    area.head(needs.length + model.unlisted ? count(needs.length + model.unlisted) : '', needs.length ? '' : 'nothing now');
+    const { elsewhere } = model;
+    const here = elsewhere.length ? 'nothing here' : 'nothing now';
+    area.head(needs.length + model.unlisted ? count(needs.length + model.unlisted) : '', needs.length ? '' : here);
+    show(others, elsewhere.length > 0);
+    sync(
+      others,
+      elsewhere,
+      (each) => each.service.id,
+      ({ service: { id } }) => button('', 'dq-link', () => model.choose(id)),
+      (made, each) => say(made, `${count(each.glance.needs)} in ${distinctName(each.service, model.services ?? [])}`)
+    );
     known.clear();
     sync(area.body, needs, (need) => need.key, create, update);
     const { unlisted, dismissed } = model;
     say(rest, [unlisted && `and ${count(unlisted)} more`, dismissed && `${count(dismissed)} dismissed`].filter(Boolean).join(' · '));
     show(back, dismissed > 0);
     show(foot, unlisted + dismissed > 0);
-    if (at >= 0 && !area.element.contains(document.activeElement)) {
-      const left = [...area.element.querySelectorAll('button')].filter((each) => !each.closest('[hidden]'));
-      (left[Math.min(at, left.length - 1)] ?? area.element).focus();
-    }
+    // Never to another button: who presses Enter twice would act on what was not meant.
+    if (focused && !area.element.contains(document.activeElement)) area.element.focus();
   };
   return { element: area.element, draw };
 }

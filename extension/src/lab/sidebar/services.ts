@@ -51,8 +51,10 @@ export function servicesSection(desk: Desk, filter: () => string): Drawn {
     mark(element, 'data-state', silent);
     say(part(element, '.dq-s2'), about(desk, service, silent));
     mark(part(element, '.dq-s2'), 'title', [service.scheduler, service.store].filter(Boolean).join(', '));
-    const lines = silent === 'up' ? (model.glances.get(service.id)?.needs ?? 0) : 0;
+    const glance = model.seen(service);
+    const lines = silent === 'up' ? (glance?.needs ?? 0) : 0;
     badge(part(element, '.dq-count'), lines ? `${lines} need${lines === 1 ? 's' : ''} you` : '');
+    mark(part(element, '.dq-count'), 'data-old', glance?.old ?? false);
     show(part(element, '.dq-retry'), silent === 'silent' && chosen);
     show(part(element, '.dq-reopen'), silent === 'gone' && Boolean(service.store));
     show(part(element, '.dq-remove'), service.state !== 'up' && !(silent === 'silent' && chosen));
@@ -105,9 +107,10 @@ function about(desk: Desk, service: Service, state: Service['state']): string {
     const since = service.state === 'up' ? seen || service.since : Math.max(seen, service.since);
     return `no answer since ${clock(since)}`;
   }
-  const seen = desk.model.glances.get(service.id);
+  const seen = desk.model.seen(service);
   const words = [service.where || service.host];
-  if (seen) words.push(staff(seen, service.embedded));
+  if (seen?.at) words.push(staff(seen, service.embedded));
+  if (seen?.old) words.push(seen.at ? `as of ${clock(seen.at)}` : 'no numbers yet');
   return words.filter(Boolean).join(' · ');
 }
 

@@ -126,7 +126,7 @@ export class Sidebar extends Widget {
   /** The icon says how many lines need the user; red when one is a problem. */
   private drawRail(): void {
     const { model } = this.desk;
-    const dead = model.fresh && model.open.some((each) => each.severity === 'problem');
+    const dead = model.problem;
     const needs = model.needs ? String(model.needs) : '';
     if (this.title.dataset['dq-needs'] === needs && this.title.dataset['dq-dead'] === String(dead)) return;
     this.title.dataset = { ...this.title.dataset, 'dq-needs': needs, 'dq-dead': String(dead) };
