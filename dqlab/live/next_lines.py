@@ -62,6 +62,8 @@ _LINES: dict[str, Callable[[Attention], str]] = {
     "slow": _unacked,
     "puts-wait": _unacked,
     "store": lambda _: "%dq doctor",
+    "no-answer": lambda _: "%dq doctor",
+    "silent": lambda _: "%dq doctor",
     "no-room": lambda need: f"%dq compact {as_word(need.queue)}",
 }
 """By kind of what needs the user; "lost" and "missing" name theirs in their detail."""

@@ -475,6 +475,7 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
         speed = _speed("Speed, last 60 s", stats, *rates)._replace(live=True)
         if face in _NO_SPEED:
             blocked = "while its store takes nothing" if face is Face.WAITING and stats.consumers else _NO_SPEED[face]
+            blocked = "no consumer answers" if stats.unanswered else blocked
             refused = "while its sink refuses" if stats.unwritten else "while its documents are refused"
             speed = speed._replace(second=refused if stats.unwritten or stats.unread else blocked)
     dead = stats.counts.dead

@@ -29,7 +29,7 @@ class Thresholds:
     Attributes
     ----------
     no_consumer : float
-        Work waits and no consumer takes it for longer.
+        Work waits and no consumer takes it for longer; or a consumer's worker has been silent for longer.
     held : float
         A document is held for longer, and ten times as long as 95 of 100 documents take.
     slow : float
@@ -65,6 +65,8 @@ class QueueFacts:
         Their median speed.
     unserved : float or None
         Seconds since the last consumer left, with work waiting; None while there is one, or no work.
+    unanswered : float or None
+        Seconds since one of its consumers was heard last, with work left; None while one answers, or there is none.
     trouble : str
         Why its store can confirm nothing.
     full : bool
@@ -90,6 +92,7 @@ class QueueFacts:
     at: float = 0.0
     median: float | None = None
     unserved: float | None = None
+    unanswered: float | None = None
     trouble: str = ""
     full: bool = False
     missing: Mapping[str, int] = field(default_factory=dict)
@@ -123,6 +126,8 @@ def brief(found: Attention) -> str:
     return {
         "stopped": "stopped itself",
         "no-consumer": "no consumer",
+        "no-answer": "no consumer answers",
+        "silent": f"{found.subject} is silent",
         "store": "store has failed",
         "no-room": "no room",
         "sink": "sink refuses",
@@ -159,6 +164,25 @@ def _no_consumer(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attentio
         yield _of(facts, "no-consumer", queue.name, "has no consumer", detail, "scale")
 
 
+def _silent(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
+    queue, unanswered = facts.queue, facts.unanswered
+    if not queue.counts.left or queue.state in ("paused", "draining"):
+        return
+    if unanswered is not None:
+        if unanswered >= thresholds.no_consumer:
+            left = f"{numbers.many(queue.counts.left, 'message')} left"
+            names = numbers.few_of([f"{each.name} on {each.worker}" for each in facts.consumers])
+            detail = f"{names} silent for {numbers.duration(unanswered)} · {left}"
+            since = f"since {numbers.clock(facts.at - unanswered)}"
+            yield _of(facts, "no-answer", queue.name, f"has no consumer that answers {since}", detail, "doctor")
+        return
+    for each in facts.consumers:
+        if each.silent is not None and each.silent >= thresholds.no_consumer:
+            text = f"has not answered for {numbers.duration(each.silent)}"
+            detail = f"on {each.worker}"
+            yield _of(facts, "silent", each.name, text, detail, "doctor", target=each.name)
+
+
 def _store(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     if facts.trouble:
         kind, text = ("no-room", "waits for room in its store") if facts.full else ("store", "can confirm nothing")
@@ -192,7 +216,7 @@ def _held(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
         return
     limit = max(thresholds.held, 10 * (facts.typical or 0.0))
     for consumer in facts.consumers:
-        if consumer.oldest_age is not None and consumer.oldest_age > limit:
+        if consumer.silent is None and consumer.oldest_age is not None and consumer.oldest_age > limit:
             text = f"held one document for {numbers.duration(consumer.oldest_age)}"
             yield _of(
                 facts,
@@ -278,6 +302,7 @@ def _lag(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
 _RULES = (
     _stopped,
     _no_consumer,
+    _silent,
     _store,
     _lease_ends,
     _held,
@@ -288,7 +313,7 @@ _RULES = (
     _growing,
     _lag,
 )
-_BAD = frozenset({"stopped", "no-consumer", "store", "no-room", "sink", "refused", "missing", "lost"})
+_BAD = frozenset({"stopped", "no-consumer", "no-answer", "store", "no-room", "sink", "refused", "missing", "lost"})
 
 
 def _of(

@@ -134,6 +134,8 @@ class ConsumerStats:
         That document.
     run : str
         Name of the run that it is of; "" where that is not known, or not listed.
+    silent : float or None
+        Seconds since its worker was heard last, where that is too long: it does not count as one that works.
     chunk : int or None
         Messages that it was given together last.
     rss : int or None
@@ -157,6 +159,7 @@ class ConsumerStats:
     slow: bool = False
     chunk: int | None = None
     run: str = ""
+    silent: float | None = None
 
     @property
     def idle_share(self) -> float | None:

@@ -9,10 +9,13 @@ from typing import overload
 from dqlab.keywords import SuggestsAttributes
 from dqlab.stats.counts import Counts, RunState, StopReason
 
-__all__ = ["NO_ROOM", "UNREAD", "UNWRITTEN", "ClassStats", "CodeStats", "Eta", "RunFacts", "RunList", "RunStats"]
+__all__ = ["NO_ROOM", "UNANSWERED", "UNREAD", "UNWRITTEN", "ClassStats", "CodeStats", "Eta", "RunFacts", "RunList", "RunStats"]
 
 NO_ROOM = "no room for more results"
 """How the reason of a run begins that paused itself because its queue can keep no more results."""
+
+UNANSWERED = "no consumer answers"
+"""How the reason of a run begins whose queue has consumers, on workers that have been silent for too long."""
 
 UNWRITTEN = "its rows cannot be written"
 """How the reason of a run begins that is held up because its sink refuses rows."""
@@ -182,6 +185,11 @@ class RunStats(SuggestsAttributes):
         return self.finished or (self.state is RunState.INCOMPLETE and self.counts.left == 0)
 
     @property
+    def unanswered(self) -> bool:
+        """Kept from going on because the workers of all its consumers are silent."""
+        return self.why.startswith(UNANSWERED) and self.state is RunState.WAITING
+
+    @property
     def unwritten(self) -> bool:
         """Kept from going on by its sink."""
         return self.why.startswith(UNWRITTEN) and self.state is RunState.WAITING
@@ -249,6 +257,8 @@ class RunFacts:
         Why results cannot be written to disk.
     blocked : str
         Why the queue's store can confirm nothing.
+    unanswered : str
+        Since when its queue's consumers are silent, all of them.
     """
 
     name: str
@@ -271,6 +281,7 @@ class RunFacts:
     ended: float | None
     idle: float
     owner: str = ""
+    unanswered: str = ""
 
     @property
     def stop(self) -> StopReason | None:
@@ -291,7 +302,7 @@ class RunFacts:
         if self.blocked and (self.counts.left or not self.sealed):
             return self.blocked
         if self.state is RunState.WAITING:
-            return f"no consumer serves queue {self.queue}"
+            return self.unanswered or f"no consumer serves queue {self.queue}"
         return self.incomplete or self.noted or (self.paused_by if self.state is RunState.PAUSED else "")
 
     def stats(

@@ -130,7 +130,7 @@ def mark_slow(
         return list(consumers), middle
     return [
         replace(each, slow=True)
-        if age >= SETTLED_IN and each.leased and (each.units_rate or 0.0) < share * middle
+        if age >= SETTLED_IN and each.leased and each.silent is None and (each.units_rate or 0.0) < share * middle
         else each
         for each, age in zip(consumers, ages, strict=True)
     ], middle

@@ -262,6 +262,8 @@ class Known:
         """When each of them came, monotonic seconds."""
         self.serving: dict[str, dict[str, None]] = {}
         """Names of the consumers of each queue."""
+        self.silent: dict[str, float] = {}
+        """When workers were heard last that have been silent for too long, by name; monotonic seconds."""
         self.unserved_since: dict[str, float] = {}
         """When the last consumer of a queue left, or one of them; monotonic seconds."""
         self.queue_tracks: dict[str, QueueTrack] = {}
@@ -319,9 +321,13 @@ class Known:
 
     # --- consumers ----------------------------------------------------------------------------
 
+    def answering(self, queue: str) -> list[str]:
+        """Return the names of the consumers of a queue whose workers are not silent."""
+        return [name for name in self.serving.get(queue, ()) if self.consumers[name].host not in self.silent]
+
     def slots(self, queue: str) -> int:
-        """Return how many slots serve a queue."""
-        return sum(self.consumers[name].slots for name in self.serving.get(queue, ()))
+        """Return how many slots serve a queue; those of silent workers do not."""
+        return sum(self.consumers[name].slots for name in self.answering(queue))
 
     def busy(self) -> set[str]:
         """Return the names of the consumers that hold messages."""

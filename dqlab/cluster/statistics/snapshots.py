@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from dqlab import numbers
 from dqlab.cluster.statistics.joins import (
     classes_of,
     failures_of,
@@ -35,6 +36,7 @@ from dqlab.stats import (
 )
 from dqlab.stats.attention import QueueFacts, brief, find, find_leaving
 from dqlab.stats.eta import MIN_SECONDS, estimate, typical, with_stuck
+from dqlab.stats.runs import UNANSWERED
 from dqlab.stats.snapshot import (
     MAX_CLASSES,
     MAX_CONSUMERS,
@@ -78,6 +80,7 @@ class JoinedQueue:
         self._failure = next((report.failure for report in self._shards.reports if report.failure), "")
         self._trouble = self._failure or next((each.short for each in self._shards.reports if each.short), "")
         ages = [now - known.consumer_tracks[each].since for each in self._serving]
+        self._answering = known.answering(name)
         self._consumers, self._median = mark_slow(list(map(self._consumer, self._serving)), ages, known.thresholds.slow)
 
     def facts(self) -> QueueFacts:
@@ -97,6 +100,7 @@ class JoinedQueue:
             at=wall,
             median=self._median,
             unserved=self._unserved() if queue.counts.waiting else None,
+            unanswered=self._unanswered() if queue.counts.left else None,
             trouble=self._trouble,
             full=not self._failure and bool(self._trouble),
             missing=self._missing(),
@@ -122,9 +126,23 @@ class JoinedQueue:
     def _unserved(self) -> float | None:
         """Return for how many seconds no consumer has served it; since its first report, if none ever has."""
         if self._serving:
-            return None
+            return None  # that they may be silent is another matter
         since, born = self._known.unserved_since.get(self._name), self._track.ring.born
         return self._now - since if since is not None else self._wall - born if born is not None else None
+
+    def _unanswered(self) -> float | None:
+        """Return for how many seconds no consumer has answered; None while one does, or there is none."""
+        if self._answering or not self._serving:
+            return None
+        silent = self._known.silent
+        return self._now - max(silent[self._known.consumers[name].host] for name in self._serving)
+
+    def _why_unanswered(self) -> str:
+        silence = self._unanswered()
+        if silence is None:
+            return ""
+        names = numbers.few_of([f"{each.name} on {each.worker}" for each in self._consumers])
+        return f"{UNANSWERED} since {numbers.clock(self._wall - silence)}: {names}"
 
     def _lately(self, queue: QueueStats) -> tuple[float | None, float | None, float | None]:
         """Return rates in and out over the last minutes, and the lag before; None while they would be short of time."""
@@ -146,7 +164,7 @@ class JoinedQueue:
         if state == "running":
             keeps_up = lag < KEEPS_UP and ins and not any(run.state is RunState.RUNNING for run in runs)
             state = self._state(counts, keeps_up=bool(keeps_up))
-        reasons = {"waiting": self._trouble or "no consumer", "paused": self._known.paused_by.get(self._name, "")}
+        reasons = {"waiting": self._trouble or self._why_unanswered() or "no consumer", "paused": self._known.paused_by.get(self._name, "")}
         why = reasons.get(state, "")
         held = [run for run in runs if _stays(run)]
         if state == "running" and counts.left == sum(run.counts.left for run in held):
@@ -189,7 +207,7 @@ class JoinedQueue:
     def _state(self, counts: Counts, *, keeps_up: bool) -> str:
         if counts.left == 0:
             return "empty"
-        if not self._consumers or self._trouble:
+        if not self._answering or self._trouble:
             return "waiting"
         return "keeping up" if keeps_up else "running"
 
@@ -213,6 +231,7 @@ class JoinedQueue:
             oldest_age=None if oldest is None else oldest.seconds + self._now - self._known.consumers_came[name],
             document=None if oldest is None else oldest.document,
             run="" if oldest is None else self._name_of(oldest.run),
+            silent=None if (heard := self._known.silent.get(report.host)) is None else self._now - heard,
             rss=report.rss,
             chunk=report.chunk,
         )
@@ -234,8 +253,8 @@ class JoinedQueue:
 
     def _shown_again(self, track: RunTrack, shown: RunStats) -> RunStats:
         """Return what was shown of a run at rest, with what changes by itself as it was within the last second."""
-        if not 0 <= self._wall - shown.at < SHOWN_FOR or shown.consumers != len(self._consumers):
-            shown = track.shown = replace(shown, at=self._wall, consumers=len(self._consumers))
+        if not 0 <= self._wall - shown.at < SHOWN_FOR or shown.consumers != len(self._answering):
+            shown = track.shown = replace(shown, at=self._wall, consumers=len(self._answering))
         return shown
 
     def _rates(self, units: Counts | None, track: RunTrack) -> tuple[float | None, float | None]:
@@ -252,14 +271,15 @@ class JoinedQueue:
             paused_by=self._known.paused_by.get(self._name, ""),
             trouble=next((report.trouble for report in reports if report.trouble), ""),
             blocked=self._trouble,
-            served=bool(self._consumers),
+            served=bool(self._answering),
+            unanswered=self._why_unanswered(),
         )
         classes, (rate, units_rate) = classes_of(lanes), self._rates(facts.units, track)
         return facts.stats(
             at=self._wall,
             rate=rate,
             units_rate=units_rate,
-            consumers=len(self._consumers),
+            consumers=len(self._answering),
             classes=classes[:MAX_CLASSES],
             classes_total=max(len(classes), lanes[0].classes_total if len(lanes) == 1 else 0),
             mean_seconds=track.effort.mean,
@@ -274,7 +294,7 @@ class JoinedQueue:
         effort = track.effort
         slots = track.at_work(self._now, self._known.slots(self._name))
         if (effort.mean or 0.0) > LONG:  # settled too seldom to measure by
-            slots = max(slots, float(min(run.counts.leased, sum(each.leased > 0 for each in self._consumers))))
+            slots = max(slots, float(min(run.counts.leased, sum(each.leased > 0 and each.silent is None for each in self._consumers))))
         left, documents = run.progress.left, run.counts.left
         stuck = self._stuck(run)
         free = slots - len(stuck)  # the others may wait for these
