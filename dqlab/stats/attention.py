@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from dqlab import numbers
 from dqlab.stats.counts import RunState
@@ -79,6 +80,8 @@ class QueueFacts:
         When a person last did something to it, seconds since 1970 UTC.
     in_lately, out_lately : float or None
         Messages per second over the last `Thresholds.growing` seconds.
+    depths : sequence of float or None
+        Messages that waited at several instants of these, evenly spaced, the last one now.
     lag_before : float or None
         Its lag so many seconds ago.
     runs_total : int
@@ -100,6 +103,7 @@ class QueueFacts:
     marked: float = 0.0
     in_lately: float | None = None
     out_lately: float | None = None
+    depths: Sequence[float | None] = ()
     lag_before: float | None = None
     runs_total: int = 0
 
@@ -285,9 +289,16 @@ def _growing(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     busy = any(run.state is RunState.SUBMITTING or run.eta is not None for run in facts.runs)
     if busy or ins is None or outs is None or queue.lag < 2 or ins <= 1.05 * outs:
         return
+    if queue.state != "running" or not queue.in_rate or not _rises(facts.depths):
+        return  # paused, or one batch that came at once: over all that time it would seem to have kept coming
     text = f"gets {numbers.rate(ins)} messages/s and does {numbers.rate(outs)}"
     since = f"for {numbers.duration(thresholds.growing)}"
     yield _of(facts, "growing", queue.name, text, f"{since} · {numbers.count(queue.counts.waiting)} wait", "scale")
+
+
+def _rises(depths: Sequence[float | None]) -> bool:
+    known = [depth for depth in depths if depth is not None]
+    return len(known) == len(depths) > 1 and all(before < after for before, after in pairwise(known))
 
 
 def _lag(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:

@@ -53,6 +53,8 @@ KEEPS_UP = 2.0
 """Seconds of lag under which a queue keeps up."""
 SHOWN_FOR = 1.0
 """Seconds for which the speed that is shown of a run at rest counts as that of now."""
+RISES = 3
+"""Parts of the last minutes in each of which more has to wait at the end, in a queue that grows."""
 OUTLASTS = 10.0, 10.0
 """Seconds, and times the mean of its run: a document held for longer than both is not as the others were."""
 LONG = 5.0
@@ -81,7 +83,9 @@ class JoinedQueue:
         self._trouble = self._failure or next((each.short for each in self._shards.reports if each.short), "")
         ages = [now - known.consumer_tracks[each].since for each in self._serving]
         self._answering = known.answering(name)
-        self._consumers, self._median = mark_slow(list(map(self._consumer, self._serving)), ages, known.thresholds.slow)
+        paces = [known.consumer_tracks[each].pace.rate(now) for each in self._serving]
+        consumers = list(map(self._consumer, self._serving))
+        self._consumers, self._median = mark_slow(consumers, ages, paces, known.thresholds.slow)
 
     def facts(self) -> QueueFacts:
         """Return the queue with all that belongs to it."""
@@ -108,6 +112,7 @@ class JoinedQueue:
             marked=max((mark.at for mark in known.marks_of(self._name)), default=0.0),
             in_lately=ins,
             out_lately=outs,
+            depths=self._depths(queue) if ins is not None else (),
             lag_before=lag,
             runs_total=self._lanes.total,
         )
@@ -152,10 +157,18 @@ class JoinedQueue:
         put, settled, _ = (series[0] for series in ring.rates(self._wall, span, 1))
         return put, settled, ring.gauges(self._wall - span, span, 1)[self._track.GAUGES.index("lag")][0]
 
+    def _depths(self, queue: QueueStats) -> list[float | None]:
+        """Return how many messages waited at some instants of the last minutes, and now."""
+        span = self._known.thresholds.growing
+        ready, delayed, *_ = self._track.ring.gauges(self._wall - span, span / RISES, RISES)
+        both = zip(ready, delayed, strict=True)
+        before = [None if one is None or other is None else one + other for one, other in both]
+        return [*before, float(queue.counts.waiting)]
+
     def _queue(self, runs: Sequence[RunStats]) -> QueueStats:
         track, reports, now = self._track, self._shards.reports, self._now
         lanes = self._lanes.working()
-        counts, ins, outs = self._lanes.counts, track.put.rate(now), track.settled.rate(now)
+        counts, ins, outs = self._lanes.counts, track.put.rate(now), track.out.rate(now)
         lag = max(
             report.lag + (now - came if report.lag else 0.0)
             for report, came in zip(reports, self._shards.came, strict=True)
@@ -185,7 +198,7 @@ class JoinedQueue:
             consumers=len(self._consumers),
             empty_in=None
             if any(map(self._waits_for_stuck, runs))
-            else _empty_in(counts.left, lag, ins if self._more_may_come else 0.0, outs, runs, self._wall),
+            else _empty_in(counts.left, lag, ins if self._more_may_come else 0.0, track.settled.rate(now), runs, self._wall),
             never_empty=self._never_empty(counts, lag, ins, outs, runs),
             put_waiting=sum(report.puts_waiting for report in reports),
             disk=sum(each.live + each.garbage for each in storage) if storage else None,
