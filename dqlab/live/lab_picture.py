@@ -140,7 +140,7 @@ def lab_view(
         runs=_run_lines(snapshot.runs, snapshot.attention)[:FIRST_RUNS],
         runs_title=numbers.count(snapshot.runs_total) if snapshot.runs else "",
         runs_more=_more_runs(snapshot.runs_total - min(FIRST_RUNS, len(snapshot.runs))),
-        runs_table=_runs(snapshot.runs, snapshot.runs_total, snapshot.attention),
+        runs_table=_runs(snapshot.runs, snapshot.runs_total, snapshot.attention, snapshot.totals),
         log=_log(place.name, snapshot),
     )
 
@@ -184,7 +184,8 @@ def queue_view(
         rows=(row,),
         sparks=(),
         runs=_run_lines(runs, lines),
-        runs_title=numbers.count(len(runs)) if runs else "",
+        runs_title=numbers.count(max(len(runs), queue.runs)) if runs or queue.runs else "",
+        runs_more=_more_runs(queue.runs - len(runs)),
         failures=tuple(failure_row(entry, at=snapshot.at) for entry in failures.classes),
         failures_title=many(failures.classes_total, "class") if failures.classes_total else "",
         failures_more=f"and {many(failures.other_classes, 'class')} more, {numbers.count(failures.other_dead)} dead"
@@ -198,7 +199,7 @@ def queue_view(
             leases=details.leases(snapshot),
         ),
         table=status_table(snapshot, only=queue.name),
-        runs_table=_runs(runs, len(runs), lines),
+        runs_table=_runs(runs, max(len(runs), queue.runs), lines, queue),
         log=_log(place.name, snapshot, queue),
     )
 
@@ -415,8 +416,8 @@ def _sparks(history: History | None, queues: list[QueueStats]) -> tuple[tuple[st
     )
 
 
-def _runs(runs: Sequence[RunStats], total: int, attention: Sequence[Attention]) -> Table:
-    return runs_table(runs, total - len(runs), attention, most=RUNS) if runs else NO_TABLE
+def _runs(runs: Sequence[RunStats], total: int, attention: Sequence[Attention], ended: QueueStats) -> Table:
+    return runs_table(runs, total - len(runs), attention, most=RUNS, ended=ended) if runs else NO_TABLE
 
 
 def _more_runs(hidden: int) -> str:

@@ -9,7 +9,18 @@ from typing import overload
 from dqlab.keywords import SuggestsAttributes
 from dqlab.stats.counts import Counts, RunState, StopReason
 
-__all__ = ["NO_ROOM", "UNANSWERED", "UNREAD", "UNWRITTEN", "ClassStats", "CodeStats", "Eta", "RunFacts", "RunList", "RunStats"]
+__all__ = [
+    "NO_ROOM",
+    "UNANSWERED",
+    "UNREAD",
+    "UNWRITTEN",
+    "ClassStats",
+    "CodeStats",
+    "Eta",
+    "RunFacts",
+    "RunList",
+    "RunStats",
+]
 
 NO_ROOM = "no room for more results"
 """How the reason of a run begins that paused itself because its queue can keep no more results."""

@@ -239,7 +239,10 @@ PLANTED = {
         "9 dead in run count: KeyError 'total'; totals:12",
     ),
     "growing": (
-        replace(HEALTHY, snapshot=snapshot(queue(lag=60.0, in_rate=9.0), in_lately=9.0, out_lately=3.0, depths=(1.0, 3.0, 5.0))),
+        replace(
+            HEALTHY,
+            snapshot=snapshot(queue(lag=60.0, in_rate=9.0), in_lately=9.0, out_lately=3.0, depths=(1.0, 3.0, 5.0)),
+        ),
         "queues",
         WARNING,
         "queue pages gets 9.00 messages/s and does 3.00 for 5 min; 5 wait",

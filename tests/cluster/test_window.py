@@ -92,3 +92,30 @@ def test_a_queue_into_which_nothing_comes_any_more_does_not_grow(hall: Hall) -> 
         hall.after(2)
 
     assert kinds(hall.see()) == []
+
+
+# --- runs that are not listed -----------------------------------------------------------------
+
+
+def test_dead_documents_are_counted_of_all_runs_listed_or_not(hall: Hall) -> None:
+    """ "40 dead in 20 runs at rest" was said of 50 in 25: more runs are not listed."""
+    lanes = [
+        lane_report(f"r{number}", counts=counts(acked=8, dead=2), total=10, started=float(number + 1), ended=99.0)
+        for number in range(25)
+    ]
+    cut_off = lane_report("cut-off", counts=counts(acked=1, dead=1), ended=99.0, incomplete="the input broke")
+    going = lane_report("going", counts=counts(ready=5, dead=7), started=100.0)
+    clean = lane_report("clean", counts=counts(acked=5), total=5, started=101.0, ended=102.0)
+    hall.shard("a", *lanes, cut_off, going, clean)
+    hall.shard("b", lane_report("other", counts=counts(dead=4), total=4, started=103.0, ended=104.0))
+
+    snapshot = hall.see()
+    a, b = snapshot.queue("a"), snapshot.queue("b")
+
+    assert len(snapshot.runs) == 20
+    assert a is not None
+    assert b is not None
+    assert (a.runs, a.failed_runs, a.dead_at_rest) == (28, 26, 51)
+    assert (b.runs, b.failed_runs, b.dead_at_rest) == (1, 1, 4)
+    totals = snapshot.totals
+    assert (totals.runs, totals.failed_runs, totals.dead_at_rest) == (29, 27, 55)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -90,8 +90,9 @@ class JoinedQueue:
     def facts(self) -> QueueFacts:
         """Return the queue with all that belongs to it."""
         known, track, now, wall = self._known, self._track, self._now, self._wall
-        runs = tuple(self._runs())
-        queue = self._queue(runs)
+        found = dict(self._runs())
+        runs = tuple(found.values())
+        queue = self._with_all_runs(self._queue(runs), found)
         begun = {each: known.consumers[each].oldest for each in self._serving}
         documents = {each: oldest.document for each, oldest in begun.items() if oldest is not None}
         lately = round(track.redelivered.growth(now)), round(track.leases_lost.growth(now))
@@ -177,7 +178,10 @@ class JoinedQueue:
         if state == "running":
             keeps_up = lag < KEEPS_UP and ins and not any(run.state is RunState.RUNNING for run in runs)
             state = self._state(counts, keeps_up=bool(keeps_up))
-        reasons = {"waiting": self._trouble or self._why_unanswered() or "no consumer", "paused": self._known.paused_by.get(self._name, "")}
+        reasons = {
+            "waiting": self._trouble or self._why_unanswered() or "no consumer",
+            "paused": self._known.paused_by.get(self._name, ""),
+        }
         why = reasons.get(state, "")
         held = [run for run in runs if _stays(run)]
         if state == "running" and counts.left == sum(run.counts.left for run in held):
@@ -198,7 +202,9 @@ class JoinedQueue:
             consumers=len(self._consumers),
             empty_in=None
             if any(map(self._waits_for_stuck, runs))
-            else _empty_in(counts.left, lag, ins if self._more_may_come else 0.0, track.settled.rate(now), runs, self._wall),
+            else _empty_in(
+                counts.left, lag, ins if self._more_may_come else 0.0, track.settled.rate(now), runs, self._wall
+            ),
             never_empty=self._never_empty(counts, lag, ins, outs, runs),
             put_waiting=sum(report.puts_waiting for report in reports),
             disk=sum(each.live + each.garbage for each in storage) if storage else None,
@@ -251,18 +257,26 @@ class JoinedQueue:
 
     # --- runs -------------------------------------------------------------------------------
 
-    def _runs(self) -> Iterator[RunStats]:
+    def _with_all_runs(self, queue: QueueStats, listed: Mapping[str, RunStats]) -> QueueStats:
+        """Return a queue with sums over all its runs: a lab has more than are listed."""
+        failed, dead = self._lanes.dead_at_rest
+        for run, stats in listed.items():
+            if stats.resting and stats.counts.dead and not self._lanes.rests(run):
+                failed, dead = failed + 1, dead + stats.counts.dead
+        return replace(queue, runs=self._lanes.total, failed_runs=failed, dead_at_rest=dead)
+
+    def _runs(self) -> Iterator[tuple[str, RunStats]]:
         for run, lanes in self._listed.items():
             track = self._known.track_of(self._name, run)
             if track.shown is not None:
-                yield self._shown_again(track, track.shown)
+                yield run, self._shown_again(track, track.shown)
                 continue
             record = record_of(lanes)
             if record is not None:
                 stats = self._run(run, lanes, record)
                 eta = self._eta(stats, run)
                 track.shown = stats if self._lanes.rests(run) else None
-                yield stats if eta is None else replace(stats, eta=eta)
+                yield run, stats if eta is None else replace(stats, eta=eta)
 
     def _shown_again(self, track: RunTrack, shown: RunStats) -> RunStats:
         """Return what was shown of a run at rest, with what changes by itself as it was within the last second."""
@@ -307,7 +321,10 @@ class JoinedQueue:
         effort = track.effort
         slots = track.at_work(self._now, self._known.slots(self._name))
         if (effort.mean or 0.0) > LONG:  # settled too seldom to measure by
-            slots = max(slots, float(min(run.counts.leased, sum(each.leased > 0 and each.silent is None for each in self._consumers))))
+            slots = max(
+                slots,
+                float(min(run.counts.leased, sum(each.leased > 0 and each.silent is None for each in self._consumers))),
+            )
         left, documents = run.progress.left, run.counts.left
         stuck = self._stuck(run)
         free = slots - len(stuck)  # the others may wait for these
