@@ -340,7 +340,7 @@ def text_of(value: object) -> str:
 
 
 def _table_bundle(*tables: Table, needs: tuple[Need, ...] = (), total: int = 0) -> dict[str, str]:
-    """Return tables, and what needs the user of so many in `total`, as text and, unless only text is wanted, as HTML."""
+    """Return tables, and some of what needs the user, of `total`, as text and, unless only text is wanted, as HTML."""
     style = _style()
     parts = [table_text(table, style) for table in tables]
     parts += ["\n".join([NEEDS, *(paint(line, style) for line in need_lines(needs, total))])] if needs else []

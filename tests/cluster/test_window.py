@@ -54,7 +54,7 @@ def test_what_left_before_a_pause_fades_within_a_minute(hall: Hall) -> None:
     for second in range(61):
         step(hall, put=6000, done=60 * second)
         hall.after(1)
-    for second in range(50):
+    for _ in range(50):
         step(hall, put=6000, done=3600, state="paused")
         hall.after(1)
     step(hall, put=6000, done=3600)
