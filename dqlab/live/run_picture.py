@@ -339,7 +339,7 @@ def _period(stats: RunStats) -> str:
 def _sentence(stats: RunStats) -> str:
     pages = stats.units
     if stats.resting:
-        sizes = [many(stats.counts.all, "document")] + ([] if pages is None else [many(pages.all, "page")])
+        sizes = [_done_of(stats.counts, "document")] + ([] if pages is None else [_done_of(pages, "page")])
         size = f"{', '.join(sizes)} in {numbers.duration(stats.elapsed)}"
     else:
         sizes = [f"{numbers.count(stats.counts.left)} of {many(stats.counts.all, 'document')}"]
@@ -348,6 +348,12 @@ def _sentence(stats: RunStats) -> str:
     speeds = ((stats.mean_units_rate, "pages/s"), (stats.mean_rate, "documents/s"))
     known = [f"{numbers.rate(speed)} {unit}" for speed, unit in speeds if speed is not None]
     return f"{size}{': ' if known else ''}{', '.join(known)}"
+
+
+def _done_of(counts: Counts, noun: str) -> str:
+    """Return how many were worked on, and of how many where these are more: what was cancelled was not."""
+    some = counts.worked < counts.all
+    return f"{numbers.count(counts.worked)} of {many(counts.all, noun)}" if some else many(counts.all, noun)
 
 
 def silence_notice(silence: Silence, what: str = "The run") -> Notice:

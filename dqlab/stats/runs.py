@@ -25,6 +25,9 @@ __all__ = [
 NO_ROOM = "no room for more results"
 """How the reason of a run begins that paused itself because its queue can keep no more results."""
 
+SHORTEST = 0.5
+"""Seconds of a run from which its speed is one: before, it is that of its beginning."""
+
 UNANSWERED = "no consumer answers"
 """How the reason of a run begins whose queue has consumers, on workers that have been silent for too long."""
 
@@ -160,13 +163,13 @@ class RunStats(SuggestsAttributes):
 
     @property
     def mean_rate(self) -> float | None:
-        """Documents acked or dead per second over the whole run; None without any."""
-        return self.counts.worked / self.elapsed if self.counts.worked and self.elapsed > 0 else None
+        """Documents acked or dead per second over the whole run; None without any, and of a moment."""
+        return self.counts.worked / self.elapsed if self.counts.worked and self.elapsed >= SHORTEST else None
 
     @property
     def mean_units_rate(self) -> float | None:
-        """Pages of acked and dead documents per second over the whole run; None without any."""
-        if self.units is None or not self.units.worked or self.elapsed <= 0:
+        """Pages of acked and dead documents per second over the whole run; None without any, and of a moment."""
+        if self.units is None or not self.units.worked or self.elapsed < SHORTEST:
             return None
         return self.units.worked / self.elapsed
 
