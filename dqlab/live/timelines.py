@@ -148,9 +148,7 @@ def _by_minute(value: float) -> str:
     return numbers.rate(60 * value)
 
 
-def _spelled(
-    now: float | None, most: float | None, spell: Callable[[float], str], unit: str, word: str = "now"
-) -> str:
+def _spelled(now: float | None, most: float | None, spell: Callable[[float], str], unit: str, word: str = "now") -> str:
     """Return both figures of a series; the largest is the one now, too, where that is a mean over less than it."""
     if now is None or most is None:
         return numbers.UNKNOWN

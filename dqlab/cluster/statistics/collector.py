@@ -157,10 +157,15 @@ class Collector:
     def look(self) -> None:
         """Note that this process is awake; after it was stopped, time and what it brought count in no speed."""
         now = self.known.clock.monotonic()
-        slept, self._looked = now - self._looked > SLEPT, now
-        if slept:
+        since, self._looked = self._looked, now
+        if now - since > SLEPT:
             self.remember()
             self._woke = now
+            wall = self.known.clock.wall()
+            for ring in self.known.rings():
+                ring.bridge(wall - (now - since), wall + WAKES)
+            for one in (self.known.all, *self.known.queue_tracks.values()):
+                one.highs.came_over(now - since, wall + WAKES)
             for track in self.known.run_tracks.values():
                 track.interrupt()
             for each in self.known.queue_tracks.values():
