@@ -82,6 +82,11 @@ def _no_consumer(_: Facts, alert: Attention) -> Advice:
     return Advice("Start consumers: more workers, or a consumer pool of your own", line)
 
 
+def _silent(_: Facts, alert: Attention) -> Advice:
+    text = "Look at that process: it is stopped, or its host is; restart it, and what it holds is delivered again"
+    return Advice(text, f"lab.queue({alert.queue!r}).unacked()")
+
+
 def _more_consumers(_: Facts, alert: Attention) -> Advice:
     text = "Add workers, and have a consumer on each of them"
     return Advice(text, f"lab.queue({alert.queue!r}).scale('auto')", in_shell("scale auto", alert.queue))
@@ -121,6 +126,10 @@ def _listed(text: str) -> str:
 WORDINGS = {
     "stopped": Wording("queues", lambda it: f"run {it.run} {it.text}: {_listed(it.detail)}", _stopped),
     "no-consumer": Wording("queues", lambda it: f"queue {it.queue} {it.text}: {it.detail}", _no_consumer),
+    "no-answer": Wording("queues", lambda it: f"queue {it.queue} {it.text}: {_listed(it.detail)}", _silent),
+    "silent": Wording(
+        "leases", lambda it: f"consumer {it.subject} of queue {it.queue} {it.text}, {it.detail}", _silent
+    ),
     "missing": Wording(
         "queues",
         lambda it: f"{it.subject} {it.text}: they were acknowledged, and are not there",

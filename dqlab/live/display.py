@@ -42,6 +42,7 @@ from dqlab.live.timelines import timeline_html, timeline_text
 from dqlab.live.views import Need, Press, RunView
 from dqlab.notebook import in_jupyter, running_cell, shell
 from dqlab.stats import RunStats
+from dqlab.stats.snapshot import MAX_ATTENTION
 
 __all__ = [
     "Mode",
@@ -338,16 +339,16 @@ def text_of(value: object) -> str:
     return repr(value) if shown is None else shown["text/plain"]
 
 
-def _table_bundle(*tables: Table, needs: tuple[Need, ...] = ()) -> dict[str, str]:
-    """Return tables, and what needs the user, as text and, unless only text is wanted, as HTML."""
+def _table_bundle(*tables: Table, needs: tuple[Need, ...] = (), total: int = 0) -> dict[str, str]:
+    """Return tables, and some of what needs the user, of `total`, as text and, unless only text is wanted, as HTML."""
     style = _style()
     parts = [table_text(table, style) for table in tables]
-    parts += ["\n".join([NEEDS, *(paint(line, style) for line in need_lines(needs))])] if needs else []
+    parts += ["\n".join([NEEDS, *(paint(line, style) for line in need_lines(needs, total))])] if needs else []
     text = "\n\n".join(parts)
     if mode() is Mode.TEXT:
         return {"text/plain": text}
     html = "\n".join(table_html(table) for table in tables)
-    about = [wrap([f"<div><b>{NEEDS}</b></div>", *needs_html(needs)], width=1100)] if needs else []
+    about = [wrap([f"<div><b>{NEEDS}</b></div>", *needs_html(needs, total)], width=1100)] if needs else []
     return {"text/plain": text, "text/html": "\n".join([html, *about])}
 
 
@@ -398,13 +399,13 @@ NEEDS = "needs you"
 
 
 def _snapshot_bundle(snapshot: Any, **_: object) -> dict[str, str]:
-    needs = details.needs(snapshot.attention, (), several=True)
+    needs, total = details.needs(snapshot.attention, (), MAX_ATTENTION, several=True), snapshot.attention_total
     if not snapshot.runs:
-        return _table_bundle(status_table(snapshot), needs=needs)
+        return _table_bundle(status_table(snapshot), needs=needs, total=total)
     by = snapshot.by if isinstance(snapshot, SortedSnapshot) else SortBy.NEED
     hidden = snapshot.runs_total - len(snapshot.runs)
-    table = runs_table(snapshot.runs, hidden, snapshot.attention, by, RUNS_OF_STATUS)
-    return _table_bundle(table, status_table(snapshot), needs=needs)
+    table = runs_table(snapshot.runs, hidden, snapshot.attention, by, RUNS_OF_STATUS, ended=snapshot.totals)
+    return _table_bundle(table, status_table(snapshot), needs=needs, total=total)
 
 
 def _runs_bundle(runs: Any, **_: object) -> dict[str, str]:

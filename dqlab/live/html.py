@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from html import escape
 
-from dqlab.live.next_lines import lines_of
+from dqlab.live.next_lines import lines_of, more_needs
 from dqlab.live.palette import Ink, StateLook
 from dqlab.live.tables import Table
 from dqlab.live.views import Figure, Need, Notice, QueuesView, RunView, Tone
@@ -49,7 +49,7 @@ def run_html(view: RunView) -> str:
         parts.append(_bar(view))
     if view.counters:
         parts.append(_counters(view))
-    parts += needs_html(view.details.needs)
+    parts += needs_html(view.details.needs, view.details.needs_total)
     if view.failures:
         parts.append(_failures(view))
     if view.pulse.line:
@@ -75,7 +75,7 @@ def queues_html(view: QueuesView) -> str:
     if view.figures:
         said = (_figure(each) for each in view.figures)
         parts.append(f'<div style="margin:2px 0 8px">{" · ".join(said)}</div>')
-    parts += needs_html(view.details.needs)
+    parts += needs_html(view.details.needs, view.details.needs_total)
     parts += [table_html(table) for table in (view.table, view.runs_table) if table.columns]
     return wrap(parts, width=1100)
 
@@ -93,13 +93,16 @@ def notice_html(notice: Notice) -> list[str]:
     return [f'<div style="border-left:3px solid {edge};padding-left:8px">{escape(notice.text)}</div>']
 
 
-def needs_html(needs: tuple[Need, ...]) -> list[str]:
-    """Return what needs the user, a line each, and below them what to type."""
-    return [
+def needs_html(needs: tuple[Need, ...], total: int) -> list[str]:
+    """Return what needs the user, a line each, how many there are beyond, and what to type."""
+    more = more_needs(needs, total)
+    lines = [
         f"<div>{inked('✕' if each.tone == 'bad' else '!', Ink.BAD if each.tone == 'bad' else Ink.WARN)} "
         f"<b>{escape(each.subject)}</b> {escape(each.text)} &nbsp;{quiet(each.detail)}</div>"
         for each in needs
-    ] + [f"<div>{quiet('next')} &nbsp;<code>{escape(line)}</code></div>" for line in lines_of(needs)]
+    ]
+    lines += [f"<div>{quiet(more)}</div>"] if more else []
+    return lines + [f"<div>{quiet('next')} &nbsp;<code>{escape(line)}</code></div>" for line in lines_of(needs)]
 
 
 def table_html(table: Table) -> str:

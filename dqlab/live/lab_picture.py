@@ -146,7 +146,7 @@ def lab_view(
         runs=_run_lines(snapshot.runs, snapshot.attention, stale=stale)[:FIRST_RUNS],
         runs_title=numbers.count(snapshot.runs_total) if snapshot.runs else "",
         runs_more=_more_runs(snapshot.runs_total - min(FIRST_RUNS, len(snapshot.runs))),
-        runs_table=_runs(snapshot.runs, snapshot.runs_total, snapshot.attention, stale=stale),
+        runs_table=_runs(snapshot.runs, snapshot.runs_total, snapshot.attention, snapshot.totals, stale=stale),
         log=_log(place.name, snapshot),
     )
 
@@ -194,7 +194,8 @@ def queue_view(
         rows=(row,),
         sparks=(),
         runs=_run_lines(runs, lines, stale=stale),
-        runs_title=numbers.count(len(runs)) if runs else "",
+        runs_title=numbers.count(max(len(runs), queue.runs)) if runs or queue.runs else "",
+        runs_more=_more_runs(queue.runs - len(runs)),
         failures=tuple(failure_row(entry, at=snapshot.at) for entry in failures.classes),
         failures_title=many(failures.classes_total, "class") if failures.classes_total else "",
         failures_more=f"and {many(failures.other_classes, 'class')} more, {numbers.count(failures.other_dead)} dead"
@@ -208,7 +209,7 @@ def queue_view(
             leases=details.leases(snapshot),
         ),
         table=status_table(snapshot, only=queue.name, stale=stale),
-        runs_table=_runs(runs, len(runs), lines, stale=stale),
+        runs_table=_runs(runs, max(len(runs), queue.runs), lines, queue, stale=stale),
         log=_log(place.name, snapshot, queue),
     )
 
@@ -458,8 +459,11 @@ def _as_known(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, totals=totals, queues=tuple(queues), runs=tuple(map(without_live, snapshot.runs)))
 
 
-def _runs(runs: Sequence[RunStats], total: int, attention: Sequence[Attention], *, stale: bool) -> Table:
-    return runs_table(runs, total - len(runs), attention, most=RUNS, stale=stale) if runs else NO_TABLE
+def _runs(
+    runs: Sequence[RunStats], total: int, attention: Sequence[Attention], ended: QueueStats, *, stale: bool
+) -> Table:
+    hidden = total - len(runs)
+    return runs_table(runs, hidden, attention, most=RUNS, ended=ended, stale=stale) if runs else NO_TABLE
 
 
 def _more_runs(hidden: int) -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from dqlab import numbers
 from dqlab.live.views import Need
 from dqlab.stats import Attention, RunStats
 from dqlab.texts import as_word
 
-__all__ = ["NAMED", "failed_line", "lines_of", "next_line"]
+__all__ = ["NAMED", "failed_line", "lines_of", "more_needs", "next_line"]
 
 NAMED = 3
 """Runs that are named where several have dead documents."""
@@ -26,6 +27,12 @@ def next_line(need: Attention) -> str:
 def lines_of(needs: Iterable[Need]) -> list[str]:
     """Return the lines about some of what needs the user, each once."""
     return [line for line in dict.fromkeys(each.line for each in needs) if line]
+
+
+def more_needs(needs: Sequence[Need], total: int) -> str:
+    """Return how many more things need the user than those that are listed; "" where these are all."""
+    more = total - len(needs)
+    return f"and {numbers.count(more)} more: %dq doctor" if more > 0 else ""
 
 
 def failed_line(runs: Sequence[RunStats]) -> str:
@@ -62,6 +69,8 @@ _LINES: dict[str, Callable[[Attention], str]] = {
     "slow": _unacked,
     "puts-wait": _unacked,
     "store": lambda _: "%dq doctor",
+    "no-answer": lambda _: "%dq doctor",
+    "silent": lambda _: "%dq doctor",
     "no-room": lambda need: f"%dq compact {as_word(need.queue)}",
 }
 """By kind of what needs the user; "lost" and "missing" name theirs in their detail."""

@@ -363,7 +363,7 @@ def _milestone(share: float | None, unit: str) -> str:
 def _sentence(stats: RunStats) -> str:
     pages = stats.units
     if stats.resting:
-        sizes = [many(stats.counts.all, "document")] + ([] if pages is None else [many(pages.all, "page")])
+        sizes = [_done_of(stats.counts, "document")] + ([] if pages is None else [_done_of(pages, "page")])
         size = f"{', '.join(sizes)} in {numbers.duration(stats.elapsed)}"
     else:
         sizes = [f"{numbers.count(stats.counts.left)} of {many(stats.counts.all, 'document')}"]
@@ -372,6 +372,12 @@ def _sentence(stats: RunStats) -> str:
     speeds = ((stats.mean_units_rate, "pages/s"), (stats.mean_rate, "documents/s"))
     known = [f"{numbers.rate(speed)} {unit}" for speed, unit in speeds if speed is not None]
     return f"{size}{': ' if known else ''}{', '.join(known)}"
+
+
+def _done_of(counts: Counts, noun: str) -> str:
+    """Return how many were worked on, and of how many where these are more: what was cancelled was not."""
+    some = counts.worked < counts.all
+    return f"{numbers.count(counts.worked)} of {many(counts.all, noun)}" if some else many(counts.all, noun)
 
 
 def silence_notice(silence: Silence, what: str = "The run") -> Notice:
@@ -504,6 +510,7 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
         speed = _speed("Speed, last 60 s", stats, *rates)._replace(live=True)
         if face in _NO_SPEED:
             blocked = "while its store takes nothing" if face is Face.WAITING and stats.consumers else _NO_SPEED[face]
+            blocked = "no consumer answers" if stats.unanswered else blocked
             refused = "while its sink refuses" if stats.unwritten else "while its documents are refused"
             speed = speed._replace(second=refused if stats.unwritten or stats.unread else blocked)
     dead = stats.counts.dead

@@ -172,6 +172,7 @@ def runs_table(
     by: SortBy = SortBy.NEED,
     most: int | None = None,
     *,
+    ended: QueueStats | None = None,
     stale: bool = False,
 ) -> Table:
     """Return runs, one row each: those that need the user first, then those that run, then those that have ended.
@@ -187,6 +188,8 @@ def runs_table(
         Another order.
     most : int, optional
         Rows at most, the first in that order.
+    ended : QueueStats, optional
+        With the sums over all runs at rest, those that are left out too.
     stale : bool, default False
         Nothing newer is known; see `status_table`.
     """
@@ -230,10 +233,16 @@ def runs_table(
     )
     notes = [f"and {numbers.count(hidden)} more: %dq runs"] if hidden > 0 else []
     failed = [row for row in every if row.over and row.dead]
+    amount, dead = len(failed), sum(row.dead for row in failed)
+    if ended is not None:
+        amount, dead = max(amount, ended.failed_runs), max(dead, ended.dead_at_rest)
     if failed:
-        dead = numbers.count(sum(row.dead for row in failed))
         worst = failed[0] if by is SortBy.NEED else max(failed, key=lambda row: row.started)
-        notes.append(f"{dead} dead in {many(len(failed), 'run')} at rest: %dq failed {as_word(worst.name)}")
+        line = f"%dq failed {as_word(worst.name)}"
+    else:
+        line = "%dq runs"
+    if amount:
+        notes.append(f"{numbers.count(dead)} dead in {many(amount, 'run')} at rest: {line}")
     waits = [f"{one_line(run.name, 60)}: {put_off_words(run)} (dq.Later)" for run in runs if run.only_put_off]
     return Table(columns, cells, notes=(*notes, *waits[:_PUT_OFF]) if cells else ("no runs yet",))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dqlab import numbers
-from dqlab.live.next_lines import lines_of
+from dqlab.live.next_lines import lines_of, more_needs
 from dqlab.live.palette import Ink, StateLook
 from dqlab.live.run_picture import NEAR_END
 from dqlab.live.style import PLAIN, Span, TextStyle, columns, cut, paint
@@ -51,7 +51,7 @@ def run_screen(view: RunView, style: TextStyle = PLAIN) -> str:
     if view.counters:
         lines.append(_counter_line(view, style))
     if view.details.needs:
-        lines += need_lines(view.details.needs)
+        lines += need_lines(view.details.needs, view.details.needs_total)
     else:
         lines += [_failure_line(view, place) for place in range(min(len(view.failures), _FAILURES))]
     return "\n".join(paint(line, style) for line in lines)
@@ -70,7 +70,11 @@ def queues_screen(view: QueuesView, style: TextStyle = PLAIN) -> str:
         lines += [[Span(", ".join(said[:3]))], [Span(", ".join(said[3:]))]]
     text = [paint(line, style) for line in lines]
     text += [table_text(table, style) for table in (view.table, view.runs_table) if table.columns]
-    text += [paint(line, style) for line in need_lines(view.details.needs)] if view.details.needs else []
+    text += (
+        [paint(line, style) for line in need_lines(view.details.needs, view.details.needs_total)]
+        if view.details.needs
+        else []
+    )
     return "\n".join(text)
 
 
@@ -209,11 +213,11 @@ def _counter_line(view: RunView, style: TextStyle) -> list[Span]:
     return line
 
 
-def need_lines(needs: tuple[Need, ...]) -> list[list[Span]]:
-    """Return what needs the user: where, what, more of it, and below all of them what to type."""
-    width = max(columns(each.subject) for each in needs[:_FAILURES])
+def need_lines(needs: tuple[Need, ...], total: int) -> list[list[Span]]:
+    """Return what needs the user: where, what, more of it, how many there are beyond, and what to type."""
+    width = max(columns(each.subject) for each in needs)
     lines = []
-    for each in needs[:_FAILURES]:
+    for each in needs:
         bad = each.tone == "bad"
         subject, what = cut(each.subject, 20), cut(each.text, 34)
         lines.append(
@@ -224,7 +228,9 @@ def need_lines(needs: tuple[Need, ...]) -> list[list[Span]]:
                 Span(each.detail, Ink.QUIET),
             ]
         )
-    return lines + [[Span("  next  ", Ink.QUIET), Span(line)] for line in lines_of(needs[:_FAILURES])]
+    more = more_needs(needs, total)
+    lines += [[Span(f"  {more}", Ink.QUIET)]] if more else []
+    return lines + [[Span("  next  ", Ink.QUIET), Span(line)] for line in lines_of(needs)]
 
 
 def _failure_line(view: RunView, place: int) -> list[Span]:

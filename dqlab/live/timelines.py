@@ -30,6 +30,8 @@ NARROWEST, NAME = 16, 10
 """Columns of a line of blocks at least, and of the names before them."""
 DRAWN = 480, 30
 """Pixels of one drawing."""
+MEAN = "last 60 s"
+"""What the newest rate is of: all may have been still for most of it."""
 MARKS = 8
 """Marks that are shown, the newest."""
 
@@ -131,9 +133,9 @@ def _series(history: History) -> list[tuple[str, Sequence[float | None], str]]:
     rows: list[tuple[str, Sequence[float | None], str]] = [
         ("waiting", depth, _spelled(now.waiting, most.waiting, _count, "messages")),
         ("unacked", history.leased, _spelled(now.unacked, most.unacked, _count, "messages")),
-        ("in", history.in_rate, _spelled(now.in_rate, most.in_rate, numbers.rate, "messages/s")),
-        ("out", history.out_rate, _spelled(now.out_rate, most.out_rate, numbers.rate, "messages/s")),
-        ("failures", failures, _spelled(now.failure_rate, most.failure_rate, _by_minute, "per minute")),
+        ("in", history.in_rate, _spelled(now.in_rate, most.in_rate, numbers.rate, "messages/s", MEAN)),
+        ("out", history.out_rate, _spelled(now.out_rate, most.out_rate, numbers.rate, "messages/s", MEAN)),
+        ("failures", failures, _spelled(now.failure_rate, most.failure_rate, _by_minute, "per minute", MEAN)),
     ]
     return rows
 
@@ -146,11 +148,11 @@ def _by_minute(value: float) -> str:
     return numbers.rate(60 * value)
 
 
-def _spelled(now: float | None, most: float | None, spell: Callable[[float], str], unit: str) -> str:
+def _spelled(now: float | None, most: float | None, spell: Callable[[float], str], unit: str, word: str = "now") -> str:
     """Return both figures of a series; the largest is the one now, too, where that is a mean over less than it."""
     if now is None or most is None:
         return numbers.UNKNOWN
-    return f"now {spell(now)}, most {spell(max(now, most))} {unit}"
+    return f"{word} {spell(now)}, most {spell(max(now, most))} {unit}"
 
 
 def _place(history: History, mark: Mark) -> float:

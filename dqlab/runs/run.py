@@ -1399,7 +1399,8 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         if known is None:
             return progress.facts(self.queue).stats(at=snapshot.at, consumers=progress.consumers)
         paused_by = known.why if known.state is RunState.PAUSED else ""
-        facts = progress.facts(self.queue, paused_by=paused_by, consumers=known.consumers)
+        unanswered = known.why if known.unanswered else ""
+        facts = progress.facts(self.queue, paused_by=paused_by, consumers=known.consumers, unanswered=unanswered)
         return facts.stats(
             at=snapshot.at,
             rate=known.rate,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from dqlab import numbers
 from dqlab.stats.counts import RunState
@@ -35,7 +36,7 @@ class Thresholds:
     Attributes
     ----------
     no_consumer : float
-        Work waits and no consumer takes it for longer.
+        Work waits and no consumer takes it for longer; or a consumer's worker has been silent for longer.
     held : float
         A document is held for longer, and ten times as long as 95 of 100 documents take.
     slow : float
@@ -71,6 +72,8 @@ class QueueFacts:
         Their median speed.
     unserved : float or None
         Seconds since the last consumer left, with work waiting; None while there is one, or no work.
+    unanswered : float or None
+        Seconds since one of its consumers was heard last, with work left; None while one answers, or there is none.
     trouble : str
         Why its store can confirm nothing.
     full : bool
@@ -83,6 +86,8 @@ class QueueFacts:
         When a person last did something to it, seconds since 1970 UTC.
     in_lately, out_lately : float or None
         Messages per second over the last `Thresholds.growing` seconds.
+    depths : sequence of float or None
+        Messages that waited at several instants of these, evenly spaced, the last one now.
     lag_before : float or None
         Its lag so many seconds ago.
     runs_total : int
@@ -96,6 +101,7 @@ class QueueFacts:
     at: float = 0.0
     median: float | None = None
     unserved: float | None = None
+    unanswered: float | None = None
     trouble: str = ""
     full: bool = False
     missing: Mapping[str, int] = field(default_factory=dict)
@@ -103,6 +109,7 @@ class QueueFacts:
     marked: float = 0.0
     in_lately: float | None = None
     out_lately: float | None = None
+    depths: Sequence[float | None] = ()
     lag_before: float | None = None
     runs_total: int = 0
 
@@ -129,6 +136,8 @@ def brief(found: Attention) -> str:
     return {
         "stopped": "stopped itself",
         "no-consumer": "no consumer",
+        "no-answer": "no consumer answers",
+        "silent": f"{found.subject} is silent",
         "store": "store has failed",
         "no-room": "no room",
         "sink": "sink refuses",
@@ -165,6 +174,25 @@ def _no_consumer(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attentio
         yield _of(facts, "no-consumer", queue.name, "has no consumer", detail, "scale")
 
 
+def _silent(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
+    queue, unanswered = facts.queue, facts.unanswered
+    if not queue.counts.left or queue.state in ("paused", "draining"):
+        return
+    if unanswered is not None:
+        if unanswered >= thresholds.no_consumer:
+            left = f"{numbers.many(queue.counts.left, 'message')} left"
+            names = numbers.few_of([f"{each.name} on {each.worker}" for each in facts.consumers])
+            detail = f"{names} silent for {numbers.duration(unanswered)} · {left}"
+            since = f"since {numbers.clock(facts.at - unanswered)}"
+            yield _of(facts, "no-answer", queue.name, f"has no consumer that answers {since}", detail, "doctor")
+        return
+    for each in facts.consumers:
+        if each.silent is not None and each.silent >= thresholds.no_consumer:
+            text = f"has not answered for {numbers.duration(each.silent)}"
+            detail = f"on {each.worker}"
+            yield _of(facts, "silent", each.name, text, detail, "doctor", target=each.name)
+
+
 def _store(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     if facts.trouble:
         kind, text = ("no-room", "waits for room in its store") if facts.full else ("store", "can confirm nothing")
@@ -198,7 +226,7 @@ def _held(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
         return
     limit = max(thresholds.held, 10 * (facts.typical or 0.0))
     for consumer in facts.consumers:
-        if consumer.oldest_age is not None and consumer.oldest_age > limit:
+        if consumer.silent is None and consumer.oldest_age is not None and consumer.oldest_age > limit:
             text = f"held one document for {numbers.duration(consumer.oldest_age)}"
             yield _of(
                 facts,
@@ -294,9 +322,16 @@ def _growing(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     busy = any(run.state is RunState.SUBMITTING or run.eta is not None for run in facts.runs)
     if busy or ins is None or outs is None or queue.lag < 2 or ins <= 1.05 * outs:
         return
+    if queue.state != "running" or not queue.in_rate or not _rises(facts.depths):
+        return  # paused, or one batch that came at once: over all that time it would seem to have kept coming
     text = f"gets {numbers.rate(ins)} messages/s and does {numbers.rate(outs)}"
     since = f"for {numbers.duration(thresholds.growing)}"
     yield _of(facts, "growing", queue.name, text, f"{since} · {numbers.count(queue.counts.waiting)} wait", "scale")
+
+
+def _rises(depths: Sequence[float | None]) -> bool:
+    known = [depth for depth in depths if depth is not None]
+    return len(known) == len(depths) > 1 and all(before < after for before, after in pairwise(known))
 
 
 def _lag(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
@@ -311,6 +346,7 @@ def _lag(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
 _RULES = (
     _stopped,
     _no_consumer,
+    _silent,
     _store,
     _lease_ends,
     _held,
@@ -321,7 +357,7 @@ _RULES = (
     _growing,
     _lag,
 )
-_BAD = frozenset({"stopped", "no-consumer", "store", "no-room", "sink", "refused", "missing", "lost"})
+_BAD = frozenset({"stopped", "no-consumer", "no-answer", "store", "no-room", "sink", "refused", "missing", "lost"})
 
 
 def _of(

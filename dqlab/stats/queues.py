@@ -50,6 +50,8 @@ class QueueStats(SuggestsAttributes):
         When a message last came or left, seconds since 1970 UTC.
     never_empty : bool
         Messages wait, more may come, and they come at least as fast as they leave.
+    runs, failed_runs, dead_at_rest : int
+        All its runs, listed or not; those at rest with dead documents, and how many documents these are.
     """
 
     name: str
@@ -69,6 +71,9 @@ class QueueStats(SuggestsAttributes):
     disk: int | None = None
     last_used: float | None = None
     never_empty: bool = False
+    runs: int = 0
+    failed_runs: int = 0
+    dead_at_rest: int = 0
 
     @property
     def empty(self) -> bool:
@@ -111,6 +116,9 @@ def total_queue(queues: Sequence[QueueStats], *, consumers: int = 0) -> QueueSta
         empty_in=max(ends, default=None),
         put_waiting=sum(queue.put_waiting for queue in queues),
         disk=int(sum(disks)) if disks else None,
+        runs=sum(queue.runs for queue in queues),
+        failed_runs=sum(queue.failed_runs for queue in queues),
+        dead_at_rest=sum(queue.dead_at_rest for queue in queues),
     )
 
 
@@ -134,6 +142,8 @@ class ConsumerStats:
         That document.
     run : str
         Name of the run that it is of; "" where that is not known, or not listed.
+    silent : float or None
+        Seconds since its worker was heard last, where that is too long: it does not count as one that works.
     chunk : int or None
         Messages that it was given together last.
     rss : int or None
@@ -157,6 +167,7 @@ class ConsumerStats:
     slow: bool = False
     chunk: int | None = None
     run: str = ""
+    silent: float | None = None
 
     @property
     def idle_share(self) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from math import ceil, floor
+from typing import NamedTuple
 
 __all__ = ["Ring"]
 
@@ -64,6 +65,27 @@ class _Band:
                 yield slot * self.seconds, self.values[place * width : (place + 1) * width]
 
 
+class _Bridge(NamedTuple):
+    """From when to when nothing was noted, and the gauges before."""
+
+    since: float
+    until: float
+    before: Sequence[float]
+
+    def rows(
+        self, at: float, gauges: Sequence[float], flows: Sequence[float]
+    ) -> Iterator[tuple[float, Sequence[float], Sequence[float]]]:
+        """Yield what is to be noted when, so that gauges go straight from those before to those now."""
+        seconds = max(1, floor(at) - floor(self.since))
+        parts = min(seconds, BANDS[0][1])
+        share = [amount / parts for amount in flows]
+        before = self.before if len(self.before) == len(gauges) else gauges
+        for part in range(1, parts):
+            levels = [round(old + (new - old) * part / parts) for old, new in zip(before, gauges, strict=True)]
+            yield at - (parts - part) * seconds / parts, levels, share
+        yield at, gauges, share
+
+
 class Ring:
     """Gauges and flows over time.
 
@@ -80,6 +102,8 @@ class Ring:
         self._bands = [_Band(seconds, slots, gauges + flows) for seconds, slots in bands]
         self.born: float | None = None
         """Seconds since 1970 UTC of the first value."""
+        self._last: Sequence[float] = ()
+        self._bridge: _Bridge | None = None
 
     @property
     def nbytes(self) -> int:
@@ -90,8 +114,19 @@ class Ring:
         """Set the gauges, and add to the flows, of the slot of an instant, seconds since 1970 UTC."""
         if self.born is None:
             self.born = at
-        for band in self._bands:
-            band.note(at, gauges, flows)
+        bridge = self._bridge
+        if bridge is not None and at > bridge.until:
+            bridge = self._bridge = None
+        rows = [(at, gauges, flows)] if bridge is None else bridge.rows(at, gauges, flows)
+        for when, levels, amounts in rows:
+            for band in self._bands:
+                band.note(when, levels, amounts)
+        self._last = gauges
+
+    def bridge(self, since: float, until: float) -> None:
+        """Have what is noted up to `until` be what came evenly since an instant at which noting stopped."""
+        if self.born is not None:
+            self._bridge = _Bridge(max(since, self.born), until, tuple(self._last))
 
     def forget_after(self, at: float) -> None:
         """Drop what was noted for later than an instant: the clock was ahead, and is right now.

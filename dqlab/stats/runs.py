@@ -9,10 +9,27 @@ from typing import overload
 from dqlab.keywords import SuggestsAttributes
 from dqlab.stats.counts import Counts, RunState, StopReason
 
-__all__ = ["NO_ROOM", "UNREAD", "UNWRITTEN", "ClassStats", "CodeStats", "Eta", "RunFacts", "RunList", "RunStats"]
+__all__ = [
+    "NO_ROOM",
+    "UNANSWERED",
+    "UNREAD",
+    "UNWRITTEN",
+    "ClassStats",
+    "CodeStats",
+    "Eta",
+    "RunFacts",
+    "RunList",
+    "RunStats",
+]
 
 NO_ROOM = "no room for more results"
 """How the reason of a run begins that paused itself because its queue can keep no more results."""
+
+SHORTEST = 0.5
+"""Seconds of a run from which its speed is one: before, it is that of its beginning."""
+
+UNANSWERED = "no consumer answers"
+"""How the reason of a run begins whose queue has consumers, on workers that have been silent for too long."""
 
 UNWRITTEN = "its rows cannot be written"
 """How the reason of a run begins that is held up because its sink refuses rows."""
@@ -146,13 +163,13 @@ class RunStats(SuggestsAttributes):
 
     @property
     def mean_rate(self) -> float | None:
-        """Documents acked or dead per second over the whole run; None without any."""
-        return self.counts.worked / self.elapsed if self.counts.worked and self.elapsed > 0 else None
+        """Documents acked or dead per second over the whole run; None without any, and of a moment."""
+        return self.counts.worked / self.elapsed if self.counts.worked and self.elapsed >= SHORTEST else None
 
     @property
     def mean_units_rate(self) -> float | None:
-        """Pages of acked and dead documents per second over the whole run; None without any."""
-        if self.units is None or not self.units.worked or self.elapsed <= 0:
+        """Pages of acked and dead documents per second over the whole run; None without any, and of a moment."""
+        if self.units is None or not self.units.worked or self.elapsed < SHORTEST:
             return None
         return self.units.worked / self.elapsed
 
@@ -180,6 +197,11 @@ class RunStats(SuggestsAttributes):
     def resting(self) -> bool:
         """Finished, or the input ended early and all that was submitted is settled."""
         return self.finished or (self.state is RunState.INCOMPLETE and self.counts.left == 0)
+
+    @property
+    def unanswered(self) -> bool:
+        """Kept from going on because the workers of all its consumers are silent."""
+        return self.why.startswith(UNANSWERED) and self.state is RunState.WAITING
 
     @property
     def unwritten(self) -> bool:
@@ -249,6 +271,8 @@ class RunFacts:
         Why results cannot be written to disk.
     blocked : str
         Why the queue's store can confirm nothing.
+    unanswered : str
+        Since when its queue's consumers are silent, all of them.
     """
 
     name: str
@@ -271,6 +295,7 @@ class RunFacts:
     ended: float | None
     idle: float
     owner: str = ""
+    unanswered: str = ""
 
     @property
     def stop(self) -> StopReason | None:
@@ -291,7 +316,7 @@ class RunFacts:
         if self.blocked and (self.counts.left or not self.sealed):
             return self.blocked
         if self.state is RunState.WAITING:
-            return f"no consumer serves queue {self.queue}"
+            return self.unanswered or f"no consumer serves queue {self.queue}"
         return self.incomplete or self.noted or (self.paused_by if self.state is RunState.PAUSED else "")
 
     def stats(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from dqlab import numbers
 from dqlab.checkup.alerts import WORDINGS
 from dqlab.checkup.examine import CHECKS, judge
 from dqlab.checkup.facts import Facts, Process, Queue, StoreFacts
@@ -250,7 +251,10 @@ PLANTED = {
         "9 dead in run count: KeyError 'total'; totals:12",
     ),
     "growing": (
-        replace(HEALTHY, snapshot=snapshot(queue(lag=60.0), in_lately=9.0, out_lately=3.0)),
+        replace(
+            HEALTHY,
+            snapshot=snapshot(queue(lag=60.0, in_rate=9.0), in_lately=9.0, out_lately=3.0, depths=(1.0, 3.0, 5.0)),
+        ),
         "queues",
         WARNING,
         "queue pages gets 9.00 messages/s and does 3.00 for 5 min; 5 wait",
@@ -286,6 +290,19 @@ PLANTED = {
         "leases",
         WARNING,
         "consumer c0 of queue pages does 1.00/s, median 9.00/s, on w-1",
+    ),
+    "all consumers silent": (
+        with_scene(consumers=[consumer(silent=75.0)], unanswered=75.0, at=1e9),
+        "queues",
+        PROBLEM,
+        f"queue pages has no consumer that answers since {numbers.clock(1e9 - 75)}: c0 on w-1 silent for 1 min 15 s; "
+        "6 messages left",
+    ),
+    "one consumer silent": (
+        with_scene(consumers=[consumer(silent=75.0), consumer(name="c1")]),
+        "leases",
+        WARNING,
+        "consumer c0 of queue pages has not answered for 1 min 15 s, on w-1",
     ),
     "leases that are not renewed": (
         with_scene(unacked=Unacked(ending_20s=3)),

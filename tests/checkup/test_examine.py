@@ -23,8 +23,9 @@ from dqlab.checkup.findings import Checkup, Finding
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.worker.vitals import WorkerVitals
 from dqlab.errors import BadOption, LabClosed, UsageError
-from dqlab.stats import Severity, Snapshot
+from dqlab.stats import RunState, Severity, Snapshot
 from dqlab.store.probe import Probe
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 
@@ -191,6 +192,21 @@ def test_worker_that_is_stopped_is_named_within_the_limit(own_lab: dq.Lab) -> No
     assert found.what.startswith(f"worker 1 ({address}) does not answer: nothing within 1.")
     assert found.command == f"lab.client.restart_workers(['{address}'])"
     assert took < 4
+
+
+def test_run_on_a_worker_that_is_stopped_waits_for_it_and_says_so(own_lab: dq.Lab) -> None:
+    """The doctor alone knew: views said that it ran, and when it would be done."""
+    run = own_lab.queue("stands").map(time.sleep, [0.05] * 1200, name="stands")
+    reported(own_lab, lambda seen: any(each.counts.acked for each in seen.runs if each.name == "stands"))
+    with stopped(own_lab, "1"):
+        until(lambda: own_lab.stats().run("stands").state is RunState.WAITING)
+        stats, snapshot = run.stats(), run.snapshot()
+    until(lambda: run.stats().state is RunState.RUNNING)
+    run.cancel()
+
+    assert (stats.state, stats.eta, stats.rate) == (RunState.WAITING, None, None)
+    assert stats.why.startswith("no consumer answers since ")
+    assert snapshot.consumers[0].silent > 10
 
 
 def test_worker_of_queues_that_is_stopped_is_named_with_its_queues(own_lab: dq.Lab) -> None:

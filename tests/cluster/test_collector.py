@@ -24,6 +24,7 @@ class Hall:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.collector = Collector(clock=self.clock)
+        self.since = 0.0
 
     def shard(self, queue: str = "pages", *lanes: dict[str, Any], **more: Any) -> None:
         self.collector.take(shard_report(queue, *lanes, **more))

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from dqlab.jupyter.grammar import COMMANDS
+from dqlab.live import display as shown
 from dqlab.live.display import RUNS_OF_STATUS, text_of
 from dqlab.live.run_rows import SortBy, sorted_by
-from dqlab.stats import Counts, RunState, RunStats, Snapshot
+from dqlab.stats import Attention, Counts, RunState, RunStats, Severity, Snapshot
 from tests.waiting import until
 
 
@@ -58,3 +59,15 @@ def test_status_counts_the_documents_that_a_function_puts_off(connected: Any) ->
 def test_the_line_offers_each_order_there_is() -> None:
     """The grammar spells them out, so that a shell loads nothing to complete them."""
     assert COMMANDS["status"].options["--sort"].choices == [str(each) for each in SortBy]
+
+
+def test_what_needs_the_user_is_listed_or_counted() -> None:
+    """The widget had four lines, and the printed status three, without a word about the fourth."""
+    needs = [Attention(Severity.PROBLEM, "failing", f"{n} dead", "KeyError", run=f"r{n}") for n in range(5)]
+    snapshot = Snapshot(at=9.0, seq=1, attention=tuple(needs), attention_total=7)
+
+    bundle = shown._snapshot_bundle(snapshot)
+
+    for drawn in bundle.values():
+        assert all(f"{n} dead" in drawn for n in range(5))
+        assert "and 2 more: %dq doctor" in drawn

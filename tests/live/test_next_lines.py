@@ -10,8 +10,8 @@ from dqlab.stats import Attention, Counts, RunState, RunStats, Severity
 from dqlab.stats.attention import brief
 
 KINDS = (
-    "stopped", "no-consumer", "store", "no-room", "sink", "refused", "lost", "missing", "lease-ends", "held", "slow",
-    "failing", "put-off", "puts-wait", "growing", "lag", "leaving",
+    "stopped", "no-consumer", "no-answer", "silent", "store", "no-room", "sink", "refused", "lost", "missing",
+    "lease-ends", "held", "slow", "failing", "put-off", "puts-wait", "growing", "lag", "leaving",
 )  # fmt: skip
 
 

@@ -487,3 +487,22 @@ def test_a_run_that_is_over_holds_nothing_of_the_next_one_on_its_queue(
     leases = run_view(done, Focus(snapshot)).details.leases
     assert leases is not None
     assert (leases.title, leases.bins, leases.rows) == ("0", (), ())
+
+
+def test_a_cancelled_run_says_how_many_of_its_documents_ran(done: RunStats) -> None:
+    """ "3,000 documents in 4.6 s: 22.1 documents/s" was said of 102."""
+    counts, started = Counts(acked=100, dead=2, cancelled=2898), done.started
+    run = replace(
+        done, state=RunState.CANCELLED, counts=counts, units=None, total=3000, ended=started + 4.6, at=started + 9
+    )
+
+    assert run_view(run).sentence == "102 of 3,000 documents in 4.6 s: 22.2 documents/s"
+    paged = replace(run, units=Counts(acked=200, cancelled=5800))
+    assert run_view(paged).sentence.startswith("102 of 3,000 documents, 200 of 6,000 pages in 4.6 s: ")
+
+
+def test_a_run_of_a_moment_has_no_speed(done: RunStats) -> None:
+    """ "1 document in 0.1 s: 47.4 documents/s"."""
+    run = replace(done, counts=Counts(acked=1), units=None, total=1, ended=done.started + 0.021, at=done.started + 9)
+
+    assert run_view(run).sentence == "1 document in 0.1 s"

@@ -14,7 +14,7 @@ from dqlab.live.run_rows import SortBy, run_rows
 from dqlab.live.style import TextStyle, columns
 from dqlab.live.tables import runs_table
 from dqlab.live.text import run_screen, table_text
-from dqlab.stats import Attention, Counts, RunState, RunStats, Severity, Snapshot
+from dqlab.stats import Attention, Counts, QueueStats, RunState, RunStats, Severity, Snapshot
 
 
 def ended(running: RunStats, name: str, counts: Counts, *, state: RunState = RunState.DONE) -> RunStats:
@@ -122,3 +122,20 @@ def test_the_dead_of_runs_that_have_ended_are_named_with_the_next_line(running: 
 
     for drawn in (table_text(runs_table(runs)), table_html(runs_table(runs))):
         assert "7 dead in 2 runs at rest: %dq failed" in drawn
+
+
+def test_the_note_on_dead_documents_counts_runs_that_are_not_listed(running: RunStats) -> None:
+    """Twenty of a lab's runs are listed: of 50 dead documents in 25 runs it said "40 dead in 20 runs"."""
+    runs = [ended(running, f"r{n}", Counts(acked=8, dead=2)) for n in range(20)]
+    everything = QueueStats("total", "", Counts(), runs=25, failed_runs=25, dead_at_rest=50)
+
+    text = table_text(runs_table(runs, 5, ended=everything))
+
+    assert "and 5 more: %dq runs" in text
+    assert "50 dead in 25 runs at rest: %dq failed r" in text
+
+
+def test_the_note_on_dead_documents_stands_where_no_listed_run_has_any(running: RunStats) -> None:
+    everything = QueueStats("total", "", Counts(), runs=2, failed_runs=1, dead_at_rest=3)
+
+    assert "3 dead in 1 run at rest: %dq runs" in table_text(runs_table([running], 1, ended=everything))

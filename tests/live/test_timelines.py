@@ -11,6 +11,7 @@ import pytest
 from dqlab.live.style import TextStyle, columns
 from dqlab.live.timelines import timeline_html, timeline_text
 from dqlab.stats import History, Mark
+from dqlab.stats.history import Figures
 from tests.live.conftest import HISTORY
 
 
@@ -81,3 +82,14 @@ def test_history_of_nothing_is_drawn_without_lines() -> None:
     """A queue that was made just now."""
     assert "svg" in timeline_html(History(t0=0.0, step=1.0))
     assert timeline_text(History(t0=0.0, step=1.0), TextStyle())
+
+
+def test_rates_beside_a_history_are_called_what_they_are(history: History) -> None:
+    """ "now 8.51 messages/s" and "now 41 failures" stood there when nothing had moved for 38 s: a minute's mean."""
+    still = replace(history, now=Figures(waiting=5, unacked=0, in_rate=0.0, out_rate=8.51, failure_rate=0.7))
+    lines = {line.split()[0]: line for line in timeline_text(still, TextStyle()).split("\n") if line}
+
+    assert "now 5, most" in lines["waiting"]
+    assert "last 60 s 8.51, most" in lines["out"]
+    assert "last 60 s 42.0, most" in lines["failures"]
+    assert not any("now" in lines[name] for name in ("in", "out", "failures"))

@@ -18,6 +18,7 @@ from typing import Any
 
 from distributed.scheduler import WorkerState
 
+from dqlab.clock import SystemClock
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.scheduler.supervisor import Supervisor
@@ -318,6 +319,7 @@ class Departures:
             await asyncio.sleep(LOOK_EVERY)
             try:
                 self._state.collector.look()
+                self._state.collector.hear(self._silences())
             except Exception:  # a figure may be wrong; hanging workers are looked for anyway
                 logger.exception("event=collector_look_failed")
             for worker, silence in self.look(loop.time()).items():
@@ -326,6 +328,15 @@ class Departures:
                     await self._end(worker)
                 except Exception:  # any error: the other workers are still watched
                     logger.exception("event=end_failed worker=%s", worker)
+
+    def _silences(self) -> dict[str, float]:
+        """Return for how many seconds each worker has sent Dask no heartbeat, by name.
+
+        Dask asks for them less often the more workers there are; that much is taken off.
+        """
+        workers, now = self._state.scheduler.workers.values(), SystemClock().wall()
+        rare = 3 * len(workers) / 100
+        return {str(worker.name): now - worker.last_seen - rare for worker in workers}
 
     def look(self, now: float) -> dict[str, float]:
         """Return the workers that hang, and for how many seconds they have been silent; `now` is monotonic."""

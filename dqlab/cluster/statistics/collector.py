@@ -47,6 +47,9 @@ SLEPT = 5.0
 """Seconds without a look after which this process was stopped, and has not read what came since."""
 WAKES = 2.0
 """Seconds in which what has come since is read."""
+SILENT, SILENT_AT_MOST = 10.0, 60.0
+"""Seconds without a heartbeat after which the consumers of a worker do not count as working: native code that holds
+the interpreter's lock may silence it for as long as two documents take, for which at most so many are allowed."""
 
 
 class Collector:
@@ -154,16 +157,44 @@ class Collector:
     def look(self) -> None:
         """Note that this process is awake; after it was stopped, time and what it brought count in no speed."""
         now = self.known.clock.monotonic()
-        slept, self._looked = now - self._looked > SLEPT, now
-        if slept:
+        since, self._looked = self._looked, now
+        if now - since > SLEPT:
             self.remember()
             self._woke = now
+            wall = self.known.clock.wall()
+            for ring in self.known.rings():
+                ring.bridge(wall - (now - since), wall + WAKES)
+            for one in (self.known.all, *self.known.queue_tracks.values()):
+                one.highs.came_over(now - since, wall + WAKES)
             for track in self.known.run_tracks.values():
                 track.interrupt()
             for each in self.known.queue_tracks.values():
                 each.settled.interrupt()
             for consumer in self.known.consumer_tracks.values():
                 consumer.interrupt()
+
+    def hear(self, silences: Mapping[str, float]) -> None:
+        """Note for how many seconds workers, by name, have sent no heartbeat; those that are left out were heard.
+
+        After this process was stopped their silence is its own.
+        """
+        known, now = self.known, self.known.clock.monotonic()
+        found: dict[str, float] = {}
+        if silences and max(silences.values()) > SILENT and now - self._woke >= WAKES:
+            patience = max(SILENT, min(SILENT_AT_MOST, 2 * known.longest()))
+            found = {name: now - silence for name, silence in silences.items() if silence > patience}
+        changed = found.keys() ^ known.silent.keys()
+        known.silent = {name: known.silent.get(name, since) for name, since in found.items()}
+        if not changed:
+            return
+        queues = {report.queue for report in known.consumers.values() if report.host in changed}
+        for queue in queues:
+            known.versions[queue] = known.versions.get(queue, 0) + 1
+        for queue in queues & known.reports.keys():
+            self._due[queue] = self._times()
+            self._remember(queue, self._due)
+        if queues:
+            self._changed()
 
     def _enter_late(self, due: dict[str, tuple[float, float]], name: str, now: float) -> None:
         """Remember the last report before one that comes long after it: what it found has lasted since."""
@@ -194,7 +225,7 @@ class Collector:
         lag, before = max(report.lag for report in reports), track.gauges
         works, slots = now - self._woke >= WAKES, known.slots(queue)
         blocked = next((why for report in reports if (why := report.failure or report.short)), "")
-        paused, served = any(report.state == "paused" for report in reports), bool(known.serving.get(queue))
+        paused, served = any(report.state == "paused" for report in reports), bool(known.answering(queue))
         free = works and not blocked and not paused
         grown = track.feed(now, wall, lanes.counts, lag, lanes.failed, reports, works=free)
         known.all.note(wall, tuple(map(add, known.all.gauges, map(sub, track.gauges, before))), grown)

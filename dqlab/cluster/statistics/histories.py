@@ -82,7 +82,7 @@ def _now(known: Known, queue: str, track: QueueTrack) -> Figures:
         waiting=ready + delayed,
         unacked=leased,
         in_rate=sum(each.put.rate(now) or 0.0 for each in own),
-        out_rate=sum(each.settled.rate(now) or 0.0 for each in own),
+        out_rate=sum(each.out.rate(now) or 0.0 for each in own),
         failure_rate=sum(each.failed.rate(now) or 0.0 for each in own),
     )
 

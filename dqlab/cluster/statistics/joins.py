@@ -113,7 +113,7 @@ def _named(oldest: Sequence[Held], documents: Mapping[str, str]) -> Iterator[Hel
 
 
 def mark_slow(
-    consumers: Sequence[ConsumerStats], ages: Sequence[float], share: float
+    consumers: Sequence[ConsumerStats], ages: Sequence[float], paces: Sequence[float | None], share: float
 ) -> tuple[list[ConsumerStats], float | None]:
     """Return the consumers of one queue with the slow ones marked, and the median of their speeds.
 
@@ -121,18 +121,21 @@ def mark_slow(
     ----------
     ages : sequence of float
         Seconds since each began.
+    paces : sequence of float or None
+        What each does in a second while it has work.
     share : float
-        Share of the median below which a consumer is slow, if it had work all the time.
+        Share of the median of these below which a consumer is slow.
     """
-    speeds = [each.units_rate for each in consumers if each.units_rate]
+    speeds, known = [each.units_rate for each in consumers if each.units_rate], [pace for pace in paces if pace]
     middle = median(speeds) if speeds else None
-    if middle is None or len(consumers) < 3:
+    if not known or len(consumers) < 3:
         return list(consumers), middle
+    least = share * median(known)
     return [
         replace(each, slow=True)
-        if age >= SETTLED_IN and each.leased and (each.units_rate or 0.0) < share * middle
+        if age >= SETTLED_IN and each.leased and each.silent is None and (pace or 0.0) < least
         else each
-        for each, age in zip(consumers, ages, strict=True)
+        for each, age, pace in zip(consumers, ages, paces, strict=True)
     ], middle
 
 

@@ -151,6 +151,11 @@ class KnownLanes:
         return total_counts([sum_counts(self.working()), Counts(*self._sums.counts)])
 
     @property
+    def dead_at_rest(self) -> tuple[int, int]:
+        """How many runs at rest have dead documents, and how many these are."""
+        return self._sums.failed_runs, self._sums.counts[State.DEAD]
+
+    @property
     def failed(self) -> int:
         """Deliveries that ended in a failure."""
         failed: int = sum(lane.failed for lane in self.working())
@@ -173,7 +178,7 @@ class _Sums:
 
     def __init__(self) -> None:
         self.counts = [0] * len(State)
-        self.failed = 0
+        self.failed = self.failed_runs = 0
         self.classes: dict[str, FailureClass] = {}
         self._lanes: dict[str, int] = {}
         """In how many lanes a class is."""
@@ -187,6 +192,7 @@ class _Sums:
     def add(self, lanes: Collection[LaneReport], sign: int) -> None:
         """Add the lanes of a run, or with -1 take them away."""
         record = record_of(lanes)
+        self.failed_runs += sign * any(lane.counts[State.DEAD] for lane in lanes)
         for lane in lanes:
             self._add(lane, record.codes if record is not None else (), sign)
 
@@ -262,6 +268,8 @@ class Known:
         """When each of them came, monotonic seconds."""
         self.serving: dict[str, dict[str, None]] = {}
         """Names of the consumers of each queue."""
+        self.silent: dict[str, float] = {}
+        """When workers were heard last that have been silent for too long, by name; monotonic seconds."""
         self.unserved_since: dict[str, float] = {}
         """When the last consumer of a queue left, or one of them; monotonic seconds."""
         self.queue_tracks: dict[str, QueueTrack] = {}
@@ -319,9 +327,13 @@ class Known:
 
     # --- consumers ----------------------------------------------------------------------------
 
+    def answering(self, queue: str) -> list[str]:
+        """Return the names of the consumers of a queue whose workers are not silent."""
+        return [name for name in self.serving.get(queue, ()) if self.consumers[name].host not in self.silent]
+
     def slots(self, queue: str) -> int:
-        """Return how many slots serve a queue."""
-        return sum(self.consumers[name].slots for name in self.serving.get(queue, ()))
+        """Return how many slots serve a queue; those of silent workers do not."""
+        return sum(self.consumers[name].slots for name in self.answering(queue))
 
     def busy(self) -> set[str]:
         """Return the names of the consumers that hold messages."""

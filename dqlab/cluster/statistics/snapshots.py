@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from dqlab import numbers
 from dqlab.cluster.statistics.joins import (
     classes_of,
     failures_of,
@@ -35,6 +36,7 @@ from dqlab.stats import (
 )
 from dqlab.stats.attention import QueueFacts, brief, find, find_leaving
 from dqlab.stats.eta import MIN_SECONDS, estimate, typical, with_stuck
+from dqlab.stats.runs import UNANSWERED
 from dqlab.stats.snapshot import (
     MAX_CLASSES,
     MAX_CONSUMERS,
@@ -51,6 +53,8 @@ KEEPS_UP = 2.0
 """Seconds of lag under which a queue keeps up."""
 SHOWN_FOR = 1.0
 """Seconds for which the speed that is shown of a run at rest counts as that of now."""
+RISES = 3
+"""Parts of the last minutes in each of which more has to wait at the end, in a queue that grows."""
 OUTLASTS = 10.0, 10.0
 """Seconds, and times the mean of its run: a document held for longer than both is not as the others were."""
 LONG = 5.0
@@ -78,13 +82,17 @@ class JoinedQueue:
         self._failure = next((report.failure for report in self._shards.reports if report.failure), "")
         self._trouble = self._failure or next((each.short for each in self._shards.reports if each.short), "")
         ages = [now - known.consumer_tracks[each].since for each in self._serving]
-        self._consumers, self._median = mark_slow(list(map(self._consumer, self._serving)), ages, known.thresholds.slow)
+        self._answering = known.answering(name)
+        paces = [known.consumer_tracks[each].pace.rate(now) for each in self._serving]
+        consumers = list(map(self._consumer, self._serving))
+        self._consumers, self._median = mark_slow(consumers, ages, paces, known.thresholds.slow)
 
     def facts(self) -> QueueFacts:
         """Return the queue with all that belongs to it."""
         known, track, now, wall = self._known, self._track, self._now, self._wall
-        runs = tuple(self._runs())
-        queue = self._queue(runs)
+        found = dict(self._runs())
+        runs = tuple(found.values())
+        queue = self._with_all_runs(self._queue(runs), found)
         begun = {each: known.consumers[each].oldest for each in self._serving}
         documents = {each: oldest.document for each, oldest in begun.items() if oldest is not None}
         lately = round(track.redelivered.growth(now)), round(track.leases_lost.growth(now))
@@ -97,6 +105,7 @@ class JoinedQueue:
             at=wall,
             median=self._median,
             unserved=self._unserved() if queue.counts.waiting else None,
+            unanswered=self._unanswered() if queue.counts.left else None,
             trouble=self._trouble,
             full=not self._failure and bool(self._trouble),
             missing=self._missing(),
@@ -104,6 +113,7 @@ class JoinedQueue:
             marked=max((mark.at for mark in known.marks_of(self._name)), default=0.0),
             in_lately=ins,
             out_lately=outs,
+            depths=self._depths(queue) if ins is not None else (),
             lag_before=lag,
             runs_total=self._lanes.total,
         )
@@ -122,9 +132,23 @@ class JoinedQueue:
     def _unserved(self) -> float | None:
         """Return for how many seconds no consumer has served it; since its first report, if none ever has."""
         if self._serving:
-            return None
+            return None  # that they may be silent is another matter
         since, born = self._known.unserved_since.get(self._name), self._track.ring.born
         return self._now - since if since is not None else self._wall - born if born is not None else None
+
+    def _unanswered(self) -> float | None:
+        """Return for how many seconds no consumer has answered; None while one does, or there is none."""
+        if self._answering or not self._serving:
+            return None
+        silent = self._known.silent
+        return self._now - max(silent[self._known.consumers[name].host] for name in self._serving)
+
+    def _why_unanswered(self) -> str:
+        silence = self._unanswered()
+        if silence is None:
+            return ""
+        names = numbers.few_of([f"{each.name} on {each.worker}" for each in self._consumers])
+        return f"{UNANSWERED} since {numbers.clock(self._wall - silence)}: {names}"
 
     def _lately(self, queue: QueueStats) -> tuple[float | None, float | None, float | None]:
         """Return rates in and out over the last minutes, and the lag before; None while they would be short of time."""
@@ -134,10 +158,18 @@ class JoinedQueue:
         put, settled, _ = (series[0] for series in ring.rates(self._wall, span, 1))
         return put, settled, ring.gauges(self._wall - span, span, 1)[self._track.GAUGES.index("lag")][0]
 
+    def _depths(self, queue: QueueStats) -> list[float | None]:
+        """Return how many messages waited at some instants of the last minutes, and now."""
+        span = self._known.thresholds.growing
+        ready, delayed, *_ = self._track.ring.gauges(self._wall - span, span / RISES, RISES)
+        both = zip(ready, delayed, strict=True)
+        before = [None if one is None or other is None else one + other for one, other in both]
+        return [*before, float(queue.counts.waiting)]
+
     def _queue(self, runs: Sequence[RunStats]) -> QueueStats:
         track, reports, now = self._track, self._shards.reports, self._now
         lanes = self._lanes.working()
-        counts, ins, outs = self._lanes.counts, track.put.rate(now), track.settled.rate(now)
+        counts, ins, outs = self._lanes.counts, track.put.rate(now), track.out.rate(now)
         lag = max(
             report.lag + (now - came if report.lag else 0.0)
             for report, came in zip(reports, self._shards.came, strict=True)
@@ -146,7 +178,10 @@ class JoinedQueue:
         if state == "running":
             keeps_up = lag < KEEPS_UP and ins and not any(run.state is RunState.RUNNING for run in runs)
             state = self._state(counts, keeps_up=bool(keeps_up))
-        reasons = {"waiting": self._trouble or "no consumer", "paused": self._known.paused_by.get(self._name, "")}
+        reasons = {
+            "waiting": self._trouble or self._why_unanswered() or "no consumer",
+            "paused": self._known.paused_by.get(self._name, ""),
+        }
         why = reasons.get(state, "")
         held = [run for run in runs if _stays(run)]
         if state == "running" and counts.left == sum(run.counts.left for run in held):
@@ -167,7 +202,9 @@ class JoinedQueue:
             consumers=len(self._consumers),
             empty_in=None
             if any(map(self._waits_for_stuck, runs))
-            else _empty_in(counts.left, lag, ins if self._more_may_come else 0.0, outs, runs, self._wall),
+            else _empty_in(
+                counts.left, lag, ins if self._more_may_come else 0.0, track.settled.rate(now), runs, self._wall
+            ),
             never_empty=self._never_empty(counts, lag, ins, outs, runs),
             put_waiting=sum(report.puts_waiting for report in reports),
             disk=sum(each.live + each.garbage for each in storage) if storage else None,
@@ -189,7 +226,7 @@ class JoinedQueue:
     def _state(self, counts: Counts, *, keeps_up: bool) -> str:
         if counts.left == 0:
             return "empty"
-        if not self._consumers or self._trouble:
+        if not self._answering or self._trouble:
             return "waiting"
         return "keeping up" if keeps_up else "running"
 
@@ -213,29 +250,38 @@ class JoinedQueue:
             oldest_age=None if oldest is None else oldest.seconds + self._now - self._known.consumers_came[name],
             document=None if oldest is None else oldest.document,
             run="" if oldest is None else self._name_of(oldest.run),
+            silent=None if (heard := self._known.silent.get(report.host)) is None else self._now - heard,
             rss=report.rss,
             chunk=report.chunk,
         )
 
     # --- runs -------------------------------------------------------------------------------
 
-    def _runs(self) -> Iterator[RunStats]:
+    def _with_all_runs(self, queue: QueueStats, listed: Mapping[str, RunStats]) -> QueueStats:
+        """Return a queue with sums over all its runs: a lab has more than are listed."""
+        failed, dead = self._lanes.dead_at_rest
+        for run, stats in listed.items():
+            if stats.resting and stats.counts.dead and not self._lanes.rests(run):
+                failed, dead = failed + 1, dead + stats.counts.dead
+        return replace(queue, runs=self._lanes.total, failed_runs=failed, dead_at_rest=dead)
+
+    def _runs(self) -> Iterator[tuple[str, RunStats]]:
         for run, lanes in self._listed.items():
             track = self._known.track_of(self._name, run)
             if track.shown is not None:
-                yield self._shown_again(track, track.shown)
+                yield run, self._shown_again(track, track.shown)
                 continue
             record = record_of(lanes)
             if record is not None:
                 stats = self._run(run, lanes, record)
                 eta = self._eta(stats, run)
                 track.shown = stats if self._lanes.rests(run) else None
-                yield stats if eta is None else replace(stats, eta=eta)
+                yield run, stats if eta is None else replace(stats, eta=eta)
 
     def _shown_again(self, track: RunTrack, shown: RunStats) -> RunStats:
         """Return what was shown of a run at rest, with what changes by itself as it was within the last second."""
-        if not 0 <= self._wall - shown.at < SHOWN_FOR or shown.consumers != len(self._consumers):
-            shown = track.shown = replace(shown, at=self._wall, consumers=len(self._consumers))
+        if not 0 <= self._wall - shown.at < SHOWN_FOR or shown.consumers != len(self._answering):
+            shown = track.shown = replace(shown, at=self._wall, consumers=len(self._answering))
         return shown
 
     def _rates(self, units: Counts | None, track: RunTrack) -> tuple[float | None, float | None]:
@@ -252,14 +298,15 @@ class JoinedQueue:
             paused_by=self._known.paused_by.get(self._name, ""),
             trouble=next((report.trouble for report in reports if report.trouble), ""),
             blocked=self._trouble,
-            served=bool(self._consumers),
+            served=bool(self._answering),
+            unanswered=self._why_unanswered(),
         )
         classes, (rate, units_rate) = classes_of(lanes), self._rates(facts.units, track)
         return facts.stats(
             at=self._wall,
             rate=rate,
             units_rate=units_rate,
-            consumers=len(self._consumers),
+            consumers=len(self._answering),
             classes=classes[:MAX_CLASSES],
             classes_total=max(len(classes), lanes[0].classes_total if len(lanes) == 1 else 0),
             mean_seconds=track.effort.mean,
@@ -274,7 +321,10 @@ class JoinedQueue:
         effort = track.effort
         slots = track.at_work(self._now, self._known.slots(self._name))
         if (effort.mean or 0.0) > LONG:  # settled too seldom to measure by
-            slots = max(slots, float(min(run.counts.leased, sum(each.leased > 0 for each in self._consumers))))
+            slots = max(
+                slots,
+                float(min(run.counts.leased, sum(each.leased > 0 and each.silent is None for each in self._consumers))),
+            )
         left, documents = run.progress.left, run.counts.left
         stuck = self._stuck(run)
         free = slots - len(stuck)  # the others may wait for these

@@ -54,10 +54,17 @@ class _Highs:
         self._most: tuple[float, ...] = (0.0,) * 5
         self._before: tuple[float, ...] = self._most
         self._amounts: tuple[float, ...] = (0.0, 0.0, 0.0)
+        self._over, self._until = 1.0, -math.inf
+
+    def came_over(self, seconds: float, until: float) -> None:
+        """Have what is noted up to an instant be what came in so many seconds, in which it was not noted."""
+        self._over, self._until = max(1.0, seconds), until
 
     def note(self, wall: float, waiting: float, unacked: float, grown: tuple[float, ...]) -> None:
         if math.floor(wall) != self._second:
             self._second, self._amounts = math.floor(wall), (0.0, 0.0, 0.0)
+        if wall <= self._until:
+            grown = tuple(amount / self._over for amount in grown)
         self._amounts = tuple(map(add, self._amounts, grown))
         if wall // 60 != self._minute:
             self._minute, self._most = int(wall // 60), self._before
@@ -80,6 +87,10 @@ class QueueTrack:
         Gauge ready + delayed, by the minute.
     last_used : float or None
         When a message last came or left, seconds since 1970 UTC.
+    out, put : Meter
+        What left and what came over the last minute, rest included: the two are drawn side by side.
+    settled : Speed
+        What left while there was work, for the end of what is left.
     """
 
     GAUGES = ("ready", "delayed", "leased", "dead", "live", "garbage", "lag")
@@ -88,7 +99,7 @@ class QueueTrack:
         self.ring = Ring(len(self.GAUGES), 3)
         self.highs = _Highs()
         self.depth = Ring(1, bands=((60.0, DEPTH_MINUTES + 1),))
-        self.put, self.failed, self.written = Meter(), Meter(), Meter()
+        self.put, self.out, self.failed, self.written = Meter(), Meter(), Meter(), Meter()
         self.settled = Speed()
         self.redelivered, self.leases_lost = Meter(LATELY), Meter(LATELY)
         self.gauges: tuple[float, ...] = (0.0,) * len(self.GAUGES)
@@ -117,6 +128,7 @@ class QueueTrack:
             Whether nothing keeps messages from being taken; without consumers nothing has to.
         """
         self.put.feed(now, counts.all)
+        self.out.feed(now, counts.settled)
         self.settled.feed(now, counts.settled, lasts=_lasts(counts) if works else 0.0)
         self.failed.feed(now, failed)
         self.redelivered.feed(now, sum(report.redelivered for report in reports))
@@ -236,11 +248,19 @@ def _lasts(counts: Counts) -> float:
 
 
 class ConsumerTrack:
-    """One consumer. `ring` has two flows: pages, and seconds in functions."""
+    """One consumer. `ring` has two flows: pages, and seconds in functions.
+
+    Attributes
+    ----------
+    done, units, busy : Meter
+        Documents, pages and seconds in functions over the last minute, rest included, as those of its queue.
+    pace : Speed
+        Pages while it had work, to be compared with those of others.
+    """
 
     def __init__(self, now: float) -> None:
         self.ring = self.ring_of_host()
-        self.done, self.units, self.busy = Speed(), Speed(), Meter()
+        self.done, self.units, self.busy, self.pace = Meter(), Meter(), Meter(), Speed()
         self.since = now
         self._growth = _Growth()
 
@@ -252,8 +272,9 @@ class ConsumerTrack:
     def feed(self, now: float, wall: float, report: ConsumerReport, *, awake: bool = True) -> tuple[float, ...]:
         """Note a report, and whether what follows it counts; return how much its flows grew."""
         lasts = 0.0 if not awake else math.inf if report.leased else STALL
-        self.done.feed(now, report.done, lasts=lasts)
-        self.units.feed(now, report.units, lasts=lasts)
+        self.done.feed(now, report.done)
+        self.units.feed(now, report.units)
+        self.pace.feed(now, report.units, lasts=lasts)
         self.busy.feed(now, report.busy)
         grown = self._growth.of(report.units, report.busy)
         self.ring.note(wall, flows=grown)
@@ -261,5 +282,4 @@ class ConsumerTrack:
 
     def interrupt(self) -> None:
         """Leave out the time from the last report to the next."""
-        self.done.interrupt()
-        self.units.interrupt()
+        self.pace.interrupt()

@@ -192,8 +192,16 @@ class Progress:
         """No new leases for this run."""
         return self.run_paused or self.queue_paused
 
-    def facts(self, queue: str, *, paused_by: str = "", consumers: int = 0) -> RunFacts:
-        """Return what its statistics are made from; `consumers` are known of beside those that have asked for work."""
+    def facts(self, queue: str, *, paused_by: str = "", consumers: int = 0, unanswered: str = "") -> RunFacts:
+        """Return what its statistics are made from.
+
+        Parameters
+        ----------
+        consumers : int, default 0
+            Known of beside those that have asked for work.
+        paused_by, unanswered : str
+            See `RunFacts`; where all consumers are silent, none serves it.
+        """
         lanes = [shard.lane for shard in self.shards]
         return run_facts(
             lanes,
@@ -203,7 +211,8 @@ class Progress:
             paused_by=paused_by,
             trouble=next((shard.trouble for shard in self.shards if shard.trouble), ""),
             blocked=self.blocked,
-            served=max(consumers, self.consumers) > 0,
+            served=not unanswered and max(consumers, self.consumers) > 0,
+            unanswered=unanswered,
         )
 
     @property

@@ -55,6 +55,7 @@ def run_facts(
     trouble: str,
     blocked: str,
     served: bool,
+    unanswered: str = "",
 ) -> RunFacts:
     """Return the facts about a run from its lanes and its queue.
 
@@ -63,8 +64,8 @@ def run_facts(
     record : LaneReport
         The lane with the run's record.
     paused, served : bool
-        The queue is paused, and has a consumer.
-    paused_by, trouble, blocked : str
+        The queue is paused, and has a consumer that answers.
+    paused_by, trouble, blocked, unanswered : str
         See `RunFacts`.
     """
     ends = [lane.ended for lane in lanes if lane.ended is not None]
@@ -94,6 +95,7 @@ def run_facts(
             did=_done_by(lanes, record),
         ),
         owner=record.owner,
+        unanswered=unanswered,
         started=record.started,
         ended=max(ends) if len(ends) == len(lanes) else None,
         idle=max(lane.idle for lane in lanes),

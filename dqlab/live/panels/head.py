@@ -147,16 +147,17 @@ def _next(line: str) -> str:
 
 
 def _ended(scene: Scene) -> list[str]:
-    """Return what was not retried: dead documents of listed runs that have ended."""
+    """Return what was not retried: dead documents of runs that have ended, listed or not."""
     ended = [run for run in scene.runs if run.resting and run.counts.dead]
-    if not ended:
+    amount = max(len(ended), scene.queue.failed_runs)
+    dead = max(sum(run.counts.dead for run in ended), scene.queue.dead_at_rest)
+    if not amount:
         return []
-    dead = sum(run.counts.dead for run in ended)
-    where = f"run {ended[0].name}" if len(ended) == 1 else many(len(ended), "run")
-    verb = "has" if len(ended) == 1 else "have"
+    where = f"run {ended[0].name}" if amount == len(ended) == 1 else many(amount, "run")
+    verb = "has" if amount == 1 else "have"
     return [
         f"<li>{glyph('dead')}<span>{strong(f'{count(dead)} dead')} in {text(where)} that {verb} ended"
-        f"{_next(failed_line(ended))}</span></li>"
+        f"{_next(failed_line(ended) if ended else '%dq runs')}</span></li>"
     ]
 
 

@@ -120,7 +120,9 @@ class Scene:
     def unlisted_runs(self) -> int | None:
         """How many more there are; None when some of another queue may be among those that are not listed."""
         beyond = self.snapshot.runs_total - len(self.snapshot.runs)
-        return None if beyond > 0 and self.queue.state else max(0, beyond)
+        if beyond > 0 and self.queue.state:
+            return max(0, self.queue.runs - len(self.runs)) if self.queue.runs else None
+        return max(0, beyond)
 
     def points(self, *series: Sequence[float | None], limit: int = 12) -> list[tuple[float, list[float | None]]]:
         """Return some instants of the history, evenly spaced, the newest first, with the values of several series."""

@@ -154,6 +154,12 @@ def test_dead_documents_of_ended_runs_need_the_user_until_they_are_retried(
 
     assert "Needs you 1" in said
     assert "<b>10,001 dead</b> in 2 runs that have ended" in said
+    before = feed.now.totals
+    feed.change(totals=replace(before, runs=30, failed_runs=12, dead_at_rest=10_240))  # 27 of them are not listed
+    clock.now += 1
+    page.look()
+    assert "<b>10,240 dead</b> in 12 runs that have ended" in page.doc.get_model_by_name("needs").text
+    feed.change(totals=before)
     feed.change(runs=(ended[0], replace(ended[1], state=RunState.RUNNING, ended=None)))
     clock.now += 1
     page.look()
