@@ -448,6 +448,7 @@ class LiveRun(Live[RunView]):
         self.source: RunSource = source
         self._stays = stays
         self._acted = bool(said)
+        self._said = said
         self.obeying.tell(said)
         self._on_end = on_end
         self._stats: RunStats | None = None
@@ -584,7 +585,7 @@ class LiveRun(Live[RunView]):
         focus = Focus(self._snapshot, self._history, self._code[1], self._examples, newer, self._names)
         parts = stats, focus, silence, over, trouble, busy
         if self._made is None or self._made[0] != parts:  # most steps of a run that rests change nothing
-            view = run_view(stats, focus, silence=silence, over=over, trouble=trouble, busy=busy)
+            view = run_view(stats, focus, silence=silence, over=over, trouble=trouble, busy=busy, said=self._said)
             self._made = parts, view
         return self._made[1]
 

@@ -156,6 +156,7 @@ def run_view(
     over: str = "",
     trouble: str = "",
     busy: str = "",
+    said: str = "",
 ) -> RunView:
     """Return the picture of a run.
 
@@ -173,6 +174,8 @@ def run_view(
         Why the last command was refused.
     busy : str, optional
         What the last command is doing, or has done.
+    said : str, optional
+        What was decided where the view stands, which is kept with it while there is nothing else to report.
     """
     stale = silence is not None or bool(over)
     face = _face(stats, stale=stale)
@@ -181,6 +184,7 @@ def run_view(
     name, chip = one_line(stats.name), _chip(face, stats)
     waits = _waiting_for(face, stats, focus)
     lasting = Notice(one_line(over, LONGEST), Tone.BAD) if over else _lasting(face, stats, focus, waits, silence)
+    lasting = lasting if lasting.text or not said else Notice(said)
     if face is Face.EMPTY:
         return RunView(
             name=name,
