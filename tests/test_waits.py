@@ -289,7 +289,8 @@ CLASSES = (
     *(ShardView, Consumer, Failures, MergedResults, RunTable),
 )
 ASK_NOBODY = (
-    "AbsentDocument CancelledDocument DeadLetter Durability Lost LostDocument Moment Timeline Unacked Captured "
+    "AbsentDocument CancelledDocument DeadLetter Durability Lost LostDocument Moment Timeline Unacked UnackedLeases "
+    "Captured "
     "Explanation ConsumerBaseClass DummyConsumer GeneralConsumer"
 )
 """Other classes whose objects users hold: what they know was fetched before, or is in this process."""
