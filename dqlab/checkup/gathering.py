@@ -25,8 +25,9 @@ from dqlab.checkup.facts import (
 )
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.internals import daemon_thread, scheduler_rpc
-from dqlab.cluster.transport.link import FRESH, Link
+from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.process_vitals import PACKAGES, process_vitals
+from dqlab.cluster.transport.reports import FRESH
 from dqlab.stats import Snapshot
 from dqlab.store.probe import Marker, Probe
 

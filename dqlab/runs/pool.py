@@ -14,8 +14,8 @@ from dqlab.clock import SystemClock
 from dqlab.cluster.consumer.running.isolation import Executor, isolation
 from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.link import FRESH
 from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
+from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.sealed import seal_or_explain
 from dqlab.config import MOST, check_count, check_directory, check_name, option, seconds, seconds_or_none
 from dqlab.datasets.sinks import JSONL, Files, OwnSink, Parquet, as_sink

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 from dqlab.cluster.consumer.running.isolation import isolation
 from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.handle import TRANSIENT, Handle
-from dqlab.cluster.transport.link import FRESH
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
+from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.sealed import open_here, opened_blob
 from dqlab.config import check_count, seconds_or_none
 from dqlab.datasets.parts import Reader

@@ -14,13 +14,14 @@ from typing import Any, Literal
 
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
+from dqlab.cluster.scheduler.freshness import Freshness
 from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.internals import NoSuchActor, Unreachable, call_actor, opened_bytes
 from dqlab.cluster.transport.orders import TRANSIENT, Drain, Pause, Purge, Resume, RunningMessage
 from dqlab.cluster.transport.queue_calls import QueueCalls
-from dqlab.cluster.transport.reports import ShardReport
+from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.wire import Packed, pack, unpack
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound
 from dqlab.numbers import duration, many, minute
@@ -160,11 +161,19 @@ class NothingToScale(DqlabError):
 class Actions:
     """Carries out actions on the queues of one scheduler."""
 
-    def __init__(self, state: ClusterState, actors: Actors, consumer_sets: ConsumerSets, run_notes: RunNotes) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        actors: Actors,
+        consumer_sets: ConsumerSets,
+        run_notes: RunNotes,
+        freshness: Freshness,
+    ) -> None:
         self._state = state
         self._actors = actors
         self._consumer_sets = consumer_sets
         self._run_notes = run_notes
+        self._freshness = freshness
 
     def queue(self, name: str) -> _SchedulerCalls:
         """Return calls to an open queue.
@@ -214,13 +223,12 @@ class Actions:
             "retry": self._retry,
         }
         count, text = await kinds[action.action](queue, run, action)
-        await self.look(queue)
+        await self.look(queue.name)
         return {"count": count, "text": text, "snapshot": self._state.collector.snapshot().to_dict()}
 
-    async def look(self, queue: QueueCalls) -> None:
-        """Update the collector at once with the totals of a queue's shards, which are reported 250 ms later."""
-        for report in await queue.ask_all("stats", {}):
-            self._state.collector.take(ShardReport.from_wire(report))
+    async def look(self, queue: str) -> None:
+        """Update the collector at once with what the workers of a queue would report 250 ms later."""
+        await self._freshness.bring(queue, FRESH)
 
     # --- the actions ------------------------------------------------------------------------
 

@@ -150,9 +150,10 @@ class _Handler(RequestHandler):
         """Return the requested queue and run, each "" if not given; both exist."""
         queue, run = self.get_query_argument("queue", ""), self.get_query_argument("run", "")
         actions, known = self.control.actions, self.control.collector.known.has_run
-        asked = actions.queue(queue) if queue else None
-        if run and asked is not None and not known(run):  # it may have begun a moment ago
-            await actions.look(asked)
+        if queue:
+            actions.queue(queue)  # raises if there is none
+        if run and queue and not known(run):  # it may have begun a moment ago
+            await actions.look(queue)
         if run and not known(run):
             raise RunNotFound(run=run, hint="", known="see the snapshot")
         return queue, run

@@ -81,7 +81,7 @@ class Registry(SchedulerPlugin):
         self.departures = Departures(self.state, self.consumer_sets, self.supervisor)
         self.elasticity = Elasticity(self.state, self.consumer_sets)
         self.freshness = Freshness(self.state)
-        self.actions = Actions(self.state, self.actors, self.consumer_sets, self.run_notes)
+        self.actions = Actions(self.state, self.actors, self.consumer_sets, self.run_notes, self.freshness)
         self._wire(scheduler)
         for worker in scheduler.workers:
             self.state.note_limit(worker)

@@ -150,9 +150,7 @@ class Collector:
                 if asked is None or now - asked >= ASK_EVERY:
                     self._asked[queue, index] = now
                     self.missing(queue, index)
-        if number is None and before is not None:  # the answer to a call for its totals, not one of its reports
-            number = before.number or 0
-        return replace(report, lanes=[], number=number)
+        return replace(report, lanes=[])
 
     def look(self) -> None:
         """Note that this process is awake; after it was stopped, time and what it brought count in no speed."""

@@ -30,16 +30,13 @@ from dqlab.cluster.transport.limits import limited
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, DqlabWarning, LabClosed, SchedulerGone, UsageError
 from dqlab.waits import shown
 
-__all__ = ["FRESH", "Link", "silence_own_lines"]
+__all__ = ["Link", "silence_own_lines"]
 
 T = TypeVar("T")
 
 SLICE = 0.2
 UNSHOWN = 1.0
 """Seconds of a wait after which it begins to be watched, and is drawn some seconds later."""
-FRESH = 1.0
-"""Seconds that statistics of this instant wait for reports of workers, which answer within milliseconds unless they are
-starved or hang."""
 GONE_AFTER = 8.0
 """Seconds without a connection to the scheduler after which it counts as gone."""
 

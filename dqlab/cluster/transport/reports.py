@@ -17,7 +17,7 @@ from dqlab.cluster.transport.internals import report
 from dqlab.cluster.transport.wire import pack_report, unpack_report
 from dqlab.rules.reports import HeldFor, HeldLease, LaneReport, fields_of, plain
 
-__all__ = ["ConsumerReport", "Reporter", "Running", "ShardReport", "StorageReport", "packed", "unpacked"]
+__all__ = ["FRESH", "ConsumerReport", "Reporter", "Running", "ShardReport", "StorageReport", "packed", "unpacked"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -158,6 +158,10 @@ def unpacked(report: bytes) -> ShardReport | ConsumerReport:
 logger = logging.getLogger("dqlab.reporter")
 
 INTERVAL = 0.25
+"""Seconds between two reports of an actor, at least."""
+FRESH = 1.0
+"""Seconds that statistics of this instant wait for reports of workers, which answer within milliseconds unless they are
+starved or hang."""
 
 
 class Reporter:
