@@ -202,16 +202,6 @@ class Snapshot(SuggestsAttributes):
         """Return one queue by name, or None."""
         return next((queue for queue in self.queues if queue.name == name), None)
 
-    def need(self, queue: str) -> Attention | None:
-        """Return the worst that needs a user in one queue, or None."""
-        return next((each for each in self.attention if each.queue == queue), None)
-
-    @property
-    def needing(self) -> tuple[str, ...]:
-        """Names of the listed queues that need a user, the worst first."""
-        named = [each.queue for each in self.attention if self.queue(each.queue) is not None]
-        return tuple(dict.fromkeys([*named, *(queue.name for queue in self.queues if queue.troubled)]))
-
     @property
     def deepest(self) -> int:
         """Most messages that are ready, delayed or leased in one listed queue."""

@@ -236,9 +236,6 @@ def test_snapshot_has_which_queue_is_deepest_most_dead_and_needs_the_user() -> N
 
     assert snapshot.deepest == 41_200
     assert (snapshot.dead_queues, snapshot.most_dead) == (2, snapshot.queue("pages"))
-    assert snapshot.needing == ("pages",)
-    assert snapshot.need("pages") == snapshot.attention[0]
-    assert snapshot.need("ocr") is None
     assert snapshot.fastest_units_rate == 71.0
 
 
