@@ -319,7 +319,7 @@ def test_how_results_were_made_does_not_keep_the_results() -> None:
     """A reader keeps it beside the values, and the page they came in is up to 64 MiB."""
 
     class Page(bytearray):
-        """Bytes of which it is known whether anything refers to them."""
+        """Bytes that a weak reference can watch."""
 
     page = Page(settled_with(Making("c", "k", 1.7e9, [0.5] * 3, versions=["v"] * 3)))
     kept = weakref.ref(page)

@@ -32,7 +32,7 @@ class Groups:
 
     def __init__(self) -> None:
         self._ends: SortedList = SortedList()
-        """Of groups of which something was not leased yet when it was looked at last."""
+        """Ends of the groups that still had messages to lease at the last look."""
         self._runs: dict[str, int] = {}
         """By process, the end of the group that it runs; no two run the same one."""
         self._run: set[int] = set()

@@ -314,7 +314,7 @@ def test_each_storage_of_a_chunk_is_decided_for_itself(monkeypatch: pytest.Monke
 
 
 def test_few_storages_are_tried_for_documents_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of pages of a thousand hosts, each of which may take ten seconds not to answer."""
+    """Pages come from a thousand hosts, and each host may take ten seconds to fail."""
 
     async def scenario(bench: Bench) -> None:
         monkeypatch.setattr(module, "STORAGES", 2)

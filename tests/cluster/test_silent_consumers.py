@@ -47,7 +47,7 @@ def silent(hall: Hall, *workers: str, seconds: float) -> None:
 
 
 def test_a_run_whose_only_consumer_is_silent_waits_and_has_no_end(hall: Hall) -> None:
-    """For 110 s views said that it ran, and would be done "in 45 to 75 s", at each look anew."""
+    """For 110 s views showed it as running, and at each look as done "in 45 to 75 s"."""
     at_work(hall)
     assert hall.see("a", "r").runs[0].eta is not None
     hall.since = hall.clock.monotonic()

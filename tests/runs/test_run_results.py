@@ -362,7 +362,7 @@ def test_a_page_is_decoded_in_the_readers_thread_and_its_bytes_are_free_while_it
     threads, decoded = set[threading.Thread](), list[weakref.ref[Any]]()
 
     class Page(bytearray):
-        """Bytes of which it is known whether anything refers to them."""
+        """Bytes that a weak reference can watch."""
 
     plain = Handle.ask
 

@@ -47,7 +47,8 @@ IN_VAIN_S = 600.0
 STORAGES = 16
 """Storages that are tried for one chunk at a time; documents of others fail as ever."""
 RUNS, STRETCHES = 32, 1000
-"""Runs of which it is known what was given back for that, and most stretches of ids of one; with more, nothing is."""
+"""Most runs for which the messages that were given back are remembered, and most stretches of their ids in one run; a
+run with more gives nothing back for that reason."""
 
 _File = tuple[str, str]
 """A URL, and the name of its options."""

@@ -54,7 +54,7 @@ KEEPS_UP = 2.0
 SHOWN_FOR = 1.0
 """Seconds for which the speed that is shown of a run at rest counts as that of now."""
 RISES = 3
-"""Parts of the last minutes in each of which more has to wait at the end, in a queue that grows."""
+"""A queue grows if more messages wait at the end of each of so many parts of the last minutes."""
 OUTLASTS = 10.0, 10.0
 """Seconds, and times the mean of its run: a document held for longer than both is not as the others were."""
 LONG = 5.0

@@ -27,7 +27,7 @@ __all__ = ["UNDECIDED", "Chunk", "Done", "Undecided"]
 
 
 class Undecided(IntEnum):
-    """How a delivery ended of which its consumer has yet to decide; no settlement has it."""
+    """The outcome of a delivery until its consumer has decided on one; it is never settled."""
 
     UNDECIDED = 255
     """The storage of its document may have refused it; the payload is for `consumer.refusals`."""
