@@ -558,9 +558,8 @@ def _open_stored(document: Document) -> BinaryIO:
         return open_member(document, member)
     stream = open_binary(document.where)
     try:
-        if local_path(document.where) is not None or has_etag(
-            document
-        ):  # else asking for its stamp may be another request
+        # Else asking for its stamp may be another request.
+        if local_path(document.where) is not None or has_etag(document):
             with redacted(document.where):
                 check_stamp(document, stamp_of_open(document.where, stream).version)
     except BaseException:
