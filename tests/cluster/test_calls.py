@@ -136,7 +136,7 @@ def faults_of_results(x: int) -> float:
 
 @pytest.mark.skipif("glibc" not in platform.libc_ver(), reason="of glibc alone")
 def test_memory_of_results_is_not_asked_of_the_system_again_for_each_chunk(queue: dq.QueuePool) -> None:
-    """It was given back 8 MB at a time: 2,100 faults a chunk, a tenth of the processor time of such a run."""
+    """It was given back 8 MB at a time: 2,100 faults a chunk."""
     run = queue.map(faults_of_results, range(4)).wait(timeout=30)
 
     assert max(run.results()) < 500
