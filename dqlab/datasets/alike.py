@@ -27,8 +27,10 @@ _INT_1, _INT_2, _INT_4, _LONG = b"KMJ\x8a"
 
 
 Column: TypeAlias = Any
-"""An array of whole numbers, of numbers with a point or of truth values; of texts a list, none with half of a
-surrogate pair."""
+"""An array of whole numbers, of numbers with a point or of truth values; of texts a list, or an array of Arrow, none
+with half of a surrogate pair."""
+_FARTHEST = 2**31 - 1
+"""Bytes that the offsets of texts of Arrow reach."""
 
 
 class Alike(Sequence[dict[str, Any]]):
@@ -55,8 +57,9 @@ class Alike(Sequence[dict[str, Any]]):
     def __getitem__(self, at: int | slice) -> dict[str, Any] | Alike:
         if isinstance(at, slice):
             return Alike({name: column[at] for name, column in self.columns.items()})
-        columns = self.columns.items()
-        return {name: column[at] if isinstance(column, list) else column[at].item() for name, column in columns}
+        if at < 0:
+            at += len(self)
+        return next(iter(self[at : at + 1]))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         names = list(self.columns)
@@ -65,7 +68,9 @@ class Alike(Sequence[dict[str, Any]]):
             yield dict(zip(names, row, strict=True))
 
 
-def alike(payloads: Sequence[bytes | memoryview], lengths: Sequence[Sequence[int]]) -> Alike | None:
+def alike(
+    payloads: Sequence[bytes | memoryview], lengths: Sequence[Sequence[int]], *, arrow: bool = False
+) -> Alike | None:
     """Return pickles that stand one behind another as columns; None where they are not such rows.
 
     Parameters
@@ -73,12 +78,15 @@ def alike(payloads: Sequence[bytes | memoryview], lengths: Sequence[Sequence[int
     payloads : sequence of bytes or memoryview
         Nothing but these pickles.
     lengths : sequence of sequence of int
-        Of each payload the bytes of each of its pickles.
+        The bytes of each pickle, in order.
+    arrow : bool
+        Whether texts become arrays of Arrow, which are made without a text of Python's for each.
     """
-    if sum(map(len, lengths)) < FEWEST or any(each and each[_HEAD : _HEAD + 1] != b"}" for each in payloads):
+    first = next(filter(len, payloads), b"")
+    if sum(map(len, lengths)) < FEWEST or first[_HEAD : _HEAD + 1] != b"}":
         return None
     import_whole("numpy")
-    return _Reading(payloads, lengths).rows()
+    return _Reading(payloads, lengths, arrow=arrow).rows()
 
 
 class _NotAlike(Exception):
@@ -88,10 +96,12 @@ class _NotAlike(Exception):
 class _Reading:
     """Goes through all pickles at the same time: `_at` is where it stands in each of them."""
 
-    def __init__(self, payloads: Sequence[bytes | memoryview], lengths: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self, payloads: Sequence[bytes | memoryview], lengths: Sequence[Sequence[int]], *, arrow: bool
+    ) -> None:
         import numpy as np
 
-        self._np = np
+        self._np, self._arrow = np, arrow
         joined = b"".join([*payloads, bytes(_ROOM)])
         self._payload, self._bytes = memoryview(joined)[:-_ROOM], np.frombuffer(joined, np.uint8)
         self._lengths = np.concatenate([np.asarray(each, np.int64) for each in lengths])
@@ -196,7 +206,7 @@ class _Reading:
         self._move(at + size)
         return found
 
-    def _texts(self, opcodes: Any) -> list[str]:
+    def _texts(self, opcodes: Any) -> Column:
         np = self._np
         short = opcodes == _SHORT_TEXT
         self._check(short | (opcodes == _TEXT))
@@ -205,5 +215,22 @@ class _Reading:
         self._move(starts + size)
         stops = self._at
         self._take(_MEMOIZE)
+        if self._arrow and len(self._bytes) <= _FARTHEST:
+            return self._arrow_texts(starts, stops)
         payload, places = self._payload, zip(starts.tolist(), stops.tolist(), strict=True)
         return [str(payload[start:stop], "utf-8") for start, stop in places]
+
+    def _arrow_texts(self, starts: Any, stops: Any) -> Any:
+        """Return texts as an array of Arrow: every other one of an array that has what is between them, too."""
+        import pyarrow as pa
+
+        np, n = self._np, len(starts)
+        offsets = np.empty(2 * n, np.int32)
+        offsets[::2], offsets[1::2] = starts, stops
+        between = pa.StringArray.from_buffers(2 * n - 1, pa.py_buffer(offsets), pa.py_buffer(self._bytes))
+        texts = between.take(pa.array(np.arange(0, 2 * n, 2, dtype=np.int32)))
+        try:
+            texts.validate(full=True)
+        except pa.ArrowInvalid:
+            raise _NotAlike from None
+        return texts

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, overload
 import msgpack
 
 from dqlab.datasets.alike import Alike
-from dqlab.datasets.lineage import BARE, KEY, LINEAGE, NOTHING, ORDINAL, REST, ROW_LINEAGE
+from dqlab.datasets.lineage import BARE, CODE, KEY, LINEAGE, NOTHING, ORDINAL, REST, ROW_LINEAGE
 from dqlab.datasets.plain import InRest, json_of, name_of, plain, row_of
 from dqlab.datasets.sinks import JSONL, Files, Own, Parquet, Sink, SinkUnreachable, claimed_by, prefix_of
 from dqlab.datasets.targets import Target
@@ -61,6 +61,8 @@ _LONG = 4096
 """Bytes of metadata from which on they are compressed: Parquet does not do that, and pyarrow keeps them twice."""
 _HEAD_ROWS = 100
 """Rows of a part by which the columns are chosen that have a dictionary."""
+_REPEATING, _DIFFERENT = (CODE, "_attempts", "_consumer", REST), (KEY, ORDINAL, "_seconds", "_at")
+"""Columns whose values are known to be equal mostly, and to differ mostly."""
 _UTC = datetime.UTC
 
 
@@ -204,7 +206,7 @@ class Writer(Protocol):
         Parameters
         ----------
         hurried : bool
-            Functions wait until it is written: where that can be done faster with more bytes, it is.
+            Rows come as fast as they can be written: where that can be done faster with more bytes, it is.
 
         Raises
         ------
@@ -414,10 +416,11 @@ def _repeating(batch: Any) -> list[str] | bool:
     """
     import pyarrow as pa
 
-    head = batch.slice(0, _HEAD_ROWS)
     if any(pa.types.is_nested(field.type) for field in batch.schema):
         return True
-    return [name for name in head.schema.names if 2 * len(head.column(name).unique()) <= len(head)]
+    head = batch.slice(0, _HEAD_ROWS)
+    unsure = (name for name in head.schema.names if name not in _REPEATING and name not in _DIFFERENT)
+    return [*_REPEATING, *(name for name in unsure if 2 * len(head.column(name).unique()) <= len(head))]
 
 
 def _packed(about: Mapping[str, Any]) -> bytes:

@@ -515,8 +515,8 @@ def _split(rows: Rows, known: Mapping[Any, str], *, grow: bool) -> tuple[dict[An
 
 def _fitted(values: Any, kind: Kind, *, widen: bool) -> tuple[Any, Kind, list[int]]:
     """Return the values as an array, its type, and the positions of those that do not fit."""
-    if not isinstance(values, list):  # of numpy, from rows that are alike: the first of their column
-        made = pa.array(values)
+    if not isinstance(values, list):  # from rows that are alike: the first of their column
+        made = values if isinstance(values, pa.Array) else pa.array(values)
         return made, made.type, []
     if widen and pa.types.is_null(kind):
         kind = widened(values, kind, range(len(values)))

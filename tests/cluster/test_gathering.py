@@ -34,6 +34,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self.parts: dict[str, list[Any]] = {}
+        self.hurried: list[bool] = []
         self.refuse = 0
         self.open = threading.Event()
         self.open.set()
@@ -44,6 +45,7 @@ class Shelf:
             self.refuse -= 1
             raise OSError("the shelf is full")
         self.parts[part] = [row.value for row in rows]
+        self.hurried.append(hurried)
         return refer_all(part, len(rows))
 
 
@@ -107,6 +109,18 @@ def test_rows_that_are_enough_wait_for_no_others() -> None:
         assert not late.done()  # a part of a large run may be larger
         await asyncio.wait_for(bench.keep(2 * FEWEST), 0.5)
         assert len(await late) == FEWEST
+
+    played(scenario)
+
+
+def test_a_part_that_fills_up_at_once_is_written_in_a_hurry_and_one_of_a_slow_function_is_not() -> None:
+    """Compression that takes longer and leaves less costs a fast function time, and a slow one nothing."""
+
+    async def scenario(bench: Bench) -> None:
+        await bench.keep(FEWEST)
+        bench.runs = False
+        await bench.keep(FEWEST - 1)
+        assert bench.shelf.hurried == [True, False]
 
     played(scenario)
 

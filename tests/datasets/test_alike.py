@@ -21,10 +21,10 @@ KINDS = {int: WHOLE, float: st.floats(), bool: st.booleans(), str: TEXT}
 ANYTHING = st.one_of(*KINDS.values(), st.none(), st.binary(max_size=3), st.integers(2**63, 2**70), st.lists(st.none()))
 
 
-def read(rows: list[Any]) -> Alike | None:
+def read(rows: list[Any], *, arrow: bool = False) -> Alike | None:
     sealed = [pickle.dumps(row, 5) for row in rows]
     parts = [sealed[: len(sealed) // 3], [], sealed[len(sealed) // 3 :]]
-    return alike([b"".join(part) for part in parts], [list(map(len, part)) for part in parts])
+    return alike([b"".join(part) for part in parts], [list(map(len, part)) for part in parts], arrow=arrow)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -34,8 +34,8 @@ def same(one: Any, other: Any) -> bool:
 
 @pytest.mark.long
 @settings(max_examples=examples(150), deadline=None)
-@given(st.data())
-def test_rows_read_as_columns_are_those_that_pickle_returns(data: st.DataObject) -> None:
+@given(st.data(), st.booleans())
+def test_rows_read_as_columns_are_those_that_pickle_returns(data: st.DataObject, arrow: bool) -> None:
     """A number in the row of its neighbour looks as right as in its own."""
     names = data.draw(st.lists(st.text(max_size=9), min_size=1, max_size=4, unique=True))
     kinds = [data.draw(st.sampled_from([*KINDS.values(), ANYTHING])) for _ in names]
@@ -43,10 +43,11 @@ def test_rows_read_as_columns_are_those_that_pickle_returns(data: st.DataObject)
     dice = random.Random(data.draw(st.integers(0, 9)))
     rows = [dict(zip(names, dice.choice(drawn), strict=True)) for _ in range(FEWEST + dice.randrange(9))]
 
-    found = read(rows)
+    found = read(rows, arrow=arrow)
 
     if found is not None:
         assert len(found) == len(rows)
+        assert found[-1].keys() == rows[-1].keys()
         assert all(list(mine) == list(row) for mine, row in zip(found, rows, strict=True))
         assert all(same(mine[key], row[key]) for mine, row in zip(found, rows, strict=True) for key in row)
         part = [row["n"] for row in rows[3:9]] if "n" in names else None
@@ -63,11 +64,12 @@ def test_rows_read_as_columns_are_those_that_pickle_returns(data: st.DataObject)
         lambda n: {"": n, "ä": str(n)},
     ],
 )
-def test_flat_rows_of_numbers_and_texts_are_read_as_columns(row: Any) -> None:
+@pytest.mark.parametrize("arrow", [False, True])
+def test_flat_rows_of_numbers_and_texts_are_read_as_columns(row: Any, arrow: bool) -> None:
     """Most results are such: were they not, all of it would be of no use."""
     rows = [row(n) for n in range(1000)]
 
-    found = read(rows)
+    found = read(rows, arrow=arrow)
 
     assert found is not None
     assert list(found) == rows
@@ -97,25 +99,26 @@ def test_flat_rows_of_numbers_and_texts_are_read_as_columns(row: Any) -> None:
     ids=repr,
 )
 @pytest.mark.parametrize("at", [0, 40, 99])
-def test_one_row_that_is_not_like_the_others_leaves_all_to_pickle(odd: Any, at: int) -> None:
+@pytest.mark.parametrize("arrow", [False, True])
+def test_one_row_that_is_not_like_the_others_leaves_all_to_pickle(odd: Any, at: int, arrow: bool) -> None:
     """Or comes as it is: it is never taken for one of the others."""
     rows: list[Any] = [{"n": n, "text": "a" * n} for n in range(100)]
     rows[at] = odd
 
-    found = read(rows)
+    found = read(rows, arrow=arrow)
 
     assert found is None or list(found) == rows
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(at=st.integers(0, 60 * FEWEST), byte=st.integers(0, 255), cut=st.booleans())
-def test_bytes_that_are_damaged_are_no_other_rows(at: int, byte: int, cut: bool) -> None:
+@given(at=st.integers(0, 60 * FEWEST), byte=st.integers(0, 255), cut=st.booleans(), arrow=st.booleans())
+def test_bytes_that_are_damaged_are_no_other_rows(at: int, byte: int, cut: bool, arrow: bool) -> None:
     """A byte that is another one is in a value, or pickle has to say what it is."""
     sealed = [pickle.dumps({"n": 1000 + n, "f": n / 3, "text": f"{n:04}"}, 5) for n in range(FEWEST)]
     whole = bytearray(b"".join(sealed))
     place = at % len(whole)
     whole[place] = byte
-    found = alike([memoryview(whole[: len(whole) - cut])], [list(map(len, sealed))])
+    found = alike([memoryview(whole[: len(whole) - cut])], [list(map(len, sealed))], arrow=arrow)
 
     if found is not None:
         number = place // len(sealed[0])

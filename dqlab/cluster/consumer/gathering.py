@@ -188,8 +188,10 @@ class Gathering:
                 if not lot.ready.done():
                     lots.append(lot)
                     rows, nbytes = rows + lot.rows, nbytes + lot.nbytes
+            # Full before its rows were old: the function is fast, and what a part costs it waits for.
+            hurried = rows >= self.part_rows or nbytes >= PART_BYTES
             try:
-                await self._write(lots)
+                await self._write(lots, hurried=hurried)
             except Exception as error:  # what it was is the error of those that wait: their lease ends without them
                 logger.exception("event=sink_failed sink=%s", self._sink)
                 for lot in lots:
@@ -228,12 +230,12 @@ class Gathering:
             except TimeoutError:
                 continue
 
-    async def _write(self, lots: list[_Lot]) -> None:
+    async def _write(self, lots: list[_Lot], *, hurried: bool) -> None:
         """Write a part until it is written, or no longer wanted."""
         part, pause = self._names(), AGAIN_S[0]
         while lots:
             try:
-                made = await self._written(part, lots)
+                made = await self._written(part, lots, hurried=hurried)
             except Exception as error:  # noqa: BLE001 - a sink of the user's may raise anything; it is shown
                 why = one_line(in_words(error), 300)
             else:
@@ -254,9 +256,9 @@ class Gathering:
         if self.held:
             await self._report("")
 
-    async def _written(self, part: str, lots: list[_Lot]) -> list[list[Done]]:
+    async def _written(self, part: str, lots: list[_Lot], *, hurried: bool) -> list[list[Done]]:
         work = [(lot.chunk, lot.done) for lot in lots]
-        writing = asyncio.wrap_future(self._thread.submit(self._write_part, part, work))
+        writing = asyncio.wrap_future(self._thread.submit(partial(self._write_part, part, work, hurried=hurried)))
         while not (await asyncio.wait((writing,), timeout=SLOW_S))[0]:
             await self._report(f"{UNWRITTEN} to {self._sink} for now: it takes long to answer")
         return writing.result()
@@ -265,7 +267,7 @@ class Gathering:
         self.held = why
         return bool(await self._hold(why))
 
-    def _write_part(self, part: str, work: list[tuple[Chunk, list[Done]]]) -> list[list[Done]]:
+    def _write_part(self, part: str, work: list[tuple[Chunk, list[Done]]], *, hurried: bool) -> list[list[Done]]:
         """Write rows; return the outcomes of each chunk. In the thread of sinks."""
         rows = SinkRows()
         opened = []
@@ -279,7 +281,7 @@ class Gathering:
             opened.append(others)
         if values is not None:
             rows = rows.with_values(values)
-        references = self._writer.write(part, rows, hurried=self.crowded) if rows else []
+        references = self._writer.write(part, rows, hurried=hurried) if rows else []
         if self._merged is not None and (kept := [each for each in references if isinstance(each, bytes)]):
             self._small.add(referred(kept[0])[0], len(kept))
         left, made = iter(references), list[list[Done]]()

@@ -28,7 +28,7 @@ def rows_alike(work: Iterable[tuple[Chunk, Sequence[Done]]]) -> Alike | None:
     """Return the values of all results of some chunks, if they are rows that are pickled alike."""
     acked = Outcome.ACK
     payloads = [each[2] for _, done in work for each in done if each[1] is acked]
-    return alike([b"".join(payloads)], [list(map(len, payloads))])
+    return alike(payloads, [list(map(len, payloads))], arrow=True)
 
 
 def opened_rows(
