@@ -42,15 +42,15 @@ def test_a_consumer_may_have_two_reasons_for_a_run() -> None:
     """Its sink is written again, and its documents are still refused."""
     holds = Holds()
     holds.note(RUN, "a", "full", 0.0)
-    holds.note(RUN, "a", "refused", 0.0, "documents")
+    holds.note(RUN, "a", "refused", 0.0, Blocked.DOCUMENTS)
 
     assert holds.note(RUN, "a", "", 1.0) == "refused"
-    assert holds.note(RUN, "a", "", 1.0, "documents") == ""
-    holds.note(RUN, "a", "refused", 2.0, "documents")
-    assert holds.others(RUN, "b", "documents")
-    assert not holds.others(RUN, "a", "documents")
-    assert not holds.others(RUN, "b", "")
-    assert not holds.others(OTHER, "b", "documents")
+    assert holds.note(RUN, "a", "", 1.0, Blocked.DOCUMENTS) == ""
+    holds.note(RUN, "a", "refused", 2.0, Blocked.DOCUMENTS)
+    assert holds.others(RUN, "b", Blocked.DOCUMENTS)
+    assert not holds.others(RUN, "a", Blocked.DOCUMENTS)
+    assert not holds.others(RUN, "b", Blocked.RESULTS)
+    assert not holds.others(OTHER, "b", Blocked.DOCUMENTS)
     holds.forget(["a"])
     assert holds.why(RUN, 2.0) == ""
 

@@ -30,6 +30,7 @@ from dqlab.cluster.shard.recalls import Recalls
 from dqlab.cluster.shard.upkeep import Upkeep
 from dqlab.cluster.shard.vault import PAGE_VALUES, page, page_behind
 from dqlab.cluster.shard.vitals import open_functions, shard_vitals
+from dqlab.cluster.transport.holding import Blocked
 from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.cluster.transport.parking import Bell, Credit, ParkedLease, ParkingLot, rung
 from dqlab.cluster.transport.progress import ShardProgress
@@ -300,7 +301,7 @@ class QueueActor:
         run, lane = meta["run"], self.shard.lanes.get(meta["run"])
         if lane is None:
             return pack({"wanted": False})
-        consumer, what = meta["consumer"], meta.get("what", "")
+        consumer, what = meta["consumer"], Blocked(meta.get("what", Blocked.RESULTS))
         self._holds.note(run, consumer, meta["why"], self._clock.monotonic(), what)
         self._apply_holds()
         if meta["why"]:

@@ -5,6 +5,8 @@ A report counts for a while, so that of a consumer that died or was retired does
 
 from __future__ import annotations
 
+from dqlab.cluster.transport.holding import Blocked
+
 __all__ = ["LASTS", "Holds"]
 
 LASTS = 30.0
@@ -15,16 +17,10 @@ class Holds:
     """Why runs are held up, by run and consumer. `now` is seconds on any clock that does not go back."""
 
     def __init__(self) -> None:
-        self._why: dict[bytes, dict[tuple[str, str], tuple[str, float]]] = {}
+        self._why: dict[bytes, dict[tuple[str, Blocked], tuple[str, float]]] = {}
 
-    def note(self, run: bytes, consumer: str, why: str, now: float, what: str = "") -> str:
-        """Note why a consumer cannot do something, "" when it can; return why the run is held up now.
-
-        Parameters
-        ----------
-        what : str
-            Each of these has a reason of its own; "" is to keep results.
-        """
+    def note(self, run: bytes, consumer: str, why: str, now: float, what: Blocked = Blocked.RESULTS) -> str:
+        """Note why a consumer cannot do something, "" when it can; return why the run is held up now."""
         reported = self._why.setdefault(run, {})
         if why:
             reported[consumer, what] = why, now
@@ -42,7 +38,7 @@ class Holds:
             return ""
         return next(iter(reported.values()))[0]
 
-    def others(self, run: bytes, consumer: str, what: str) -> bool:
+    def others(self, run: bytes, consumer: str, what: Blocked) -> bool:
         """Return whether another consumer has reported that."""
         return any(each[0] != consumer and each[1] == what for each in self._why.get(run, ()))
 
