@@ -6,16 +6,22 @@ measurement.
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
 import sys
+import tempfile
 import time
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Better, Figure, Peer, Series, Target, ratios
 from benchmarks.harness import Contestant, WrongAnswer, alternate
-from benchmarks.processes import Child
+from benchmarks.processes import Child, ChildFailed
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
 
@@ -34,18 +40,27 @@ CHUNKS = 40
 class _Amounts:
     small: int
     kilobytes: int
+    killed: int
     large: tuple[tuple[int, int], ...]
     """How many results of how many bytes."""
 
 
-FULL = _Amounts(small=1_000_000, kilobytes=1_000_000, large=((20_000, 10_000), (1_000, 200_000)))
-QUICK = _Amounts(small=100_000, kilobytes=50_000, large=((2_000, 10_000), (100, 200_000)))
+FULL = _Amounts(small=1_000_000, kilobytes=1_000_000, killed=200_000, large=((20_000, 10_000), (1_000, 200_000)))
+QUICK = _Amounts(small=100_000, kilobytes=50_000, killed=20_000, large=((2_000, 10_000), (100, 200_000)))
 
 
 def results(stage: Stage, sizes: Sizes) -> list[Figure]:
     """Measure each figure with its peer in alternation."""
     room = _Room(stage, FULL if sizes.full else QUICK, sizes.rounds)
-    return [*room.large(), room.completed(), *room.frames(), *room.parquet(), *room.sink(), room.first_row()]
+    return [
+        *room.large(),
+        room.completed(),
+        *room.frames(),
+        *room.parquet(),
+        *room.sink(),
+        room.first_row(),
+        room.crash(),
+    ]
 
 
 def sized(size: int, n: int) -> bytes:
@@ -162,6 +177,30 @@ class _Room:
         found = self._asked(("dqlab",), "first_rows", None, n=n)["dqlab"]
         series = Series.of([each["s"] for each in found])
         return Figure("run.table(): first row while the run goes on", "s", Better.LOWER, series, Target(1, 0.3))
+
+    def crash(self) -> Figure:
+        """Measure how many rows run again after everything was killed at half of a run."""
+        n = self._amounts.killed
+        again = Series.of([self._crash(n) for _ in range(self._rounds)])
+        name = f"everything killed at half of {n:,} rows: rows that run again (none missing, none doubled)"
+        return Figure(name, "%", Better.LOWER, again, Target(2, 0.5))
+
+    def _crash(self, n: int) -> float:
+        with tempfile.TemporaryDirectory(dir=self._stage.directory) as folder:
+            line = [sys.executable, "-m", "benchmarks.results_crash_child", folder, str(n)]
+            pipe = subprocess.PIPE
+            with subprocess.Popen(line, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as first:
+                try:
+                    half = first.stdout is not None and first.stdout.readline()
+                finally:
+                    os.killpg(first.pid, signal.SIGKILL)
+            if half != "half\n":
+                raise ChildFailed(f"the first of two processes ended before half of {n:,} rows")
+            second = subprocess.run(line, stdout=pipe, text=True, timeout=PATIENCE_S, check=True)
+            found = json.loads(second.stdout)
+            if found != {"missing": 0, "doubled": 0}:
+                raise WrongAnswer(f"of {n:,} rows {found['missing']:,} are missing, {found['doubled']:,} doubled")
+            return 100 * (Path(folder, "ran").stat().st_size - n) / n
 
 
 def _rate(length: int, n: int, size: int, seconds: float) -> float:
