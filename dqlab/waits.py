@@ -53,7 +53,7 @@ class Picture(Protocol):
 
 
 class Wait:
-    """One wait, as it is seen from beside.
+    """One wait, as the watching thread sees it.
 
     Parameters
     ----------

@@ -225,7 +225,7 @@ class SchedulerGone(DqlabError):
 class LabClosed(DqlabError):
     """The lab, or its Dask client, was closed; objects made with it can no longer be used."""
 
-    text = "lab {lab!r} {how}, so {what} cannot be asked any more. {left}"
+    text = "lab {lab!r} {how}, so {what} can no longer be used. {left}"
     _users_frames_alone = True
 
     def __init__(self, *, lab: str, what: str, left: str, how: str = "was closed") -> None:
@@ -561,7 +561,7 @@ class NotSettable(UsageError, AttributeError):
 
 
 class WrongUse(UsageError, TypeError):
-    """An object was used as what it is not, as a run that is iterated; a TypeError as well, as for any object."""
+    """An object was used for what it cannot do, such as iterating a run; a TypeError as well, as for any object."""
 
     text = "{what} {problem}. {hint}."
 
@@ -891,7 +891,7 @@ class ResultsForgotten(RunError):
 
     text = (
         "{forgotten:,} of {total:result} of a {run} {forgotten:was|were} freed by pool.forget(); the messages "
-        "succeeded, so nothing has to be mended. Put them again only to have their results once more."
+        "succeeded, so nothing needs fixing. Put them again only to have their results once more."
     )
 
 
@@ -936,7 +936,7 @@ class CodeGone(RunError):
 
 
 class FunctionForgotten(RunError):
-    """The function of a run is asked for, and its queue keeps it no longer."""
+    """The function of a run was requested, but its queue no longer keeps it."""
 
     text = (
         "run {run!r} no longer has the function {code!r} (version {version}): a queue keeps one while a document of "
@@ -1065,10 +1065,10 @@ class InputChanged(RunError):
 
 
 class ListingChanged(RunError):
-    """An input was listed again, since its storage had refused the rest of it, and is another one now."""
+    """An input was listed again, since its storage had refused the rest of it, and has changed."""
 
     text = (
-        "the input of run {run!r} is another one now ({difference}). Its storage had refused to list the rest of it, "
+        "the input of run {run!r} has changed ({difference}). Its storage had refused to list the rest of it, "
         "and it was listed again when that was over. What was submitted before goes on; nothing else was. Map it under "
         "another name, or with on_existing='new'."
     )
@@ -1088,7 +1088,7 @@ class NoAnswer(WaitTimeout):
     """The timeout of wait() or results() has expired, and a shard has not answered in that time."""
 
     text = (
-        "run {run!r} could not be asked within {seconds:g} s: a shard of queue {queue!r} does not answer. It hangs, or "
+        "run {run!r} did not answer within {seconds:g} s: a shard of queue {queue!r} does not answer. It hangs, or "
         "is just being opened by another worker. The run was left as it is. Call run.wait(timeout=...) again; "
         "lab.doctor() shows what is wrong."
     )
@@ -1179,7 +1179,7 @@ class JobsDied(DqlabError):
 
     text = (
         "job {job} of {system} ended before its worker came. The end of {log}:\n{tail}\nNothing was queued. {left} "
-        "Mend that, often with python= or job_script_prologue=['module load ...'], then connect again."
+        "Fix it, often with python= or job_script_prologue=['module load ...'], then connect again."
     )
 
 

@@ -25,7 +25,7 @@ from dqlab.texts import one_line
 __all__ = ["ABANDONED", "CANCELLED", "CUT_OFF", "WORDS", "Book", "RunRecord"]
 
 CANCELLED = "it was cancelled"
-"""Why the input is incomplete of a run that was cancelled while it was submitted."""
+"""Why the input of a run cancelled during submission is incomplete."""
 ABANDONED = "its queue was closed, or its cell interrupted, while it was submitted"
 """Why it is incomplete then; it continues when the run is mapped again."""
 WORDS = 500

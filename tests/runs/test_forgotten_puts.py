@@ -97,7 +97,7 @@ def half(x: int) -> float:
 
 
 def test_a_call_that_failed_is_reported_though_results_beside_it_were_freed(lab: dq.Lab, queue_name: str) -> None:
-    """The error named calls that succeeded, "so nothing has to be mended"."""
+    """The error named calls that succeeded, "so nothing needs fixing"."""
     pool = lab.queue(queue_name, retry=False)
     mixed = pool.batch_submit([(half, 1), (half, 0), (half, 2)])
     deadline = time.monotonic() + 20.0

@@ -250,7 +250,7 @@ class Departures:
         await asyncio.gather(*(self._supervisor.move(entry) for entry in shards))
 
     def restarting(self) -> None:
-        """Make nothing more on the workers of today: Dask replaces them."""
+        """Make nothing more on the current workers: Dask replaces them."""
         self._leave(self._state.scheduler.workers)
 
     def _leave(self, workers: Collection[str]) -> None:
