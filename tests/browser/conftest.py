@@ -32,6 +32,10 @@ def address(feed: Feed) -> Iterator[str]:
         yield f"http://127.0.0.1:{cluster.scheduler.http_server.port}"
 
 
+OPEN = 3
+"""Pages that stay open for the next tests: each draws what changes, which takes 4 % of a core."""
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with chromium() as browser:
@@ -40,19 +44,21 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def show(browser: Any, address: str) -> Iterator[Any]:
-    """Open an address, once for all tests, and wait for its charts; no page may report an error or ask elsewhere."""
+    """Open an address, or find it open, and wait for its charts; no page may report an error or ask elsewhere."""
     pages: dict[tuple[str, float], Any] = {}
     complaints: list[str] = []
 
     def opened(path: str, width: int, height: int, *, charts: int, scale: float = 1) -> Any:
-        page = pages.get((path, scale))
+        page = pages.pop((path, scale), None)
         if page is None:
+            while len(pages) >= OPEN:
+                pages.pop(next(iter(pages))).close()
             page = browser.new_page(viewport={"width": width, "height": height}, device_scale_factor=scale)
-            pages[path, scale] = page
             page.on("pageerror", lambda error: complaints.append(str(error)))
             page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
             page.on("request", lambda asked: None if asked.url.startswith(address) else complaints.append(asked.url))
             page.goto(address + path)
+        pages[path, scale] = page
         page.set_viewport_size({"width": width, "height": height})
         page.wait_for_function(DRAWN, arg=charts, timeout=20_000, polling=200)
         return page
