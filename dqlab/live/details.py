@@ -144,7 +144,7 @@ def consumers(snapshot: Snapshot, total: int, *, ended_on: str = "") -> Consumer
             oldest=numbers.UNKNOWN if each.oldest_age is None else held_for(each.oldest_age),
             memory=numbers.size(each.rss),
             error=numbers.UNKNOWN if each.last_error is None else one_line(each.last_error, 60),
-            slow=each.slow,
+            trouble=each.trouble,
             document=one_line(each.document or "", 120),
         )
         for each in listed
@@ -157,7 +157,7 @@ def consumers(snapshot: Snapshot, total: int, *, ended_on: str = "") -> Consumer
     hidden = max(0, total - len(listed))
     return Consumers(
         title=numbers.count(total),
-        slow=f"{snapshot.slow_consumers} slow" if snapshot.slow_consumers and not ended_on else "",
+        troubles="" if ended_on else snapshot.consumer_troubles,
         caption=caption,
         unit=f"{snapshot.units}/s",
         rows=tuple(rows),

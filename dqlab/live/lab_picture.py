@@ -172,7 +172,7 @@ def queue_view(
     lines = [each for each in snapshot.attention if each.queue == queue.name]
     failures = snapshot.failures
     staff = details.consumers(snapshot, queue.consumers)
-    slow = staff.slow if staff is not None else ""
+    slow = staff.troubles if staff is not None else ""
     about = [many(queue.shards, "shard"), ", ".join(part for part in (many(queue.consumers, "consumer"), slow) if part)]
     about += ["in memory" if queue.disk is None else f"durable{f', {snapshot.store}' if snapshot.store else ''}"]
     first = Button(Command.RESUME, "Resume", primary=True) if row.paused else Button(Command.PAUSE, "Pause")
@@ -379,7 +379,7 @@ def _lab_figures(snapshot: Snapshot, *, stale: bool) -> tuple[Figure, ...]:
             busy[0],
             "".join(busy[1:]),
             f"of {many(snapshot.consumers_total, 'consumer')}, last 60 s",
-            f"{numbers.count(snapshot.slow_consumers)} slow" if snapshot.slow_consumers and not stale else "",
+            "" if stale else snapshot.consumer_troubles,
             live=True,
         ),
         _on_disk(snapshot, totals),

@@ -113,8 +113,6 @@ NEAR = 120.0
 """Seconds below which an end is shown in seconds."""
 LATE, NAMED = 10.0, 3
 """Seconds after which a document that is waited for alone is named, and how many of them."""
-STUCK = 60.0
-"""Seconds after which it is marked as what needs the user."""
 _ACTIONS = ("retry", "show", "resume", "scale")
 _HALTED = (Face.PAUSED, Face.STOPPED)
 
@@ -195,7 +193,7 @@ def run_view(
             log=log_line(stats),
             compact=("the input had no documents; nothing was queued", "check the path or the pattern, then map again"),
         )
-    stuck = waits.tone is Tone.WARN
+    stuck = face is Face.RUNNING and stats.stuck
     code = "" if stats.code.name == "?" else f"{one_line(stats.code.name, 40)} {stats.code.words}"
     return RunView(
         name=name,
@@ -236,9 +234,9 @@ def run_view(
 
 
 def _staff(stats: RunStats, focus: Focus) -> str:
-    """Return how many consumers there are and, while they work, how many of them are slow."""
-    slow = focus.snapshot.slow_consumers if focus.snapshot is not None and not stats.resting else 0
-    return many(stats.consumers, "consumer") + (f", {numbers.count(slow)} slow" if slow else "")
+    """Return how many consumers there are and, while they work, how many of them are silent, stuck or slow."""
+    troubles = focus.snapshot.consumer_troubles if focus.snapshot is not None and not stats.resting else ""
+    return many(stats.consumers, "consumer") + (f", {troubles}" if troubles else "")
 
 
 def _pulse(stats: RunStats, history: History) -> Pulse:
@@ -416,7 +414,7 @@ def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:
         else ""
     )
     text = f"Waiting for {many(counts.leased, 'document')}: {'; '.join(named)}{others}"
-    return Notice(text, Tone.WARN if longest >= STUCK else Tone.PLAIN, buttons=_release(held[0], alone=len(held) == 1))
+    return Notice(text, Tone.WARN if stats.stuck else Tone.PLAIN, buttons=_release(held[0], alone=len(held) == 1))
 
 
 def _release(held: ConsumerStats, *, alone: bool) -> tuple[Button, ...]:
@@ -511,7 +509,7 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
     else:
         done = _done_at(face, stats)
         rates = (None, None) if face is Face.NO_ANSWER else (stats.rate, stats.units_rate)
-        speed = _speed("Speed, last 60 s", stats, *rates)._replace(live=True)
+        speed = _speed("Speed, 60 s at work", stats, *rates)._replace(live=True)
         if face in _NO_SPEED:
             blocked = "while its store takes nothing" if face is Face.WAITING and stats.consumers else _NO_SPEED[face]
             blocked = "no consumer answers" if stats.unanswered else blocked

@@ -132,7 +132,10 @@ def without_live(run: RunStats) -> RunStats:
 
 
 def run_word(run: RunStats) -> tuple[str, Ink]:
-    """Return what a run does in one or two words, and what they mean: "some dead" and "all dead" replace "done"."""
+    """Return what a run does in one or two words, and what they mean: "some dead" and "all dead" replace "done".
+
+    One that has nothing left but a stuck document waits for it.
+    """
     counts = run.counts
     if run.empty:
         return "empty", Ink.QUIET
@@ -142,6 +145,8 @@ def run_word(run: RunStats) -> tuple[str, Ink]:
         return "some lost", Ink.BAD
     if run.state is RunState.DONE:
         return "done", Ink.GOOD
+    if run.stuck:
+        return RunState.WAITING.value, Ink.WARN
     bad = run.state is RunState.STOPPED or (run.resting and bool(counts.dead or counts.lost))
     calm = run.state in (RunState.RUNNING, RunState.SUBMITTING) or (run.resting and run.state is RunState.CANCELLED)
     return run.state.value, Ink.BAD if bad else Ink.PLAIN if calm else Ink.WARN

@@ -93,16 +93,16 @@ class ConsumerRow(NamedTuple):
     oldest: str
     memory: str
     error: str
-    slow: bool
+    trouble: str
     document: str
 
 
 @dataclass(frozen=True, slots=True)
 class Consumers:
-    """A table of consumers: how many there are, how many are slow, what its figures are."""
+    """A table of consumers: how many there are, how many are silent, stuck or slow, what its figures are."""
 
     title: str = ""
-    slow: str = ""
+    troubles: str = ""
     caption: str = ""
     unit: str = ""
     rows: tuple[ConsumerRow, ...] = ()

@@ -1410,6 +1410,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             classes_total=known.classes_total,
             eta=known.eta if known.state is facts.state else None,
             mean_seconds=known.mean_seconds,
+            stuck=known.stuck,
         )
 
     def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:

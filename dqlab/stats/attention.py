@@ -16,7 +16,17 @@ from dqlab.stats.queues import ConsumerStats, QueueStats, Unacked
 from dqlab.stats.runs import ClassStats, RunStats
 from dqlab.stats.snapshot import Attention, Severity
 
-__all__ = ["GOES_ON", "QueueFacts", "Thresholds", "at_rest", "brief", "failures_of", "find", "find_leaving"]
+__all__ = [
+    "GOES_ON",
+    "QueueFacts",
+    "Thresholds",
+    "at_rest",
+    "brief",
+    "failures_of",
+    "find",
+    "find_leaving",
+    "is_stuck",
+]
 
 
 GOES_ON = (
@@ -130,6 +140,12 @@ def find_leaving(leave: int, workers: int, within: float) -> list[Attention]:
     return [Attention(Severity.WARNING, "leaving", subject, text, detail)]
 
 
+def is_stuck(consumer: ConsumerStats, typical: float | None, thresholds: Thresholds) -> bool:
+    """Return whether a consumer has held one document for so long that it needs a user; `typical`: see `QueueFacts`."""
+    limit = max(thresholds.held, 10 * (typical or 0.0))
+    return consumer.silent is None and consumer.oldest_age is not None and consumer.oldest_age > limit
+
+
 def brief(found: Attention) -> str:
     """Return it in two or three words, for a row of a table."""
     word = found.text.split(" ", 1)[0]
@@ -224,9 +240,8 @@ def _lease_ends(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
 def _held(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     if not facts.queue.counts.leased:  # given up or cancelled: the consumer's last report still has it
         return
-    limit = max(thresholds.held, 10 * (facts.typical or 0.0))
     for consumer in facts.consumers:
-        if consumer.silent is None and consumer.oldest_age is not None and consumer.oldest_age > limit:
+        if is_stuck(consumer, facts.typical, thresholds):
             text = f"held one document for {numbers.duration(consumer.oldest_age)}"
             yield _of(
                 facts,

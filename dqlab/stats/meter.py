@@ -49,8 +49,16 @@ class Meter:
         points = self._points
         return (self.rate(at) or 0.0) * min(self.window, at - points[0][0]) if points else 0.0
 
-    def rate(self, at: float) -> float | None:
-        """Return the mean rate per second over the window, or since the first point; None if unknown."""
+    def rate(self, at: float, *, over: float = 0.0) -> float | None:
+        """Return the mean rate per second over the window, or since the first point; None if unknown.
+
+        Parameters
+        ----------
+        at : float
+            Seconds, on the clock of `feed`.
+        over : float, default 0
+            Seconds before `at` in which it stood, up to the first point; at most the window.
+        """
         points = self._points
         if not points:
             return None
@@ -59,8 +67,13 @@ class Meter:
             if at - point[0] <= self.window:
                 break
             start = point
-        span = at - max(start[0], at - self.window)  # it stood where it was until it was fed again
+        # It stood where it was until it was fed again.
+        span = max(at - max(start[0], at - self.window), min(over, self.window))
         return (end[1] - start[1]) / span if span > 0 else None
+
+    def span(self, at: float) -> float:
+        """Return the seconds of the window since the first point."""
+        return min(self.window, at - self._points[0][0]) if self._points else 0.0
 
 
 class Speed(Meter):

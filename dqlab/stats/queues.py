@@ -134,8 +134,9 @@ class ConsumerStats:
 
     Attributes
     ----------
-    units_rate : float or None
-        Pages per second over the last minute; documents where page counts are unknown.
+    rate, units_rate : float or None
+        Documents and pages per second over the last minute; documents where page counts are unknown. A consumer that is
+        younger has done nothing before, so that the sum over consumers is what their queue has done.
     oldest_age : float or None
         Seconds since the document that it has had longest was begun.
     document : str or None
@@ -150,6 +151,8 @@ class ConsumerStats:
         Bytes of memory of its worker's process, and of the processes of its slots.
     slow : bool
         Under a third of the median speed.
+    stuck : bool
+        It has held one document for so long that it needs a user.
     """
 
     name: str
@@ -168,6 +171,12 @@ class ConsumerStats:
     chunk: int | None = None
     run: str = ""
     silent: float | None = None
+    stuck: bool = False
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with it in one word, the worst first: "silent", "stuck" or "slow"; "" where nothing is."""
+        return "silent" if self.silent is not None else "stuck" if self.stuck else "slow" if self.slow else ""
 
     @property
     def idle_share(self) -> float | None:
@@ -213,8 +222,6 @@ class Unacked:
         Messages by age, eleven bins; see `AGE_EDGES`.
     past : int
         Messages held for longer than `timeout`, the visibility timeout in seconds: only renewal keeps them.
-    past_half : int
-        Messages whose leases have less than half of their time left; renewal comes at a third.
     oldest : tuple of Held
         At most five, the oldest first.
     redelivered_10m, leases_lost_10m : int
@@ -226,7 +233,6 @@ class Unacked:
     age_bins: tuple[int, ...] = (0,) * (len(AGE_EDGES) + 1)
     total: int = 0
     past: int = 0
-    past_half: int = 0
     timeout: float | None = None
     oldest: tuple[Held, ...] = ()
     redelivered_10m: int = 0

@@ -97,7 +97,8 @@ class RunStats(SuggestsAttributes):
     reason of a run that is STOPPED, and `why` gives it in words. `mean_seconds` is the mean of the seconds that
     its documents took in the function. A Snapshot has `classes` in the run that was asked for
     alone, `classes_total` in all. `owner` is the user who made it, with the notebook it was made in, where these are
-    known.
+    known. `rate` and `units_rate` are of the last minute in which there was work. A run is `stuck` when nothing of it
+    waits, and a consumer has held one of its documents for so long that it needs the user.
     """
 
     name: str
@@ -122,6 +123,7 @@ class RunStats(SuggestsAttributes):
     stop: StopReason | None = None
     mean_seconds: float | None = None
     owner: str = ""
+    stuck: bool = False
 
     @property
     def unit(self) -> str:
@@ -330,6 +332,7 @@ class RunFacts:
         classes_total: int = 0,
         eta: Eta | None = None,
         mean_seconds: float | None = None,
+        stuck: bool = False,
     ) -> RunStats:
         """Return its statistics, with what takes several reports to know; `at` is seconds since 1970 UTC.
 
@@ -359,6 +362,7 @@ class RunFacts:
             stop=self.stop,
             mean_seconds=mean_seconds,
             owner=self.owner,
+            stuck=stuck and self.state is RunState.RUNNING and not self.counts.waiting,
         )
         return replace(stats, rate=None, units_rate=None) if stats.resting or stats.held else stats
 

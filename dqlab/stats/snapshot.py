@@ -235,6 +235,12 @@ class Snapshot(SuggestsAttributes):
         return sum(consumer.slow for consumer in self.consumers)
 
     @property
+    def consumer_troubles(self) -> str:
+        """How many consumers are silent, stuck and slow: "1 stuck, 2 slow"; the slowest are always listed."""
+        amounts = Counter(consumer.trouble for consumer in self.consumers)
+        return ", ".join(f"{amounts[word]:,} {word}" for word in ("silent", "stuck", "slow") if amounts[word])
+
+    @property
     def working_share(self) -> float | None:
         """Share of all consumers' time spent in functions over the last minute, 0 to 1, unended ones too."""
         if self.busy_share is None:

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 
+import every from '../../tests/golden/every_field.json';
 import shares from '../../tests/golden/shares.json';
 import { historyReader, settledShare, snapshotReader, troubled, waiting } from '../src/shared/snapshot';
 import { runWord } from '../src/lab/sidebar/runs';
@@ -9,6 +10,8 @@ import { goldenHistory, goldenSnapshot, plainHistory, plainSnapshot } from './go
 test('every field that the scheduler sends is known here', () => {
   expect(snapshotReader.strangers(plainSnapshot, 'snapshot')).toEqual([]);
   expect(historyReader.strangers(plainHistory, 'history')).toEqual([]);
+  expect(snapshotReader.strangers(every.snapshot, 'snapshot')).toEqual([]);
+  expect(historyReader.strangers(every.history, 'history')).toEqual([]);
 });
 
 test('a field that nobody reads is found by its path', () => {

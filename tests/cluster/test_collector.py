@@ -297,6 +297,21 @@ def test_a_run_that_waits_for_a_stuck_document_has_no_end(hall: Hall) -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "stuck"),
+    [({"held": 74.0}, True), ({"held": 30.0}, False), ({"held": 74.0, "ready": 4}, False)],
+    ids=["alone", "for a while", "others wait"],
+)
+def test_a_run_that_has_nothing_left_but_a_document_that_needs_the_user_is_stuck(
+    hall: Hall, more: dict[str, Any], stuck: bool
+) -> None:
+    """Each view judged by itself: beside "c0 held one document" the row of its run was that of a healthy one."""
+    snapshot = nearly_done(hall, **more)
+
+    assert snapshot.runs[0].stuck is stuck
+    assert snapshot.consumers[0].stuck is (more["held"] > 60) is ("held" in kinds(snapshot))
+
+
+@pytest.mark.parametrize(
     "more",
     [{"held": 5.0}, {"held": 74.0, "ready": 4}, {"held": 74.0, "seconds": 30.0}],
     ids=["briefly", "others", "long"],

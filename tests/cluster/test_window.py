@@ -36,6 +36,24 @@ def test_rates_of_a_queue_and_its_consumers_are_totals_of_one_minute(hall: Hall)
     assert hall.see().totals.out_rate == queue.out_rate
 
 
+def test_what_young_consumers_do_adds_up_to_what_leaves_their_queue(hall: Hall) -> None:
+    """A consumer that was made three seconds ago had its speed over three seconds, under the label "60 s"."""
+    for second in range(121):
+        young = max(0, second - 117)  # three more from here on
+        hall.shard("a", lane_report(None, sealed=False, counts=counts(9_000, acked=20 * second + 60 * young)))
+        hall.consumer("a", 0, done=20 * second, units=20 * second, leased=1)
+        for number in range(1, 4) if second >= 117 else ():
+            hall.consumer("a", number, done=20 * young, units=20 * young, leased=1)
+        hall.after(1)
+
+    snapshot = hall.see("a")
+
+    rates = sorted(each.rate or 0.0 for each in snapshot.consumers)
+    assert rates == pytest.approx([1, 1, 1, 20], rel=0.05)
+    assert sum(rates) == pytest.approx(snapshot.queues[0].out_rate)
+    assert sum(each.units_rate or 0.0 for each in snapshot.consumers) == pytest.approx(sum(rates))
+
+
 def test_almost_nothing_leaves_a_queue_that_has_rested_for_a_minute(hall: Hall) -> None:
     """Four minutes after its last work 42.6 messages left it in a second."""
     for second in range(10):

@@ -1,4 +1,5 @@
-"""Writes `snapshot.json` and `history.json`: one scenario, lab `papers` at 14:22:07, for every test that draws.
+"""Writes `snapshot.json` and `history.json`: one scenario, lab `papers` at 14:22:07, for every test that draws; and
+`every_field.json`, the names of all fields that can be sent.
 
 Run it again when fields are added: ``python -m tests.golden.make_snapshot``.
 """
@@ -7,8 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from dqlab.stats import (
     Attention,
@@ -270,6 +273,28 @@ def history() -> History:
     return replace(made, now=Figures(*(values[-1] for values in series)), most=Figures(*largest))
 
 
+def sample(kind: Any) -> Any:
+    """Return plain data of a type in which no field is left out, and no list is empty."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return sample(next(each for each in arguments if each is not NoneType))
+    if origin is tuple:
+        return [sample(arguments[0])]
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return {each.name: sample(hints[each.name]) for each in fields(kind)}
+    return {} if origin is not None else None
+
+
+def every_field() -> dict[str, Any]:
+    """Return a Snapshot and a History with all their fields."""
+    return {"snapshot": sample(Snapshot), "history": sample(History)}
+
+
 if __name__ == "__main__":
-    for name, data in (("snapshot", SNAPSHOT.to_dict()), ("history", history().to_dict())):
-        (HERE / f"{name}.json").write_text(json.dumps(data, indent=1 if name == "snapshot" else None) + "\n")
+    for name, data in (
+        ("snapshot", SNAPSHOT.to_dict()),
+        ("history", history().to_dict()),
+        ("every_field", every_field()),
+    ):
+        (HERE / f"{name}.json").write_text(json.dumps(data, indent=None if name == "history" else 1) + "\n")

@@ -112,11 +112,22 @@ def test_consumers_that_are_not_listed_are_counted(snapshot: Snapshot) -> None:
     table = consumers(snapshot, 200)
 
     assert table is not None
-    assert (table.title, table.slow) == ("200", "1 slow")
+    assert (table.title, table.troubles) == ("200", "1 slow")
     assert table.caption == "Slowest first · last 60 s · median 63.5 pages/s"
     assert table.more == "and 192 more, all of them faster"
     assert table.rows[-1].fraction == 1
     assert consumers(replace(snapshot, consumers=()), 0) is None
+
+
+def test_consumers_that_are_silent_or_stuck_are_marked_as_slow_ones_are(snapshot: Snapshot) -> None:
+    """Only the dashboard marked one that was stuck, and no view one that was silent."""
+    silent, stuck, slow, fine = (replace(each, slow=False) for each in snapshot.consumers[:4])
+    odd = replace(silent, silent=40.0, stuck=True), replace(stuck, stuck=True, slow=True), replace(slow, slow=True)
+    table = consumers(replace(snapshot, consumers=(*odd, fine)), 4)
+
+    assert table is not None
+    assert [row.trouble for row in table.rows] == ["silent", "stuck", "slow", ""]
+    assert table.troubles == "1 silent, 1 stuck, 1 slow"
 
 
 def test_consumers_below_a_run_that_has_ended_are_named_as_those_of_its_queue(snapshot: Snapshot) -> None:
@@ -125,7 +136,7 @@ def test_consumers_below_a_run_that_has_ended_are_named_as_those_of_its_queue(sn
 
     assert table is not None
     assert table.caption.startswith("Of queue pages, now that this run has ended · slowest first · last 60 s")
-    assert table.slow == ""
+    assert table.troubles == ""
 
 
 def test_leases_say_which_only_renewal_keeps(snapshot: Snapshot) -> None:

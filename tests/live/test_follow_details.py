@@ -399,17 +399,17 @@ def test_the_speed_from_before_a_retry_is_not_that_of_the_retry(
     detailed.answer = replace(again, rate=433.0)
     live.look_again()
     live.tick()
-    assert speed(canvas) == ("Speed, last 60 s", UNKNOWN)
+    assert speed(canvas) == ("Speed, 60 s at work", UNKNOWN)
 
     clock.now += FRAME  # nothing has been reported yet
     live.tick()
-    assert speed(canvas) == ("Speed, last 60 s", UNKNOWN)
+    assert speed(canvas) == ("Speed, 60 s at work", UNKNOWN)
 
     clock.now += FRAME
     detailed.answer = replace(again, rate=12.0)
     detailed.picture = replace(snapshot, runs=(detailed.answer,))
     live.tick()
-    assert speed(canvas) == ("Speed, last 60 s", "12.0")
+    assert speed(canvas) == ("Speed, 60 s at work", "12.0")
 
 
 def test_the_speed_from_before_a_retry_in_mid_run_is_not_that_after_it(
@@ -417,13 +417,13 @@ def test_the_speed_from_before_a_retry_in_mid_run_is_not_that_after_it(
 ) -> None:
     detailed.picture = replace(snapshot, runs=(running,))
     live.tick()
-    assert speed(canvas) != ("Speed, last 60 s", UNKNOWN)
+    assert speed(canvas) != ("Speed, 60 s at work", UNKNOWN)
 
     counts = replace(running.counts, dead=0, ready=running.counts.ready + running.counts.dead)
     detailed.answer = replace(running, counts=counts)
     clock.now += FRAME
     live.tick()
-    assert speed(canvas) == ("Speed, last 60 s", UNKNOWN)
+    assert speed(canvas) == ("Speed, 60 s at work", UNKNOWN)
 
 
 def test_a_view_that_no_page_keeps_any_more_is_drawn_for_good(

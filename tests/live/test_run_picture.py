@@ -33,7 +33,7 @@ def test_running_view_answers_how_much_how_fast_and_what_failed(running: RunStat
     assert [(f.label, f.value, f.unit, f.second) for f in view.figures] == [
         ("Left", "315,894", "pages", "16,121 documents"),
         ("Done at", "14:34", "in 12 min", "80 % sure: 14:32\N{EN DASH}14:38"),
-        ("Speed, last 60 s", "451", "pages/s", "23.9 documents/s"),
+        ("Speed, 60 s at work", "451", "pages/s", "23.9 documents/s"),
         ("Dead", "212", "documents", "0.66 %"),
     ]
     assert view.figures[3].extra == "211 waiting to retry"
@@ -339,7 +339,8 @@ def stuck(running: RunStats, snapshot: Snapshot, age: float, *, others: int = 0)
     rest = [replace(one, name=f"c{n + 1}", document="other.pdf") for n in range(others)]
     seen = replace(snapshot, consumers=(one, *rest), attention=(), runs=())
     counts = Counts(leased=1, acked=4_999)
-    return replace(running, counts=counts, units=None, eta=None, total=5_000, why=""), Focus(seen)
+    run = replace(running, counts=counts, units=None, eta=None, total=5_000, why="", stuck=age > 60)
+    return run, Focus(seen)
 
 
 def test_a_run_that_waits_for_one_document_names_it(running: RunStats, snapshot: Snapshot) -> None:
@@ -457,7 +458,7 @@ def test_a_run_that_is_paused_shows_no_speed(running: RunStats, state: RunState)
     """What paused itself in the night had "Speed, last 60 s: 451 pages/s" in the morning."""
     speed = run_view(replace(running, state=state, rate=None, units_rate=None)).figures[2]
 
-    assert (speed.label, speed.value, speed.second) == ("Speed, last 60 s", UNKNOWN, "while it is paused")
+    assert (speed.label, speed.value, speed.second) == ("Speed, 60 s at work", UNKNOWN, "while it is paused")
 
 
 @pytest.mark.parametrize(("consumers", "why"), [(0, "without consumers"), (2, "while its store takes nothing")])

@@ -10,7 +10,7 @@ from dqlab.live.html import table_html
 from dqlab.live.lab_picture import Site, queue_view
 from dqlab.live.palette import Ink
 from dqlab.live.run_picture import run_view
-from dqlab.live.run_rows import SortBy, run_rows
+from dqlab.live.run_rows import SortBy, run_rows, run_word
 from dqlab.live.style import TextStyle, columns
 from dqlab.live.tables import runs_table
 from dqlab.live.text import run_screen, table_text
@@ -114,6 +114,15 @@ def test_the_table_names_owners_where_runs_have_some_and_there_is_room(running: 
     assert "ana, invoices.ipynb" in wide
     assert "owner" not in narrow
     assert "owner" not in table_text(runs_table(runs[1:]), TextStyle(width=200))
+
+
+def test_a_run_that_has_nothing_left_but_a_stuck_document_waits_in_amber(running: RunStats) -> None:
+    """It was "running", in the colour of those that do, and its widget said "Waiting"."""
+    stuck = replace(running, stuck=True)
+
+    assert run_word(stuck) == ("waiting", Ink.WARN)
+    assert runs_table([stuck]).rows[0][1].text == "waiting"
+    assert run_view(stuck).chip == "Waiting"
 
 
 def test_the_dead_of_runs_that_have_ended_are_named_with_the_next_line(running: RunStats) -> None:

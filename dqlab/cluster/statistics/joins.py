@@ -77,7 +77,7 @@ def unacked_of(shards: Shards, now: float, documents: Mapping[str, str], lately:
         Redeliveries and lost leases of the last ten minutes.
     """
     bins = [0] * (len(AGE_EDGES) + 1)
-    past = past_half = ending = 0
+    past = ending = 0
     timeout: float | None = None
     oldest: list[Held] = []
     for report, came in zip(*shards, strict=True):
@@ -86,7 +86,6 @@ def unacked_of(shards: Shards, now: float, documents: Mapping[str, str], lately:
             bins[bisect_right(AGE_EDGES, age + waited)] += messages
             timeout = limit if timeout is None else max(timeout, limit)
             past += messages if age + waited > limit else 0
-            past_half += messages if left - waited < limit / 2 else 0
             ending += messages if left - waited < min(UNRENEWED, limit / 2) else 0
         for consumer, age, left, messages, renewals, delivery in report.oldest:
             held = Held(consumer.split("#", 1)[0], age + waited, max(0.0, left - waited), messages)
@@ -96,7 +95,6 @@ def unacked_of(shards: Shards, now: float, documents: Mapping[str, str], lately:
         age_bins=tuple(bins),
         total=sum(bins),
         past=past,
-        past_half=past_half,
         timeout=timeout,
         oldest=tuple(_named(nlargest(OLDEST, oldest, key=lambda held: held.held), documents)),
         redelivered_10m=redelivered,

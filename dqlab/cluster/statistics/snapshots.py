@@ -34,7 +34,7 @@ from dqlab.stats import (
     short_name,
     total_queue,
 )
-from dqlab.stats.attention import QueueFacts, brief, find, find_leaving
+from dqlab.stats.attention import QueueFacts, brief, find, find_leaving, is_stuck
 from dqlab.stats.eta import MIN_SECONDS, estimate, typical, with_stuck
 from dqlab.stats.runs import UNANSWERED
 from dqlab.stats.snapshot import (
@@ -84,6 +84,8 @@ class JoinedQueue:
         ages = [now - known.consumer_tracks[each].since for each in self._serving]
         self._answering = known.answering(name)
         paces = [known.consumer_tracks[each].pace.rate(now) for each in self._serving]
+        efforts = (known.track_of(name, run).effort for run in self._listed)
+        self._typical = max(map(typical, efforts), default=0.0)
         consumers = list(map(self._consumer, self._serving))
         self._consumers, self._median = mark_slow(consumers, ages, paces, known.thresholds.slow)
 
@@ -109,7 +111,7 @@ class JoinedQueue:
             trouble=self._trouble,
             full=not self._failure and bool(self._trouble),
             missing=self._missing(),
-            typical=max((typical(known.track_of(self._name, run).effort) for run in self._listed), default=0),
+            typical=self._typical,
             marked=max((mark.at for mark in known.marks_of(self._name)), default=0.0),
             in_lately=ins,
             out_lately=outs,
@@ -236,15 +238,15 @@ class JoinedQueue:
 
     def _consumer(self, name: str) -> ConsumerStats:
         report, track = self._known.consumers[name], self._known.consumer_tracks[name]
-        busy, oldest = track.busy.rate(self._now), report.oldest
-        return ConsumerStats(
+        busy, oldest, over = track.busy.rate(self._now), report.oldest, self._track.out.span(self._now)
+        stats = ConsumerStats(
             name=short_name(name),
             queue=report.queue,
             worker=report.host,
             leased=report.leased,
             done=report.done,
-            rate=track.done.rate(self._now),
-            units_rate=track.units.rate(self._now),
+            rate=track.done.rate(self._now, over=over),
+            units_rate=track.units.rate(self._now, over=over),
             busy_share=None if busy is None else min(1.0, busy / max(1, report.slots)),
             last_error=report.last_error,
             oldest_age=None if oldest is None else oldest.seconds + self._now - self._known.consumers_came[name],
@@ -254,6 +256,8 @@ class JoinedQueue:
             rss=report.rss,
             chunk=report.chunk,
         )
+        stuck = self._lanes.counts.leased > 0 and is_stuck(stats, self._typical, self._known.thresholds)
+        return replace(stats, stuck=True) if stuck else stats
 
     # --- runs -------------------------------------------------------------------------------
 
@@ -310,6 +314,7 @@ class JoinedQueue:
             classes=classes[:MAX_CLASSES],
             classes_total=max(len(classes), lanes[0].classes_total if len(lanes) == 1 else 0),
             mean_seconds=track.effort.mean,
+            stuck=any(each.stuck and each.run == record.name for each in self._consumers),
         )
 
     def _eta(self, run: RunStats, key: str) -> Eta | None:
@@ -516,7 +521,6 @@ def _merged(parts: Sequence[Unacked]) -> Unacked:
         age_bins=tuple(bins) or Unacked().age_bins,
         total=sum(part.total for part in parts),
         past=sum(part.past for part in parts),
-        past_half=sum(part.past_half for part in parts),
         timeout=max(timeouts, default=None),
         oldest=tuple(oldest[:5]),
         redelivered_10m=sum(part.redelivered_10m for part in parts),

@@ -259,8 +259,8 @@ def _speed(scene: Scene) -> Figure:
     if run is None:
         return "Speed, 60 s", rate(scene.queue.out_rate), "messages/s", f"in {rate(scene.queue.in_rate)} messages/s", ""
     if run.units is None:
-        return "Speed, 60 s", rate(run.rate), "documents/s", "", ""
-    return "Speed, 60 s", rate(run.units_rate), f"{run.unit}/s", f"{rate(run.rate)} documents/s", ""
+        return "Speed, 60 s at work", rate(run.rate), "documents/s", "", ""
+    return "Speed, 60 s at work", rate(run.units_rate), f"{run.unit}/s", f"{rate(run.rate)} documents/s", ""
 
 
 def _noun(scene: Scene) -> str:

@@ -270,6 +270,8 @@ def _red(run: RunStats) -> float:
 def _glyph(run: RunStats) -> str:
     if run.resting and (run.counts.dead or run.counts.lost):
         return "dead"
+    if run.stuck:
+        return GLYPHS[RunState.WAITING]
     return GLYPHS.get(run.state, "running")
 
 

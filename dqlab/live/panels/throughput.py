@@ -18,7 +18,6 @@ from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Column, Table
 from dqlab.numbers import UNKNOWN, between, count, many, rate, share
 from dqlab.stats import ConsumerStats, History
-from dqlab.stats.queues import WINDOW
 
 __all__ = ["ThroughputPanel"]
 
@@ -66,7 +65,9 @@ class ThroughputPanel:
         unit, median = f"{snapshot.units}/s", f"median {rate(snapshot.median_units_rate)}"
         slow = next((each for each in snapshot.consumers if each.slow), None)
         if slow is None:
-            return f"{median} {unit}, none slow" if snapshot.median_units_rate is not None else ""
+            words = [f"{median} {unit}"] if snapshot.median_units_rate is not None else []
+            troubles = snapshot.consumer_troubles or ("none slow" if words else "")
+            return ", ".join([*words, troubles] if troubles else words)
         more = f", {snapshot.slow_consumers - 1} more slow" if snapshot.slow_consumers > 1 else ""
         return f"{slow.name} does {rate(slow.units_rate)} {unit}, {median}{more}"
 
@@ -77,7 +78,7 @@ class ThroughputPanel:
         named = {_line_of(each, scene.history): each for each in listed}
         by_worker = bool(lines) and not any(name in lines for name in named)
         names = list(lines)[: self._stage.rows] if by_worker else list(named)
-        full = self._draw_lines(scene, names, {name for name, each in named.items() if each.slow})
+        full = self._draw_lines(scene, names, {name for name, each in named.items() if each.trouble})
         unit = f"{scene.snapshot.units}/s"
         over = whole(f"{unit}, {scene.window}, same scale {between('0', _end(full))}")
         paged = scene.snapshot.units != PER_DOCUMENT
@@ -212,20 +213,15 @@ def _name(consumer: ConsumerStats, *, several: bool) -> Line:
     """Return what names a consumer: what differs between neighbours stands first, as the end is cut."""
     where = f"{consumer.queue} \N{MIDDLE DOT} {consumer.worker}" if several else consumer.worker
     return (
-        Cell("", glyph="slow" if consumer.slow or _is_stuck(consumer) else ""),
+        Cell("", glyph="slow" if consumer.trouble else ""),
         Cell(consumer.name, Ink.STRONG),
         Cell(where, Ink.QUIET),
     )
 
 
-def _is_stuck(consumer: ConsumerStats) -> bool:
-    """Return whether it has been busy with one document for as long as its figures cover."""
-    return consumer.oldest_age is not None and consumer.oldest_age >= WINDOW
-
-
 def _numbers(consumer: ConsumerStats, *, paged: bool) -> Line:
     return (
-        Cell(rate(consumer.units_rate), Ink.WARN if consumer.slow else Ink.PLAIN),
+        Cell(rate(consumer.units_rate), Ink.WARN if consumer.trouble else Ink.PLAIN),
         Cell(rate(consumer.rate) if paged else ""),
         _bar(consumer.idle_share),
         Cell(count(consumer.leased), Ink.QUIET),

@@ -3,6 +3,7 @@
 import { LabIcon } from '@jupyterlab/ui-components';
 
 import type { Glyph } from '../shared/glyphs';
+import { stateOf, type Run } from '../shared/snapshot';
 
 const QUEUES: Record<string, Glyph> = {
   running: 'play',
@@ -29,8 +30,9 @@ export function queueGlyph(state: string): Glyph {
   return QUEUES[state] ?? 'warning';
 }
 
-export function runGlyph(state: string, dead: number): Glyph {
-  return state === 'done' && dead > 0 ? 'cross' : (RUNS[state] ?? 'dash');
+export function runGlyph(run: Run): Glyph {
+  const state = stateOf(run);
+  return state === 'done' && (run.counts.dead > 0 || run.counts.lost > 0) ? 'cross' : (RUNS[state] ?? 'dash');
 }
 
 const RAIL = `<svg xmlns="http://www.w3.org/2000/svg" width="16" height="16" viewBox="0 0 18 18">

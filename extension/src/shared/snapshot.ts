@@ -45,7 +45,10 @@ const queue = record({
   put_waiting: number(),
   disk: maybe<number>(),
   last_used: maybe<number>(),
-  never_empty: flag()
+  never_empty: flag(),
+  runs: number(),
+  failed_runs: number(),
+  dead_at_rest: number()
 });
 const failureClass = record({
   fingerprint: text(),
@@ -57,7 +60,8 @@ const failureClass = record({
   first: number(),
   last: number(),
   key: maybe<string>(),
-  failed: number()
+  failed: number(),
+  versions: list(text())
 });
 const run = record({
   name: text(),
@@ -66,7 +70,7 @@ const run = record({
   counts,
   units: optional(counts),
   why: text(),
-  code: record({ name: text('?'), short: text(), version: number(1), cell: maybe<number>(), did: list(number()) }),
+  code: record({ name: text('?'), short: text(), version: number(1), cell: maybe<number>(), rest: list(number()), did: list(number()) }),
   total: maybe<number>(),
   retrying: number(),
   started: number(),
@@ -80,6 +84,8 @@ const run = record({
   classes_total: number(),
   owner: text(),
   stop: maybe<string>(),
+  mean_seconds: maybe<number>(),
+  stuck: flag(),
   eta: optional(record({ p10: number(), p50: number(), p90: number() }))
 });
 const consumer = record({
@@ -97,7 +103,9 @@ const consumer = record({
   rss: maybe<number>(),
   slow: flag(),
   chunk: maybe<number>(),
-  run: text()
+  run: text(),
+  silent: maybe<number>(),
+  stuck: flag()
 });
 const held = record({
   consumer: text(),
@@ -133,7 +141,6 @@ export const snapshotReader = record({
     age_bins: plain<number[]>(new Array<number>(11).fill(0)),
     total: number(),
     past: number(),
-    past_half: number(),
     timeout: maybe<number>(),
     oldest: list(held),
     redelivered_10m: number(),
@@ -170,6 +177,7 @@ export const snapshotReader = record({
   queues_total: number(),
   runs_total: number(),
   consumers_total: number(),
+  resting: list(text()),
   schema: number(1)
 });
 
@@ -250,6 +258,12 @@ export const failsThroughout = (of: Run): boolean => of.stop === 'all-failed';
 
 /** Its code has to change: everything that it settled failed. As `RunStats.all_failed` in dqlab/stats/runs.py. */
 export const allFailed = (of: Run): boolean => failsThroughout(of) || (finished(of) && of.counts.dead > 0 && !of.counts.acked);
+
+/** What is wrong with a consumer in one word, the worst first; as `ConsumerStats.trouble` in dqlab/stats/queues.py. */
+export const troubleOf = (of: Consumer): string => (of.silent !== null ? 'silent' : of.stuck ? 'stuck' : of.slow ? 'slow' : '');
+
+/** What a run does: one that has nothing left but a stuck document waits for it. As `run_word` in dqlab/live/run_rows.py. */
+export const stateOf = (of: Run): string => (of.stuck ? 'waiting' : of.state);
 
 const AT_REST = new Set(['paused', 'draining', 'drained', 'empty']);
 /** `why` says what is wrong, rather than who stopped it on purpose. */

@@ -24,7 +24,7 @@ export function consumersPane(context: Context): Pane {
   const made = table<ConsumerRow>({
     label: 'Consumers, slowest first',
     columns: [
-      { title: 'consumer', make: () => [make('span', { class: 'dq-slot' }), make('b', { class: 'dq-text' })], text: (row) => row.name, fill: fillSlow },
+      { title: 'consumer', make: () => [make('span', { class: 'dq-slot' }), make('b', { class: 'dq-text' })], text: (row) => row.name, fill: fillTrouble },
       { title: 'worker', kind: 'dq-wide', cell: 'dq-quiet', text: (row) => row.worker },
       { title: '', kind: 'dq-num', make: speed, text: (row) => row.units_rate, fill: (cell, row) => style(part(cell, 'i'), 'width', `${row.fraction * 100}%`) },
       { title: 'documents/s', kind: 'dq-num dq-mid', text: (row) => row.rate },
@@ -36,7 +36,7 @@ export function consumersPane(context: Context): Pane {
     ],
     keyOf: (row) => row.name,
     update(line, row) {
-      mark(line, 'data-slow', row.slow);
+      mark(line, 'data-slow', row.trouble !== '');
       hint(line, row.document);
     }
   });
@@ -49,7 +49,7 @@ export function consumersPane(context: Context): Pane {
   return {
     name: 'consumers',
     element: make('div', {}, caption, scroll, more),
-    title: () => ({ words: ['Consumers', now()?.title], warning: now()?.slow }),
+    title: () => ({ words: ['Consumers', now()?.title], warning: now()?.troubles }),
     any: () => now() !== null,
     draw() {
       const { caption: words, more: rest, rows, unit } = now()!;
@@ -64,10 +64,10 @@ export function consumersPane(context: Context): Pane {
 
 const speed = (): Node[] => [make('span', { class: 'dq-inl dq-wide' }, make('i')), make('span', { class: 'dq-amount dq-text' })];
 
-function fillSlow(cell: HTMLElement, row: ConsumerRow): void {
+function fillTrouble(cell: HTMLElement, row: ConsumerRow): void {
   const slot = part(cell, '.dq-slot');
-  face(slot, row.slow ? 'slow' : 'none');
-  mark(slot, 'title', row.slow ? 'slow' : '');
+  face(slot, row.trouble ? 'slow' : 'none');
+  mark(slot, 'title', row.trouble);
 }
 
 /** A row of the failures' table: a class, or what opens below it. */
@@ -158,7 +158,7 @@ export function failuresPane(context: Context): Pane {
   const drawDetail = (line: HTMLTableRowElement, row: FailureRow): void => {
     const cell = line.cells[0]!;
     mark(cell, 'colspan', made.width());
-    const key = JSON.stringify([row, context.part('examples'), context.asking, context.pressed]);
+    const key = JSON.stringify([row, context.part('examples'), context.asking, context.silent, context.pressed]);
     if (line.dataset.key === key) return;
     line.dataset.key = key;
     const focused = cell.contains(document.activeElement) ? (document.activeElement as HTMLElement).dataset : null;

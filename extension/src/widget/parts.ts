@@ -148,12 +148,13 @@ export interface ConsumerRow {
   oldest: string;
   memory: string;
   error: string;
-  slow: boolean;
+  /** What is wrong with it: "silent", "stuck", "slow" or nothing. */
+  trouble: string;
   document: string;
 }
 export interface Consumers {
   title: string;
-  slow: string;
+  troubles: string;
   caption: string;
   unit: string;
   rows: ConsumerRow[];

@@ -142,6 +142,7 @@ def test_consumers_without_work_are_not_the_slowest(open_page: Open, feed: Any) 
 def test_a_consumer_with_a_stuck_document_is_busy_and_amber(open_page: Open, feed: Any) -> None:
     """It was "idle 100 %", as it had finished nothing."""
     stuck = replace(feed.now.consumers[0], name="c9", busy_share=0.0, slow=False, leased=1, oldest_age=360.0)
+    stuck = replace(stuck, stuck=True)
     feed.change(consumers=(stuck,))
     feed.past = replace(feed.past, consumers={}, idle={})
     chart = open_page("throughput", queue="pages").panels[0]._chart

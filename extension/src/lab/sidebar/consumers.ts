@@ -4,7 +4,7 @@ import type { Desk } from '../desk';
 import { make, mark, part, say, show, steady, sync, type Drawn } from '../../shared/dom';
 import { count, duration, many, rate } from '../../shared/format';
 import { face } from '../../shared/glyphs';
-import type { Consumer } from '../../shared/snapshot';
+import { troubleOf, type Consumer } from '../../shared/snapshot';
 import { row } from './pieces';
 
 export function consumersSection(desk: Desk): Drawn {
@@ -26,22 +26,27 @@ export function consumersSection(desk: Desk): Drawn {
 
   const update = (line: HTMLElement, consumer: Consumer): void => {
     const unit = model.snapshot?.units ?? 'documents';
-    face(part(line, '.dq-slot'), consumer.slow ? 'slow' : 'play');
+    const trouble = troubleOf(consumer);
+    face(part(line, '.dq-slot'), consumer.silent !== null ? 'offline' : trouble ? 'slow' : 'play');
     say(part(line, '.dq-name'), consumer.name);
     say(part(line, '.dq-right'), `${rate(consumer.units_rate)} ${unit}/s`);
-    const busy = consumer.oldest_age === null ? 'idle' : `${duration(consumer.oldest_age)} on ${consumer.document ?? 'one'}`;
-    say(part(line, '.dq-s2'), [consumer.worker, busy].filter(Boolean).join(' · '));
+    const held = consumer.oldest_age === null ? 'idle' : `${duration(consumer.oldest_age)} on ${consumer.document ?? 'one'}`;
+    const busy = consumer.silent === null ? held : `no answer for ${duration(consumer.silent)}`;
+    say(part(line, '.dq-s2'), [consumer.worker, trouble === 'stuck' ? `stuck ${busy}` : busy].filter(Boolean).join(' · '));
     mark(part(line, '.dq-s2'), 'title', consumer.document ?? '');
-    mark(line, 'data-slow', consumer.slow);
-    mark(line, 'aria-label', `${consumer.name}${consumer.slow ? ', slow' : ''}, ${rate(consumer.units_rate)} ${unit} per second, ${busy}`);
+    mark(line, 'data-slow', trouble !== '');
+    mark(line, 'aria-label', `${consumer.name}${trouble && `, ${trouble}`}, ${rate(consumer.units_rate)} ${unit} per second, ${busy}`);
   };
 
   const draw = (): void => {
     const snapshot = model.snapshot;
     const consumers = snapshot?.consumers ?? [];
-    const late = consumers.filter((each) => each.slow).length;
+    const troubles = ['silent', 'stuck', 'slow'].flatMap((word) => {
+      const found = consumers.filter((each) => troubleOf(each) === word).length;
+      return found ? [`${count(found)} ${word}`] : [];
+    });
     say(amount, count(snapshot?.consumers_total ?? 0));
-    say(slow, late ? `${late} slow` : '');
+    say(slow, troubles.join(', '));
     mark(head, 'aria-expanded', open);
     show(body, open);
     sync(body, open ? ordered(consumers) : [], (each) => `consumer ${each.name}`, () => row('dq-consumer', 2), update);

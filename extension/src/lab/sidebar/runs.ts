@@ -2,13 +2,13 @@
 
 import { pauseRun, runDangers, runEntries } from '../actions';
 import { openActions, perform, type Desk } from '../desk';
-import { button, make, mark, part, say, show, steady, sync, type Drawn } from '../../shared/dom';
+import { button, hold, make, mark, part, say, show, steady, sync, type Drawn } from '../../shared/dom';
 import { count, due, minute, share } from '../../shared/format';
 import { face } from '../../shared/glyphs';
 import { runGlyph } from '../icons';
 import { subjectKey } from '../model';
 import { resultsCell } from '../notebook';
-import { failsThroughout, finished, progress, putOff, settledShare, type Run } from '../../shared/snapshot';
+import { failsThroughout, finished, progress, putOff, settledShare, stateOf, type Run } from '../../shared/snapshot';
 import { badge, bar, refuse, row, section } from './pieces';
 
 export const runKey = (run: Run): string => `run ${run.queue} ${run.name}`;
@@ -22,6 +22,7 @@ export function endWord(run: Run): string {
 
 /** What stands behind a run's bar: when it will be done, or why that is not known. */
 export function runWord(run: Run, fresh: boolean, now: number): string {
+  if (run.stuck) return `waiting for ${count(run.counts.leased)}`;
   if (run.state === 'running' || run.state === 'submitting') {
     if (!fresh) return '–';
     if (run.eta) return `ends ${due(run.eta.p50, now)}`;
@@ -29,7 +30,7 @@ export function runWord(run: Run, fresh: boolean, now: number): string {
     return run.state;
   }
   if (finished(run) && run.ended !== null) return `${endWord(run)} ${minute(run.ended)}`;
-  return run.state === 'waiting' ? 'no consumer' : run.state;
+  return run.state === 'waiting' && run.why.startsWith('no consumer') ? 'no consumer' : run.state;
 }
 
 export function runsSection(desk: Desk, filter: () => string): Drawn {
@@ -84,18 +85,19 @@ export function runsSection(desk: Desk, filter: () => string): Drawn {
     const { action, label } = pauseRun(run);
     const stopped = action.action === 'resume';
     const over = finished(run);
-    face(part(element, '.dq-slot'), runGlyph(run.state, run.counts.dead));
+    face(part(element, '.dq-slot'), runGlyph(run));
     say(part(element, '.dq-name'), run.name);
-    mark(part(element, '.dq-name'), 'title', run.why ? `${run.name}: ${run.state}, ${run.why}` : run.name);
+    mark(part(element, '.dq-name'), 'title', run.why ? `${run.name}: ${stateOf(run)}, ${run.why}` : run.name);
     say(part(element, '.dq-share'), shown);
     badge(part(element, '.dq-badge'), run.counts.dead ? `✕ ${count(run.counts.dead)}` : '');
     mark(part(element, '.dq-badge'), 'aria-label', `${count(run.counts.dead)} dead: show failures of ${run.name}`);
     bar(part(element, '.dq-bar'), progress(run));
     say(part(element, '.dq-when'), word);
     const when = model.fresh ? '' : ` at ${minute(model.snapshot?.at ?? 0)}`;
-    mark(element, 'aria-label', `Run ${run.name}, ${run.state}${when}, ${shown} settled, ${word}`);
+    mark(element, 'aria-label', `Run ${run.name}, ${stateOf(run)}${when}, ${shown} settled, ${word}`);
     const toggle = part(element, '.dq-toggle');
     show(toggle, !over && !failsThroughout(run) && model.service()?.state !== 'gone');
+    hold(toggle, !model.fresh);
     face(toggle, stopped ? 'go' : 'halt');
     mark(toggle, 'aria-label', `${label} ${run.name}`);
     mark(toggle, 'title', label);
