@@ -1,13 +1,15 @@
 import { beforeEach, expect, test } from 'vitest';
 
+import type { Service } from '../src/lab/client';
 import { Dismissals, type Memory } from '../src/lab/dismissals';
 import { grouped, needsOf, type Need } from '../src/lab/needs';
 import type { Attention, Run, Snapshot } from '../src/shared/snapshot';
-import { goldenSnapshot } from './golden';
+import { goldenSnapshot, service } from './golden';
 
 let snapshot: Snapshot;
 let stored: Record<string, string>;
 let memory: Memory;
+const papers = service();
 
 beforeEach(() => {
   snapshot = goldenSnapshot();
@@ -72,46 +74,91 @@ test('runs that ended with dead documents are one line, a single one its own', (
   expect(last.parts.map((part) => part.amount)).toEqual([212, 3]);
 });
 
-test('a dismissal outlives the page, of its service alone', () => {
+test('a dismissal outlives the page and the cluster, and is of its run alone', () => {
   end(snapshot.runs[0]!, 10);
-  new Dismissals(memory).add('papers', [endedRun()]);
-  expect(new Dismissals(memory).has('papers', endedRun())).toBe(true);
-  expect(new Dismissals(memory).has('other', endedRun())).toBe(false);
+  const failing = (): Need => line({ kind: 'failing', run: 'ocr-scans', queue: 'ocr', target: '7b', amount: 61 });
+  new Dismissals(memory).add(papers, [endedRun(), failing()]);
+  const dismissed = (of: Service): boolean[] => [endedRun(), failing()].map((need) => new Dismissals(memory).has(of, need));
+  const restarted = service({ id: 'papers-2', started: papers.started + 99, pid: 8, host: 'there' });
+
+  expect(dismissed(papers)).toEqual([true, true]);
+  expect(dismissed(restarted)).toEqual([true, true]);
+  expect(dismissed(service({ store: 'elsewhere/' }))).toEqual([false, false]);
+
+  for (const run of snapshot.runs) run.started += 1; // their names were used again
+  expect(dismissed(restarted)).toEqual([false, false]);
+});
+
+test('what is of a cluster, or of one in memory, is forgotten with it', () => {
+  end(snapshot.runs[0]!, 10);
+  const memoryOnly = service({ store: null });
+  const dismissals = new Dismissals(memory);
+  dismissals.add(memoryOnly, [endedRun()]);
+  dismissals.add(papers, [line({ kind: 'slow', target: 'c5' })]);
+  expect(dismissals.has(memoryOnly, endedRun())).toBe(true);
+  expect(dismissals.has(service({ store: null, pid: 8 }), endedRun())).toBe(false);
+  expect(dismissals.has(papers, line({ kind: 'slow', target: 'c5' }))).toBe(true);
+  expect(dismissals.has(service({ pid: 8 }), line({ kind: 'slow', target: 'c5' }))).toBe(false);
+});
+
+test('while a queue of a store is not open yet, nothing about its runs is taken for over', () => {
+  const dismissals = new Dismissals(memory);
+  const failing = line({ kind: 'failing', run: 'parse-invoices', target: '7b', amount: 61 });
+  dismissals.add(papers, [failing]);
+  dismissals.settle(papers, { ...snapshot, runs: [] }, []);
+  expect(dismissals.has(papers, failing)).toBe(true);
+  dismissals.settle(papers, snapshot, []);
+  expect(dismissals.has(papers, failing)).toBe(false);
+});
+
+test('dead documents of runs that are not listed are counted with those that are', () => {
+  end(snapshot.runs[0]!, 10);
+  Object.assign(snapshot.totals, { failed_runs: 1, dead_at_rest: 212 });
+  expect(grouped(needsOf(snapshot)).at(-1)!.key).toBe('ended pages parse-invoices');
+  Object.assign(snapshot.totals, { failed_runs: 5, dead_at_rest: 585 });
+  const last = grouped(needsOf(snapshot)).at(-1)!;
+  expect(last).toMatchObject({ subject: '585 dead', text: 'in 5 runs that have ended' });
+  expect(last.parts.map((part) => [part.subject, part.text, labels(part).at(-1)])).toEqual([
+    ['212 dead', expect.stringContaining('in parse-invoices, done'), 'Failures'],
+    ['373 dead', 'in 4 runs that ended before', 'List runs']
+  ]);
+  snapshot.runs = [];
+  expect(grouped(needsOf(snapshot)).at(-1)).toMatchObject({ subject: '585 dead', text: 'in 5 runs that ended before' });
 });
 
 test('a run that was retried and ended again with dead documents is news', () => {
   end(snapshot.runs[0]!, 10);
   const dismissals = new Dismissals(memory);
-  dismissals.add('papers', [endedRun()]);
+  dismissals.add(papers, [endedRun()]);
   end(snapshot.runs[0]!, 99);
-  expect(dismissals.has('papers', endedRun())).toBe(false);
+  expect(dismissals.has(papers, endedRun())).toBe(false);
 });
 
 test('a class that failed twice as often is news, a few more are not', () => {
   const dismissals = new Dismissals(memory);
   const failing = { kind: 'failing', run: 'parse-invoices', target: '7b' };
-  dismissals.add('papers', [line({ ...failing, amount: 61 })]);
-  expect(dismissals.has('papers', line({ ...failing, amount: 121 }))).toBe(true);
-  expect(dismissals.has('papers', line({ ...failing, amount: 122 }))).toBe(false);
-  expect(dismissals.has('papers', line({ ...failing, amount: 61, severity: 'problem' }))).toBe(false);
+  dismissals.add(papers, [line({ ...failing, amount: 61 })]);
+  expect(dismissals.has(papers, line({ ...failing, amount: 121 }))).toBe(true);
+  expect(dismissals.has(papers, line({ ...failing, amount: 122 }))).toBe(false);
+  expect(dismissals.has(papers, line({ ...failing, amount: 61, severity: 'problem' }))).toBe(false);
 });
 
 test('another stuck document of the same consumer is news, the same one held for longer is not', () => {
   const dismissals = new Dismissals(memory);
   const held = { kind: 'held', target: 'c5' };
-  dismissals.add('papers', [line({ ...held, detail: 'a.pdf', text: 'held one document for 1 min' })]);
-  expect(dismissals.has('papers', line({ ...held, detail: 'a.pdf', text: 'held one document for 2 min' }))).toBe(true);
-  expect(dismissals.has('papers', line({ ...held, detail: 'b.pdf' }))).toBe(false);
+  dismissals.add(papers, [line({ ...held, detail: 'a.pdf', text: 'held one document for 1 min' })]);
+  expect(dismissals.has(papers, line({ ...held, detail: 'a.pdf', text: 'held one document for 2 min' }))).toBe(true);
+  expect(dismissals.has(papers, line({ ...held, detail: 'b.pdf' }))).toBe(false);
 });
 
 test('what was over and happens again is news; dismissed ends of runs are kept', () => {
   end(snapshot.runs[0]!, 10);
   const dismissals = new Dismissals(memory);
   const growing = line({ kind: 'growing' });
-  dismissals.add('papers', [growing, endedRun()]);
-  dismissals.settle('papers', []);
-  expect(dismissals.has('papers', growing)).toBe(false);
-  expect(dismissals.has('papers', endedRun())).toBe(true);
+  dismissals.add(papers, [growing, endedRun()]);
+  dismissals.settle(papers, snapshot, []);
+  expect(dismissals.has(papers, growing)).toBe(false);
+  expect(dismissals.has(papers, endedRun())).toBe(true);
 });
 
 test('a browser that stores nothing, or something else, still dismisses for as long as the page is there', () => {
@@ -124,9 +171,9 @@ test('a browser that stores nothing, or something else, still dismisses for as l
   for (const each of [null, full]) {
     const dismissals = new Dismissals(each);
     const growing = line({ kind: 'growing' });
-    dismissals.add('papers', [growing]);
-    expect(dismissals.has('papers', growing)).toBe(true);
-    dismissals.clear('papers');
-    expect(dismissals.has('papers', growing)).toBe(false);
+    dismissals.add(papers, [growing]);
+    expect(dismissals.has(papers, growing)).toBe(true);
+    dismissals.remove(papers, [growing]);
+    expect(dismissals.has(papers, growing)).toBe(false);
   }
 });

@@ -94,6 +94,60 @@ test('consumers are told by the processes that somebody asked for', async () => 
   expect(await say(8)).toContain('8 consumers on 4 workers');
 });
 
+test('a run that has nothing left but a stuck document, and its consumer, are amber', async () => {
+  shown = goldenSnapshot();
+  shown.at += 1;
+  shown.seq += 1;
+  const [run, consumer] = [shown.runs[0]!, shown.consumers[0]!];
+  Object.assign(run, { stuck: true, eta: null, counts: { ...run.counts, ready: 0, delayed: 0, leased: 1 } });
+  Object.assign(consumer, { slow: false, stuck: true, oldest_age: 246, document: 'inv-7.pdf' });
+  Object.assign(shown.consumers[1]!, { silent: 40 });
+  await tick();
+  const line = row('run pages parse-invoices');
+  expect(line.querySelector<HTMLElement>('.dq-slot')!.dataset.glyph).toBe('warning');
+  expect(words(line, '.dq-when')).toBe('waiting for 1');
+  expect(line.getAttribute('aria-label')).toContain('Run parse-invoices, waiting,');
+  const head = sidebar.node.querySelector<HTMLElement>('[aria-controls=dq-consumers]')!;
+  expect(head.textContent).toContain('1 silent, 1 stuck');
+  head.click();
+  const [stuck, silent] = [consumer, shown.consumers[1]!].map(({ name }) => row(`consumer ${name}`));
+  expect([stuck!.dataset.slow, stuck!.querySelector<HTMLElement>('.dq-slot')!.dataset.glyph]).toEqual(['true', 'slow']);
+  expect(words(stuck!, '.dq-s2')).toContain('stuck 4 min 6 s on inv-7.pdf');
+  expect(words(silent!, '.dq-s2')).toContain('no answer for 40 s');
+});
+
+test.each([
+  ['no consumer serves queue pages', 'no consumer'],
+  ['its rows cannot be written: the bucket refuses', 'waiting']
+])('a run that waits because %s is said to wait for that: %s', async (why, word) => {
+  shown = goldenSnapshot();
+  shown.at += 1;
+  shown.seq += 1;
+  Object.assign(shown.runs[0]!, { state: 'waiting', why });
+  await tick();
+  expect(words(row('run pages parse-invoices'), '.dq-when')).toBe(word);
+});
+
+test('rows of a service that does not answer hold their buttons', async () => {
+  const toggles = (): (string | null)[] => ['run pages parse-invoices', 'queue pages'].map((key) => row(key).querySelector('.dq-toggle')!.getAttribute('aria-disabled'));
+  expect(toggles()).toEqual(['false', 'false']);
+  client.snapshot = () => new Promise(() => undefined);
+  await vi.advanceTimersByTimeAsync(5_000);
+  expect(toggles()).toEqual(['true', 'true']);
+});
+
+test('an action that gets no answer says so within five seconds, and no longer once it is carried out', async () => {
+  let answer: (value: Awaited<ReturnType<Asking['act']>>) => void = () => undefined;
+  client.act = () => new Promise((resolve) => (answer = resolve));
+  const run = row('run pages parse-invoices');
+  run.querySelector<HTMLButtonElement>('.dq-toggle')!.click();
+  await vi.advanceTimersByTimeAsync(5_000);
+  expect(words(run, '.dq-refusal')).toBe('“pause” is not answered yet, and may still be carried out.');
+  answer({ count: 1, text: 'done', snapshot: shown });
+  await tick();
+  expect(words(run, '.dq-refusal')).toBe('');
+});
+
 test('a tick changes numbers in the rows that are there, and the focus stays', async () => {
   const before = row('queue pages');
   before.focus();

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from dqlab.live.lab_picture import Site, lab_view
+from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.run_picture import Focus, run_view
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import Eta, RunState, RunStats, Snapshot
@@ -69,18 +70,56 @@ def test_a_press_that_no_kernel_answers_is_named(show: Show, running: RunStats) 
 
     page.wait_for_selector(".dqlab[data-stale=true]")
     assert "“pause” was not answered, and may not have been carried out." in page.locator(".dq-notice").inner_text()
-    assert page.get_by_role("button", name="Pause").get_attribute("aria-disabled") == "false"
-    page.get_by_role("button", name="Pause").click()
+    assert page.evaluate("sent.length") == 1
+
+
+def test_what_needs_a_kernel_is_held_until_it_answers(show: Show, running: RunStats, snapshot: Snapshot) -> None:
+    """ "Pause" looked as if it would pause, and was carried out minutes later, when the kernel went on."""
+    page = show(run_view(running, Focus(snapshot)), clock=BEGAN)
+    page.locator(".dq-tools").get_by_role("button", name="Cancel run…").click()
+    stop(page)
     page.clock.fast_forward(5_000)
-    page.wait_for_selector("button[data-command=pause][aria-disabled=false]")
-    assert page.evaluate("sent.length") == 2
+    page.wait_for_selector(".dqlab[data-stale=true]")
+
+    page.get_by_role("button", name="Cancel 16,121").click()
+    assert "“cancel” was not sent." in page.locator(".dq-notice").inner_text()
+    pause = page.locator("button[data-command=pause]")
+    assert pause.get_attribute("aria-disabled") == "true"
+    pause.click(force=True)
+    page.keyboard.press("p")
+    assert page.evaluate("sent.length") == 0
+    held = page.locator(".dq-att button:visible")
+    assert held.count() > 0
+    assert {each.get_attribute("aria-disabled") for each in held.all()} == {"true"}
+
+    page.evaluate("view => update(view)", as_sent(run_view(replace(running, at=running.at + 60))))
+
+    page.wait_for_selector(".dqlab[data-stale=false]")
+    assert pause.get_attribute("aria-disabled") == "false"
+    assert not page.locator(".dq-notice").is_visible()
+
+
+@pytest.mark.parametrize("single", [False, True], ids=["lab", "queue"])
+def test_queues_hold_what_needs_a_kernel_too(show: Show, snapshot: Snapshot, *, single: bool) -> None:
+    """One rule for all widgets."""
+    page = show(
+        queue_view(snapshot, place=Site("pages")) if single else lab_view(snapshot, None, place=Site("local")),
+        clock=BEGAN,
+    )
+    stop(page)
+    page.clock.fast_forward(5_000)
+    page.wait_for_selector(".dqlab[data-stale=true]")
+
+    buttons = page.get_by_role("button", name=re.compile("^(Pause|Resume)"))
+    assert buttons.count() > 0
+    assert {each.get_attribute("aria-disabled") for each in buttons.all()} == {"true"}
 
 
 def test_a_press_that_a_live_kernel_does_not_answer_is_named_too(show: Show, running: RunStats) -> None:
     """Numbers still come, and what was asked for may wait for a shard."""
     page = show(run_view(running), clock=BEGAN)
     page.get_by_role("button", name="Pause").click()
-    for _ in range(16):
+    for _ in range(5):
         page.clock.run_for(1_000)
 
     page.wait_for_selector(".dq-notice:visible")

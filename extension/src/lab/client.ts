@@ -32,6 +32,9 @@ export interface Service {
   kernel: string;
 }
 
+/** What makes two services of one id the same one. */
+export const identity = (service: Service): string => [service.id, service.started, service.pid, service.host].join(' ');
+
 export interface Panel {
   path: string;
   name: string;

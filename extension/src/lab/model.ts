@@ -4,7 +4,7 @@ import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
 import { Poll } from '@lumino/polling';
 import { Signal, type ISignal } from '@lumino/signaling';
 
-import { Refusal, type Action, type Answer, type Client, type Panel, type Service } from './client';
+import { identity, Refusal, type Action, type Answer, type Client, type Panel, type Service } from './client';
 import { Dismissals } from './dismissals';
 import { grouped, needsOf, type Need } from './needs';
 import type { History, Snapshot } from '../shared/snapshot';
@@ -15,7 +15,9 @@ const HISTORY_MS = 60_000;
 /** How often a closed sidebar asks, for the number on its icon; and any sidebar a service that is not the chosen one. */
 const GLANCE_MS = 15_000;
 /** After so long without an answer numbers are old. The server itself waits three times as long for a service. */
-const LATE_MS = 3_000;
+export const LATE_MS = 3_000;
+/** After so long without an answer it is said that an action has none. */
+const UNANSWERED_MS = 4_000;
 const SAID_MS = 12_000;
 const REFUSED_MS = 60_000;
 const SPAN = 1_800;
@@ -48,9 +50,6 @@ export interface Glance {
   consumers: number;
   on: number | null;
 }
-
-/** What makes two services of one id the same one. */
-const identity = (service: Service): string => [service.id, service.started, service.pid, service.host].join(' ');
 
 /** Names one thing that can be acted on, as a key. */
 export function subjectKey(of: { queue: string; run?: string }): string {
@@ -178,12 +177,13 @@ export class Model implements IDisposable {
 
   /** What needs the user in the chosen service, worst first, as last seen. */
   get open(): Need[] {
-    return this.openIn(this.chosen, this.undone);
+    return this.openIn(this.service(), this.undone);
   }
 
   /** How many things are there and were dismissed. */
   get dismissed(): number {
-    return this.undone.filter((need) => this.chosen !== null && this.dismissals.has(this.chosen, need)).length;
+    const service = this.service();
+    return this.undone.filter((need) => service !== null && this.dismissals.has(service, need)).length;
   }
 
   /** Lines beyond those that a snapshot lists. */
@@ -193,16 +193,18 @@ export class Model implements IDisposable {
 
   /** Show a line no more, until there is news about it. */
   dismiss(need: Need): void {
-    if (this.chosen === null) return;
-    this.dismissals.add(this.chosen, need.parts.length ? need.parts : [need]);
+    const service = this.service();
+    if (service === null) return;
+    this.dismissals.add(service, need.parts.length ? need.parts : [need]);
     this.glance();
     this.change.emit();
   }
 
   /** Show dismissed lines again. */
   recall(): void {
-    if (this.chosen === null) return;
-    this.dismissals.clear(this.chosen);
+    const service = this.service();
+    if (service === null) return;
+    this.dismissals.remove(service, this.undone);
     this.glance();
     this.change.emit();
   }
@@ -253,15 +255,19 @@ export class Model implements IDisposable {
     this.busy.add(subject);
     this.refusals.delete(subject);
     this.change.emit();
+    const words = `“${action.action}” is not answered yet, and may still be carried out.`;
+    const waiting = setTimeout(() => this.refuse(subject, words), UNANSWERED_MS);
     try {
       const answer = await this.client.act(service, action);
       if (service === this.chosen) this.accept(answer.snapshot);
+      this.refusals.delete(subject);
       this.say(answer.text);
       return answer;
     } catch (error) {
       this.refuse(subject, sentence(error));
       return null;
     } finally {
+      clearTimeout(waiting);
       this.busy.delete(subject);
       this.change.emit();
     }
@@ -411,7 +417,8 @@ export class Model implements IDisposable {
     if (this.snapshot !== null && snapshot.at < this.snapshot.at && snapshot.seq < this.snapshot.seq) return;
     this.snapshot = snapshot;
     this.undone = needsOf(snapshot);
-    if (this.chosen !== null && !this.unlisted) this.dismissals.settle(this.chosen, this.undone);
+    const service = this.service();
+    if (service !== null && !this.unlisted) this.dismissals.settle(service, snapshot, this.undone);
     this.glance();
   }
 
@@ -423,13 +430,13 @@ export class Model implements IDisposable {
   private see(service: Service, snapshot: Snapshot): void {
     const { at, workers, consumers: listed, consumers_total: consumers } = snapshot;
     const on = listed.length < consumers ? null : new Set(listed.map((each) => each.worker)).size;
-    const open = this.openIn(service.id, needsOf(snapshot));
+    const open = this.openIn(service, needsOf(snapshot));
     const needs = open.length + unlistedIn(snapshot);
     const problem = open.some((each) => each.severity === 'problem');
     this.glances.set(service.id, { of: identity(service), at, old: false, needs, problem, workers, consumers, on });
   }
 
-  private openIn(service: string | null, needs: Need[]): Need[] {
+  private openIn(service: Service | null, needs: Need[]): Need[] {
     return grouped(needs.filter((need) => service === null || !this.dismissals.has(service, need)));
   }
 

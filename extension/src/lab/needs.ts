@@ -12,6 +12,8 @@ export type Step = { id: string; label: string } & ({ entry: Entry } | { failure
 export interface Need {
   /** Names the thing across looks, so that a dismissal finds it again. */
   key: string;
+  /** The run that it is about, as `about` names it; nothing for all runs of a store; null for what a cluster has beside runs. */
+  of: readonly (string | number)[] | null;
   /** What happened to it. Another value is news. */
   state: string;
   /** How many documents, leases or puts; 0 where that has no meaning. */
@@ -22,17 +24,46 @@ export interface Need {
   detail: string;
   scope: Scope;
   steps: Step[];
-  /** Runs that it counts together. */
+  /** How many runs it counts. */
+  runs: number;
+  /** Of each of them, or of those that are listed and of the rest. */
   parts: Need[];
 }
+
+/** Names a run, also when its name was used before. */
+export const about = (run: Run): [queue: string, name: string, started: number] => [run.queue, run.name, run.started];
 
 export const ENDED = 'ended';
 const PANELS: Record<string, string> = { 'lease-ends': 'unacked', slow: 'throughput' };
 
-/** All that a Snapshot lists, worst first; each ended run apart. */
+/** All that a Snapshot lists, worst first; each ended run apart, and those that it only counts. */
 export function needsOf(snapshot: Snapshot): Need[] {
   const lines = snapshot.attention.map((each) => lineOf(each, snapshot));
-  return [...lines, ...snapshot.runs.filter((run) => finished(run) && run.counts.dead > 0).map(endedOf)];
+  const ended = snapshot.runs.filter((run) => finished(run) && run.counts.dead > 0).map(endedOf);
+  return [...lines, ...ended, ...earlier(snapshot, ended)];
+}
+
+/** Dead documents of runs that ended before those that are listed. */
+function earlier(snapshot: Snapshot, listed: readonly Need[]): Need[] {
+  const { failed_runs: failed, dead_at_rest: dead } = snapshot.totals;
+  const [runs, amount] = [failed - listed.length, dead - listed.reduce((sum, each) => sum + each.amount, 0)];
+  if (runs <= 0 || amount <= 0) return [];
+  return [
+    {
+      key: `${ENDED}  `, // a run has a name
+      of: [],
+      state: '',
+      amount,
+      severity: 'problem',
+      subject: `${count(amount)} dead`,
+      text: `in ${many(runs, 'run')} that ended before`,
+      detail: '',
+      scope: {},
+      steps: [{ id: 'runs', label: 'List runs', code: '%dq runs' }],
+      runs,
+      parts: []
+    }
+  ];
 }
 
 /** The same with ended runs as one line, where there are several. */
@@ -40,16 +71,19 @@ export function grouped(needs: readonly Need[]): Need[] {
   const ended = needs.filter((each) => each.key.startsWith(`${ENDED} `));
   if (ended.length < 2) return [...needs];
   const amount = ended.reduce((sum, each) => sum + each.amount, 0);
+  const runs = ended.reduce((sum, each) => sum + each.runs, 0);
   const whole: Need = {
     key: ENDED,
+    of: null,
     state: '',
     amount,
     severity: 'problem',
     subject: `${count(amount)} dead`,
-    text: `in ${many(ended.length, 'run')} that have ended`,
+    text: `in ${many(runs, 'run')} that have ended`,
     detail: '',
     scope: {},
     steps: [],
+    runs,
     parts: ended
   };
   return [...needs.filter((each) => !ended.includes(each)), whole];
@@ -57,10 +91,12 @@ export function grouped(needs: readonly Need[]): Need[] {
 
 function lineOf(line: Attention, snapshot: Snapshot): Need {
   const { kind, queue, run, target, severity, subject, text, amount } = line;
+  const its = snapshot.runs.find((each) => each.name === run && each.queue === queue);
   const where = [...new Set([queue, run])].filter((each) => each && each !== subject && !text.includes(each));
   return {
     // Another document in the same hands is another thing.
     key: [kind, queue, run, target, kind === 'held' ? line.detail : ''].join(' '),
+    of: its ? about(its) : null,
     state: kind === 'stopped' ? line.detail : severity,
     amount,
     severity,
@@ -69,6 +105,7 @@ function lineOf(line: Attention, snapshot: Snapshot): Need {
     detail: [...where, line.detail].filter(Boolean).join(' · '),
     scope: scopeOf(queue, run),
     steps: stepsOf(line, snapshot),
+    runs: 1,
     parts: []
   };
 }
@@ -77,6 +114,7 @@ function endedOf(run: Run): Need {
   const when = run.ended === null ? '' : ` ${minute(run.ended)}`;
   return {
     key: `${ENDED} ${run.queue} ${run.name}`,
+    of: about(run),
     state: `${run.counts.dead} ${run.ended ?? 0}`,
     amount: run.counts.dead,
     severity: 'problem',
@@ -87,6 +125,7 @@ function endedOf(run: Run): Need {
     steps: allFailed(run)
       ? [failuresOf(run.queue, run.name), ...retries(retryEntries(run))]
       : [...retries(retryEntries(run)), failuresOf(run.queue, run.name)],
+    runs: 1,
     parts: []
   };
 }

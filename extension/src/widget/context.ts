@@ -14,6 +14,8 @@ export interface Context<P extends Parts = Parts> {
   asTable: boolean;
   /** The command that was sent and not answered yet. */
   pressed: string;
+  /** Nothing comes from the kernel: nobody would act on a press. */
+  readonly silent: boolean;
   /** Insert a cell below the widget; where that cannot be, copy it and say so. */
   insert(source: string): void;
   /** Copy a line and say so. */
@@ -32,7 +34,7 @@ export interface WidgetView {
   keys: Keys;
 }
 
-export const blocked = (context: Context): boolean => context.asking || context.pressed !== '';
+export const blocked = (context: Context): boolean => context.asking || context.silent || context.pressed !== '';
 
 let ids = 0;
 export const unique = (name: string): string => `dq-${name}-${Date.now().toString(36)}-${ids++}`;

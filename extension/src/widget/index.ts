@@ -6,7 +6,7 @@ import { labWidget } from './lab';
 import { NAMES, type AnyParts, type Press } from './parts';
 import { queueWidget } from './queues';
 import { runWidget } from './run';
-import { ignoring, isLive, SILENT_MS, silenced, telling } from './silence';
+import { isLive, SILENT_MS, silenced, telling, unanswered, unsent, warning } from './silence';
 import { copied, INSERT, KEEP, wish, type Insertion, type Kept, type Twin } from './wishes';
 
 /** The model as anywidget gives it. */
@@ -18,7 +18,6 @@ export interface Model {
 }
 
 const KINDS: Record<string, (context: Context<any>) => WidgetView> = { run: runWidget, lab: labWidget, queue: queueWidget };
-const PATIENCE_MS = 15_000;
 const LOOK_MS = 500;
 const FIRST_TRIES = 20;
 /** How often the kernel is told that the widget is kept; dqlab/live/widget.py forgets it after five minutes. */
@@ -36,13 +35,14 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
   let seen = true;
   let heard = Date.now();
   let silent = false;
-  let ignored = '';
+  /** What became of a press that the kernel did not answer. */
+  let missed = '';
   let told = '';
   let forgetting: ReturnType<typeof setTimeout> | undefined;
   const forget = (): void => {
     clearTimeout(forgetting);
     forgetting = setTimeout(() => {
-      ignored = told = '';
+      missed = told = '';
       redraw();
     }, TOLD_MS);
   };
@@ -61,11 +61,14 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     asking: false,
     asTable: false,
     pressed: '',
+    get silent() {
+      return silent;
+    },
     part: (name) => {
       const part = (model.get(name) ?? null) as any;
-      if (silent) return silenced(name as never, part as never, heard, ignored);
+      if (silent) return silenced(name as never, part as never, heard, missed);
       if (name !== 'head') return part;
-      return ignored ? ignoring(part, ignored) : told ? telling(part, told) : part;
+      return missed ? warning(part, missed) : told ? telling(part, told) : part;
     },
     insert(source) {
       const detail: Insertion = { source };
@@ -79,20 +82,26 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
       }),
     redraw,
     // A second press must do nothing until the first was answered; if no answer comes, that is shown, and buttons come back.
+    // While the kernel is silent they are held. What a menu or a question sends then would be done whenever it comes back.
     send(message, free = false) {
+      if (silent) {
+        if (free) return;
+        missed = unsent(message.command);
+        return context.redraw();
+      }
       if (free) return model.send(message);
       context.pressed = message.command;
-      ignored = told = '';
+      missed = told = '';
       clearTimeout(waiting);
-      waiting = setTimeout(giveUp, silent ? SILENT_MS : PATIENCE_MS);
+      waiting = setTimeout(giveUp, SILENT_MS);
       model.send(message);
       context.redraw();
     }
   };
   const giveUp = (): void => {
-    ignored = context.pressed;
+    missed = context.pressed && unanswered(context.pressed);
     context.pressed = '';
-    if (ignored) forget();
+    if (missed) forget();
     context.redraw();
   };
   const look = (): void => {
@@ -125,8 +134,9 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
   const listeners = [...NAMES, 'answered'].map((name) => {
     const listener = (): void => {
       heard = Date.now();
+      if (silent) missed = '';
       silent = false;
-      if (name === 'answered') context.pressed = ignored = '';
+      if (name === 'answered') context.pressed = missed = '';
       // What is not seen is drawn when it is scrolled to, but for a new state, which is announced.
       if (queued || (!seen && name !== 'head')) return;
       queued = true;

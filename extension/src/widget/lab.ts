@@ -127,7 +127,7 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
     show(dashboard, linked);
     if (linked) mark(dashboard, 'href', head.dashboard);
     show(again, head.buttons.length > 0);
-    hold(again, context.pressed !== '');
+    hold(again, blocked(context));
     const numbers = context.part('numbers');
     sub.draw(numbers);
     drawFigures(figures, numbers.figures);

@@ -9,11 +9,13 @@ export const SILENT_MS = 4_000;
 /** Whether the numbers claim to be from now, so that newer ones must come. */
 export const isLive = (numbers: Numbers | null): boolean => numbers?.live.startsWith('live') ?? false;
 
-const unanswered = (press: string): string => `“${press}” was not answered, and may not have been carried out.`;
+/** What is said of a press that was not answered, and of one that was not sent, as no kernel would have taken it. */
+export const unanswered = (press: string): string => `“${press}” was not answered, and may not have been carried out.`;
+export const unsent = (press: string): string => `“${press}” was not sent.`;
 
-/** Return the head with the notice that a press was not answered. */
-export function ignoring(head: Head | null, press: string): Head | null {
-  return head && { ...head, notice: { text: unanswered(press), tone: 'warn', buttons: [] } };
+/** Return the head with the notice of what became of a press. */
+export function warning(head: Head | null, text: string): Head | null {
+  return head && { ...head, notice: { text, tone: 'warn', buttons: [] } };
 }
 
 /** Return the head with something to know about what was just asked for. */
@@ -28,12 +30,12 @@ function unknown(figure: Figure): Figure {
 }
 
 /** Return a part as it is shown while nothing comes: dated, without speeds and forecasts. `since` is in milliseconds. */
-export function silenced<K extends keyof Parts>(name: K, part: Parts[K], since: number, press: string): Parts[K] {
+export function silenced<K extends keyof Parts>(name: K, part: Parts[K], since: number, missed: string): Parts[K] {
   if (part === null) return part;
   if (name === 'head') {
     const why = "The notebook's kernel has ended, was restarted, or is held up.";
     const fate = 'If it has ended, so has a cluster that it had started; any other goes on.';
-    const text = `No answer since ${clock(since / 1000)}. ${why} ${press ? `${unanswered(press)} ` : ''}${fate}`;
+    const text = `No answer since ${clock(since / 1000)}. ${why} ${missed ? `${missed} ` : ''}${fate}`;
     const head: Head = { ...(part as Head), notice: { text, tone: 'warn', buttons: [] }, chip: 'No answer', stale: true };
     return { ...head, ...('face' in head ? { face: 'no answer' } : { icon: 'no answer', tone: 'warn' }) } as Parts[K];
   }

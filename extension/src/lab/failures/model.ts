@@ -7,7 +7,7 @@ import { Signal, type ISignal } from '@lumino/signaling';
 import { retryCode, type Selection } from '../actions';
 import { Refusal, type Client, type Failure, type Scope } from '../client';
 import { UNKNOWN } from '../../shared/format';
-import { sentence } from '../model';
+import { LATE_MS, sentence } from '../model';
 import { allFailed, type FailureClass, type History, type Run, type Snapshot } from '../../shared/snapshot';
 
 const INTERVAL_MS = 2_000;
@@ -193,6 +193,10 @@ export class FailuresModel implements IDisposable {
   }
 
   private async readNumbers(): Promise<void> {
+    const late = setTimeout(() => {
+      this.failure ??= new Refusal(0, 'Late', 'No answer yet.');
+      this.change.emit();
+    }, LATE_MS);
     try {
       let snapshot = await this.client.snapshot(this.service, this.asked);
       this.snapshot = snapshot;
@@ -209,7 +213,8 @@ export class FailuresModel implements IDisposable {
       this.failure = error instanceof Refusal ? error : new Refusal(0, '', sentence(error));
       throw error;
     } finally {
-      this.change.emit();
+      clearTimeout(late);
+      if (!this.isDisposed) this.change.emit();
     }
   }
 

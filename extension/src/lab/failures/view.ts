@@ -132,7 +132,8 @@ export class FailuresView extends Widget {
       }
       if (failures.runs.length) say(this.hint, 'Runs are retried one by one; open one:');
     }
-    const busy = this.options.model.busy.has(this.subject);
+    // An answer that is awaited, or does not come: what is shown may be done by now.
+    const held = this.options.model.busy.has(this.subject) || failures.failure !== null;
     sync(
       this.buttons,
       places,
@@ -141,7 +142,7 @@ export class FailuresView extends Widget {
       (element, each) => {
         say(element, each.label);
         element.classList.toggle('dq-pri', each.first);
-        (element as HTMLButtonElement).disabled = busy;
+        (element as HTMLButtonElement).disabled = held && each.key.startsWith('retry ');
       }
     );
     const { said } = this.options.model;

@@ -2,7 +2,7 @@
 
 import { drainEntry, freesOf, pauseEntry, queueDangers, queueEntries, queueSentence } from '../actions';
 import { openActions, perform, type Desk } from '../desk';
-import { button, draw as drawn, make, mark, part, say, show, steady, sync, type Drawn } from '../../shared/dom';
+import { button, draw as drawn, hold, make, mark, part, say, show, steady, sync, type Drawn } from '../../shared/dom';
 import { count } from '../../shared/format';
 import { face, icon } from '../../shared/glyphs';
 import { queueGlyph } from '../icons';
@@ -76,6 +76,7 @@ export function queuesSection(desk: Desk, filter: () => string): Drawn {
     mark(part(element, '.dq-amount'), 'data-zero', depth === 0);
     spark(part<SVGElement>(element, '.dq-spark'), model.history?.depths[queue.name] ?? [], WIDTH, HEIGHT);
     const toggle = part(element, '.dq-toggle');
+    for (const each of [toggle, part(element, '.dq-drain')]) hold(each, !model.fresh);
     face(toggle, stopped ? 'go' : 'halt');
     mark(toggle, 'aria-label', `${stopped ? 'Resume' : 'Pause'} ${queue.name}`);
     mark(toggle, 'title', stopped ? 'Resume' : 'Pause');
