@@ -110,10 +110,23 @@ test('a run that has nothing left but a stuck document, and its consumer, are am
   const head = sidebar.node.querySelector<HTMLElement>('[aria-controls=dq-consumers]')!;
   expect(head.textContent).toContain('1 silent, 1 stuck');
   head.click();
-  const [stuck, silent] = [consumer, shown.consumers[1]!].map(({ name }) => row(`consumer ${name}`));
+  const [stuck, silent] = [consumer, shown.consumers[1]!].map(({ name }) => row(`consumer pages ${name}`));
   expect([stuck!.dataset.slow, stuck!.querySelector<HTMLElement>('.dq-slot')!.dataset.glyph]).toEqual(['true', 'slow']);
   expect(words(stuck!, '.dq-s2')).toContain('stuck 4 min 6 s on inv-7.pdf');
   expect(words(silent!, '.dq-s2')).toContain('no answer for 40 s');
+});
+
+test('consumers of one name in two queues are two rows, with their queues', async () => {
+  shown = goldenSnapshot();
+  shown.at += 1;
+  shown.seq += 1;
+  const [one] = shown.consumers;
+  shown.consumers = ['pages', 'ocr'].map((queue) => ({ ...one!, queue }));
+  shown.consumers_total = 2;
+  await tick();
+  sidebar.node.querySelector<HTMLElement>('[aria-controls=dq-consumers]')!.click();
+  const rows = ['pages', 'ocr'].map((queue) => row(`consumer ${queue} ${one!.name}`));
+  expect(rows.map((each) => words(each, '.dq-s2').split(' · ')[0])).toEqual(['pages', 'ocr']);
 });
 
 test.each([
@@ -131,9 +144,18 @@ test.each([
 test('rows of a service that does not answer hold their buttons', async () => {
   const toggles = (): (string | null)[] => ['run pages parse-invoices', 'queue pages'].map((key) => row(key).querySelector('.dq-toggle')!.getAttribute('aria-disabled'));
   expect(toggles()).toEqual(['false', 'false']);
+  const answers = client.snapshot;
   client.snapshot = () => new Promise(() => undefined);
   await vi.advanceTimersByTimeAsync(5_000);
   expect(toggles()).toEqual(['true', 'true']);
+
+  row('run pages parse-invoices').querySelector<HTMLButtonElement>('.dq-toggle')!.click();
+  expect(words(row('run pages parse-invoices'), '.dq-refusal')).toContain('nothing was sent');
+  client.snapshot = answers;
+  model.wake();
+  await vi.advanceTimersByTimeAsync(5_000);
+  expect(toggles()).toEqual(['false', 'false']);
+  expect(words(row('run pages parse-invoices'), '.dq-refusal')).toBe('');
 });
 
 test('an action that gets no answer says so within five seconds, and no longer once it is carried out', async () => {

@@ -27,8 +27,7 @@ export interface Desk {
 export async function perform(model: Model, service: string | null, entry: Entry): Promise<void> {
   if (service === null) return;
   if (service === model.chosen && model.snapshot !== null && !model.fresh) {
-    const name = model.service()?.name ?? service;
-    model.refuse(subjectKey(entry.action), `${name} does not answer now, so nothing was sent. Try it again once it does.`);
+    model.refuseUnsent(subjectKey(entry.action));
     return;
   }
   const action = await prepared(entry);

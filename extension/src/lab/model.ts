@@ -254,6 +254,7 @@ export class Model implements IDisposable {
     const subject = subjectKey(action);
     this.busy.add(subject);
     this.refusals.delete(subject);
+    this.unsent.delete(subject);
     this.change.emit();
     const words = `“${action.action}” is not answered yet, and may still be carried out.`;
     const waiting = setTimeout(() => this.refuse(subject, words), UNANSWERED_MS);
@@ -375,6 +376,8 @@ export class Model implements IDisposable {
       const snapshot = await this.client.snapshot(asked);
       if (stale()) return;
       this.failure = null;
+      for (const subject of this.unsent) this.refusals.delete(subject);
+      this.unsent.clear();
       this.accept(snapshot);
     } catch (error) {
       if (asked !== this.chosen) return;
@@ -451,6 +454,13 @@ export class Model implements IDisposable {
     }, REFUSED_MS);
   }
 
+  /** Show that nothing was sent, as the chosen service does not answer; until it does. */
+  refuseUnsent(subject: string): void {
+    const name = this.service()?.name ?? this.chosen;
+    this.unsent.add(subject);
+    this.refuse(subject, `${name} does not answer now, so nothing was sent. Try it again once it does.`);
+  }
+
   private say(text: string): void {
     this.said = text;
     clearTimeout(this.saying);
@@ -461,6 +471,8 @@ export class Model implements IDisposable {
   }
 
   private undone: Need[] = [];
+  /** What was refused for want of an answer. */
+  private readonly unsent = new Set<string>();
   private readonly glances = new Map<string, Glance>();
   private readonly dismissals: Dismissals;
   private readonly client: Asking;

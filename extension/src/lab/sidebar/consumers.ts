@@ -7,6 +7,9 @@ import { face } from '../../shared/glyphs';
 import { troubleOf, type Consumer } from '../../shared/snapshot';
 import { row } from './pieces';
 
+/** Each queue has a c0. */
+const keyOf = (consumer: Consumer): string => `consumer ${consumer.queue} ${consumer.name}`;
+
 export function consumersSection(desk: Desk): Drawn {
   const { model } = desk;
   const body = make('div', { role: 'tree', 'aria-label': 'Consumers, the slowest first' });
@@ -17,8 +20,9 @@ export function consumersSection(desk: Desk): Drawn {
   head.append(make('span', { class: 'dq-turn', 'aria-hidden': 'true' }), make('span', {}, 'Consumers'), amount, make('span', { class: 'dq-grow' }), slow);
   const more = make('div', { class: 'dq-rest' });
   const element = make('div', {}, head, body, more);
-  const ordered = steady<Consumer>(body, (each) => each.name);
+  const ordered = steady<Consumer>(body, keyOf);
   let open = false;
+  let several = false;
   head.addEventListener('click', () => {
     open = !open;
     draw();
@@ -29,18 +33,20 @@ export function consumersSection(desk: Desk): Drawn {
     const trouble = troubleOf(consumer);
     face(part(line, '.dq-slot'), consumer.silent !== null ? 'offline' : trouble ? 'slow' : 'play');
     say(part(line, '.dq-name'), consumer.name);
+    const where = [several ? consumer.queue : '', consumer.worker].filter(Boolean).join(' · ');
     say(part(line, '.dq-right'), `${rate(consumer.units_rate)} ${unit}/s`);
     const held = consumer.oldest_age === null ? 'idle' : `${duration(consumer.oldest_age)} on ${consumer.document ?? 'one'}`;
     const busy = consumer.silent === null ? held : `no answer for ${duration(consumer.silent)}`;
-    say(part(line, '.dq-s2'), [consumer.worker, trouble === 'stuck' ? `stuck ${busy}` : busy].filter(Boolean).join(' · '));
+    say(part(line, '.dq-s2'), [where, trouble === 'stuck' ? `stuck ${busy}` : busy].filter(Boolean).join(' · '));
     mark(part(line, '.dq-s2'), 'title', consumer.document ?? '');
     mark(line, 'data-slow', trouble !== '');
-    mark(line, 'aria-label', `${consumer.name}${trouble && `, ${trouble}`}, ${rate(consumer.units_rate)} ${unit} per second, ${busy}`);
+    mark(line, 'aria-label', `${consumer.name}${several ? ` of ${consumer.queue}` : ''}${trouble && `, ${trouble}`}, ${rate(consumer.units_rate)} ${unit} per second, ${busy}`);
   };
 
   const draw = (): void => {
     const snapshot = model.snapshot;
     const consumers = snapshot?.consumers ?? [];
+    several = new Set(consumers.map((each) => each.queue)).size > 1;
     const troubles = ['silent', 'stuck', 'slow'].flatMap((word) => {
       const found = consumers.filter((each) => troubleOf(each) === word).length;
       return found ? [`${count(found)} ${word}`] : [];
@@ -49,7 +55,7 @@ export function consumersSection(desk: Desk): Drawn {
     say(slow, troubles.join(', '));
     mark(head, 'aria-expanded', open);
     show(body, open);
-    sync(body, open ? ordered(consumers) : [], (each) => `consumer ${each.name}`, () => row('dq-consumer', 2), update);
+    sync(body, open ? ordered(consumers) : [], keyOf, () => row('dq-consumer', 2), update);
     const hidden = (snapshot?.consumers_total ?? 0) - consumers.length;
     show(more, open && hidden > 0);
     say(more, `and ${many(hidden, 'faster consumer')}`);
