@@ -350,6 +350,11 @@ def sure(eta: Eta, now: float) -> str:
     return f"80 % sure: {times}" if "\N{EN DASH}" in times else "80 % sure, to the minute"
 
 
+def with_pause(stats: RunStats) -> str:
+    """Return for how long a run was paused, beside its speed over all of that time; "" where it was not."""
+    return f"with {numbers.span(stats.paused)} paused" if stats.paused >= 1 else ""
+
+
 def last_ends(stats: RunStats) -> str:
     """Return what a run waits for that has none left but the documents that run; "" while others wait."""
     held = stats.counts.leased

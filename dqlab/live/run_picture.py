@@ -506,6 +506,7 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
         ended = numbers.UNKNOWN if stats.ended is None else numbers.clock(stats.ended)
         done = Figure("Ended at", ended, "", f"after {numbers.duration(stats.elapsed)}")
         speed = _speed("Speed, whole run", stats, stats.mean_rate, stats.mean_units_rate)
+        speed = speed._replace(extra=details.with_pause(stats))
     else:
         done = _done_at(face, stats)
         rates = (None, None) if face is Face.NO_ANSWER else (stats.rate, stats.units_rate)

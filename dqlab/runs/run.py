@@ -1411,6 +1411,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             eta=known.eta if known.state is facts.state else None,
             mean_seconds=known.mean_seconds,
             stuck=known.stuck,
+            paused=known.paused,
         )
 
     def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:

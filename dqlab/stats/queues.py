@@ -40,6 +40,8 @@ class QueueStats(SuggestsAttributes):
         Payload bytes of messages that are ready, delayed or leased.
     lag : float
         Age of the oldest ready message, seconds.
+    units_rate : float or None
+        Pages per second that all its consumers do; documents where page counts are unknown.
     empty_in : float or None
         Seconds until it is empty: its run's, if it has one, else by how much faster messages leave than come.
     put_waiting : int
@@ -74,6 +76,7 @@ class QueueStats(SuggestsAttributes):
     runs: int = 0
     failed_runs: int = 0
     dead_at_rest: int = 0
+    units_rate: float | None = None
 
     @property
     def empty(self) -> bool:
@@ -100,7 +103,7 @@ def total_queue(queues: Sequence[QueueStats], *, consumers: int = 0) -> QueueSta
     def known(field: str) -> list[float]:
         return [value for value in (getattr(queue, field) for queue in queues) if value is not None]
 
-    ins, outs, disks = known("in_rate"), known("out_rate"), known("disk")
+    ins, outs, units, disks = known("in_rate"), known("out_rate"), known("units_rate"), known("disk")
     ends = [queue.empty_in for queue in queues if queue.empty_in is not None and queue.counts.left]
     return QueueStats(
         name="total",
@@ -111,6 +114,7 @@ def total_queue(queues: Sequence[QueueStats], *, consumers: int = 0) -> QueueSta
         lag=max((queue.lag for queue in queues), default=0.0),
         in_rate=sum(ins) if ins else None,
         out_rate=sum(outs) if outs else None,
+        units_rate=sum(units) if units else None,
         shards=sum(queue.shards for queue in queues),
         consumers=consumers,
         empty_in=max(ends, default=None),

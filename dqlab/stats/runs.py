@@ -98,7 +98,8 @@ class RunStats(SuggestsAttributes):
     its documents took in the function. A Snapshot has `classes` in the run that was asked for
     alone, `classes_total` in all. `owner` is the user who made it, with the notebook it was made in, where these are
     known. `rate` and `units_rate` are of the last minute in which there was work. A run is `stuck` when nothing of it
-    waits, and a consumer has held one of its documents for so long that it needs the user.
+    waits, and a consumer has held one of its documents for so long that it needs the user. It was `paused` for so many
+    seconds of `elapsed`, as far as its cluster has seen it: the log does not keep when that was.
     """
 
     name: str
@@ -124,6 +125,7 @@ class RunStats(SuggestsAttributes):
     mean_seconds: float | None = None
     owner: str = ""
     stuck: bool = False
+    paused: float = 0.0
 
     @property
     def unit(self) -> str:
@@ -333,6 +335,7 @@ class RunFacts:
         eta: Eta | None = None,
         mean_seconds: float | None = None,
         stuck: bool = False,
+        paused: float = 0.0,
     ) -> RunStats:
         """Return its statistics, with what takes several reports to know; `at` is seconds since 1970 UTC.
 
@@ -362,6 +365,7 @@ class RunFacts:
             stop=self.stop,
             mean_seconds=mean_seconds,
             owner=self.owner,
+            paused=paused,
             stuck=stuck and self.state is RunState.RUNNING and not self.counts.waiting,
         )
         return replace(stats, rate=None, units_rate=None) if stats.resting or stats.held else stats

@@ -139,6 +139,22 @@ def test_after_a_rest_the_estimate_is_that_from_before_it(rest: dict[str, Any]) 
     assert play.run.rate == pytest.approx(20, rel=0.1)
 
 
+def test_the_time_in_which_a_run_was_paused_is_known_beside_its_speed_over_all_of_it() -> None:
+    """ "Speed, whole run" was 4 documents/s after a night of pause, and nothing said why."""
+    play = Play(documents=400)
+    play.work(10)
+    play.rest(600, **PAUSED)
+    play.work(5)
+    play.rest(30, halted="more than 5 % failed")
+    play.rest(5, shard={"short": "the disk is full"})
+    play.work(5, ended=play.clock.wall() + 5)
+
+    run = play.run
+    assert run.state is RunState.DONE
+    assert run.paused == pytest.approx(630)
+    assert run.mean_rate == pytest.approx(400 / 655, rel=0.01)
+
+
 def test_a_consumer_that_nothing_was_given_to_is_not_called_slow() -> None:
     """By its median a panel would call all slow, or none, for a minute after each pause."""
     play = Play()

@@ -51,7 +51,8 @@ def test_what_young_consumers_do_adds_up_to_what_leaves_their_queue(hall: Hall) 
     rates = sorted(each.rate or 0.0 for each in snapshot.consumers)
     assert rates == pytest.approx([1, 1, 1, 20], rel=0.05)
     assert sum(rates) == pytest.approx(snapshot.queues[0].out_rate)
-    assert sum(each.units_rate or 0.0 for each in snapshot.consumers) == pytest.approx(sum(rates))
+    assert snapshot.queues[0].units_rate == pytest.approx(sum(each.units_rate or 0.0 for each in snapshot.consumers))
+    assert snapshot.totals.units_rate == snapshot.queues[0].units_rate == pytest.approx(sum(rates))
 
 
 def test_almost_nothing_leaves_a_queue_that_has_rested_for_a_minute(hall: Hall) -> None:

@@ -69,12 +69,12 @@ def queue(name: str, state: str, counts: Counts, **more: object) -> QueueStats:
 QUEUES = (
     queue(
         "pages", "running", Counts(15846, 211, 64, 31877, 212), why="KeyError spreading", retrying=211,
-        nbytes=1_200_000_000, maxsize=100_000, lag=1407.0, in_rate=0.4, out_rate=23.9, consumers=8, empty_in=713.0,
-        disk=1_800_000_000, last_used=NOW,
+        nbytes=1_200_000_000, maxsize=100_000, lag=1407.0, in_rate=0.4, out_rate=23.9, units_rate=451.0,
+        consumers=8, empty_in=713.0, disk=1_800_000_000, last_used=NOW,
     ),
     queue(
         "ocr", "running", Counts(2904, 12, 32, 9120, 3), retrying=12, nbytes=210 * MB, lag=850.0, in_rate=0.1,
-        out_rate=4.2, consumers=4, empty_in=713.0, disk=310 * MB, last_used=NOW,
+        out_rate=4.2, units_rate=12.0, consumers=4, empty_in=713.0, disk=310 * MB, last_used=NOW,
     ),
     queue(
         "embed", "paused", Counts(41200), why="by ana, 13:34", nbytes=80 * MB, lag=2885.0, disk=96 * MB,

@@ -369,6 +369,14 @@ def test_a_run_that_waits_long_for_its_last_document_is_waiting(running: RunStat
     assert [each.label for each in long.buttons] == ["Pause", "Cancel run…"]
 
 
+def test_the_speed_of_a_whole_run_names_the_pause_in_it(done: RunStats) -> None:
+    """It is over all of the time that the run took."""
+    speed = run_view(replace(done, paused=192.0)).figures[2]
+
+    assert (speed.label, speed.extra) == ("Speed, whole run", "with 3 min paused")
+    assert run_view(done).figures[2].extra == ""
+
+
 def test_what_a_press_has_done_is_not_what_is_kept(running: RunStats, snapshot: Snapshot) -> None:
     """ "33 documents sent through again." was saved into the notebook."""
     run, focus = stuck(running, snapshot, 360.0)

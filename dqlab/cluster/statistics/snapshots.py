@@ -189,6 +189,7 @@ class JoinedQueue:
         if state == "running" and counts.left == sum(run.counts.left for run in held):
             state, why = "waiting", f"{held[0].name} is paused" if len(held) == 1 else "its runs are paused"
         storage = [report.storage for report in reports if report.storage]
+        units = [each.units_rate for each in self._consumers if each.units_rate is not None]
         return QueueStats(
             name=self._name,
             state=state,
@@ -200,6 +201,7 @@ class JoinedQueue:
             lag=lag,
             in_rate=ins,
             out_rate=outs,
+            units_rate=sum(units) if units else None,
             shards=len(reports),
             consumers=len(self._consumers),
             empty_in=None
@@ -314,6 +316,7 @@ class JoinedQueue:
             classes=classes[:MAX_CLASSES],
             classes_total=max(len(classes), lanes[0].classes_total if len(lanes) == 1 else 0),
             mean_seconds=track.effort.mean,
+            paused=track.paused,
             stuck=any(each.stuck and each.run == record.name for each in self._consumers),
         )
 

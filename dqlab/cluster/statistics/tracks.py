@@ -189,6 +189,8 @@ class RunTrack:
         When a message was settled last, or the first report came; monotonic seconds.
     shown : RunStats or None
         What views show of it, while it is at rest and nothing of it changes.
+    paused : float
+        Seconds up to the last report in which it was paused, by a user or by itself; since this scheduler knows it.
     """
 
     def __init__(self) -> None:
@@ -199,6 +201,7 @@ class RunTrack:
         self.steady = Steady()
         self.moved, self._moved_to = 0.0, -1
         self.shown: RunStats | None = None
+        self.paused, self._is_paused = 0.0, False
 
     def feed(
         self,
@@ -215,6 +218,8 @@ class RunTrack:
         self.shown = None
         progress = counts if units is None else units
         lasts = 0.0 if state in _KEPT else _lasts(counts)
+        self.paused += now - self._fed if self._is_paused else 0.0
+        self._is_paused = state in (RunState.PAUSED, RunState.STOPPED)
         self._slot_seconds += self._slots * (now - self._fed)
         self._slots, self._fed, gaps = slots if lasts == math.inf else 0, now, self.settled.gaps
         self._offered.feed(now, self._slot_seconds, lasts=lasts)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from bokeh.models import CustomJS, Div, InlineStyleSheet, RadioButtonGroup, Select, Toggle
 
-from dqlab.live.details import last_ends
+from dqlab.live.details import last_ends, with_pause
 from dqlab.live.next_lines import failed_line, next_line
 from dqlab.live.panels.changes import html, show
 from dqlab.live.panels.look import read
@@ -254,8 +254,11 @@ def _speed(scene: Scene) -> Figure:
     run = scene.run
     if run is not None and run.resting:
         mean, pages = rate(run.mean_rate), run.mean_units_rate
-        whole = ("Speed, whole run", mean, "documents/s", "", "")
-        return whole if run.units is None else (whole[0], rate(pages), f"{run.unit}/s", f"{mean} documents/s", "")
+        pause = with_pause(run)
+        if run.units is None:
+            return "Speed, whole run", mean, "documents/s", pause, ""
+        second = ", ".join(part for part in (f"{mean} documents/s", pause) if part)
+        return "Speed, whole run", rate(pages), f"{run.unit}/s", second, ""
     if run is None:
         return "Speed, 60 s", rate(scene.queue.out_rate), "messages/s", f"in {rate(scene.queue.in_rate)} messages/s", ""
     if run.units is None:

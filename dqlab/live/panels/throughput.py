@@ -232,11 +232,9 @@ def _total(scene: Scene) -> Line:
     """Return the sum of all consumers, listed or not."""
     snapshot = scene.snapshot
     documents = scene.queue.out_rate
-    speeds = [run.units_rate for run in scene.runs if run.units_rate is not None and not run.resting]
-    pages = sum(speeds) if speeds else None
     paged = snapshot.units != PER_DOCUMENT
     return (
-        Cell(rate(pages if paged else documents), Ink.STRONG),
+        Cell(rate(scene.queue.units_rate if paged else documents), Ink.STRONG),
         Cell(rate(documents) if paged else "", Ink.STRONG),
         _bar(snapshot.idle_share),
         Cell(count(scene.queue.counts.leased)),

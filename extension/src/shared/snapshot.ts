@@ -39,6 +39,7 @@ const queue = record({
   lag: number(),
   in_rate: maybe<number>(),
   out_rate: maybe<number>(),
+  units_rate: maybe<number>(),
   shards: number(1),
   consumers: number(),
   empty_in: maybe<number>(),
@@ -86,6 +87,7 @@ const run = record({
   stop: maybe<string>(),
   mean_seconds: maybe<number>(),
   stuck: flag(),
+  paused: number(),
   eta: optional(record({ p10: number(), p50: number(), p90: number() }))
 });
 const consumer = record({

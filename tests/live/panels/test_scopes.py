@@ -116,7 +116,7 @@ def test_throughput_sums_up_the_queue_and_not_one_of_its_runs(open_page: Open, f
     """Consumers serve all runs of their queue."""
     run = replace(feed.now.runs[0], rate=1.0, consumers=1, counts=Counts(leased=1))
     other = replace(run, name="other", units_rate=49.0)
-    queue = replace(feed.now.queues[0], out_rate=23.9, consumers=8)
+    queue = replace(feed.now.queues[0], out_rate=23.9, units_rate=500.0, consumers=8)
     feed.change(runs=(run, other), queues=(queue, *feed.now.queues[1:]))
     page = open_page("throughput", queue="pages")
 
