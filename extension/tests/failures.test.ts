@@ -175,3 +175,18 @@ test('minutes of a history add up to its rate, and what is not known is not draw
   expect(lastMinutes([1, 2], 4)).toEqual([0, 0, 1, 2]);
   expect([0, 1, 24, 60, 2000].map(ceiling)).toEqual([1, 1, 50, 100, 2000]);
 });
+
+test('numbers that do not come are old within five seconds, so that no retry is offered', async () => {
+  let answers = true;
+  const client: Asking = {
+    snapshot: () => (answers ? Promise.resolve(snapshot) : new Promise(() => undefined)),
+    history: () => Promise.resolve(goldenHistory()),
+    failures: (_, query) => Promise.resolve(page(query))
+  };
+  model = new FailuresModel(client, 'papers', { queue: 'pages', run: 'parse-invoices' }, () => false);
+  await vi.advanceTimersByTimeAsync(100);
+  expect(model.failure).toBeNull();
+  answers = false;
+  await vi.advanceTimersByTimeAsync(5_100);
+  expect(model.failure?.message).toBe('No answer yet.');
+});
