@@ -16,6 +16,8 @@ __all__ = [
     "UNKNOWN",
     "age",
     "ahead",
+    "amount",
+    "bare",
     "between",
     "clock",
     "count",
@@ -31,6 +33,7 @@ __all__ = [
     "size",
     "soon",
     "span",
+    "speed",
 ]
 
 UNKNOWN = "\N{EN DASH}"
@@ -115,6 +118,34 @@ def size(value: int | None) -> str:
     while amount >= 999.5 and unit != "TB":
         amount, unit = amount / 1000, next(units)
     return f"{amount:.1f} {unit}" if amount < 9.95 else f"{amount:,.0f} {unit}"
+
+
+def amount(value: int | None, unit: str, *, of: int | None = None) -> str:
+    """Return so many of a unit, in the plural: ``16,121 pages``, ``1 page``, ``1.2 GB``; bytes as `size` has them.
+
+    With `of` it is a part of so many: ``1.2 of 3.4 GB``, ``310 MB of 3.4 GB``, ``40 of 3,281 pages``.
+    """
+    if of is not None:
+        whole, part = amount(of, unit), bare(value, unit)
+        number, _, same = part.partition(" ")
+        return f"{number if same and whole.endswith(f' {same}') else part} of {whole}"
+    if unit == "bytes" or value is None:
+        return size(value)
+    return many(value, unit.removesuffix("s"))
+
+
+def bare(value: int | None, unit: str) -> str:
+    """Return so many of a unit that is named beside it: ``16,121``; bytes with theirs all the same, ``1.2 GB``."""
+    return size(value) if unit == "bytes" else count(value)
+
+
+def speed(value: float | None, unit: str) -> str:
+    """Return so many of a unit in a second: ``451 pages/s``, ``12 MB/s``."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    if unit != "bytes":
+        return f"{rate(value)} {unit}/s"
+    return "<1 B/s" if 0 < value < 1 else f"{size(max(0, round(value)))}/s"
 
 
 def duration(seconds: float | None, *, units: int = 2) -> str:

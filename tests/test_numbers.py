@@ -164,3 +164,39 @@ def test_names_are_few_and_the_rest_is_counted() -> None:
     assert numbers.few_of([*"abc"]) == "a, b, c"
     assert numbers.few_of(["a"] * 1024) == "a, a, a and 1,021 more"
     assert numbers.few_of([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "of", "text"),
+    [
+        (16_121, "pages", None, "16,121 pages"),
+        (1, "pages", None, "1 page"),
+        (1_234_567_890, "bytes", None, "1.2 GB"),
+        (40, "pages", 3_281, "40 of 3,281 pages"),
+        (0, "documents", 1, "0 of 1 document"),
+        (1_234_567_890, "bytes", 3_400_000_000, "1.2 of 3.4 GB"),
+        (310_000_000, "bytes", 3_400_000_000, "310 MB of 3.4 GB"),
+        (0, "bytes", 12, "0 of 12 B"),
+        (4_000_000_000_000_000, "bytes", 1 << 53, "4,000 of 9,007 TB"),
+    ],
+)
+def test_amounts_name_their_unit_once(value: int, unit: str, of: int | None, text: str) -> None:
+    """What a bar counts is read beside it: pages, bytes or documents."""
+    assert numbers.amount(value, unit, of=of) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (451.2, "pages", "451 pages/s"),
+        (0.7, "documents", "0.70 documents/s"),
+        (12_345_678.9, "bytes", "12 MB/s"),
+        (0.2, "bytes", "<1 B/s"),
+        (0.0, "bytes", "0 B/s"),
+        (None, "bytes", UNKNOWN),
+        (float("nan"), "bytes", UNKNOWN),
+    ],
+)
+def test_speeds_name_their_unit(value: float | None, unit: str, text: str) -> None:
+    """A number of bytes in a second with nine digits is not read by anybody."""
+    assert numbers.speed(value, unit) == text

@@ -75,6 +75,11 @@ class Folder(Protocol):
         """Absolute path or URL."""
         ...
 
+    @property
+    def sized(self) -> bool:
+        """Whether each of its files is listed with its size."""
+        ...
+
     def exists(self) -> bool:
         """Whether it exists and is a folder."""
         ...
@@ -101,6 +106,8 @@ class Folder(Protocol):
 
 class LocalFolder:
     """A folder of this machine. Links to folders are followed, but never into one that is being listed."""
+
+    sized = True
 
     def __init__(self, path: str, above: frozenset[tuple[int, int]] = frozenset()) -> None:
         self.where = str(Path(path).absolute())
@@ -165,6 +172,11 @@ class RemoteFolder:
     def where(self) -> str:
         """The whole URL."""
         return located(self._url + self._rest, self._storage)
+
+    @property
+    def sized(self) -> bool:
+        """Whether it is in a bucket: what other stores list may have no size, as what a web server gives."""
+        return self._bucket is not None
 
     def exists(self) -> bool:
         """Whether it exists and is a folder; asks the store, not a cache, and with credentials that were renewed."""

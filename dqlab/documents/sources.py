@@ -54,7 +54,7 @@ class Glob:
     """The files below a folder that match a pattern.
 
     `enter` decides by a folder's name whether to enter it. `finish` completes a document when it is examined, and may
-    open it.
+    open it: it adds what is better than a size. `sized`: each document has one, and nothing else to be weighed by.
     """
 
     repeats = True
@@ -66,10 +66,11 @@ class Glob:
         label: str,
         *,
         enter: Callable[[str], bool] = lambda name: True,
-        finish: Callable[[Document], Document] = lambda document: document,
+        finish: Callable[[Document], Document] | None = None,
     ) -> None:
         self.label, self.storage, self.place = label, storage_of(folder.where), folder.where
         self._folder, self._pattern, self._enter, self._finish = folder, pattern, enter, finish
+        self.sized = folder.sized and finish is None
         self._check()
 
     def looks(self) -> Iterator[Look]:
@@ -80,7 +81,8 @@ class Glob:
     def _look(self, found: FoundFile) -> Document | None:
         try:
             version, size = found.entry.stamp()
-            return self._finish(Document(found.path, version, self._folder.at(found.path), size))
+            document = Document(found.path, version, self._folder.at(found.path), size)
+            return document if self._finish is None else self._finish(document)
         except FileNotFoundError:
             return None
 

@@ -53,7 +53,7 @@ class Frame:
     ordinal : int
         Position of the first message in the run's input.
     lengths, weights : sequence of int
-        Bytes and pages of each message; `weights` is None when pages are unknown.
+        Bytes of each message, and what it weighs: pages of its document, or bytes of that; None when unknown.
     payload : memoryview
         All messages, one after another.
     opens : bool
@@ -88,7 +88,7 @@ class Frame:
         weights: Sequence[int] | None = None,
         opens: bool = False,
     ) -> bytes:
-        """Pack messages, at least one, into one immutable frame; weights are pages, 0 to 2**32 - 1."""
+        """Pack messages, at least one, into one immutable frame; weights are 0 to 2**32 - 1."""
         if not messages:
             raise ValueError("a frame holds at least one message")
         equal, lengths = lengths_column(map(len, messages))

@@ -285,7 +285,7 @@ def left_chart(stats: RunStats, history: History | None) -> Chart:
     end = max(now, fan[-1] if fan else now) * 1.06 or 1.0
     due = "" if eta is None else numbers.due(eta.p50, now=stats.at)
     between = "" if eta is None else band(eta, stats.at)
-    amount = numbers.count(values[-1])  # as drawn: the numbers above are newer
+    amount = numbers.bare(values[-1], stats.unit)  # as drawn: the numbers above are newer
     expected = f", zero expected at {due}, 80 percent sure: {between}" if due else ""
     return Chart(
         title=title,
@@ -332,7 +332,8 @@ def pulse(history: History, unit: str) -> Pulse:
         return NO_PULSE
     line = "".join(_BLOCKS[0 if rate is None else round(rate / top * (len(_BLOCKS) - 1))] for rate in rates)
     every = "one mark per minute" if seconds == 60 else f"one mark per {held_for(seconds)}"
-    return Pulse(f"{unit}/s, {every}", line, f"0 to {numbers.rate(top)}")
+    most = numbers.size(round(top)) if unit == "bytes" else numbers.rate(top)
+    return Pulse(f"{unit}/s, {every}", line, f"0 to {most}")
 
 
 def _whole(values: Sequence[float | None]) -> list[int | None]:

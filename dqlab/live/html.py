@@ -143,7 +143,7 @@ def _bar(view: RunView) -> str:
 def _counters(view: RunView) -> str:
     paged = any(counter.pages for counter in view.counters)
     heads = [_th("state"), _th("documents", right=True), _th("share", right=True)]
-    heads += [_th("pages", right=True)] if paged else []
+    heads += [_th(view.unit, right=True)] if paged else []
     body = []
     for counter in view.counters:
         state = _STATES[counter.state]

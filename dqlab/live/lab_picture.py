@@ -490,7 +490,7 @@ def _run_line(run: RunStats, row: RunRow, *, stale: bool) -> RunLine:
         state=state + (f" · {one_line(row.why, 60)}" if row.why else ""),
         tone={Ink.BAD: "bad", Ink.WARN: "warn"}.get(row.ink, ""),
         share=numbers.share(run.share),
-        left=many(run.progress.left, run.unit.removesuffix("s")),
+        left=numbers.amount(run.progress.left, run.unit),
         done=done,
         dead=numbers.count(run.counts.dead),
     )

@@ -149,9 +149,13 @@ def _runs(runs: tuple[RunStats, ...]) -> Iterator[Metric]:
 
     labels = ("queue", "run")
     documents: dict[Labels, Counts] = {(run.queue, run.name): run.counts for run in runs}
-    pages: dict[Labels, Counts] = {(run.queue, run.name): run.units for run in runs if run.units is not None}
+
+    def weights(unit: str) -> dict[Labels, Counts]:
+        return {(run.queue, run.name): run.units for run in runs if run.units is not None and run.unit == unit}
+
     yield _counts("dqlab_run_documents", "Documents.", documents, labels)
-    yield _counts("dqlab_run_pages", "Pages, where they are known.", pages, labels)
+    yield _counts("dqlab_run_pages", "Pages, where they are known.", weights("pages"), labels)
+    yield _counts("dqlab_run_bytes", "Bytes, where pages are unknown and sizes known.", weights("bytes"), labels)
     started, done = of(lambda run: run.started or None), of(lambda run: run.eta.p50 if run.eta is not None else None)
     yield _labelled("dqlab_run_start_timestamp_seconds", "When it began.", labels, started)
     yield _labelled("dqlab_run_eta_timestamp_seconds", "When it will probably be done.", labels, done)

@@ -285,7 +285,8 @@ def log_line(stats: RunStats) -> str:
     name = one_line(stats.name).replace(" ", "_")
     head, dead = f"{numbers.clock(stats.at)} {name} {stats.state.value}", f"dead {stats.counts.dead}"
     if stats.resting:
-        pages = "" if stats.units is None else f" {stats.units.all} {numbers.noun_of(stats.units.all, 'page')}"
+        noun = numbers.noun_of(stats.progress.all, stats.unit.removesuffix("s"))
+        pages = "" if stats.units is None else f" {stats.units.all} {noun}"
         documents = numbers.noun_of(stats.counts.all, "document")
         took = numbers.duration(stats.elapsed).replace(" ", "")
         return f"{head} {stats.counts.all} {documents}{pages} in {took} {dead}"
@@ -363,23 +364,22 @@ def _milestone(share: float | None, unit: str) -> str:
 
 
 def _sentence(stats: RunStats) -> str:
-    pages = stats.units
+    units = stats.units
     if stats.resting:
-        sizes = [_done_of(stats.counts, "document")] + ([] if pages is None else [_done_of(pages, "page")])
+        sizes = [_done_of(stats.counts, "documents")] + ([] if units is None else [_done_of(units, stats.unit)])
         size = f"{', '.join(sizes)} in {numbers.duration(stats.elapsed)}"
     else:
-        sizes = [f"{numbers.count(stats.counts.left)} of {many(stats.counts.all, 'document')}"]
-        sizes += [] if pages is None else [f"{numbers.count(pages.left)} of {many(pages.all, 'page')}"]
+        sizes = [numbers.amount(stats.counts.left, "documents", of=stats.counts.all)]
+        sizes += [] if units is None else [numbers.amount(units.left, stats.unit, of=units.all)]
         size = f"{' and '.join(sizes)} left after {numbers.duration(stats.elapsed)}"
-    speeds = ((stats.mean_units_rate, "pages/s"), (stats.mean_rate, "documents/s"))
-    known = [f"{numbers.rate(speed)} {unit}" for speed, unit in speeds if speed is not None]
+    speeds = ((stats.mean_units_rate, stats.unit), (stats.mean_rate, "documents"))
+    known = [numbers.speed(speed, unit) for speed, unit in speeds if speed is not None]
     return f"{size}{': ' if known else ''}{', '.join(known)}"
 
 
-def _done_of(counts: Counts, noun: str) -> str:
+def _done_of(counts: Counts, unit: str) -> str:
     """Return how many were worked on, and of how many where these are more: what was cancelled was not."""
-    some = counts.worked < counts.all
-    return f"{numbers.count(counts.worked)} of {many(counts.all, noun)}" if some else many(counts.all, noun)
+    return numbers.amount(counts.worked, unit, of=counts.all if counts.worked < counts.all else None)
 
 
 def silence_notice(silence: Silence, what: str = "The run") -> Notice:
@@ -489,7 +489,7 @@ def _counters(stats: RunStats) -> tuple[Counter, ...]:
     for state in StateLook:
         amount = _amount(stats.counts, state)
         if amount or state in always:
-            pages = "" if stats.units is None else numbers.count(_amount(stats.units, state))
+            pages = "" if stats.units is None else numbers.bare(_amount(stats.units, state), stats.unit)
             part = numbers.share(stats.counts.shares[state.field], places=2).replace(".00 %", " %")
             rows.append(Counter(state.field, state.word, numbers.count(amount), part, pages, amount == 0))
     return tuple(rows)
@@ -500,8 +500,7 @@ _FLOW = (StateLook.ACKED, StateLook.LEASED, StateLook.READY, StateLook.DELAYED)
 
 def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
     second = many(stats.counts.left, "document") if stats.units is not None else many(stats.consumers, "consumer")
-    unit = numbers.noun_of(stats.progress.left, stats.unit.removesuffix("s"))
-    left = Figure("Left", numbers.count(stats.progress.left), unit, "" if stats.resting else second)
+    left = Figure("Left", *_parts_of(numbers.amount(stats.progress.left, stats.unit)), "" if stats.resting else second)
     if stats.resting:
         ended = numbers.UNKNOWN if stats.ended is None else numbers.clock(stats.ended)
         done = Figure("Ended at", ended, "", f"after {numbers.duration(stats.elapsed)}")
@@ -560,7 +559,8 @@ def _parts_of(text: str) -> tuple[str, str]:
 def _speed(label: str, stats: RunStats, rate: float | None, units_rate: float | None) -> Figure:
     if stats.units is None:
         return Figure(label, numbers.rate(rate), "documents/s", "")
-    return Figure(label, numbers.rate(units_rate), "pages/s", f"{numbers.rate(rate)} documents/s")
+    value, _, unit = numbers.speed(units_rate, stats.unit).partition(" ")
+    return Figure(label, value, unit or f"{stats.unit}/s", f"{numbers.rate(rate)} documents/s")
 
 
 def _buttons(face: Face, stats: RunStats, focus: Focus) -> tuple[Button, ...]:

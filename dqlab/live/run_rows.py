@@ -167,7 +167,7 @@ def _row(run: RunStats, need: Attention | None) -> RunRow:
         end=_end(run),
         dead=run.counts.dead,
         lost=run.counts.lost,
-        speed=numbers.UNKNOWN if rate is None else f"{numbers.rate(rate)} {unit}/s",
+        speed=numbers.speed(rate, unit),
         unit=unit,
         code=code,
         took=numbers.span(run.elapsed) if run.started else numbers.UNKNOWN,
@@ -194,12 +194,12 @@ def _why(run: RunStats, need: Attention | None) -> str:
 
 
 def _speed(run: RunStats) -> tuple[float | None, str]:
-    """Return what the run does in a second, in pages where these are known."""
+    """Return what the run does in a second, and what of: its unit."""
     if run.resting:
         rates = run.mean_rate, run.mean_units_rate
     else:
         rates = run.rate, run.units_rate
-    return (rates[0], "documents") if run.units is None else (rates[1], "pages")
+    return rates[run.units is not None], run.unit
 
 
 def _end(run: RunStats) -> str:

@@ -16,7 +16,7 @@ from dqlab import numbers
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.errors import DqlabError, in_words
 from dqlab.live.palette import Ink
-from dqlab.live.run_rows import SortBy, put_off_words, runs_in_order
+from dqlab.live.run_rows import RunRow, SortBy, put_off_words, runs_in_order
 from dqlab.numbers import count, many
 from dqlab.stats import Attention, ClassStats, QueueStats, RunStats, Snapshot
 from dqlab.texts import as_word, one_line
@@ -142,6 +142,19 @@ def status_table(snapshot: Snapshot, *, only: str = "", stale: bool = False) -> 
     return Table(columns, rows, total, tuple(notes), lines)
 
 
+def _in_a_second(row: RunRow, *, named: bool) -> str:
+    """Return what a run does in a second; `named`, with its unit, which does not stand above."""
+    if row.rate is None:
+        return numbers.UNKNOWN
+    if row.unit == "bytes":
+        return row.speed.removesuffix("/s")
+    return (
+        f"{numbers.rate(row.rate)} {'docs' if row.unit == 'documents' else row.unit}"
+        if named
+        else numbers.rate(row.rate)
+    )
+
+
 def _state_at(moment: float) -> str:
     return f"state at {numbers.clock(moment)}"
 
@@ -197,7 +210,7 @@ def runs_table(
     rows = every[:most]
     hidden += len(every) - len(rows)
     units, queues = {row.unit for row in rows}, {row.queue for row in rows}
-    mixed, short = len(units) > 1, {"documents": "docs"}
+    mixed = len(units) > 1
     owners = {(run.queue, run.name): run.owner for run in runs}
     owned = any(owners[row.queue, row.name] for row in rows)
     more = (*(["owner"] if owned else []), *(["queue"] if len(queues) > 1 else []))
@@ -219,9 +232,7 @@ def runs_table(
             Cell(row.share),
             Cell(row.end.replace(" to ", "\N{EN DASH}")),
             Cell(numbers.count(row.dead), Ink.BAD if row.dead else Ink.QUIET),
-            Cell(
-                numbers.rate(row.rate) + (f" {short.get(row.unit, row.unit)}" if mixed and row.rate is not None else "")
-            ),
+            Cell(_in_a_second(row, named=mixed)),
             Cell(row.code),
             Cell(row.took),
             *(

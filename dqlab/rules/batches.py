@@ -38,7 +38,7 @@ class Batch:
         Bytes of all payloads. A part of the batch counts for its share, whatever its messages weigh: a frame
         is at most a few hundred kilobytes, and its shares add up to it.
     weights : sequence of int or None
-        Pages of each message.
+        Pages, or bytes, of each message's document.
     place : int
         Where the journal keeps the frame.
     states : bytearray
@@ -77,7 +77,7 @@ class Batch:
         return share(self.size, len(self.states), a, b)
 
     def units(self, a: int, b: int) -> int:
-        """Return the weights (pages) of messages `a` to `b`; 0 when the frame has none."""
+        """Return the weights of messages `a` to `b`; 0 when the frame has none."""
         return 0 if self.weights is None else sum(self.weights[a:b])
 
     def fit(self, a: int, b: int, room: int) -> int:

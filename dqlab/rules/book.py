@@ -73,6 +73,8 @@ class RunRecord:
     options: list[str] = field(default_factory=list)
     """What its documents are opened with, as text; their references have its name alone. Each function of the run
     brings it to the consumers."""
+    unit: str = ""
+    """What the weights of its messages count: "bytes"; "" for pages, and where they have none."""
 
     @property
     def code(self) -> dict[str, Any]:
@@ -195,8 +197,8 @@ class Book:
                 del self.worst[id]
                 continue
             batch, index = found
-            weight = None if batch.weights is None else batch.units(index, index + 1)
-            rows.append(Failing(key, error, self._exceptions(id), weight))
+            paged = batch.weights is not None and not (self.record and self.record.unit)
+            rows.append(Failing(key, error, self._exceptions(id), batch.units(index, index + 1) if paged else None))
         return rows
 
     def go_on(self, now: float) -> None:
@@ -251,6 +253,7 @@ class Book:
             counts=self.counts(),
             missing=self.missing,
             units=list(lane.units) if any(lane.units) else None,
+            unit=record.unit if record else "",
             retrying=lane.retrying,
             nbytes=lane.nbytes,
             paused=lane.paused,

@@ -75,6 +75,8 @@ class LaneReport:
     missing: int = 0
     """Acked messages without a result: a defect."""
     units: list[int] | None = None
+    unit: str = ""
+    """What these count: "bytes"; "" for pages."""
     retrying: int = 0
     nbytes: int = 0
     paused: bool = False

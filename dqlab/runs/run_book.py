@@ -29,6 +29,7 @@ from dqlab.cluster.transport.sealed import blob_hash, with_options
 from dqlab.config import check_name
 from dqlab.datasets.sinks import Sink, check_free, claim, let_go, same_sink, sink_of, target_of
 from dqlab.documents import options_of
+from dqlab.documents.weights import unit_of
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, DqlabWarning, RunExists, RunNotFound
 from dqlab.frame import Kind
 from dqlab.rules.retry import Retry
@@ -323,6 +324,7 @@ class RunBook:
         record |= {} if process is None else {"process": process.record()}
         record |= {} if sink is None else {"sink": sink.record()}
         record |= {"options": options} if options else {}
+        record |= {"unit": unit} if (unit := unit_of(elements)) else {}
         opening = Open(id, record, None if retry is None else asdict(retry))
         sender = RunSender(
             pool.handle.of_run(name),

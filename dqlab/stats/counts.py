@@ -38,7 +38,7 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Messages, or pages, by state."""
+    """Messages, pages or bytes, by state."""
 
     ready: int = 0
     delayed: int = 0

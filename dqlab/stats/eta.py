@@ -136,6 +136,7 @@ def estimate(effort: Effort, *, units: float, documents: int, slots: float, at: 
     """
     if effort.documents < MIN_DOCUMENTS or effort.units <= 0 or effort.seconds <= 0 or slots <= 0.01 or documents < 1:
         return None
+    units = max(units, 1.0)  # in stores of earlier versions a document may weigh nothing
     work = effort.cost * units
     of_rest = documents * effort.spread
     of_speed = units * units * effort.documents * effort.spread / (effort.units * effort.units)

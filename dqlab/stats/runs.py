@@ -91,7 +91,9 @@ class ClassStats:
 
 @dataclass(frozen=True, slots=True)
 class RunStats(SuggestsAttributes):
-    """One run. `units` is None where page counts are unknown; `total` is None while submitting.
+    """One run. `units` is None where nothing is known of its documents' lengths; `total` is None while submitting.
+
+    `weighed_in` is what `units` count: "pages", or "bytes" where pages are unknown and all sizes are known.
 
     `idle` is the time between an end and the retry that followed it: nothing was asked of the run then. `stop` is the
     reason of a run that is STOPPED, and `why` gives it in words. `mean_seconds` is the mean of the seconds that
@@ -126,11 +128,12 @@ class RunStats(SuggestsAttributes):
     owner: str = ""
     stuck: bool = False
     paused: float = 0.0
+    weighed_in: str = "pages"
 
     @property
     def unit(self) -> str:
-        """Word for what progress counts: "pages" when they are known, else "documents"."""
-        return "pages" if self.units is not None else "documents"
+        """Word for what progress counts: "pages" when they are known, else "bytes", else "documents"."""
+        return self.weighed_in if self.units is not None else "documents"
 
     @property
     def progress(self) -> Counts:
@@ -172,7 +175,7 @@ class RunStats(SuggestsAttributes):
 
     @property
     def mean_units_rate(self) -> float | None:
-        """Pages of acked and dead documents per second over the whole run; None without any, and of a moment."""
+        """What `units` count, per second over the whole run, of acked and dead documents; None without any."""
         if self.units is None or not self.units.worked or self.elapsed < SHORTEST:
             return None
         return self.units.worked / self.elapsed
@@ -300,6 +303,7 @@ class RunFacts:
     idle: float
     owner: str = ""
     unanswered: str = ""
+    weighed_in: str = "pages"
 
     @property
     def stop(self) -> StopReason | None:
@@ -367,6 +371,7 @@ class RunFacts:
             owner=self.owner,
             paused=paused,
             stuck=stuck and self.state is RunState.RUNNING and not self.counts.waiting,
+            weighed_in=self.weighed_in,
         )
         return replace(stats, rate=None, units_rate=None) if stats.resting or stats.held else stats
 

@@ -93,6 +93,15 @@ KINDS: dict[str, Callable[[Path], dq.Documents]] = {
 }
 
 
+UNITS = {"parts of pdfs": "pages", "rows of dask": "documents"}
+"""What runs over a kind count, where that is not bytes."""
+
+
+def weight(unit: str, document: dq.Document) -> int:
+    known = {"bytes": document.size, "pages": document.page_count}.get(unit)
+    return 1 if known is None else known
+
+
 def words_of(document: dq.Document) -> int:
     if isinstance(document.part, Inline):
         return len(document["text"].split())
@@ -212,6 +221,9 @@ def test_failed_and_lost_documents_of_each_kind_run_again(pool: dq.QueuePool, co
     assert run.counts["lost"] > 0
     run.resubmit_lost()
     assert counted(run.wait(timeout=120)) == by_hand
+    stats = run.stats()
+    assert stats.unit == UNITS.get(kind, "bytes")
+    assert stats.progress.all == stats.progress.acked == sum(weight(stats.unit, each) for each in documents)
     assert host_of(pool, 0)
 
 

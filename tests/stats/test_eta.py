@@ -150,3 +150,15 @@ def test_an_estimate_is_looked_at_again_after_five_seconds() -> None:
 
     assert steady.show(Eta(190, 200, 210), at=4) == Eta(90, 100, 110)
     assert steady.show(Eta(190, 200, 210), at=5) == Eta(190, 200, 210)
+
+
+def test_documents_that_weigh_nothing_do_not_end_the_estimate_of_all_runs() -> None:
+    """So stores of earlier versions have them, beside others with pages: the division by zero ended each Snapshot."""
+    effort = Effort()
+    for _ in range(10):
+        effort.add(0.5, 20, 1)
+
+    eta = estimate(effort, units=0, documents=3, slots=1.0, at=100.0)
+
+    assert eta is not None
+    assert 100.0 <= eta.p10 <= eta.p50 <= eta.p90

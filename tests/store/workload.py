@@ -71,6 +71,7 @@ class Workload:
         for at, run in enumerate(RUNS):
             code = {"name": "f", "hash": "v1", "short": "v1", "source": "", "cell": None, "blob": FUNCTION}
             record = {"name": f"run-{at}", "codes": [code], "keyed": True, "started": 1.0}
+            record |= {"unit": "bytes"} if at == 0 else {}
             self.order("open", None, {"open": {"run": run, "record": record}})
         self.durable.ledger.keep_function(RUNS[0], FUNCTION, b"a pickled function")
 

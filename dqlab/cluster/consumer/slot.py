@@ -353,6 +353,7 @@ class Slot:
             receipt = shard, lease["id"], meta["epoch"], lease["timeout"]
             about: dict[str, Any] = {"suspect": True, **suspect} if suspect else {}
             about |= {"consumer": self.options.origin.consumer, "attempts": dict(lease.get("attempts", ()))}
+            about["paged"] = not lease.get("unit")
             if lease.get("sink"):
                 for ids, portion in portions_of(firsts, cuts, self._sinks.piece(cuts[0].run)):
                     self._inbox.append(Chunk(*receipt, ids, portion, process, sink=True, **about))

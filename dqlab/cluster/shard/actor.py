@@ -400,6 +400,8 @@ class QueueActor:
             answer["lease"] = {"id": lease.id, "timeout": lease.timeout, "firsts": firsts, "process": process}
             if record is not None and record.sink is not None:
                 answer["lease"]["sink"] = True
+            if record is not None and record.unit:
+                answer["lease"]["unit"] = record.unit
             if attempts := lane.attempts(lease.remaining) if lane is not None else ():
                 answer["lease"]["attempts"] = attempts
             if lease.suspect:
@@ -745,6 +747,7 @@ class QueueActor:
             process=record.process,
             sink=record.sink,
             options=record.options,
+            unit=record.unit,
         )
 
     async def dead(self, body: bytes) -> bytes:
@@ -814,6 +817,7 @@ class QueueActor:
         record = {part: getattr(book.record, part) for part in ("name", "codes", "client", "process", "stop_if")}
         record |= {} if book.record.sink is None else {"sink": book.record.sink}
         record |= {"options": book.record.options} if book.record.options else {}
+        record |= {"unit": book.record.unit} if book.record.unit else {}
         cut_off = book.record.incomplete == CUT_OFF
         may_be_missing = not book.lane.sealed or (cut_off and not book.record.submitted)
         retry = asdict(book.lane.retry)

@@ -291,7 +291,7 @@ class JoinedQueue:
         return shown
 
     def _rates(self, units: Counts | None, track: RunTrack) -> tuple[float | None, float | None]:
-        """Return documents and pages per second of a run."""
+        """Return documents per second of a run, and pages or bytes."""
         return track.settled.rate(self._now), track.units.rate(self._now) if units is not None else None
 
     def _run(self, run: str, lanes: list[LaneReport], record: LaneReport) -> RunStats:
@@ -425,7 +425,7 @@ class Snapshots:
         consumers = [each for joined in chosen for each in joined.facts.consumers]
         consumers.sort(key=lambda each: (each.units_rate or 0.0, each.name))
         states = [each.state for each in queues]
-        paged = any(each.units for each in runs if queue in ("", each.queue) and run in ("", each.name))
+        paged = any(each.unit == "pages" for each in runs if queue in ("", each.queue) and run in ("", each.name))
         return Snapshot(
             at=wall,
             seq=known.seq,

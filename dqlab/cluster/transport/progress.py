@@ -55,6 +55,8 @@ class ShardProgress:
     sink: dict[str, Any] | None = None
     options: list[str] = field(default_factory=list)
     """What its documents are opened with."""
+    unit: str = ""
+    """What the weights of its messages count: "bytes"; "" for pages."""
     covered: list[tuple[int, int]] = field(default_factory=list)
     came: list[tuple[int, int]] = field(default_factory=list)
     missing_ordinals: list[tuple[int, int]] = field(default_factory=list)
@@ -78,9 +80,15 @@ class ShardProgress:
 
     def opening(self) -> dict[str, Any]:
         """Return the run record that lanes are opened with where they are missing."""
-        record = {"name": self.lane.name, "codes": self.codes, "process": self.process, "stop_if": self.lane.stop_if}
+        record: dict[str, Any] = {
+            "name": self.lane.name,
+            "codes": self.codes,
+            "process": self.process,
+            "stop_if": self.lane.stop_if,
+        }
         record |= {} if self.sink is None else {"sink": self.sink}
-        return record | ({"options": self.options} if self.options else {})
+        record |= {"options": self.options} if self.options else {}
+        return record | ({"unit": self.unit} if self.unit else {})
 
     @property
     def input(self) -> Submitted:

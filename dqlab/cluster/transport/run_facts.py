@@ -20,7 +20,7 @@ def sum_counts(lanes: Iterable[LaneReport]) -> Counts:
 
 
 def sum_units(lanes: Iterable[LaneReport]) -> Counts | None:
-    """Return the pages of lanes by state, None where none is known."""
+    """Return the weights of lanes by state, pages or bytes; None where messages have none."""
     known = [lane.units for lane in lanes if lane.units]
     return _summed(known) if known else None
 
@@ -76,6 +76,7 @@ def run_facts(
         state=state_of(lanes, paused=paused, blocked=blocked, served=served),
         counts=sum_counts(lanes),
         units=sum_units(lanes),
+        weighed_in=record.unit or "pages",
         retrying=sum(lane.retrying for lane in lanes),
         sealed=all(lane.sealed for lane in lanes),
         total=record.total,

@@ -15,7 +15,21 @@ from dqlab.live.panels.changes import html, show
 from dqlab.live.panels.look import read
 from dqlab.live.panels.markup import code, glyph, strong, text, unit
 from dqlab.live.panels.scene import SPANS, WHOLE, Request, Scene
-from dqlab.numbers import UNKNOWN, between, count, duration, many, minute, noun_of, rate, share, size, span
+from dqlab.numbers import (
+    UNKNOWN,
+    amount,
+    between,
+    count,
+    duration,
+    many,
+    minute,
+    noun_of,
+    rate,
+    share,
+    size,
+    span,
+    speed,
+)
 from dqlab.stats import Attention, RunStats, Severity
 
 __all__ = ["Controls", "Needs", "Overview"]
@@ -216,7 +230,7 @@ def _left(scene: Scene) -> Figure:
         counts = scene.queue.counts
         held = f"{count(counts.waiting)} waiting, {count(counts.leased)} unacked"
         return "Left", count(counts.left), noun_of(counts.left, "message"), held, ""
-    more = many(run.units.left, run.unit.removesuffix("s")) if run.units is not None else ""
+    more = amount(run.units.left, run.unit) if run.units is not None else ""
     return "Left", count(run.counts.left), noun_of(run.counts.left, "document"), more, ""
 
 
@@ -253,17 +267,18 @@ def _no_eta(run: RunStats) -> str:
 def _speed(scene: Scene) -> Figure:
     run = scene.run
     if run is not None and run.resting:
-        mean, pages = rate(run.mean_rate), run.mean_units_rate
-        pause = with_pause(run)
-        if run.units is None:
-            return "Speed, whole run", mean, "documents/s", pause, ""
-        second = ", ".join(part for part in (f"{mean} documents/s", pause) if part)
-        return "Speed, whole run", rate(pages), f"{run.unit}/s", second, ""
+        label, value, unit, second, more = _speed_of("Speed, whole run", run, run.mean_rate, run.mean_units_rate)
+        return label, value, unit, ", ".join(part for part in (second, with_pause(run)) if part), more
     if run is None:
         return "Speed, 60 s", rate(scene.queue.out_rate), "messages/s", f"in {rate(scene.queue.in_rate)} messages/s", ""
+    return _speed_of("Speed, 60 s at work", run, run.rate, run.units_rate)
+
+
+def _speed_of(label: str, run: RunStats, documents: float | None, units: float | None) -> Figure:
     if run.units is None:
-        return "Speed, 60 s at work", rate(run.rate), "documents/s", "", ""
-    return "Speed, 60 s at work", rate(run.units_rate), f"{run.unit}/s", f"{rate(run.rate)} documents/s", ""
+        return label, rate(documents), "documents/s", "", ""
+    value, _, per_second = speed(units, run.unit).partition(" ")
+    return label, value, per_second or f"{run.unit}/s", speed(documents, "documents"), ""
 
 
 def _noun(scene: Scene) -> str:

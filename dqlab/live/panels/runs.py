@@ -16,7 +16,7 @@ from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.run_rows import RunRow, SortBy, run_rows, run_word
 from dqlab.live.tables import Cell, Table
-from dqlab.numbers import UNKNOWN, between, clock, count, minute, rate
+from dqlab.numbers import UNKNOWN, between, clock, count, minute
 from dqlab.stats import RunState, RunStats
 
 __all__ = ["RunsPanel"]
@@ -279,7 +279,7 @@ def _figures(row: RunRow, owner: str) -> tuple[Cell, ...]:
     return (
         Cell(row.end, Ink.PLAIN if row.over else Ink.STRONG),
         Cell(count(row.dead + row.lost), Ink.BAD if row.dead or row.lost else Ink.QUIET),
-        Cell(f"{rate(row.rate)} {row.unit}/s" if row.rate is not None else UNKNOWN),
+        Cell(row.speed),
         Cell(row.took),
         Cell(row.code or row.why, Ink.QUIET),
         Cell(owner, Ink.QUIET),

@@ -28,6 +28,7 @@ from dqlab.cluster.transport.orders import Open
 from dqlab.cluster.transport.ref import Place, Replaced
 from dqlab.documents import Document
 from dqlab.documents.parts import Row
+from dqlab.documents.weights import weigher
 from dqlab.errors import (
     ActorGone,
     CallTimeout,
@@ -595,9 +596,9 @@ class PutSender(Sender):
 
 
 class RunSender(Sender):
-    """The documents of one run: one function, no tickets, pages where the first document has some.
+    """The documents of one run: one function, no tickets, weights in the unit of its record.
 
-    One thread appends them.
+    Without a unit they are pages, if the first document has some. One thread appends them.
 
     Attributes
     ----------
@@ -620,10 +621,12 @@ class RunSender(Sender):
         self.entry = entry
         self.room: list[int] | None = None
         self.claim: int | None = None
-        self._weighted: bool | None = None
-        """Whether pages are noted; the first document decides."""
+        self._weight: Callable[[Any], int] | None = None
+        """What weighs an element; None where nothing does."""
+        self._weighs = False
+        """Whether that is decided: by the unit in the run's record, else by the first element."""
         self._weights: deque[int] = deque()
-        """Pages of the messages in the buffer."""
+        """Weights of the messages in the buffer."""
         self._grouped: bool | None = None
         """Whether documents are rows of row groups; the first document decides."""
         self._group: tuple[str, int] = "", 0
@@ -644,10 +647,11 @@ class RunSender(Sender):
 
     def append(self, element: Any, payload: bytes) -> None:
         """Hand over one element with its pickle; waits while the buffer is full."""
-        if self._weighted is None:
-            self._weighted = type(element) is Document and bool(element.page_count)
-        if self._weighted:
-            self._weights.append((type(element) is Document and element.page_count) or 0)
+        if not self._weighs:
+            unit = "" if self.opening is None else self.opening.record.get("unit", "")
+            self._weight, self._weighs = weigher(unit, element), True
+        if self._weight is not None:
+            self._weights.append(self._weight(element))
         if self._grouped is None:
             self._grouped = type(element) is Document and type(element.part) is Row
         if self._grouped:

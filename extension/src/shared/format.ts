@@ -115,6 +115,6 @@ export function age(at: number, now: number): string {
 /** A figure beside an axis, where room is short: `1.2k`, `50M`. */
 export function short(value: number): string {
   const spelt = (figure: number): string => String(Math.round(figure * 10) / 10);
-  for (const [unit, name] of [[1e9, 'G'], [1e6, 'M'], [1e3, 'k']] as const) if (value >= unit) return `${spelt(value / unit)}${name}`;
+  for (const [unit, name] of [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']] as const) if (value >= unit) return `${spelt(value / unit)}${name}`;
   return spelt(value);
 }

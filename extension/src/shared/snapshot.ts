@@ -70,6 +70,7 @@ const run = record({
   state: text(),
   counts,
   units: optional(counts),
+  weighed_in: text('pages'),
   why: text(),
   code: record({ name: text('?'), short: text(), version: number(1), cell: maybe<number>(), rest: list(number()), did: list(number()) }),
   total: maybe<number>(),
@@ -234,7 +235,7 @@ export const left = (of: Counts): number => of.ready + of.delayed + of.leased;
 /** Ready or delayed. */
 export const waiting = (of: Counts): number => of.ready + of.delayed;
 export const all = (of: Counts): number => settled(of) + left(of);
-/** What progress is counted in: pages where they are known, else documents. */
+/** What progress is counted in: pages where they are known, else bytes, else documents. */
 export const progress = (of: Run): Counts => of.units ?? of.counts;
 
 /**

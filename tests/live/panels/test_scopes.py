@@ -56,6 +56,17 @@ def test_one_of_something_is_singular(open_page: Open, feed: Any) -> None:
     assert "<small>documents</small>" not in said
 
 
+def test_bytes_that_are_left_are_a_size(open_page: Open, feed: Any) -> None:
+    """Beside the documents that are left, and as a speed."""
+    units = Counts(ready=1_200_000_000, acked=2_200_000_000)
+    run = replace(feed.now.runs[0], units=units, weighed_in="bytes", units_rate=12_345_678.0)
+    feed.change(runs=(run,), units="documents")
+
+    said = summary(open_page(queue="pages"))
+    assert "1.2 GB</div>" in said
+    assert "<small>MB/s</small>" in said
+
+
 def test_one_page_that_is_left_is_singular(open_page: Open, feed: Any) -> None:
     """The sibling of "1 documents", below it."""
     run = replace(feed.now.runs[0], counts=Counts(leased=1, acked=8), units=Counts(leased=1, acked=99))

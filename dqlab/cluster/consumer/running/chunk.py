@@ -111,6 +111,7 @@ class Chunk:
         sink: bool = False,
         consumer: str = "",
         attempts: Mapping[int, int] | None = None,
+        paged: bool = True,
     ):
         self.shard, self.lease, self.epoch, self.timeout = shard, lease, epoch, timeout
         self.run = frames[0].run
@@ -140,6 +141,7 @@ class Chunk:
         self._began = self._spent = 0.0
         self.stopped = self.over = self.early = False
         self.acked = self.failed = self.units = 0
+        self._paged = paged and frames[0].weights is not None
         self.last_error: str | None = None
         self._confirmed = self._sent = self._collected = self._referred = 0
         """How many entries of `done` have reached their shard, how many are on their way or there, how many of these
@@ -364,7 +366,7 @@ class Chunk:
         self.acked += acked
         if acked < len(done):
             self._note_failures(done)
-        self.units += sum(self._weight_at(entry[0]) for entry in done) if self.frames[0].weights else len(done)
+        self.units += sum(self._weight_at(entry[0]) for entry in done) if self._paged else len(done)
         return settlement
 
     def pending(self) -> list[Done]:

@@ -1,0 +1,109 @@
+"""What views show of a run that counts bytes: sizes, as people read them, and counts of documents as ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dqlab.live.details import left_chart, pulse
+from dqlab.live.html import run_html
+from dqlab.live.lab_picture import Site, queue_view
+from dqlab.live.metrics import metrics
+from dqlab.live.run_picture import log_line, run_view
+from dqlab.live.run_rows import run_rows
+from dqlab.live.tables import runs_table
+from dqlab.live.text import run_screen
+from dqlab.stats import Counts, History, RunStats, Snapshot
+
+GB = 10**9
+
+
+@pytest.fixture
+def weighed(running: RunStats) -> RunStats:
+    """The running one, over files: 3.4 GB, of which 1.2 GB are left."""
+    units = Counts(ready=GB, leased=GB // 5, acked=2 * GB, dead=GB // 5)
+    return replace(running, units=units, weighed_in="bytes", units_rate=12_345_678.0)
+
+
+def test_the_view_of_a_run_counts_sizes(weighed: RunStats) -> None:
+    view = run_view(weighed)
+
+    assert (view.unit, view.percent, view.bar_label) == ("bytes", "64.7 %", "64.7 percent of bytes settled")
+    assert [(each.label, each.value, each.unit, each.second) for each in view.figures][:3:2] == [
+        ("Left", "1.2", "GB", "16,121 documents"),
+        ("Speed, last 60 s", "12", "MB/s", "23.9 documents/s"),
+    ]
+    assert "and 1.2 of 3.4 GB left after" in view.sentence
+    assert "MB/s, " in view.sentence
+    assert view.milestone == "at least 50 percent of bytes settled"
+    screen = run_screen(view)
+    assert "left   1.2 GB" in screen
+    assert "speed  12 MB/s" in screen
+    assert " of bytes" in screen
+
+
+def test_a_table_of_states_has_a_column_of_bytes(weighed: RunStats) -> None:
+    html = run_html(run_view(weighed))
+
+    assert ">bytes</th>" in html
+    assert ">2.0 GB</td>" in html
+    assert "pages</th>" not in html
+
+
+def test_logs_have_bare_bytes_in_the_places_of_pages(weighed: RunStats) -> None:
+    """What reads them calculates: a rounded size is of no use to it."""
+    assert " 2200000000/3400000000 bytes 12,345,678/s ".replace(",", "") in log_line(weighed)
+
+
+def test_the_chart_is_of_bytes(weighed: RunStats) -> None:
+    """A gigabyte is less to read than 1,200,000,000."""
+    history = History(t0=weighed.at - 20, step=10.0, units_left=(2.0e9, 1.5e9, 1.2e9))
+
+    chart = left_chart(weighed, history)
+
+    assert chart.title == "Bytes left"
+    assert chart.label.startswith("Bytes left over time: 1.2 GB now")
+    assert chart.values[-1] == 1_200_000_000
+
+
+def test_the_line_of_speed_names_sizes() -> None:
+    history = History(t0=0.0, step=10.0, units_left=tuple(1e9 - 1e7 * at for at in range(12)))
+
+    assert pulse(history, "bytes").title.startswith("bytes/s, one mark per")
+    assert pulse(history, "bytes").scale == "0 to 1.0 MB"
+
+
+def test_tables_of_runs_have_sizes_per_second(weighed: RunStats, snapshot: Snapshot) -> None:
+    """Beside a run that counts pages each names its own; alone, the head names it."""
+    rows = {row.name: row for row in run_rows(replace(snapshot, runs=(weighed, *snapshot.runs[1:])))}
+    assert (rows[weighed.name].speed, rows[weighed.name].unit) == ("12 MB/s", "bytes")
+
+    alone = runs_table([weighed])
+    assert "bytes/s" in [column.title for column in alone.columns]
+    assert "12 MB" in [cell.text for cell in alone.rows[0]]
+    both = runs_table([weighed, snapshot.runs[1]])
+    assert "per second" in [column.title for column in both.columns]
+    assert {"12 MB", "12.0 pages"} <= {cell.text for row in both.rows for cell in row}
+
+
+def test_the_view_of_a_queue_has_what_is_left_of_a_run_as_a_size(weighed: RunStats, snapshot: Snapshot) -> None:
+    view = queue_view(replace(snapshot, runs=(weighed,)), None, place=Site("pages"))
+
+    assert [run.left for run in view.runs] == ["1.2 GB"]
+
+
+def test_metrics_keep_bytes_and_pages_apart(weighed: RunStats, snapshot: Snapshot) -> None:
+    """A sum over all runs of one metric is of one unit."""
+    pytest.importorskip("prometheus_client")
+    runs = (weighed, *snapshot.runs[1:])
+    names = {
+        (sample.name, sample.labels["run"])
+        for metric in metrics(replace(snapshot, runs=runs))
+        for sample in metric.samples
+        if sample.name in ("dqlab_run_pages", "dqlab_run_bytes")
+    }
+
+    assert ("dqlab_run_bytes", weighed.name) in names
+    assert ("dqlab_run_pages", weighed.name) not in names
+    assert ("dqlab_run_pages", snapshot.runs[1].name) in names
