@@ -31,6 +31,7 @@ from dqlab.errors import (
     RowTooLarge,
     WrongKind,
 )
+from tests.hugging_face import Dataset
 from tests.sampled import examples
 
 ROOT = Path(__file__).parents[2]
@@ -390,26 +391,6 @@ def test_a_dask_dataframe_has_rows_that_are_numbered_through() -> None:
     assert [each.key for each in dq.Documents.from_dask(FramesOfDask(), key="id", columns=["n"])] == list("abcdef")
     with pytest.raises(ColumnNotFound, match="Did you mean 'id'"):
         dq.Documents.from_dask(FramesOfDask(), key="idd")
-
-
-class Dataset:
-    """As `datasets.Dataset`, which is not installed here: names, a length, slices as dicts of lists."""
-
-    def __init__(self, columns: dict[str, list[Any]]) -> None:
-        self._columns, self.read = columns, []
-        self.column_names = list(columns)
-
-    def __len__(self) -> int:
-        return len(next(iter(self._columns.values())))
-
-    def select_columns(self, names: list[str]) -> Dataset:
-        chosen = Dataset({name: self._columns[name] for name in names})
-        chosen.read = self.read
-        return chosen
-
-    def __getitem__(self, rows: slice) -> dict[str, list[Any]]:
-        self.read.append((rows.start, rows.stop, tuple(self.column_names)))
-        return {name: values[rows] for name, values in self._columns.items()}
 
 
 def test_datasets_are_read_slice_by_slice_and_only_the_chosen_columns() -> None:

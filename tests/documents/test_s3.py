@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import subprocess
-import sys
 import uuid
 import zipfile
 from collections.abc import Iterator
@@ -18,35 +16,18 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import DocumentChanged, StorageUnset
+from tests.s3_server import serving_s3
 
 pytestmark = pytest.mark.cluster
 
 SECRET = "nobody-reads-this"
-SERVER = """
-import sys
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
-sys.stdin.read()
-"""
 
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
     """A server of its own, which ends with these tests."""
-    with subprocess.Popen(
-        [sys.executable, "-c", SERVER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as server:
-        assert server.stdout is not None
-        port = server.stdout.readline().strip()
-        assert port, "the server did not start"
-        yield f"http://127.0.0.1:{port}"
-        server.terminate()
+    with serving_s3() as address:
+        yield address
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Runs over archives, PDFs, parts of them, chosen files and rows of Dask: attached to, resumed, retried, sent again."""
+"""Runs over archives, PDFs, parts of them, chosen files, objects of a bucket, and rows of Dask and of Hugging Face.
+
+Each is attached to, resumed, retried, and sent again.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +28,20 @@ import dqlab as dq
 from dqlab.documents.parts import Inline
 from dqlab.runs.session import Session
 from tests import forking
+from tests.hugging_face import Dataset
 from tests.pdfs import encrypted_pdf, make_pdf
 from tests.runs.test_cut_off import ROOT, all_there
 from tests.runs.test_lost import host_of, kill
+from tests.s3_server import serving_s3
 from tests.sampled import mostly_slow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 COUNT = 600
 WORDS = [f"{at:04} " + "word " * (at % 23) for at in range(COUNT)]
 PAGES = [1 + at * at % 7 for at in range(60)]
+STORED = 120
+"""How many of the texts are in a bucket, whose server takes milliseconds for each."""
+OPTIONS = {"key": "env:DQ_TEST_S3", "secret": "env:DQ_TEST_S3"}
 
 SCRIPT = """
     import sys
@@ -90,10 +98,18 @@ KINDS: dict[str, Callable[[Path], dq.Documents]] = {
     "rows of dask": lambda folder: dq.Documents.from_dask(
         dask.bag.from_sequence([{"id": f"{at:04}", "text": text} for at, text in enumerate(WORDS)], npartitions=7), "id"
     ),
+    "rows of a dataset": lambda folder: dq.Documents.from_hf(
+        Dataset({"id": [f"{at:04}" for at in range(COUNT)], "text": WORDS, "image": [object()] * COUNT}),
+        "id",
+        columns=["text"],
+    ),
+    "objects of a bucket": lambda folder: dq.Documents.from_glob(
+        "s3://kinds/texts/*/*.txt", storage_options=OPTIONS | {"endpoint_url": (folder / "bucket").read_text()}
+    ),
 }
 
 
-UNITS = {"parts of pdfs": "pages", "rows of dask": "documents"}
+UNITS = {"parts of pdfs": "pages", "rows of dask": "documents", "rows of a dataset": "documents"}
 """What runs over a kind count, where that is not bytes."""
 
 
@@ -134,7 +150,9 @@ def expected(kind: str, folder: Path) -> dict[str, int]:
             return {f"{at:02}.pdf": 4 * pages for at, pages in enumerate(PAGES)}
         case "chosen":
             return {document.key: texts[document.key] for document in KINDS[kind](folder)}
-        case "rows of dask":
+        case "objects of a bucket":
+            return {f"{at % 7}/{at:04}.txt": len(text.split()) for at, text in enumerate(WORDS[:STORED])}
+        case "rows of dask" | "rows of a dataset":
             return {f"{at:04}": len(text.split()) for at, text in enumerate(WORDS)}
     parts = {}
     for at, pages in enumerate(PAGES):
@@ -146,14 +164,37 @@ def expected(kind: str, folder: Path) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def hurt() -> Iterator[Client]:
-    """A client of a cluster that may be hurt: two workers for queues, two for consumers."""
+    """A client of a cluster that may be hurt: two workers for queues, two for consumers, all with credentials."""
     with (
+        pytest.MonkeyPatch.context() as patch,
         dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
         LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
     ):
+        patch.setenv("DQ_TEST_S3", "secret")
+        client.run(lambda: os.environ.update(DQ_TEST_S3="secret"))
         Session.of(client, reserved=("0", "1"))
         yield client
+
+
+@pytest.fixture(scope="module")
+def bucket(corpus: Path) -> Iterator[None]:
+    """The texts in a bucket, whose address is beside the corpus."""
+    s3fs = pytest.importorskip("s3fs")
+    with serving_s3() as address:
+        system = s3fs.S3FileSystem(endpoint_url=address, key="k", secret="s", skip_instance_cache=True)
+        system.mkdir("kinds")
+        system.pipe({f"kinds/texts/{at % 7}/{at:04}.txt": text.encode() for at, text in enumerate(WORDS[:STORED])})
+        (corpus / "bucket").write_text(address)
+        yield
+
+
+@pytest.fixture
+def kind(request: pytest.FixtureRequest) -> str:
+    """A kind of documents, where they are."""
+    if request.param == "objects of a bucket":
+        request.getfixturevalue("bucket")
+    return str(request.param)
 
 
 @pytest.fixture
@@ -169,7 +210,9 @@ def counted(run: dq.Run) -> dict[str, int]:
     return {key: value[0] for key, value in run.results(timeout=120).items()}
 
 
-@pytest.mark.parametrize("kind", mostly_slow(KINDS, "several archives", "parts of pdfs"))
+@pytest.mark.parametrize(
+    "kind", mostly_slow(KINDS, "several archives", "parts of pdfs", "objects of a bucket"), indirect=True
+)
 def test_run_over_each_kind_goes_on_where_its_submitter_was_killed(
     pool: dq.QueuePool, hurt: Client, corpus: Path, kind: str
 ) -> None:
@@ -206,7 +249,7 @@ def test_run_over_each_kind_goes_on_where_its_submitter_was_killed(
     assert in_processes == ("pdf" in kind)
 
 
-@pytest.mark.parametrize("kind", mostly_slow(KINDS, "zip", "parts of pdfs"))
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, "zip", "parts of pdfs", "rows of a dataset"), indirect=True)
 def test_failed_and_lost_documents_of_each_kind_run_again(pool: dq.QueuePool, corpus: Path, kind: str) -> None:
     """By `retry` with other code, and by `resubmit_lost` after the worker of a shard was killed."""
     documents, by_hand = KINDS[kind](corpus), expected(kind, corpus)
