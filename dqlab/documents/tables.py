@@ -123,6 +123,8 @@ class ParquetTable:
                 if batch is None:
                     return
                 yield batch
+        except MemoryError:  # the file is as it should be, and another process may have the memory
+            raise
         except Exception as error:
             raise _unreadable(self.where, error) from error
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
-from collections.abc import Callable, Iterator
+import random
+import re
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
+from types import MappingProxyType
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dqlab as dq
@@ -27,6 +36,8 @@ class _Server(BaseHTTPRequestHandler):
     token = "first"
     left: int | None = None
     """Reads until the token expires; None: it does not."""
+    files: Mapping[str, bytes] = MappingProxyType({})
+    """What is not made of its path."""
 
     def do_HEAD(self) -> None:
         self._answer()
@@ -40,11 +51,23 @@ class _Server(BaseHTTPRequestHandler):
         if kind.left is not None and self.command == "GET":
             kind.left = max(0, kind.left - 1)
         status = 200 if allowed and kind.left != 0 else 401
-        body = (make_pdf(self.path) if self.path.endswith(".pdf") else self.path.encode()) if status == 200 else b""
-        self.send_response(status)
+        body = self._body() if status == 200 else b""
+        if body and (asked := re.match(r"bytes=(\d+)-(\d*)", self.headers["Range"] or "")):
+            first, last = int(asked[1]), min(int(asked[2] or len(body)), len(body) - 1)
+            whole, body, status = len(body), body[first : last + 1], 206
+            self.send_response(status)
+            self.send_header("Content-Range", f"bytes {first}-{last}/{whole}")
+        else:
+            self.send_response(status)
+            self.send_header("Accept-Ranges", "bytes")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         return body
+
+    def _body(self) -> bytes:
+        if self.path in self.files:
+            return self.files[self.path]
+        return make_pdf(self.path) if self.path.endswith(".pdf") else self.path.encode()
 
     def log_message(self, format: str, *args: object) -> None:
         """Write nothing to stderr."""
@@ -59,6 +82,11 @@ class Storage:
     def documents(self, *names: str) -> dq.Documents:
         paths = names or [f"{at}.txt" for at in range(COUNT)]
         return dq.Documents([f"{self.url}/{path}" for path in paths], storage_options=OPTIONS)
+
+    def hold(self, path: str, content: bytes) -> str:
+        """Have a file, and return its address."""
+        self._patch.setattr(_Server, "files", {**_Server.files, f"/{path}": content})
+        return f"{self.url}/{path}"
 
     def expire(self, after: int = 0) -> None:
         self._patch.setattr(_Server, "left", after)
@@ -130,6 +158,73 @@ def test_a_run_waits_for_credentials_that_expired_and_goes_on_by_itself(
     storage.renew("second")
     assert list(run.wait(timeout=60).results()) == [f"/{name}" for name in names]
     assert 0 < done < COUNT
+    assert run.counts["dead"] == 0
+
+
+TEXTS = {f"{at:02}": random.Random(at).randbytes(4_000).hex() for at in range(COUNT)}
+"""Longer than what is read at once of a file, and than any compression makes short."""
+AT_ONCE = OPTIONS | {"block_size": 1_000}
+
+
+def rows(storage: Storage) -> dq.Documents:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": list(TEXTS), "text": list(TEXTS.values())}), sink, row_group_size=1)
+    place = storage.hold("rows.parquet", sink.getvalue())
+    return dq.Documents.from_parquet(place, key="id", storage_options=AT_ONCE)
+
+
+def lines(storage: Storage) -> dq.Documents:
+    written = "".join(f"{json.dumps({'id': key, 'text': text})}\n" for key, text in TEXTS.items())
+    return dq.Documents.from_jsonl(storage.hold("l.jsonl", written.encode()), key="id", storage_options=AT_ONCE)
+
+
+def members(storage: Storage) -> dq.Documents:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        for key, text in TEXTS.items():
+            archive.writestr(key, text)
+    return dq.Documents.from_archive(storage.hold("d.zip", sink.getvalue()), storage_options=AT_ONCE)
+
+
+def compressed_members(storage: Storage) -> dq.Documents:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w:gz") as archive:
+        for key, text in TEXTS.items():
+            info = tarfile.TarInfo(key)
+            info.size = len(text)
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return dq.Documents.from_archive(storage.hold("d.tar.gz", sink.getvalue()), storage_options=AT_ONCE)
+
+
+PARTS: dict[str, tuple[Callable[[Storage], dq.Documents], Callable[[Any], Any], str]] = {
+    "rows of Parquet": (rows, lambda doc: doc["text"], "thread"),
+    "records of JSON lines": (lines, lambda doc: doc["text"], "thread"),
+    "members of a zip": (members, text, "thread"),
+    "members of a tar.gz": (compressed_members, text, "thread"),
+    "rows of Parquet, in a process": (rows, lambda doc: doc["text"], "process"),
+    "members of a zip, in a process": (members, text, "process"),
+}
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_a_run_over_parts_of_one_file_waits_for_its_credentials_too(
+    queue: dq.QueuePool, storage: Storage, kind: str
+) -> None:
+    """The file is open when they expire, and half of it is read; nothing is taken for damaged."""
+    make, fn, executor = PARTS[kind]
+    listed = list(make(storage))
+    assert len(queue.map(fn, listed[:4], name="warm", executor=executor).results()) == 4  # some read none of it
+    storage.expire(after=20)
+
+    run = queue.map(fn, listed, name="parts", executor=executor, retry=dq.Retry(0), stop_if=None)
+    until(lambda: run.stats().state is RunState.WAITING, 60)
+
+    stats = run.stats()
+    assert "its documents cannot be read" in stats.why
+    assert "401" in stats.why
+    assert 0 < stats.counts.acked < COUNT
+    storage.renew("second")
+    assert dict(run.wait(timeout=60).results().items()) == TEXTS
     assert run.counts["dead"] == 0
 
 
