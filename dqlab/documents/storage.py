@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import re
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -66,6 +68,9 @@ __all__ = [
     "without_secrets",
 ]
 
+IN_MEMORY = 16 << 20
+"""Bytes of a file without a length that are kept in memory; of a larger one all are in a temporary file."""
+_PIECE = 1 << 16
 _URL = re.compile(r"(?:[a-z][a-z0-9+._-]*::)*[a-z][a-z0-9+._-]*://", re.ASCII | re.IGNORECASE)
 _LOCAL_URL = re.compile(r"(?:file|local)://", re.IGNORECASE)
 _ETAGS = ("ETag", "etag", "md5Hash", "CRC")
@@ -473,6 +478,70 @@ def local_path(place: str) -> str | None:
     return None
 
 
+class _Copied(io.RawIOBase):
+    """A stream that is read from its start to its end, which keeps what was read to read it again."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._copy = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - closed with this
+        self._at = self._had = 0
+        self._over = False
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def _fetch(self, until: float) -> None:
+        while self._had < until and not self._over:
+            data = self._stream.read(_PIECE)
+            if not data:  # not read again: aiohttp logs each read behind the end
+                self._over = True
+                self._stream.close()
+            self._copy.seek(self._had)
+            self._had += self._copy.write(data)
+
+    def readinto(self, buffer: Any) -> int:
+        self._fetch(self._at + len(buffer))
+        self._copy.seek(self._at)
+        data = self._copy.read(len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_END:
+            self._fetch(math.inf)
+        self._at = max(0, offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._had}[whence])
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def close(self) -> None:
+        if not self.closed:
+            try:
+                if not self._over:
+                    self._stream.close()
+            finally:
+                self._copy.close()
+                super().close()
+
+
+class _Rewindable(io.BufferedReader):
+    """A file of a server that states no length, so that it can only be read from its start to its end.
+
+    Archives, Parquet files and records are read from other places; what was read until there is kept, in memory or, of
+    a larger one, in a temporary file.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(_Copied(stream))
+        self.details = stream.details
+
+
 def open_binary(where: str) -> BinaryIO:
     """Open a path or URL for reading; the `ImportError` of a missing file system names what to install."""
     path = local_path(where)
@@ -481,6 +550,9 @@ def open_binary(where: str) -> BinaryIO:
     with redacted(where):
         system, path = remote(where)
         stream = cast(BinaryIO, system.open(path, "rb"))
+    details = getattr(stream, "details", None)
+    if isinstance(details, Mapping) and details.get("size", 0) is None:
+        stream = cast(BinaryIO, _Rewindable(stream))
     if not system.cachable:
         # An archive closes itself, and its members, when it is no longer referenced: the stream keeps a reference.
         weakref.finalize(stream, _let_go, system)
