@@ -10,8 +10,8 @@ Pure: no clock, no Dask; actors report absolute totals, `cluster.statistics` joi
     snapshot    everything at one instant     history     series over one span, ready to be drawn
     attention   what needs a user
 
-Units: counts are messages (documents, for people), `units` are pages, times are seconds since 1970 UTC, durations and
-rates are in seconds and per second.
+Units: counts are messages (documents, for people), `units` are pages or bytes, times are seconds since 1970 UTC,
+durations and rates are in seconds and per second.
 """
 
 from dqlab.stats.counts import Counts, RunState, StopReason, run_state, total_counts

@@ -53,7 +53,7 @@ class History(SuggestsAttributes):
     in_rate, out_rate, failure_rate : tuple of float or None
         Messages put, settled, and deliveries that failed, per second.
     units_left : tuple of float or None
-        Pages left of the run that was asked for; documents where page counts are unknown.
+        Pages or bytes left of the run that was asked for, in its unit; documents where neither is known.
     live, garbage : tuple of float or None
         Bytes on disk.
     consumers : mapping of str to tuple
@@ -134,7 +134,7 @@ class History(SuggestsAttributes):
     def pulse(self, limit: int = 60) -> tuple[float, tuple[float | None, ...]]:
         """Return the speed of the run in equal pieces of the span: seconds of one piece, and the mean of each.
 
-        In pages per second, in documents where page counts are unknown. While input comes, how much of it is settled
+        In the run's unit per second. While input comes, how much of it is settled
         in between is not known.
 
         Parameters

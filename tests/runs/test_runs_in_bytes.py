@@ -11,6 +11,7 @@ import dqlab as dq
 from dqlab.documents import Document
 from dqlab.live.run_picture import run_view
 from dqlab.stats import Counts
+from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
@@ -79,3 +80,24 @@ def test_an_input_in_which_a_size_is_unknown_counts_documents(queue: dq.QueuePoo
 
     stats = run.stats()
     assert (stats.unit, stats.units, stats.progress) == ("documents", None, Counts(acked=6))
+
+
+def test_a_run_that_was_cut_off_counts_bytes_after_everything_was_started_again(
+    tmp_path_factory: pytest.TempPathFactory, files: dq.Documents
+) -> None:
+    """What comes later is weighed as what came before; the log has what that counts, also once it is compacted."""
+    store = tmp_path_factory.mktemp("store")
+    with dq.connect(n=1, store=store, name="before") as lab:
+        pool = lab.queue("later", maxsize=4)
+        cut: dq.Run = pool.map(length, files, name="cut", consumers=None)
+        until(lambda: cut.counts["ready"] == 4, 30)
+        pool.compact()
+    with dq.connect(n=1, store=store, name="after") as lab:
+        run = lab.attach("cut")
+        begun = run.stats()
+        assert (begun.unit, begun.counts.all) == ("bytes", 4)
+        assert begun.progress.left == sum(SIZES[:4]) + 2
+
+        whole: dq.Run = lab.queue("later").map(length, files, name="cut")
+        whole.wait(timeout=60)
+        assert whole.stats().units == Counts(acked=IN_ALL)
