@@ -184,7 +184,7 @@ def test_closing_says_what_is_gone(alone: Any, capsys: Any) -> None:
 
     assert capsys.readouterr().out == "local is closed; its cluster ended with it, and the results of small are gone\n"
     assert "no lab is open. Start one with: %dq connect" in str(alone.fails("%dq wait"))
-    assert "lab 'local' was closed, so run 'small' cannot be asked" in str(alone.fails("%dq wait run"))
+    assert "lab 'local' was closed, so run 'small' can no longer be used" in str(alone.fails("%dq wait run"))
 
 
 def test_taking_leave_says_that_all_is_left(notebook: Any, lab: dq.Lab, capsys: Any) -> None:

@@ -32,7 +32,7 @@ def test_the_view_of_a_run_counts_sizes(weighed: RunStats) -> None:
     assert (view.unit, view.percent, view.bar_label) == ("bytes", "64.7 %", "64.7 percent of bytes settled")
     assert [(each.label, each.value, each.unit, each.second) for each in view.figures][:3:2] == [
         ("Left", "1.2", "GB", "16,121 documents"),
-        ("Speed, last 60 s", "12", "MB/s", "23.9 documents/s"),
+        ("Speed, 60 s at work", "12", "MB/s", "23.9 documents/s"),
     ]
     assert "and 1.2 of 3.4 GB left after" in view.sentence
     assert "MB/s, " in view.sentence
