@@ -2,7 +2,7 @@
 
 The block runs in its caller's thread, as it would without this; a thread looks at it from beside, and is joined before
 the caller goes on. There is one at a time, for the main thread of a notebook or of a terminal; elsewhere nothing is
-started at all. How a wait is drawn is the business of `dqlab.live.drawn_waits`, imported when a wait has lasted.
+started at all. How a wait is drawn is the business of `dqlab.live.outputs.waits`, imported when a wait has lasted.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class _Watched(Wait):
 
     def __init__(self, what: Any) -> None:
         # Views lie above all this: they are imported by name, and only when a wait has lasted.
-        super().__init__(what, lambda of: import_module("dqlab.live.drawn_waits").picture_of(of))
+        super().__init__(what, lambda of: import_module("dqlab.live.outputs.waits").picture_of(of))
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 

@@ -22,22 +22,22 @@ from weakref import WeakKeyDictionary, ref
 
 from dqlab.errors import BadOption, DqlabError, DqlabWarning, WidgetNotBuilt
 from dqlab.live import details
-from dqlab.live.canvas import HtmlCanvas, LooseCanvas, View, WidgetCanvas, bundle, screen
 from dqlab.live.checkups import checkup_html, checkup_text
 from dqlab.live.feeds import LabSource, PoolSource, RunSource, has_details, is_embedded, is_lab, is_queue
 from dqlab.live.follow import CALL_TIMEOUT, Canvas, Live, following
-from dqlab.live.frontend import draws_widgets, has_a_reader, missing
 from dqlab.live.html import needs_html, table_html, wrap
 from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
 from dqlab.live.listings import listing_table
 from dqlab.live.offers import names_here
+from dqlab.live.outputs.frontend import draws_widgets, has_a_reader, missing
+from dqlab.live.outputs.notebook import HtmlCanvas, LooseCanvas, View, WidgetCanvas, bundle, screen
+from dqlab.live.outputs.terminal import follow_here
+from dqlab.live.outputs.ticker import shared
 from dqlab.live.run_picture import NO_FOCUS, Focus, absent_view, run_view
 from dqlab.live.run_rows import SortBy, SortedSnapshot
 from dqlab.live.style import PLAIN, TextStyle, paint
 from dqlab.live.tables import Table, failures_table, leases_table, results_table, rows_table, runs_table, status_table
-from dqlab.live.terminal import follow_here
 from dqlab.live.text import need_lines, run_end, table_text
-from dqlab.live.ticker import shared
 from dqlab.live.timelines import timeline_html, timeline_text
 from dqlab.live.views import Need, Press, RunView
 from dqlab.notebook import in_jupyter, running_cell, shell

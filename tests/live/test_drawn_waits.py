@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dqlab.errors import CallTimeout
-from dqlab.live import drawn_waits
 from dqlab.live.display import ended_in_view, set_mode
-from dqlab.live.drawn_waits import SentencePicture, ViewPicture, picture_of
+from dqlab.live.outputs import waits
+from dqlab.live.outputs.waits import SentencePicture, ViewPicture, picture_of
 from dqlab.stats import RunStats
 from tests.live.conftest import HandSource
 
@@ -34,7 +34,7 @@ class Handle:
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     stream = Terminal()
     # pytest puts its own stream into sys before a test
-    monkeypatch.setattr(drawn_waits, "sys", SimpleNamespace(stderr=stream))
+    monkeypatch.setattr(waits, "sys", SimpleNamespace(stderr=stream))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("DQLAB_DISPLAY", "live")
     set_mode(None)
@@ -54,8 +54,8 @@ def notebook(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> list[dict[s
         shown.append(data)
         return Handle(shown)
 
-    monkeypatch.setattr(drawn_waits, "publish", publish)
-    monkeypatch.setattr(drawn_waits, "in_jupyter", lambda: True)
+    monkeypatch.setattr(waits, "publish", publish)
+    monkeypatch.setattr(waits, "in_jupyter", lambda: True)
     return shown
 
 
@@ -138,7 +138,7 @@ def test_a_run_that_is_on_view_already_is_not_shown_twice(
     terminal: Terminal, source: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`%dq submit -w -w` has a live widget above."""
-    monkeypatch.setattr(drawn_waits, "is_on_view", lambda what: what is source)
+    monkeypatch.setattr(waits, "is_on_view", lambda what: what is source)
 
     assert picture_of(source) is None
 

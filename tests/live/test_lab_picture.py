@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from dqlab.live.canvas import bundle
 from dqlab.live.html import queues_html, table_html
 from dqlab.live.lab_picture import NEEDS, Site, absent_queues, lab_view, queue_view
+from dqlab.live.outputs.notebook import bundle
 from dqlab.live.run_picture import Silence
 from dqlab.live.style import TextStyle, columns
 from dqlab.live.text import queues_screen

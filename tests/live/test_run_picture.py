@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dqlab.live import details
-from dqlab.live.canvas import bundle
 from dqlab.live.html import run_html
+from dqlab.live.outputs.notebook import bundle
 from dqlab.live.run_picture import Focus, Silence, absent_view, connecting_view, log_line, run_view
 from dqlab.live.run_rows import run_rows, run_word
 from dqlab.live.text import run_screen

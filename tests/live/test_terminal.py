@@ -7,9 +7,9 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from dqlab.live.outputs.terminal import ScreenCanvas, follow_here
 from dqlab.live.run_picture import run_view
 from dqlab.live.style import TextStyle
-from dqlab.live.terminal import ScreenCanvas, follow_here
 from dqlab.stats import RunStats
 
 MOVES = TextStyle(moves=True)

@@ -10,6 +10,7 @@ They draw the scheduler's feed and compute nothing. Importing this package loads
     head       controls, needs, figures       changes       sends only what differs
     panel      what every panel has           markup, look  what they are made of
     depth, unacked, throughput, failures, runs, storage: what is drawn
+    metrics    the same numbers for Prometheus, a view of its own beside the panels
 """
 
 from __future__ import annotations

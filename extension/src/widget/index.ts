@@ -20,7 +20,7 @@ export interface Model {
 const KINDS: Record<string, (context: Context<any>) => WidgetView> = { run: runWidget, lab: labWidget, queue: queueWidget };
 const LOOK_MS = 500;
 const FIRST_TRIES = 20;
-/** How often the kernel is told that the widget is kept; dqlab/live/widget.py forgets it after five minutes. */
+/** How often the kernel is told that the widget is kept; dqlab/live/outputs/widget.py forgets it after five minutes. */
 const KEEP_MS = 60_000;
 /** How long is shown what came of a press here: then what is true now. */
 const TOLD_MS = 60_000;
@@ -122,7 +122,7 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     model.send({ command: 'keep' });
   };
   const keeping = setInterval(keep, KEEP_MS / 4);
-  // Nothing may change in a run that has ended: it is kept as soon as it stands in the page (AWAITED in dqlab/live/canvas.py).
+  // Nothing may change in a run that has ended: it is kept as soon as it stands in the page (AWAITED in dqlab/live/outputs/notebook.py).
   let tries = FIRST_TRIES;
   const looking = setInterval(() => {
     look();

@@ -16,10 +16,10 @@ from bokeh.models import Div
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport, unpacked
 from dqlab.cluster.transport.wire import pack_report
-from dqlab.live import metrics
 from dqlab.live.display import text_of
 from dqlab.live.html import run_html
 from dqlab.live.lab_picture import Site, lab_view, queue_view
+from dqlab.live.panels import metrics
 from dqlab.live.run_picture import Focus, run_view
 from dqlab.live.text import run_end, run_screen
 from dqlab.stats import History, Snapshot

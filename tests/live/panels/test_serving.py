@@ -28,8 +28,8 @@ from distributed import Scheduler
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from tornado.websocket import websocket_connect
 
-import dqlab.live.metrics as metrics
 import dqlab.live.panels as panels
+import dqlab.live.panels.metrics as metrics
 from dqlab.live.panels.page import PANELS, PERIOD
 from dqlab.live.panels.serving import APPLICATIONS, Unservable
 from dqlab.preload import _starts_a_scheduler, dask_setup
@@ -256,7 +256,7 @@ def test_applications_and_installs_are_what_the_configuration_names() -> None:
     """A view that is renamed must not be lost silently."""
     from dqlab.config import option
 
-    assert option("views") == ["dqlab.live.panels", "dqlab.live.metrics"]
+    assert option("views") == ["dqlab.live.panels", "dqlab.live.panels.metrics"]
     assert set(APPLICATIONS) == {"/dq", *URLS}
     install: Callable[..., Any] = panels.install
     assert callable(install)

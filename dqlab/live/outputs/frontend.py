@@ -44,7 +44,7 @@ def in_colab() -> bool:
     return "google.colab" in sys.modules
 
 
-STATIC = Path(__file__).parent / "static"
+STATIC = Path(__file__).parents[1] / "static"
 _SCRIPT, _STYLES = "widget.js", "widget.css"
 
 

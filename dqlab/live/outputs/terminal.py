@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TextIO
 
 from dqlab.clock import Clock, SystemClock
-from dqlab.live.canvas import View, screen
 from dqlab.live.feeds import LabSource, PoolSource, RunSource
 from dqlab.live.follow import following
+from dqlab.live.outputs.notebook import View, screen
 from dqlab.live.style import TextStyle, columns
 from dqlab.texts import one_line
 

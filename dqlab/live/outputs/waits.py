@@ -13,13 +13,13 @@ from typing import Any, TextIO
 
 from dqlab import numbers
 from dqlab.errors import DqlabError
-from dqlab.live.canvas import HtmlCanvas
 from dqlab.live.display import Mode, ended_in_view, is_on_view, mode, publish
 from dqlab.live.follow import CALL_TIMEOUT, Canvas, following
 from dqlab.live.html import wrap
+from dqlab.live.outputs.notebook import HtmlCanvas
+from dqlab.live.outputs.terminal import ScreenCanvas
 from dqlab.live.run_picture import run_view
 from dqlab.live.style import PLAIN, TextStyle, cut
-from dqlab.live.terminal import ScreenCanvas
 from dqlab.live.text import run_end
 from dqlab.notebook import in_jupyter
 from dqlab.texts import one_line

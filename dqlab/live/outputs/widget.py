@@ -14,7 +14,7 @@ import anywidget
 import traitlets
 
 from dqlab.clock import Clock, SystemClock
-from dqlab.live.frontend import script, styles
+from dqlab.live.outputs.frontend import script, styles
 from dqlab.live.views import Command, Press, QueuesView, RunView
 
 __all__ = ["LiveWidget"]

@@ -121,7 +121,7 @@ class WidgetCanvas:
             self._twins.renew(self._widget, view)
             drawn: bool = self._widget.show(view, answered)
             return drawn
-        from dqlab.live.widget import LiveWidget
+        from dqlab.live.outputs.widget import LiveWidget
 
         self._widget, self._made = LiveWidget(view, on_press=self._press), self._clock.monotonic()
         shown = self._widget._repr_mimebundle_()
@@ -167,7 +167,7 @@ class LooseCanvas:
             self._twins.renew(self.widget, view)
             drawn: bool = self.widget.show(view, answered)
             return drawn
-        from dqlab.live.widget import LiveWidget
+        from dqlab.live.outputs.widget import LiveWidget
 
         self.widget = LiveWidget(view, on_press=self._press)
         return True
