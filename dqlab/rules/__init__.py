@@ -5,8 +5,8 @@ cluster (`store.offline`). Other processes import values from here, such as `sta
 change no shard with them. By what they decide:
 
     shard, ledger, book, journal                          a shard, its runs, and what a store behind it has to do
-    lane, batches, rows, producers, states, ids, ranges   which messages there are, and the state of each
-    leasing, groups, leases                               what is leased next, to which consumer, until when
-    deliveries, retry, trouble, sweeps                    how a delivery ends, and what a user orders
+    lane, and `lanes`, batches, states, ids, ranges       which messages there are, and the state of each
+    picking, leases                                       what is leased next, to which consumer, until when
+    deliveries, retry, sweeps                             how a delivery ends, and what a user orders
     result_index, reports, submitted, past                what is known of results, progress, inputs and losses
 """

@@ -13,7 +13,7 @@ from heapq import merge
 from sortedcontainers import SortedDict
 
 from dqlab.rules.ids import END
-from dqlab.rules.rows import FrozenRows, Row, Rows
+from dqlab.rules.lanes.rows import FrozenRows, Row, Rows
 
 __all__ = ["Batch", "Batches", "share"]
 

@@ -26,9 +26,9 @@ from dqlab.failures.records import keep
 from dqlab.frame import Outcome, Piece, Settlement
 from dqlab.rules.batches import Batch
 from dqlab.rules.lane import Lane, microseconds
+from dqlab.rules.lanes.trouble import Receipt, Trouble
 from dqlab.rules.leases import Lease
 from dqlab.rules.states import State, stretches
-from dqlab.rules.trouble import Receipt, Trouble
 from dqlab.texts import brief
 
 __all__ = ["MOST_IN_VAIN", "Failed", "Settled", "Settling", "end_lease", "fail", "give_up"]

@@ -15,14 +15,14 @@ from sortedcontainers import SortedDict, SortedList
 
 from dqlab.frame import NO_ID, Frame
 from dqlab.rules.batches import Batch, Batches
-from dqlab.rules.frame_functions import FrameFunctions, Overrides
-from dqlab.rules.groups import Groups
 from dqlab.rules.ids import END, ID_BITS, ID_MASK
+from dqlab.rules.lanes.frame_functions import FrameFunctions, Overrides
+from dqlab.rules.lanes.groups import Groups
+from dqlab.rules.lanes.rows import Row
+from dqlab.rules.lanes.trouble import DeadIndex, StoredLetter, Trouble
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.ranges import Ranges
-from dqlab.rules.rows import Row
 from dqlab.rules.states import STATES, State, stretches
-from dqlab.rules.trouble import DeadIndex, StoredLetter, Trouble
 
 __all__ = ["MAX_SETTLED", "Activity", "Changes", "Lane", "microseconds"]
 

@@ -24,16 +24,16 @@ from dqlab.rules.ids import END, first_id
 from dqlab.rules.invariants import check
 from dqlab.rules.journal import Journal, MemoryJournal
 from dqlab.rules.lane import Activity, Lane
+from dqlab.rules.lanes.producers import Producers
+from dqlab.rules.lanes.trouble import StoredLetter
 from dqlab.rules.leases import NO_OWNER, Lease, LeasedPiece, Leases, epoch_of
-from dqlab.rules.leasing import Fairness, pick, pick_again, pick_suspect, suspect_is_first
 from dqlab.rules.options import QueueOptions
-from dqlab.rules.producers import Producers
+from dqlab.rules.picking import Fairness, pick, pick_again, pick_suspect, suspect_is_first
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.reports import HeldFor, HeldLease
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State, Verdict
 from dqlab.rules.sweeps import Revoked, cancel, let_go, lose, purge, retry, revoke
-from dqlab.rules.trouble import StoredLetter
 
 __all__ = ["Holding", "Put", "Shard", "holding"]
 

@@ -23,8 +23,8 @@ import msgpack
 from dqlab.frame import Piece, Settlement
 from dqlab.log import Position
 from dqlab.rules.deliveries import Failed, Settled
+from dqlab.rules.lanes.trouble import Trouble
 from dqlab.rules.states import State
-from dqlab.rules.trouble import Trouble
 from dqlab.texts import EXACT
 
 __all__ = [

@@ -14,12 +14,12 @@ from dqlab.log import Position, Record, RecordType
 from dqlab.rules.deliveries import Settled
 from dqlab.rules.ids import first_id, next_sequence
 from dqlab.rules.lane import Lane, microseconds
+from dqlab.rules.lanes.rows import CHUNK, Row
+from dqlab.rules.lanes.trouble import Trouble
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.result_index import Stretch
-from dqlab.rules.rows import CHUNK, Row
 from dqlab.rules.states import State
-from dqlab.rules.trouble import Trouble
 from dqlab.store.bodies import Move, open_settle, place_of, position_of, unpack_plain
 from dqlab.store.checkpoint import restore
 from dqlab.store.journal import NeededBytes

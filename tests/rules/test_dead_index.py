@@ -15,10 +15,10 @@ from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.failures.failure import Failure
 from dqlab.failures.records import NO_ANSWER, fingerprint_of, keep
 from dqlab.frame import NO_ID, Frame, Kind, Outcome
+from dqlab.rules.lanes.trouble import Trouble
 from dqlab.rules.retry import Retry
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
-from dqlab.rules.trouble import Trouble
 
 MANY = 200_000
 CLASSES = "11111111", "22222222"

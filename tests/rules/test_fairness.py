@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dqlab.frame import Outcome
-from dqlab.rules.leasing import QUANTUM_S, Fairness
+from dqlab.rules.picking import QUANTUM_S, Fairness
 
 SLOW, FAST = b"slow-run-of-many", b"fast-run-of-many"
 

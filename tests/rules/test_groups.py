@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from dqlab import rules
 from dqlab.frame import Outcome
-from dqlab.rules.groups import Groups
 from dqlab.rules.ids import END
+from dqlab.rules.lanes.groups import Groups
 from dqlab.rules.ranges import Ranges
 
 

@@ -10,10 +10,10 @@ from dqlab.errors import BadOption, MessageNotFound, RunNotFound
 from dqlab.frame import NO_ID, Outcome
 from dqlab.rules.book import Book, RunRecord
 from dqlab.rules.deliveries import Settled
+from dqlab.rules.lanes.trouble import Death
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.states import State, Verdict
 from dqlab.rules.sweeps import Revoked
-from dqlab.rules.trouble import Death
 
 RUN = b"run-of-the-tests"
 OTHER = b"another-run-id.."

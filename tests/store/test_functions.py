@@ -10,7 +10,7 @@ import pytest
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import LogOptions
-from dqlab.rules.frame_functions import LATEST, FrameFunctions
+from dqlab.rules.lanes.frame_functions import LATEST, FrameFunctions
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
