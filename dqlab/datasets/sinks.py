@@ -1,7 +1,7 @@
 """Where the rows of a run are written: what users name as ``sink=``, and which run a folder belongs to.
 
-Owns the kinds of sinks as they travel in a run's record. How rows become files is the business of `parts`. Loads no
-pyarrow: `check` asks for it where a run is mapped.
+Owns the kinds of sinks as they travel in a run's record. How rows become files is the business of `sink_parts`. Loads
+no pyarrow: `check` asks for it where a run is mapped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 from dqlab.datasets import needs_pyarrow
-from dqlab.datasets.targets import WRITING, Target
+from dqlab.datasets.sink_targets import WRITING, Target
 from dqlab.documents.storage import StoredAt, check_options, check_url, local_path, stored
 from dqlab.errors import BadOption, DqlabError, UsageError, in_words
 from dqlab.numbers import many

@@ -24,7 +24,7 @@ from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.sealed import open_here, opened_blob
 from dqlab.config import check_count, seconds_or_none
-from dqlab.datasets.parts import Reader
+from dqlab.datasets.sink_parts import Reader
 from dqlab.datasets.sinks import Sink, let_go, sink_of
 from dqlab.documents import Document
 from dqlab.documents.storage import learn
@@ -87,8 +87,8 @@ from dqlab.waits import Wait, shown
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dqlab.datasets.merging import Compaction
     from dqlab.datasets.publishing import Published
+    from dqlab.datasets.sink_merging import Compaction
     from dqlab.datasets.table import RunTable
 
 __all__ = ["RowsStay", "Run"]

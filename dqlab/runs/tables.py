@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.progress import Progress
 from dqlab.datasets import needs_pyarrow
-from dqlab.datasets.parts import Reader
+from dqlab.datasets.sink_parts import Reader
 from dqlab.datasets.sinks import extent
 from dqlab.documents import Document, Documents, Labelled
 from dqlab.documents.parts import Inline, Line, Row
@@ -31,9 +31,9 @@ from dqlab.runs.waiting import reading
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dqlab.datasets.merging import Compaction
     from dqlab.datasets.publishing import Published
     from dqlab.datasets.rows import Rows
+    from dqlab.datasets.sink_merging import Compaction
     from dqlab.datasets.table import RunTable
 
 __all__ = ["Errors", "RunTables"]
@@ -139,7 +139,7 @@ class RunTables:
 
     def compact_sink(self) -> Compaction:
         """Merge small parts of the sink, and delete what nothing refers to; return what was done."""
-        from dqlab.datasets.merging import Compaction, MergeUnderWay, compact
+        from dqlab.datasets.sink_merging import Compaction, MergeUnderWay, compact
         from dqlab.datasets.sinks import Parquet
 
         reader = self._run.reader()

@@ -19,7 +19,7 @@ from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.slot import portions_of
 from dqlab.cluster.transport.sealed import seal_value
-from dqlab.datasets.parts import SinkRow, refer_all
+from dqlab.datasets.sink_parts import SinkRow, refer_all
 from dqlab.frame import Frame, Kind, Outcome
 
 pytestmark = pytest.mark.long

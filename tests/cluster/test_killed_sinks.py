@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.datasets.parts import open_parts
+from dqlab.datasets.sink_parts import open_parts
 from tests import forking
 from tests.cells import of_a_cell
 from tests.waiting import until

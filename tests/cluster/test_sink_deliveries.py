@@ -22,7 +22,7 @@ from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.sink_rows import opened_rows, settled_rows
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.transport.wire import pack, unpack
-from dqlab.datasets.parts import Reader, Writer, open_parts, writer_of
+from dqlab.datasets.sink_parts import Reader, Writer, open_parts, writer_of
 from dqlab.datasets.sinks import claim
 from dqlab.failures.failure import Failure
 from dqlab.frame import Frame, Kind, Outcome, Settlement

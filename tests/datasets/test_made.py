@@ -16,8 +16,8 @@ import pytest
 import dqlab as dq
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.datasets.made import Gathered, MadeRows, SinkLineage, Unrecorded, lineage_of
-from dqlab.datasets.parts import Reader, SinkRow, open_parts, writer_of
 from dqlab.datasets.rows import Shape
+from dqlab.datasets.sink_parts import Reader, SinkRow, open_parts, writer_of
 from dqlab.datasets.sinks import claim
 from dqlab.frame import Made, Making, Piece, Settlement
 from dqlab.runs.results import OpenedStretch, chosen_columns, frame_of_pages, open_settlements

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.datasets.ladder import AT_ONCE, Ladder
-from dqlab.datasets.merging import Unmergeable, compact, merge
-from dqlab.datasets.parts import PartMissing, Reader, SinkRow, open_parts, referred, writer_of
+from dqlab.datasets.sink_merging import Unmergeable, compact, merge
+from dqlab.datasets.sink_parts import PartMissing, Reader, SinkRow, open_parts, referred, writer_of
+from dqlab.datasets.sink_targets import Target
 from dqlab.datasets.sinks import CLAIM, claim
-from dqlab.datasets.targets import Target
 from tests.sampled import examples
 
 RUN, ID = "numbers", "ab" * 16
@@ -85,7 +85,7 @@ def test_a_merge_looks_at_its_own_parts_alone(tmp_path: Path, monkeypatch: pytes
     parts = sorted({referred(each)[0] for _, each in references})
 
     with monkeypatch.context() as patch:
-        patch.setattr("dqlab.datasets.targets.Target.names", lambda target: pytest.fail("it lists the folder"))
+        patch.setattr("dqlab.datasets.sink_targets.Target.names", lambda target: pytest.fail("it lists the folder"))
         first, second = (merge(sink, RUN, ID, some) for some in (parts[:4], parts[4:]))
         merge(sink, RUN, ID, [first, second])
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.datasets.lineage import ROW_LINEAGE
-from dqlab.datasets.parts import PartError, Reader, SinkRow, open_parts, writer_of
 from dqlab.datasets.rows import Rows
+from dqlab.datasets.sink_parts import PartError, Reader, SinkRow, open_parts, writer_of
 from dqlab.datasets.sinks import claim
 from dqlab.datasets.table import RunTable
 from tests.datasets.pages import in_json, same

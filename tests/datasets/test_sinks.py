@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.datasets.alike import alike
-from dqlab.datasets.parts import (
+from dqlab.datasets.sink_parts import (
     PartMissing,
     PartUnreadable,
     Reader,
@@ -30,8 +30,8 @@ from dqlab.datasets.parts import (
     open_parts,
     writer_of,
 )
+from dqlab.datasets.sink_targets import Target
 from dqlab.datasets.sinks import CLAIM, SinkTaken, as_sink, claim, let_go, sink_of
-from dqlab.datasets.targets import Target
 from dqlab.errors import BadOption, PasswordInURL, StorageRefused
 
 RUN, ID = "numbers", "ab" * 16

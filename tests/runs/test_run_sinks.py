@@ -15,10 +15,10 @@ import pytest
 
 import dqlab as dq
 from dqlab.datasets.lineage import ROW_LINEAGE
-from dqlab.datasets.merging import MergeUnderWay
-from dqlab.datasets.parts import PartMissing, open_parts
+from dqlab.datasets.sink_merging import MergeUnderWay
+from dqlab.datasets.sink_parts import PartMissing, open_parts
+from dqlab.datasets.sink_targets import Target
 from dqlab.datasets.sinks import CLAIM, SinkTaken
-from dqlab.datasets.targets import Target
 from dqlab.errors import ExtraMissing, RunExists
 from dqlab.live.tables import rows_table
 from dqlab.numbers import size

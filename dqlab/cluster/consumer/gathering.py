@@ -2,7 +2,7 @@
 
 Owns when a part is written: rows of all slots gather until they are many enough, or a second old, or nothing else runs
 here. A part is written, and of a durable queue on its disk, before the settlement of any of its rows is sent. Knows
-neither how a part is written (`datasets.parts`) nor how an outcome is settled (`slot`).
+neither how a part is written (`datasets.sink_parts`) nor how an outcome is settled (`slot`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from dqlab.cluster.transport.holding import Blocked, hold
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.datasets.alike import FEWEST as MANY
 from dqlab.datasets.ladder import AT_ONCE, Ladder
-from dqlab.datasets.merging import Unmergeable, merge
-from dqlab.datasets.parts import SinkRows, Writer, referred, writer_of
+from dqlab.datasets.sink_merging import Unmergeable, merge
+from dqlab.datasets.sink_parts import SinkRows, Writer, referred, writer_of
 from dqlab.datasets.sinks import Parquet, Sink, prefix_of, sink_of
 from dqlab.errors import in_words
 from dqlab.frame import Outcome

@@ -12,7 +12,7 @@ from dqlab.cluster.consumer.running.execution import Origin, failed
 from dqlab.cluster.transport.sealed import open_value
 from dqlab.cluster.transport.wire import unpack
 from dqlab.datasets.alike import Alike, alike
-from dqlab.datasets.parts import SinkRows
+from dqlab.datasets.sink_parts import SinkRows
 from dqlab.documents import label_of
 from dqlab.frame import Outcome
 

@@ -24,8 +24,8 @@ import msgpack
 from dqlab.datasets.alike import Alike
 from dqlab.datasets.lineage import BARE, CODE, KEY, LINEAGE, NOTHING, ORDINAL, REST, ROW_LINEAGE
 from dqlab.datasets.plain import InRest, json_of, name_of, plain, row_of
+from dqlab.datasets.sink_targets import Target
 from dqlab.datasets.sinks import JSONL, Files, Own, Parquet, Sink, SinkUnreachable, claimed_by, prefix_of
-from dqlab.datasets.targets import Target
 from dqlab.errors import MessageError, RunError, in_words
 
 if TYPE_CHECKING:

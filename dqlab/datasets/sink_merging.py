@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from dqlab.datasets.lineage import ROW_LINEAGE
-from dqlab.datasets.parts import PartMissing, Reader, SinkRow, is_merged, is_moved, open_parts, referred, writer_of
 from dqlab.datasets.plain import same
+from dqlab.datasets.sink_parts import PartMissing, Reader, SinkRow, is_merged, is_moved, open_parts, referred, writer_of
+from dqlab.datasets.sink_targets import WRITING, Target
 from dqlab.datasets.sinks import CLAIM, JSONL, Parquet, prefix_of
-from dqlab.datasets.targets import WRITING, Target
 from dqlab.errors import RunError
 from dqlab.numbers import many
 
