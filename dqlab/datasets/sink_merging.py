@@ -21,14 +21,52 @@ from dqlab.datasets.sinks import CLAIM, JSONL, Parquet, prefix_of
 from dqlab.errors import RunError
 from dqlab.numbers import many
 
-__all__ = ["Compaction", "MergeUnderWay", "Unmergeable", "compact", "merge"]
+__all__ = ["AT_ONCE", "Compaction", "Ladder", "MergeUnderWay", "Unmergeable", "compact", "merge"]
 
+AT_ONCE = 16
+"""Parts of about one size that are merged together."""
 SMALL = 0.5
 """Share of the rows of a full part below which a part is small."""
 ATTEMPTS = 5
 """Times that a compaction begins again because consumers merge the same parts."""
 MERGED_BYTES = 64 << 20
 """Bytes in memory of the rows of a merged part."""
+
+
+class Ladder:
+    """Small parts by size, and which of them are worth a merge: `AT_ONCE` of one step make one of the next.
+
+    So a row is written again a few times, however many parts there are.
+
+    Parameters
+    ----------
+    enough : int
+        Rows from which on a part is left as it is.
+    """
+
+    def __init__(self, enough: int) -> None:
+        self._enough = enough
+        self._steps: dict[int, list[tuple[str, int]]] = {}
+
+    def add(self, part: str, rows: int) -> None:
+        """Note a part that was written."""
+        if rows < self._enough:
+            self._steps.setdefault(_step(rows), []).append((part, rows))
+
+    def take(self) -> list[tuple[str, int]]:
+        """Return parts to be merged now, each with its rows, and forget them; none while there are few."""
+        for step, parts in self._steps.items():
+            if len(parts) >= AT_ONCE:
+                self._steps[step] = parts[AT_ONCE:]
+                return parts[:AT_ONCE]
+        return []
+
+
+def _step(rows: int) -> int:
+    step = 0
+    while rows >= AT_ONCE:
+        rows, step = rows // AT_ONCE, step + 1
+    return step
 
 
 class Unmergeable(ValueError):

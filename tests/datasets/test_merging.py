@@ -14,8 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dqlab as dq
-from dqlab.datasets.ladder import AT_ONCE, Ladder
-from dqlab.datasets.sink_merging import Unmergeable, compact, merge
+from dqlab.datasets.sink_merging import AT_ONCE, Ladder, Unmergeable, compact, merge
 from dqlab.datasets.sink_parts import PartMissing, Reader, SinkRow, open_parts, referred, writer_of
 from dqlab.datasets.sink_targets import Target
 from dqlab.datasets.sinks import CLAIM, claim

@@ -24,8 +24,7 @@ from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.holding import Blocked, hold
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.datasets.alike import FEWEST as MANY
-from dqlab.datasets.ladder import AT_ONCE, Ladder
-from dqlab.datasets.sink_merging import Unmergeable, merge
+from dqlab.datasets.sink_merging import AT_ONCE, Ladder, Unmergeable, merge
 from dqlab.datasets.sink_parts import SinkRows, Writer, referred, writer_of
 from dqlab.datasets.sinks import Parquet, Sink, prefix_of, sink_of
 from dqlab.errors import in_words
