@@ -69,7 +69,7 @@ SCRIPT = """
     import dqlab as dq
     from dqlab.datasets import needs_pyarrow
     from dqlab.documents.storage import remote
-    from dqlab.documents.tables import _pyarrow_parquet
+    from dqlab.documents.parquet import _pyarrow_parquet
     from dqlab.imports import import_whole
 
     DO = {

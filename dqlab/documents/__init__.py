@@ -10,7 +10,7 @@ runs or Dask; fsspec is imported only for URLs.
     parts      where in its file it lies         choosing   fewer documents, another order; `probing` counts pages
     storage    opening a path or a URL           sources    what is listed: patterns, elements, members of archives
     archives, decoding, pdf      of files        row_files  rows of Parquet, JSON lines and CSV
-    tables, lines                of rows         frames     rows of frames in memory
+    parquet, lines               of rows         frames     rows of frames in memory
     kept_open  what a process keeps open         folders    patterns, and the files that match them
                                                  buckets    pages of object stores
     refusals   credentials that expired          labelled   elements of a Series

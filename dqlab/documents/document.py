@@ -23,7 +23,7 @@ from operator import index
 from typing import Any, BinaryIO, Literal, TextIO, cast, overload
 
 from dqlab.config import nbytes, option
-from dqlab.documents import lines, pdf, tables
+from dqlab.documents import lines, parquet, pdf
 from dqlab.documents.ahead import LARGEST, ReadAhead, taken
 from dqlab.documents.archives import Damageable, compression_of, decompressor, find_member, open_member, read_member
 from dqlab.documents.decoding import decode_html, decoded, marked, source_encoding, text_of_html
@@ -704,7 +704,7 @@ def _row_of(document: Document) -> dict[Any, Any]:
     """Return the values of a document that is a row, by column, from the reader of its kind of part."""
     part, kind = document.part, type(document.part)
     if kind is Row:
-        return tables.row(document.where, document.version, document.key, part)  # type: ignore[arg-type]
+        return parquet.row(document.where, document.version, document.key, part)  # type: ignore[arg-type]
     if kind is Line:
         return lines.row(document.where, document.version, document.key, part)  # type: ignore[arg-type]
     if kind is Inline:
@@ -717,7 +717,7 @@ def _cell_of(document: Document, column: Any) -> Any:
     """Return one value of a document that is a row."""
     part, kind = document.part, type(document.part)
     if kind is Row:
-        return tables.cell(document.where, document.version, document.key, part, column)  # type: ignore[arg-type]
+        return parquet.cell(document.where, document.version, document.key, part, column)  # type: ignore[arg-type]
     if kind is Line:
         return lines.cell(document.where, document.version, document.key, part, column)  # type: ignore[arg-type]
     if kind is Inline:

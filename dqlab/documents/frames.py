@@ -22,9 +22,9 @@ from typing import Any
 
 from dqlab.documents.document import Document, largest_row, made
 from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
+from dqlab.documents.parquet import plain_values
 from dqlab.documents.parts import Inline
 from dqlab.documents.sources import Look
-from dqlab.documents.tables import plain_values
 from dqlab.errors import BadOption, KeysRepeat, in_words
 
 __all__ = ["FrameRows", "Table", "rows_of_dask", "rows_of_frame", "rows_of_hf"]

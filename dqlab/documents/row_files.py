@@ -1,7 +1,7 @@
 """Rows of files as documents: what a client lists of Parquet, JSON lines and CSV.
 
 Owns naming rows by their place, and examining them: their key if a column has it, and the hash of a record. Values are
-read where functions run, by `tables` and `lines`.
+read where functions run, by `parquet` and `lines`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dqlab.documents.document import Document, made
 from dqlab.documents.folders import Files, ListedFile
 from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
 from dqlab.documents.lines import Header, Record, header_of, open_lines, records, version_of_record
+from dqlab.documents.parquet import ParquetTable, plain_values
 from dqlab.documents.parts import Line, Row
 from dqlab.documents.sources import Look
 from dqlab.documents.storage import stamp_of
-from dqlab.documents.tables import ParquetTable, plain_values
 from dqlab.errors import BadOption, DocumentChanged, DqlabWarning, KeyUnusable
 from dqlab.numbers import few_of
 from dqlab.texts import one_line

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dqlab as dq
-from dqlab.documents import Document, tables
+from dqlab.documents import Document, parquet
 from dqlab.errors import (
     BadOption,
     ColumnNotFound,
@@ -56,8 +56,8 @@ def papers(path: Path, n: int = 10, first: int = 0, group: int = 3) -> Path:
 @pytest.fixture(autouse=True)
 def _nothing_open() -> Iterator[None]:
     yield
-    tables._TABLES.clear()
-    tables._GROUPS.clear()
+    parquet._TABLES.clear()
+    parquet._GROUPS.clear()
 
 
 def test_every_row_is_a_document_and_every_value_is_that_of_pandas(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_files_behind_fsspec_are_read(tmp_path: Path) -> None:
     assert [(each.key, each["n"]) for each in documents] == [(f"p{at}", at) for at in range(20)]
     assert dq.Documents.from_parquet("memory://rows/b.parquet")[0]["n"] == 10
     memory.pipe("/rows/b.parquet", papers(tmp_path / "c.parquet", n=3).read_bytes())
-    tables._TABLES.clear()
+    parquet._TABLES.clear()
     with pytest.raises(DocumentChanged):
         documents[15]["n"]
 
@@ -450,8 +450,8 @@ def test_a_file_that_changes_after_it_was_listed_fails_its_documents(tmp_path: P
     documents = list(dq.Documents.from_parquet(path, key="id"))
     assert documents[5]["n"] == 5
     papers(path, n=10, first=100)
-    tables._TABLES.clear()
-    tables._GROUPS.clear()
+    parquet._TABLES.clear()
+    parquet._GROUPS.clear()
 
     with pytest.raises(
         DocumentChanged, match=r"document 'p8' has changed since it was listed.*None of it.*retry; or list it again"
@@ -471,7 +471,7 @@ def test_the_row_that_finds_a_changed_file_is_the_one_that_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the row for which the file was opened: that one has its result."""
-    monkeypatch.setattr(tables, "BATCH_ROWS", 4)
+    monkeypatch.setattr(parquet, "BATCH_ROWS", 4)
     path = papers(tmp_path / "a.parquet", n=10, group=10)
     documents = list(dq.Documents.from_parquet(path, key="id"))
     assert documents[0]["n"] == 0
@@ -502,13 +502,13 @@ def test_neighbours_cost_one_decode_however_many_slots_read_them(
     path = papers(tmp_path / "a.parquet", n=2_000, group=1_000)
     documents = list(dq.Documents.from_parquet(path, key="id", columns=["n", "text"]))
     decoded = []
-    real = tables.ParquetTable.batches
+    real = parquet.ParquetTable.batches
 
     def counted(self: Any, group: int, names: Any, rows: Any = None) -> Any:
         decoded.append((group, tuple(names)))
         return real(self, group, names, rows)
 
-    monkeypatch.setattr(tables.ParquetTable, "batches", counted)
+    monkeypatch.setattr(parquet.ParquetTable, "batches", counted)
     found: list[int] = []
     threads = [
         threading.Thread(target=lambda at=at: found.extend(each["n"] for each in documents[at::4])) for at in range(4)
@@ -526,13 +526,13 @@ def test_only_the_columns_that_are_asked_for_are_read(tmp_path: Path, monkeypatc
     path = papers(tmp_path / "a.parquet", n=100, group=50)
     documents = list(dq.Documents.from_parquet(path))
     decoded = []
-    real = tables.ParquetTable.batches
+    real = parquet.ParquetTable.batches
 
     def counted(self: Any, group: int, names: Any, rows: Any = None) -> Any:
         decoded.append((group, tuple(names)))
         return real(self, group, names, rows)
 
-    monkeypatch.setattr(tables.ParquetTable, "batches", counted)
+    monkeypatch.setattr(parquet.ParquetTable, "batches", counted)
     assert [each["n"] for each in documents] == list(range(100))
     assert decoded == [(0, ("n",)), (1, ("n",))]
     decoded.clear()
@@ -542,14 +542,14 @@ def test_only_the_columns_that_are_asked_for_are_read(tmp_path: Path, monkeypatc
 
 def test_a_large_row_group_is_decoded_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row group of a million rows of text does not fit into a worker; ascending reads never start over."""
-    monkeypatch.setattr(tables, "BATCH_BYTES", 20_000)
-    monkeypatch.setattr(tables, "GROUP_BYTES", 60_000)
+    monkeypatch.setattr(parquet, "BATCH_BYTES", 20_000)
+    monkeypatch.setattr(parquet, "GROUP_BYTES", 60_000)
     texts = [f"{at:05}" * 40 for at in range(5_000)]
     path = written(tmp_path / "a.parquet", {"text": texts}, group=5_000)
     documents = list(dq.Documents.from_parquet(path))
 
     assert [each["text"] for each in documents] == texts
-    (batches,) = [slot.value for slot in tables._GROUPS._open.values()]
+    (batches,) = [slot.value for slot in parquet._GROUPS._open.values()]
     assert batches._forward.starts == 1
     assert sum(piece.size for piece in batches._forward._pieces) <= 60_000 + 30_000
     far = [document for pair in zip(documents[:500], documents[4_000:4_500], strict=True) for document in pair]
@@ -583,9 +583,9 @@ def test_the_first_document_comes_after_one_footer_and_some_keys(
         papers(tmp_path / f"{at}.parquet", n=10, first=10 * at)
     documents = dq.Documents.from_parquet(tmp_path / "*.parquet", key="id")
     opened = []
-    real = tables.ParquetTable.__init__
+    real = parquet.ParquetTable.__init__
     monkeypatch.setattr(
-        tables.ParquetTable, "__init__", lambda self, where: (opened.append(where), real(self, where))[1]
+        parquet.ParquetTable, "__init__", lambda self, where: (opened.append(where), real(self, where))[1]
     )
 
     next(iter(documents))
@@ -617,4 +617,4 @@ def test_numpy_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         to_numpy = staticmethod(refuse)
         to_pylist = staticmethod(lambda: ["a"])
 
-    assert tables.plain_values(Without()) == ["a"]
+    assert parquet.plain_values(Without()) == ["a"]

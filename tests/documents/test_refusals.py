@@ -14,7 +14,7 @@ import fsspec
 import pytest
 
 import dqlab as dq
-from dqlab.documents import archives, lines, refusals, storage, tables
+from dqlab.documents import archives, lines, parquet, refusals, storage
 from dqlab.documents.kept_open import let_go
 from dqlab.documents.refusals import is_refusal, last_read, note_read, refuses, root_of
 from tests.documents.test_storage import SECRET, Vault, options
@@ -130,8 +130,8 @@ def test_reading_a_document_behind_a_url_notes_its_file(tmp_path: Path, monkeypa
 def test_files_are_opened_again_after_a_refusal(tmp_path: Path) -> None:
     """What is open was opened with credentials that have expired."""
     pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(pa.table({"n": range(5)}), tmp_path / "a.parquet")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"n": range(5)}), tmp_path / "a.parquet")
     (tmp_path / "a.jsonl").write_text('{"n": 7}\n')
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as made:
         made.writestr("a.txt", "packed")
@@ -144,11 +144,11 @@ def test_files_are_opened_again_after_a_refusal(tmp_path: Path) -> None:
         return row["n"], line["n"], dq.Documents.from_archive(tmp_path / "a.zip")[0].text()
 
     assert read() == (3, 7, "packed")
-    kept = (tables._TABLES, tables._GROUPS, lines._FILES, archives._kept)
+    kept = (parquet._TABLES, parquet._GROUPS, lines._FILES, archives._kept)
     assert all(each._open for each in kept)
     let_go()
     assert not any(each._open for each in kept)
-    assert not tables._last.names
+    assert not parquet._last.names
     assert read() == (3, 7, "packed")
 
 
