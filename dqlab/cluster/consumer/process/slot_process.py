@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import replace
 from hashlib import blake2b
 
-from dqlab.cluster.consumer.process.child_process import Child
+from dqlab.cluster.consumer.process.child_handle import Child
 from dqlab.cluster.consumer.process.pipes import Record, Say
 from dqlab.cluster.consumer.running.chunk import UNDECIDED, Chunk, Done, Undecided
 from dqlab.cluster.consumer.running.execution import Origin
