@@ -14,11 +14,11 @@ import psutil
 from distributed import Worker, get_worker
 
 from dqlab.clock import SystemClock
-from dqlab.cluster.consumer.gathering import Sinks
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from dqlab.cluster.consumer.refusals import Refusals
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.functions import FunctionCache
+from dqlab.cluster.consumer.sink_writing import Sinks
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.internals import NoSuchActor, actors_here
 from dqlab.cluster.transport.ref import Ref

@@ -24,7 +24,6 @@ from dataclasses import replace
 from itertools import count, groupby
 from typing import Any
 
-from dqlab.cluster.consumer.gathering import Sinks
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from dqlab.cluster.consumer.refusals import Refusals
 from dqlab.cluster.consumer.running.chunk import Chunk
@@ -42,6 +41,7 @@ from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost
 from dqlab.cluster.consumer.running.occupancy import Occupancy, Stay, occupancy
 from dqlab.cluster.consumer.running.sink_rows import code_in
 from dqlab.cluster.consumer.running.thread import SlotThread
+from dqlab.cluster.consumer.sink_writing import Sinks
 from dqlab.cluster.transport.orders import RunningMessage
 from dqlab.cluster.transport.protocol import LEASE_PARK
 from dqlab.cluster.transport.ref import Ref

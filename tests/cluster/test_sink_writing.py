@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dqlab as dq
-from dqlab.cluster.consumer import gathering as gathering_module
-from dqlab.cluster.consumer.gathering import FEWEST, Gathering
+from dqlab.cluster.consumer import sink_writing
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin
+from dqlab.cluster.consumer.sink_writing import FEWEST, Gathering
 from dqlab.cluster.consumer.slot import portions_of
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.datasets.sink_parts import SinkRow, refer_all
@@ -165,7 +165,7 @@ def test_functions_run_ahead_of_a_sink_by_two_parts_alone() -> None:
 
 def test_what_a_sink_refuses_is_kept_and_the_run_is_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same rows, under the same name; and the hold ends with the first part that is written."""
-    monkeypatch.setattr(gathering_module, "AGAIN_S", (0.01, 0.02))
+    monkeypatch.setattr(sink_writing, "AGAIN_S", (0.01, 0.02))
 
     async def scenario(bench: Bench) -> None:
         bench.shelf.refuse = 3
@@ -180,7 +180,7 @@ def test_what_a_sink_refuses_is_kept_and_the_run_is_held_up(monkeypatch: pytest.
 
 def test_rows_that_are_no_longer_wanted_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a run that was dropped, or cancelled, while its sink refused."""
-    monkeypatch.setattr(gathering_module, "AGAIN_S", (0.01, 0.02))
+    monkeypatch.setattr(sink_writing, "AGAIN_S", (0.01, 0.02))
 
     async def scenario(bench: Bench) -> None:
         bench.shelf.refuse = 1_000_000
