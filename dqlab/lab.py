@@ -42,7 +42,7 @@ from dqlab.log import OwnerStillAlive
 from dqlab.notebook import in_jupyter
 from dqlab.numbers import few_of, many
 from dqlab.rules.retry import Retry
-from dqlab.runs.held import HasWidget, StaysHere
+from dqlab.runs.objects import HasWidget, StaysHere
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, check_shards, stored_in, warn_of_kept

@@ -22,7 +22,7 @@ from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.rules.ids import shard_of
 from dqlab.runs.dataframes import frame_of, index_of
-from dqlab.runs.held import StaysHere
+from dqlab.runs.objects import StaysHere
 from dqlab.stats import ClassStats
 from dqlab.texts import one_line
 

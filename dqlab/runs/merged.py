@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 from dqlab.errors import BadOption, ResultUnreadable
 from dqlab.imports import import_whole
 from dqlab.numbers import many
-from dqlab.runs.held import StaysHere
+from dqlab.runs.objects import StaysHere
 from dqlab.runs.results import InPlace, Labels, Results, Values, frame_of_pairs
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from dqlab.rules.ids import END
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State
 from dqlab.runs.failures import Failures
-from dqlab.runs.held import HasWidget, StaysHere
 from dqlab.runs.marks import mark, pausing
+from dqlab.runs.objects import HasWidget, StaysHere
 from dqlab.runs.puts import PlainPuts, PutResult
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, consumer_options, queue_options, warn_of_kept

@@ -33,8 +33,8 @@ from dqlab.numbers import many
 from dqlab.rules.ranges import Ranges
 from dqlab.runs.dataframes import EvenRows, frame_of, index_of, series_of
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.held import StaysHere
 from dqlab.runs.lost import AbsentDocument
+from dqlab.runs.objects import StaysHere
 from dqlab.runs.waiting import reading
 from dqlab.texts import one_line, said_by
 from dqlab.user_frames import level_of_user

@@ -68,10 +68,10 @@ from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.signature import check_function, check_takes_one
 from dqlab.runs.code.versions import Redefined, code_version
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.held import HasWidget, StaysHere
 from dqlab.runs.lost import CancelledDocument, Lost, LostDocument, repeats, why_empty
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.merged import MergedResults, check_merge
+from dqlab.runs.objects import HasWidget, StaysHere
 from dqlab.runs.results import InPlace, Keys, Results, Streams, check_errors
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission, claim_of

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
-from dqlab.cluster.transport.holding import Answer, Blocked, hold
+from dqlab.cluster.transport.blocking import Answer, Blocked, hold
 from dqlab.cluster.transport.wire import Packed, unpack
 from dqlab.documents.document import sealed_document
 from dqlab.documents.refusals import refuses, root_of

@@ -21,7 +21,7 @@ from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.sink_rows import opened_rows, rows_alike, settled_rows
 from dqlab.cluster.consumer.running.thread import SlotThread
-from dqlab.cluster.transport.holding import Blocked, hold
+from dqlab.cluster.transport.blocking import Blocked, hold
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.datasets.alike import FEWEST as MANY
 from dqlab.datasets.sink_merging import AT_ONCE, Ladder, Unmergeable, merge

@@ -22,15 +22,15 @@ from typing import Any
 from distributed import get_worker
 
 from dqlab.clock import SystemClock
+from dqlab.cluster.shard.blocks import LASTS, Holds
 from dqlab.cluster.shard.confirmed import Confirmed
 from dqlab.cluster.shard.durable import open_durable
-from dqlab.cluster.shard.holds import LASTS, Holds
 from dqlab.cluster.shard.memory import MemoryStore, Store
 from dqlab.cluster.shard.recalls import Recalls
 from dqlab.cluster.shard.upkeep import Upkeep
 from dqlab.cluster.shard.vault import PAGE_VALUES, page, page_behind
 from dqlab.cluster.shard.vitals import open_functions, shard_vitals
-from dqlab.cluster.transport.holding import Blocked
+from dqlab.cluster.transport.blocking import Blocked
 from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.cluster.transport.parking import Bell, Credit, ParkedLease, ParkingLot, rung
 from dqlab.cluster.transport.progress import ShardProgress

@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 from dqlab.cluster.transport import orders
+from dqlab.cluster.transport.blocking import Blocked, hold
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.holding import Blocked, hold
 from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain

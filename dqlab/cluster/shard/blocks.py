@@ -5,7 +5,7 @@ A report counts for a while, so that of a consumer that died or was retired does
 
 from __future__ import annotations
 
-from dqlab.cluster.transport.holding import Blocked
+from dqlab.cluster.transport.blocking import Blocked
 
 __all__ = ["LASTS", "Holds"]
 

@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 
 from dqlab.cluster.shard import actor as shard_actor
-from dqlab.cluster.shard.holds import LASTS, Holds
-from dqlab.cluster.transport import holding
-from dqlab.cluster.transport.holding import Answer, Blocked
+from dqlab.cluster.shard.blocks import LASTS, Holds
+from dqlab.cluster.transport import blocking
+from dqlab.cluster.transport.blocking import Answer, Blocked
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import CallTimeout, RunNotFound
 from tests.cluster.desk import DeskActor, frame, opened
@@ -72,7 +72,7 @@ def test_a_shard_that_has_not_answered_may_still_want_what_is_reported_to_all() 
             return pack(answer)
 
         asked: list[tuple[str, dict[str, object]]] = []
-        found = await holding.hold(
+        found = await blocking.hold(
             [partial(call, at) for at in range(len(answers))], RUN, "c/0", Blocked.DOCUMENTS, "full"
         )
         assert asked == [("hold", {"run": RUN, "consumer": "c/0", "why": "full", "what": "documents"})] * len(answers)
@@ -144,7 +144,7 @@ def test_the_hold_of_a_dead_consumer_ends_with_it() -> None:
 
 def test_a_hold_that_is_not_repeated_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that was retired in good order reports nothing any more, either."""
-    monkeypatch.setattr("dqlab.cluster.shard.holds.LASTS", 0.05)
+    monkeypatch.setattr("dqlab.cluster.shard.blocks.LASTS", 0.05)
     monkeypatch.setattr(shard_actor, "LASTS", -0.9)
 
     async def scenario() -> None:

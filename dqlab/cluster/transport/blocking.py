@@ -1,6 +1,6 @@
 """Reports to a run's shards that it has to wait: its results cannot be kept, or its documents cannot be read.
 
-Owns what is reported and what the answers mean together. A shard forgets a report after a while (`shard.holds`), so it
+Owns what is reported and what the answers mean together. A shard forgets a report after a while (`shard.blocks`), so it
 is repeated.
 """
 
