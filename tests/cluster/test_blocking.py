@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from dqlab.cluster.shard import actor as shard_actor
-from dqlab.cluster.shard.blocks import LASTS, Holds
+from dqlab.cluster.shard.blocks import LASTS, Blocks
 from dqlab.cluster.transport import blocking
 from dqlab.cluster.transport.blocking import Answer, Blocked
 from dqlab.cluster.transport.wire import pack, unpack
@@ -24,35 +24,35 @@ def record(name: str) -> dict[str, object]:
 
 def test_a_report_counts_until_it_is_taken_back_or_too_old() -> None:
     """A consumer that died cannot take it back."""
-    holds = Holds()
+    blocks = Blocks()
 
-    assert holds.note(RUN, "a", "full", 0.0) == "full"
-    assert holds.note(RUN, "b", "gone", 1.0) == "full"
-    assert holds.note(RUN, "a", "", 2.0) == "gone"
-    assert holds.why(RUN, 1.0 + LASTS - 0.1) == "gone"
-    assert holds.why(RUN, 1.0 + LASTS) == ""
-    assert holds.runs == set()
-    holds.note(RUN, "a", "full", 50.0)
-    holds.forget(["a"])
-    assert holds.why(RUN, 50.0) == ""
-    assert holds.why(OTHER, 0.0) == ""
+    assert blocks.note(RUN, "a", "full", 0.0) == "full"
+    assert blocks.note(RUN, "b", "gone", 1.0) == "full"
+    assert blocks.note(RUN, "a", "", 2.0) == "gone"
+    assert blocks.why(RUN, 1.0 + LASTS - 0.1) == "gone"
+    assert blocks.why(RUN, 1.0 + LASTS) == ""
+    assert blocks.runs == set()
+    blocks.note(RUN, "a", "full", 50.0)
+    blocks.forget(["a"])
+    assert blocks.why(RUN, 50.0) == ""
+    assert blocks.why(OTHER, 0.0) == ""
 
 
 def test_a_consumer_may_have_two_reasons_for_a_run() -> None:
     """Its sink is written again, and its documents are still refused."""
-    holds = Holds()
-    holds.note(RUN, "a", "full", 0.0)
-    holds.note(RUN, "a", "refused", 0.0, Blocked.DOCUMENTS)
+    blocks = Blocks()
+    blocks.note(RUN, "a", "full", 0.0)
+    blocks.note(RUN, "a", "refused", 0.0, Blocked.DOCUMENTS)
 
-    assert holds.note(RUN, "a", "", 1.0) == "refused"
-    assert holds.note(RUN, "a", "", 1.0, Blocked.DOCUMENTS) == ""
-    holds.note(RUN, "a", "refused", 2.0, Blocked.DOCUMENTS)
-    assert holds.others(RUN, "b", Blocked.DOCUMENTS)
-    assert not holds.others(RUN, "a", Blocked.DOCUMENTS)
-    assert not holds.others(RUN, "b", Blocked.RESULTS)
-    assert not holds.others(OTHER, "b", Blocked.DOCUMENTS)
-    holds.forget(["a"])
-    assert holds.why(RUN, 2.0) == ""
+    assert blocks.note(RUN, "a", "", 1.0) == "refused"
+    assert blocks.note(RUN, "a", "", 1.0, Blocked.DOCUMENTS) == ""
+    blocks.note(RUN, "a", "refused", 2.0, Blocked.DOCUMENTS)
+    assert blocks.others(RUN, "b", Blocked.DOCUMENTS)
+    assert not blocks.others(RUN, "a", Blocked.DOCUMENTS)
+    assert not blocks.others(RUN, "b", Blocked.RESULTS)
+    assert not blocks.others(OTHER, "b", Blocked.DOCUMENTS)
+    blocks.forget(["a"])
+    assert blocks.why(RUN, 2.0) == ""
 
 
 async def hold(actor: DeskActor, run: bytes, consumer: str, why: str) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 from distributed import get_worker
 
 from dqlab.clock import SystemClock
-from dqlab.cluster.shard.blocks import LASTS, Holds
+from dqlab.cluster.shard.blocks import LASTS, Blocks
 from dqlab.cluster.shard.confirmed import Confirmed
 from dqlab.cluster.shard.durable import open_durable
 from dqlab.cluster.shard.memory import MemoryStore, Store
@@ -122,8 +122,8 @@ class QueueActor:
         self._puts_waiting = 0
         self._without_room: set[bytes] = set()
         """Runs that were stopped because there was no room for results: they continue when there is."""
-        self._holds = Holds()
-        self._held: set[bytes] = set()
+        self._blocks = Blocks()
+        self._blocked: set[bytes] = set()
         """Runs that are held up."""
         self._reports, self._whole = 0, True
         self._reported: set[bytes] = set()
@@ -302,26 +302,26 @@ class QueueActor:
         if lane is None:
             return pack({"wanted": False})
         consumer, what = meta["consumer"], Blocked(meta.get("what", Blocked.RESULTS))
-        self._holds.note(run, consumer, meta["why"], self._clock.monotonic(), what)
-        self._apply_holds()
+        self._blocks.note(run, consumer, meta["why"], self._clock.monotonic(), what)
+        self._apply_blocks()
         if meta["why"]:
-            asyncio.get_running_loop().call_later(LASTS + 1.0, self._apply_holds)
-        return pack({"wanted": lane.alive > 0, "others": self._holds.others(run, consumer, what)})
+            asyncio.get_running_loop().call_later(LASTS + 1.0, self._apply_blocks)
+        return pack({"wanted": lane.alive > 0, "others": self._blocks.others(run, consumer, what)})
 
-    def _apply_holds(self) -> None:
+    def _apply_blocks(self) -> None:
         """Hold up the runs that consumers have reported, and no others."""
         if self.closed:
             return
         now, changed = self._clock.monotonic(), False
-        for run in self._holds.runs | self._held:
-            lane, why = self.shard.lanes.get(run), self._holds.why(run, now)
+        for run in self._blocks.runs | self._blocked:
+            lane, why = self.shard.lanes.get(run), self._blocks.why(run, now)
             if lane is None or why == lane.held:
                 continue
             begins, lane.held, changed = not lane.held, why, True
             self.shard.activity.touch(run)
             if begins:
                 self._give_back_untouched(run)
-        self._held = self._holds.runs
+        self._blocked = self._blocks.runs
         if changed:
             self._dispatch()
 
@@ -491,8 +491,8 @@ class QueueActor:
         for consumer in [name for name in self._lot.known if name.split("#")[0] in meta["consumers"]]:
             returned += self.ledger.release(consumer, meta.get("why", ""))
             self._lot.release(consumer)
-        self._holds.forget(meta["consumers"])
-        self._apply_holds()
+        self._blocks.forget(meta["consumers"])
+        self._apply_blocks()
         self._dispatch()
         return pack({"returned": returned})
 

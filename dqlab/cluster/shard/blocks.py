@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dqlab.cluster.transport.blocking import Blocked
 
-__all__ = ["LASTS", "Holds"]
+__all__ = ["LASTS", "Blocks"]
 
 LASTS = 30.0
 """Seconds that a report of a consumer counts."""
 
 
-class Holds:
+class Blocks:
     """Why runs are held up, by run and consumer. `now` is seconds on any clock that does not go back."""
 
     def __init__(self) -> None:
