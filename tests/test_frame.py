@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dqlab.datasets.made import MadeRows
+from dqlab.datasets.lineage_columns import MadeRows
 from dqlab.errors import FrameCorrupt
 from dqlab.frame import NO_ID, Frame, Kind, Made, Making, Outcome, Piece, Settlement
 from tests.sampled import examples

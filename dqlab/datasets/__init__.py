@@ -1,8 +1,8 @@
 """Results of runs as tables: Arrow, pandas, SQL and Parquet, made from pages of results.
 
 Owns how values become columns, and what is written of them. Knows no run and no cluster: a `table.Source` gives pages
-of rows. All modules but `lineage`, `made` and `plain` need pyarrow, so they are imported where a table is asked for,
-behind `needs_pyarrow`.
+of rows. All modules but `lineage`, `lineage_columns` and `plain` need pyarrow, so they are imported where a table is
+asked for, behind `needs_pyarrow`.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ Decoding checks every length, so malformed bytes raise `FrameCorrupt` and nothin
     Settlement  48 B header | u64 (first, ordinal, n)[pieces] | u8 outcomes[count], padded to 4
                 | u32 lengths[count] | u32 key lengths[count]? | payload | keys | made?
 
-`made` is what is known of how results were made; see `dqlab.frame.made`.
+`made` is what is known of how results were made; see `dqlab.frame.lineage`.
 """
 
-from dqlab.frame.made import Made, Making
+from dqlab.frame.lineage import Made, Making
 from dqlab.frame.messages import NO_ID, Frame, Kind
 from dqlab.frame.settlement import Outcome, Piece, Settlement
 

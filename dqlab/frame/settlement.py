@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dqlab.errors import FrameCorrupt
 from dqlab.frame.buffers import joined
 from dqlab.frame.columns import VERSION, Flag, check_head, lengths_column, read_lengths, u32
-from dqlab.frame.made import Made, Making
+from dqlab.frame.lineage import Made, Making
 from dqlab.texts import kept, restored
 
 __all__ = ["Outcome", "Piece", "Settlement"]

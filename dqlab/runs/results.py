@@ -21,7 +21,7 @@ from dqlab.cluster.transport.sealed import open_all_here, open_here
 from dqlab.datasets import needs_pyarrow
 from dqlab.datasets.alike import FEWEST, Alike, alike
 from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, ROW_LINEAGE, check_columns
-from dqlab.datasets.made import Gathered, Lineage, MadeRows, Unrecorded, lineage_of
+from dqlab.datasets.lineage_columns import Gathered, Lineage, MadeRows, Unrecorded, lineage_of
 from dqlab.datasets.sink_parts import Finds, Found, PartError, Reader
 from dqlab.documents import label_of
 from dqlab.errors import BadOption, CallTimeout, DqlabWarning, MessageNotFound, PositionNotFound, ResultUnreadable

@@ -21,7 +21,7 @@ import dqlab as dq
 from dqlab.cluster.consumer.running.chunk import FAR_APART, Chunk
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.datasets.lineage import ROW_LINEAGE
-from dqlab.datasets.made import Gathered
+from dqlab.datasets.lineage_columns import Gathered
 from dqlab.datasets.sink_parts import Reader, open_parts
 from dqlab.datasets.sinks import claim
 from dqlab.frame import Frame, Kind

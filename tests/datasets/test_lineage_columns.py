@@ -15,7 +15,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.datasets.lineage import ROW_LINEAGE
-from dqlab.datasets.made import Gathered, MadeRows, SinkLineage, Unrecorded, lineage_of
+from dqlab.datasets.lineage_columns import Gathered, MadeRows, SinkLineage, Unrecorded, lineage_of
 from dqlab.datasets.rows import Shape
 from dqlab.datasets.sink_parts import Reader, SinkRow, open_parts, writer_of
 from dqlab.datasets.sinks import claim
