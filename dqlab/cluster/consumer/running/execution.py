@@ -8,7 +8,6 @@ that cannot be pickled.
 from __future__ import annotations
 
 import concurrent.futures
-import inspect
 import os
 import pickle
 import time
@@ -21,6 +20,7 @@ from types import CoroutineType, MethodType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dqlab.cluster.consumer.running.chunk import UNDECIDED, Chunk, Done
+from dqlab.cluster.consumer.running.isolation import is_coroutine
 from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_value
 from dqlab.cluster.transport.wire import pack
 from dqlab.documents import Document, Labelled, key_text, label_of
@@ -48,7 +48,6 @@ __all__ = [
     "fail_all",
     "fail_taken",
     "failed",
-    "is_coroutine",
     "run_calls",
     "run_chunk",
 ]
@@ -93,11 +92,6 @@ class Work:
     def most(self, origin: Origin) -> int:
         """Return the most bytes of a result; those that go into a sink do not pass through the queue."""
         return max(origin.result_max, LARGEST_ROW) if self.rows else origin.result_max
-
-
-def is_coroutine(call: Callable[..., Any]) -> bool:
-    """Return whether calls return awaitables that an event loop must run."""
-    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
 
 
 class _Left(Protocol):

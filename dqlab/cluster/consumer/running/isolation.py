@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, TypeAlias
 
-from dqlab.cluster.consumer.running.execution import is_coroutine
 from dqlab.config import check_count, check_timeout, nbytes_or_none, seconds_or_none
 from dqlab.errors import BadOption
 
-__all__ = ["Executor", "Isolation", "isolation", "size"]
+__all__ = ["Executor", "Isolation", "is_coroutine", "isolation", "size"]
 
 Executor: TypeAlias = Literal["auto", "thread", "process"]
 """Where a run's function runs."""
@@ -87,6 +87,11 @@ def isolation(
     if callable(fn) and is_coroutine(fn):
         raise BadOption(option=option or "executor", value=value or executor, problem=f"the function {_IN_THE_LOOP}")
     return limits
+
+
+def is_coroutine(call: Callable[..., Any]) -> bool:
+    """Return whether calls return awaitables that an event loop must run."""
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
 
 
 def size(n: int) -> str:
