@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from weakref import WeakSet
 
-from dqlab.cluster.consumer.running.isolation import Executor
 from dqlab.cluster.embedded.sockets import PREFIX
 from dqlab.cluster.scheduler.placement import NoWorkers
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.isolation import Executor
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.undisturbed import undisturbed
 from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw, without_way

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.clock import SystemClock
-from dqlab.cluster.consumer.running.isolation import Executor, isolation
 from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.isolation import Executor, isolation
 from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.sealed import seal_or_explain

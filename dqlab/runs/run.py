@@ -15,9 +15,9 @@ from itertools import islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
-from dqlab.cluster.consumer.running.isolation import isolation
 from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.handle import TRANSIENT, Handle
+from dqlab.cluster.transport.isolation import isolation
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK

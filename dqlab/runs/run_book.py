@@ -19,9 +19,9 @@ from types import BuiltinFunctionType
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from dqlab.cluster.consumer.running.isolation import Isolation
 from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.isolation import Isolation
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import Code, Drop, Open, OpenMissing
 from dqlab.cluster.transport.progress import Progress

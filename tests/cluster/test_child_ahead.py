@@ -17,7 +17,7 @@ from dqlab.cluster.consumer.process.pipes import TURN, Records, Say, record
 from dqlab.cluster.consumer.process.slot_process import SlotProcess, _Passage
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.running.isolation import Isolation
+from dqlab.cluster.transport.isolation import Isolation
 from dqlab.cluster.transport.wire import pack
 from dqlab.documents import ahead
 from dqlab.documents.ahead import ReadAhead, taken

@@ -21,7 +21,7 @@ import dqlab as dq
 from dqlab.cluster.consumer.process.slot_process import FRUITLESS, SlotProcess
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.running.isolation import Isolation
+from dqlab.cluster.transport.isolation import Isolation
 from dqlab.cluster.transport.sealed import blob_hash, open_value, pack_function, seal_function, seal_value
 from dqlab.documents import Document
 from dqlab.errors import MemoryLimit, MessageTimeout, ProcessDied

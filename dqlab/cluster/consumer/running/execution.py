@@ -20,7 +20,7 @@ from types import CoroutineType, MethodType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dqlab.cluster.consumer.running.chunk import UNDECIDED, Chunk, Done
-from dqlab.cluster.consumer.running.isolation import is_coroutine
+from dqlab.cluster.transport.isolation import is_coroutine
 from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_value
 from dqlab.cluster.transport.wire import pack
 from dqlab.documents import Document, Labelled, key_text, label_of
