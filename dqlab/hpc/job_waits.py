@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
 
-from dqlab.cluster.worker.walltime import DEADLINE
+from dqlab.cluster.transport.walltime import DEADLINE
 from dqlab.errors import ClusterClosed, DqlabWarning, JobsDied, JobsPending, SubmitFailed
 from dqlab.hpc.clusters import start
 from dqlab.hpc.recipes import Recipe

@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 import dqlab as dq
 from dqlab.cluster.scheduler import departures
 from dqlab.cluster.scheduler.departures import FINAL, MOST, STAGGER, Deadlines
-from dqlab.cluster.worker.walltime import JobEnd, batch_system, read_end
+from dqlab.cluster.transport.walltime import JobEnd, batch_system, read_end
 from dqlab.testing import Gate, Tally
 from tests.waiting import until_in
 

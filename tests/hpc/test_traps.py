@@ -16,7 +16,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.checkup.resource_checks import _kind
-from dqlab.cluster.worker.walltime import _SIGNS
+from dqlab.cluster.transport.walltime import _SIGNS
 from dqlab.hpc import job_waits
 from dqlab.hpc.job_waits import warn_of_what_is_missing
 from dqlab.hpc.systems import SYSTEMS

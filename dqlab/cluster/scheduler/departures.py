@@ -1,6 +1,6 @@
 """Workers that leave: what they hold moves elsewhere first; workers that hang are ended.
 
-Workers report the end of their jobs (`dqlab.cluster.worker.walltime`), and are made to leave in time: `Deadlines`.
+Workers report the end of their jobs (`dqlab.cluster.transport.walltime`), and are made to leave in time: `Deadlines`.
 
 Workers that host queues send heartbeats, and one that sends none any more hangs: `Beat`. Workers that run users'
 functions are not watched. Native code that holds the interpreter's lock may silence them for seconds; a dead connection
@@ -23,7 +23,7 @@ from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.cluster.transport.internals import kill_worker, take_over_retiring
-from dqlab.cluster.worker.walltime import JobEnd
+from dqlab.cluster.transport.walltime import JobEnd
 
 __all__ = ["LOOK_EVERY", "Beat", "Deadlines", "Departures", "patience"]
 

@@ -38,10 +38,10 @@ from dqlab.cluster.transport.internals import (
 )
 from dqlab.cluster.transport.protocol import greeting
 from dqlab.cluster.transport.sealed import open_value
+from dqlab.cluster.transport.walltime import read_end
 from dqlab.cluster.transport.wire import Apart
 from dqlab.cluster.worker.sigterm import on_sigterm
 from dqlab.cluster.worker.vitals import WorkerVitals
-from dqlab.cluster.worker.walltime import read_end
 
 __all__ = ["BEAT_EVERY", "DqlabWorkerPlugin"]
 

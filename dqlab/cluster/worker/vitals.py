@@ -21,8 +21,8 @@ from dqlab.cluster.transport.internals import actors_here, daemon_thread, loop_l
 from dqlab.cluster.transport.process_vitals import process_vitals
 from dqlab.cluster.transport.reports import ConsumerReport
 from dqlab.cluster.transport.sealed import opened_blob
+from dqlab.cluster.transport.walltime import batch_system, read_end
 from dqlab.cluster.worker.packages import missing_packages, named_in_pickle, named_in_source
-from dqlab.cluster.worker.walltime import batch_system, read_end
 from dqlab.store.probe import Probe, probe
 from dqlab.texts import valid
 
