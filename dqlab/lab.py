@@ -48,7 +48,7 @@ from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, check_shards, stored_in, warn_of_kept
 from dqlab.runs.timeline import Timeline
 from dqlab.stats import History, RunList, RunState, RunStats, Snapshot
-from dqlab.store.compaction import Compacted
+from dqlab.store.values import Compacted
 from dqlab.texts import as_word
 from dqlab.user_frames import level_of_user
 

@@ -54,7 +54,7 @@ from dqlab.runs.run import RowsStay, Run
 from dqlab.runs.session import Durability
 from dqlab.runs.timeline import Timeline
 from dqlab.stats import Counts, RunList, Snapshot
-from dqlab.store.compaction import Compacted
+from dqlab.store.values import Compacted
 
 if TYPE_CHECKING:
     from dqlab.datasets.table import RunTable  # it loads pyarrow

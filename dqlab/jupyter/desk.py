@@ -20,7 +20,7 @@ from dqlab.runs.code.explanation import Explanation
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
 from dqlab.stats import Counts, RunState
-from dqlab.store.compaction import Compacted
+from dqlab.store.values import Compacted
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

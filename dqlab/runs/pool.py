@@ -38,7 +38,7 @@ from dqlab.runs.submit.sender import CONFIRM_WAIT
 from dqlab.runs.timeline import Timeline
 from dqlab.runs.unacked import Unacked, UnackedLeases, leases_of
 from dqlab.stats import History, QueueStats, Snapshot
-from dqlab.store.compaction import Compacted
+from dqlab.store.values import Compacted
 from dqlab.waits import shown
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 from dqlab.runs.run_book import PoolLike, RunBook
 from dqlab.store.directories import queue_directory
-from dqlab.store.journal import MAX_RESULT
+from dqlab.store.values import MAX_RESULT
 from dqlab.user_frames import level_of_user
 
 __all__ = ["Durability", "Session", "consumer_options", "queue_options", "result_limit", "stored_in", "warn_of_kept"]

@@ -24,8 +24,9 @@ from dqlab.store.bodies import Move, pack_plain, place_of, position_of
 from dqlab.store.directories import NotAQueue, read_queue, shard_directory, stored_directories
 from dqlab.store.durable_shard import DurableShard
 from dqlab.store.journal import LogJournal
+from dqlab.store.values import Compacted
 
-__all__ = ["MOSTLY", "Compacted", "Copying", "compact_offline", "compaction", "run_through", "still_needed"]
+__all__ = ["MOSTLY", "Copying", "compact_offline", "compaction", "run_through", "still_needed"]
 
 MOSTLY = 0.95
 """Share of a segment's bytes below which it is copied when compaction is asked for."""
@@ -165,45 +166,6 @@ def _batches_in(lane: Lane, segments: frozenset[int]) -> Iterator[Batch]:
                 yield lane.batches[first]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Compacted:
-    """The outcome of a compaction.
-
-    Attributes
-    ----------
-    bytes_before, bytes_after : int
-        Size of the directory without the reserve.
-    kept, dropped : int
-        Unsettled and settled messages of the copied frames.
-    seconds : float
-        Duration.
-    """
-
-    bytes_before: int = 0
-    bytes_after: int = 0
-    kept: int = 0
-    dropped: int = 0
-    seconds: float = 0.0
-
-    def __add__(self, other: Compacted) -> Compacted:
-        """Return the sum; shards are compacted side by side, so the longer time counts."""
-        return Compacted(
-            self.bytes_before + other.bytes_before,
-            self.bytes_after + other.bytes_after,
-            self.kept + other.kept,
-            self.dropped + other.dropped,
-            max(self.seconds, other.seconds),
-        )
-
-    def __str__(self) -> str:
-        """Return one sentence."""
-        size = f"{_megabytes(self.bytes_before)} MB before, {_megabytes(self.bytes_after)} MB after"
-        return f"{size}; of {self.dropped:,} settled messages the inputs were removed; {self.seconds:.1f} s"
-
-    def __repr__(self) -> str:
-        return f"<Compacted: {self}>"
-
-
 def compaction(
     shard: DurableShard,
     *,
@@ -307,7 +269,3 @@ def _fitting(log: Log, victims: Sequence[int]) -> list[int]:
 def _nbytes(log: Log) -> int:
     usage = log.usage()
     return usage.total - usage.reserve
-
-
-def _megabytes(nbytes: int) -> str:
-    return f"{nbytes / 1e6:,.1f}" if nbytes >= 50_000 else f"{nbytes / 1e6:.3f}"

@@ -9,7 +9,6 @@ from dqlab.clock import Clock
 from dqlab.errors import FunctionTooLarge
 from dqlab.frame import Frame, Outcome, Settlement
 from dqlab.log import Log, Position, RecordType
-from dqlab.log.records import MAX_BODY
 from dqlab.rules.batches import Batch, share
 from dqlab.rules.deliveries import Settled
 from dqlab.rules.lane import Lane, microseconds
@@ -19,13 +18,10 @@ from dqlab.rules.ranges import Ranges
 from dqlab.rules.result_index import Stretch
 from dqlab.rules.states import State, stretches
 from dqlab.store.bodies import DeliveryCounts, Move, Ruling, pack_plain, pack_settle, place_of, position_of
+from dqlab.store.values import MAX_FUNCTION
 
-__all__ = ["MAX_FUNCTION", "MAX_RESULT", "MOVES", "LogJournal", "NeededBytes", "needed_by"]
+__all__ = ["MOVES", "LogJournal", "NeededBytes", "needed_by"]
 
-MAX_FUNCTION = MAX_BODY - (1 << 20)
-"""Most bytes of a function: its record also holds the order that brings it."""
-MAX_RESULT = MAX_BODY - (4 << 20)
-"""Most bytes of a result: its record also holds its document's key and the rest of its settlement."""
 MOVES = 100_000
 """Most moves in one record: some 20 MB."""
 

@@ -12,7 +12,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import DqlabWarning, FunctionTooLarge, RunNotFound
-from dqlab.store.journal import MAX_FUNCTION
+from dqlab.store.values import MAX_FUNCTION
 
 pytestmark = pytest.mark.cluster
 

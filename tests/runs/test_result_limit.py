@@ -18,7 +18,7 @@ from dqlab.log import LogOptions
 from dqlab.rules.options import QueueOptions
 from dqlab.runs.session import Durability
 from dqlab.store.durable_shard import DurableShard
-from dqlab.store.journal import MAX_RESULT
+from dqlab.store.values import MAX_RESULT
 
 
 @pytest.fixture

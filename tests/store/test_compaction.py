@@ -11,9 +11,10 @@ from dqlab.rules.leases import Lease
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.states import State
 from dqlab.store.bodies import open_settle
-from dqlab.store.compaction import Compacted, compaction, run_through
+from dqlab.store.compaction import compaction, run_through
 from dqlab.store.durable_shard import DurableShard
 from dqlab.store.journal import needed_by
+from dqlab.store.values import Compacted
 
 COUNT, SIZE = 50, 1000
 

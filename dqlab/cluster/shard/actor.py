@@ -51,7 +51,7 @@ from dqlab.rules.ranges import Ranges
 from dqlab.rules.retry import Retry
 from dqlab.rules.shard import Put, Shard, described, holding
 from dqlab.rules.states import State, Verdict
-from dqlab.store.compaction import Compacted
+from dqlab.store.values import Compacted
 
 __all__ = ["SWITCH_S", "QueueActor"]
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from dqlab.cluster.transport.reports import StorageReport
 from dqlab.errors import DqlabError
-from dqlab.store.compaction import MOSTLY, Compacted, compaction
+from dqlab.store.compaction import MOSTLY, compaction
 from dqlab.store.durable_shard import DurableShard
+from dqlab.store.values import Compacted
 
 __all__ = ["CHECKPOINT_AFTER", "Upkeep"]
 

@@ -18,7 +18,7 @@ from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.wire import Packed, pack, unpack
 from dqlab.errors import CodeGone
-from dqlab.store.compaction import Compacted
+from dqlab.store.values import Compacted
 
 __all__ = [
     "QueueCalls",

@@ -15,7 +15,7 @@ from dqlab.numbers import size as size_text
 from dqlab.runs.code.changes import RETURN_IT, Changed, changes
 from dqlab.runs.code.source import attribute, innermost
 from dqlab.runs.code.versions import CodeVersion, exact_version, fingerprint, version_and_values
-from dqlab.store.journal import MAX_FUNCTION
+from dqlab.store.values import MAX_FUNCTION
 from dqlab.user_frames import level_of_user
 
 __all__ = [

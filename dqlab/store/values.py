@@ -1,0 +1,57 @@
+"""What clients know of a store without opening one: the most that it keeps, and what a compaction did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dqlab.log.records import MAX_BODY
+
+__all__ = ["MAX_FUNCTION", "MAX_RESULT", "Compacted"]
+
+MAX_FUNCTION = MAX_BODY - (1 << 20)
+"""Most bytes of a function: its record also holds the order that brings it."""
+MAX_RESULT = MAX_BODY - (4 << 20)
+"""Most bytes of a result: its record also holds its document's key and the rest of its settlement."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Compacted:
+    """The outcome of a compaction.
+
+    Attributes
+    ----------
+    bytes_before, bytes_after : int
+        Size of the directory without the reserve.
+    kept, dropped : int
+        Unsettled and settled messages of the copied frames.
+    seconds : float
+        Duration.
+    """
+
+    bytes_before: int = 0
+    bytes_after: int = 0
+    kept: int = 0
+    dropped: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Compacted) -> Compacted:
+        """Return the sum; shards are compacted side by side, so the longer time counts."""
+        return Compacted(
+            self.bytes_before + other.bytes_before,
+            self.bytes_after + other.bytes_after,
+            self.kept + other.kept,
+            self.dropped + other.dropped,
+            max(self.seconds, other.seconds),
+        )
+
+    def __str__(self) -> str:
+        """Return one sentence."""
+        size = f"{_megabytes(self.bytes_before)} MB before, {_megabytes(self.bytes_after)} MB after"
+        return f"{size}; of {self.dropped:,} settled messages the inputs were removed; {self.seconds:.1f} s"
+
+    def __repr__(self) -> str:
+        return f"<Compacted: {self}>"
+
+
+def _megabytes(nbytes: int) -> str:
+    return f"{nbytes / 1e6:,.1f}" if nbytes >= 50_000 else f"{nbytes / 1e6:.3f}"
