@@ -265,9 +265,7 @@ class StorageStats:
     Attributes
     ----------
     live, garbage : int
-        Bytes still needed, and the rest.
-    frees : int
-        What a compaction would give back now.
+        Bytes still needed, and the rest, which a compaction gives back.
     disk_free : int or None
         Room on the disk; of several, the least.
     write_rate : float or None
@@ -282,7 +280,6 @@ class StorageStats:
 
     live: int = 0
     garbage: int = 0
-    frees: int = 0
     disk_free: int | None = None
     write_rate: float | None = None
     fsync_p99: float | None = None

@@ -7,7 +7,6 @@ back unchanged: fields that are at their default are left out, unknown ones are 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -16,7 +15,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from dqlab.keywords import SuggestsAttributes
-from dqlab.stats.counts import Counts, RunState
+from dqlab.stats.counts import Counts
 from dqlab.stats.queues import ConsumerStats, QueueStats, StorageStats, Unacked
 from dqlab.stats.runs import ClassStats, RunStats
 
@@ -169,7 +168,6 @@ class Snapshot(SuggestsAttributes):
     at: float
     seq: int
     lab: str = ""
-    where: str = ""
     store: str = ""
     workers: int = 0
     of_queue: str = ""
@@ -253,12 +251,6 @@ class Snapshot(SuggestsAttributes):
     def idle_share(self) -> float | None:
         """Share of all consumers' time spent waiting for work over the last minute, 0 to 1."""
         return None if self.working_share is None else 1.0 - self.working_share
-
-    @property
-    def runs_by_state(self) -> dict[str, int]:
-        """Amounts of the listed runs by what they do, in the order of `RunState`."""
-        amounts = Counter(run.state for run in self.runs)
-        return {str(state): amounts[state] for state in RunState if amounts[state]}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON-ready data."""

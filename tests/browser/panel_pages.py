@@ -144,7 +144,6 @@ def crowded(feed: Feed) -> None:
         storage=StorageStats(
             live=987_654_321_000,
             garbage=987_654_321_000,
-            frees=0,
             disk_free=12_345_678_901_234,
             write_rate=98_765_432.0,
             fsync_p99=1.2345,

@@ -301,18 +301,6 @@ def test_no_consumer_holds_what_its_queue_knows_as_settled() -> None:
     assert not find([QueueFacts(queue, consumers=(consumer,))], Thresholds())
 
 
-def test_runs_are_counted_by_state_in_the_order_of_states() -> None:
-    """A sentence that changes its order with each count cannot be read at a glance."""
-    states = (RunState.DONE, RunState.PAUSED, RunState.RUNNING, RunState.DONE)
-    runs = tuple(RunStats(f"r{at}", "q", state, Counts()) for at, state in enumerate(states))
-
-    assert list(Snapshot(at=0.0, seq=0, runs=runs).runs_by_state.items()) == [
-        ("running", 1),
-        ("paused", 1),
-        ("done", 2),
-    ]
-
-
 def test_a_queue_that_was_filled_at_once_falls_soon_after() -> None:
     """Over a minute it would be said to grow while everybody sees it fall."""
     past = History(t0=0.0, step=5.0, in_rate=(None, 800.0, 0.0, 0.0, 0.0, 0.0), out_rate=(None, 90.0, *(100.0,) * 4))

@@ -261,11 +261,9 @@ def storage_of(reports: Sequence[ShardReport], write_rate: float | None) -> Stor
         return StorageStats()
     syncs = [each.sync_p99 for each in found if each.sync_p99 is not None]
     compactions = sorted((Compaction(*each) for storage in found for each in storage.compactions), key=attrgetter("at"))
-    garbage = sum(each.garbage for each in found)
     return StorageStats(
         live=sum(each.live for each in found),
-        garbage=garbage,
-        frees=garbage,
+        garbage=sum(each.garbage for each in found),
         disk_free=min(each.free for each in found),
         write_rate=write_rate,
         fsync_p99=max(syncs, default=None),
@@ -284,7 +282,6 @@ def merged_storage(parts: Sequence[StorageStats]) -> StorageStats:
     return StorageStats(
         live=sum(part.live for part in kept),
         garbage=sum(part.garbage for part in kept),
-        frees=sum(part.frees for part in kept),
         disk_free=min((part.disk_free for part in kept if part.disk_free is not None), default=None),
         write_rate=sum(rates) if rates else None,
         fsync_p99=max((part.fsync_p99 for part in kept if part.fsync_p99 is not None), default=None),

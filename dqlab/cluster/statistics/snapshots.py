@@ -430,7 +430,6 @@ class Snapshots:
             at=wall,
             seq=known.seq,
             lab=known.where,
-            where=known.where,
             workers=known.workers,
             of_queue=queue,
             of_run=run,

@@ -57,8 +57,7 @@ class StoragePanel:
             return f"{part} garbage"
         if storage.garbage_share <= above:
             return f"{part} garbage · compacts itself above {share(above, places=0)}"
-        when = "compacts itself at the next checkpoint" if storage.frees else "none of it can be freed yet"
-        return f"{part} garbage, more than {share(above, places=0)} · {when}"
+        return f"{part} garbage, more than {share(above, places=0)} · compacts itself at the next checkpoint"
 
     def draw(self, scene: Scene) -> None:
         """Update the chart and the facts."""
@@ -120,6 +119,6 @@ def _facts(scene: Scene) -> str:
         ("writes", writes[0], f"{writes[1] or 'B'}/s"),
         ("fsync p99", sync, "ms"),
         ("disk free", free[0], free[1]),
-        ("a compaction frees", *unit(size(storage.frees))),
+        ("a compaction frees", *unit(size(storage.garbage))),
     )
     return "".join(f"<span>{name} {strong(figure)} {name_of_unit}</span>" for name, figure, name_of_unit in facts)

@@ -185,11 +185,6 @@ class Rows:
             self._n += len(chunk.here)
             self.end = chunk.first[-1] + chunk.n[-1]
 
-    def at(self, id: int) -> Row | None:
-        """Return the row that holds a message."""
-        row = self.behind(id)
-        return row if row is not None and row.first <= id else None
-
     def behind(self, id: int) -> Row | None:
         """Return the row that holds a message, else the first one behind it."""
         at = self._chunks.bisect_right(id)

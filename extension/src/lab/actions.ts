@@ -179,5 +179,5 @@ export function queueSentence(queue: Queue): string {
 export function freesOf(snapshot: Snapshot, queue: Queue): number | null {
   const durable = snapshot.queues.filter((each) => each.disk !== null);
   const its = snapshot.of_queue === queue.name || (durable.length === 1 && durable[0]!.name === queue.name);
-  return its && snapshot.storage.frees > 0 ? snapshot.storage.frees : null;
+  return its && snapshot.storage.garbage > 0 ? snapshot.storage.garbage : null;
 }

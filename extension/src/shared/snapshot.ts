@@ -124,7 +124,6 @@ export const snapshotReader = record({
   at: number(),
   seq: number(),
   lab: text(),
-  where: text(),
   store: text(),
   workers: number(),
   of_queue: text(),
@@ -170,7 +169,6 @@ export const snapshotReader = record({
   storage: record({
     live: number(),
     garbage: number(),
-    frees: number(),
     disk_free: maybe<number>(),
     write_rate: maybe<number>(),
     fsync_p99: maybe<number>(),
