@@ -15,11 +15,16 @@ from dqlab.live.html import inked, quiet, wrap
 from dqlab.live.palette import Ink
 from dqlab.live.style import PLAIN, Span, TextStyle, columns, paint
 from dqlab.numbers import many
+from dqlab.stats import Severity
 from dqlab.texts import one_line
 
 __all__ = ["checkup_html", "checkup_text"]
 
-_LOOKS = {"PROBLEM": ("✕", "problem", Ink.BAD), "WARNING": ("◐", "warning", Ink.WARN), "NOTE": ("○", "note", Ink.READY)}
+_LOOKS = {
+    Severity.PROBLEM: ("✕", "problem", Ink.BAD),
+    Severity.WARNING: ("◐", "warning", Ink.WARN),
+    Severity.NOTE: ("○", "note", Ink.READY),
+}
 """Glyph, word and ink by severity."""
 _EDGES = {Ink.BAD: "#E0533F", Ink.WARN: "#9A6200", Ink.READY: "#888"}
 _LONGEST = 600
@@ -39,9 +44,9 @@ def checkup_text(checkup: Any, style: TextStyle = PLAIN, *, shell: bool = False)
     head = [Span(f"{one_line(checkup.of, _LONGEST)}  ", Ink.STRONG), Span(*_verdict(checkup))]
     lines = [_whole(head, style), paint([Span(_when(checkup), Ink.QUIET)], style)]
     for finding in checkup.findings:
-        if finding.severity.name in _LOOKS:
+        if finding.severity in _LOOKS:
             lines += ["", *_finding_lines(finding, (finding.shell if shell else "") or finding.command, style)]
-    fine = [finding for finding in checkup.findings if finding.severity.name == "OK"]
+    fine = [finding for finding in checkup.findings if finding.severity is Severity.OK]
     width = max((len(finding.check) for finding in fine), default=0)
     lines += [""] if fine else []
     for finding in fine:
@@ -57,19 +62,19 @@ def checkup_html(checkup: Any) -> str:
     verdict, ink = _verdict(checkup)
     title = f"<b>{escape(one_line(checkup.of, _LONGEST))}</b> &nbsp;{inked(verdict, ink)} &nbsp;{quiet(_when(checkup))}"
     parts = [f'<div style="font-size:15px;margin:0 0 8px">{title}</div>']
-    parts += [_finding_block(finding) for finding in checkup.findings if finding.severity.name in _LOOKS]
+    parts += [_finding_block(finding) for finding in checkup.findings if finding.severity in _LOOKS]
     rows = [
         f'<div style="margin:2px 0">{inked("●", Ink.GOOD)} {escape(finding.check)}: {quiet(_line(finding.what))}</div>'
         for finding in checkup.findings
-        if finding.severity.name == "OK"
+        if finding.severity is Severity.OK
     ]
     return wrap([*parts, *rows])
 
 
 def _verdict(checkup: Any) -> tuple[str, Ink]:
     counts = [
-        (sum(finding.severity.name == name for finding in checkup.findings), word, ink)
-        for name, (_, word, ink) in _LOOKS.items()
+        (sum(finding.severity is severity for finding in checkup.findings), word, ink)
+        for severity, (_, word, ink) in _LOOKS.items()
     ]
     said = [many(count, word) for count, word, _ in counts if count]
     worst = next((ink for count, _, ink in counts[:2] if count), Ink.GOOD)
@@ -86,7 +91,7 @@ def _line(text: str) -> str:
 
 
 def _finding_lines(finding: Any, command: str, style: TextStyle) -> list[str]:
-    glyph, word, ink = _LOOKS[finding.severity.name]
+    glyph, word, ink = _LOOKS[finding.severity]
     mark = f"{glyph} {word}" if style.unicode else word
     first, *rest = _wrapped(f"{mark} {finding.check}: {_line(finding.what)}.", style.width, _INDENT)
     lines = [
@@ -111,7 +116,7 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
 
 
 def _finding_block(finding: Any) -> str:
-    glyph, word, ink = _LOOKS[finding.severity.name]
+    glyph, word, ink = _LOOKS[finding.severity]
     inner = f"<b>{inked(f'{glyph} {word}', ink)} {escape(finding.check)}</b>: {escape(_line(finding.what))}."
     if finding.advice:
         inner += f"<div>{escape(_line(finding.advice))}{':' if finding.command else '.'}</div>"

@@ -99,13 +99,13 @@ def run_state(
     cancelled: bool = False,
     paused: bool = False,
     stopped: bool = False,
-    consumers: int = 0,
+    served: bool = False,
     blocked: bool = False,
 ) -> RunState:
     """Judge what a run is doing from what its shards and consumers report.
 
-    `blocked`: its store confirms nothing, or it is held up; `cancelled`: while it was submitted, maybe before anything
-    had come.
+    `served`: its queue has a consumer that answers; `blocked`: its store confirms nothing, or it is held up;
+    `cancelled`: while it was submitted, maybe before anything had come.
     """
     if sealed and counts.left == 0:
         if counts.cancelled or cancelled:
@@ -115,7 +115,7 @@ def run_state(
         return RunState.STOPPED
     if paused:
         return RunState.PAUSED
-    if (counts.left and (blocked or consumers == 0)) or (blocked and not sealed):
+    if (counts.left and (blocked or not served)) or (blocked and not sealed):
         return RunState.WAITING
     return RunState.RUNNING if sealed else RunState.SUBMITTING
 

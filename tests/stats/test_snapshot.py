@@ -108,11 +108,11 @@ def test_progress_counts_pages_where_they_are_known() -> None:
         (RunState.CANCELLED, {"counts": Counts(acked=2, cancelled=1), "sealed": True}),
         (RunState.INCOMPLETE, {"counts": Counts(acked=2), "sealed": True, "incomplete": True}),
         (RunState.STOPPED, {"counts": Counts(ready=1), "sealed": True, "stopped": True, "paused": True}),
-        (RunState.PAUSED, {"counts": Counts(ready=1), "sealed": True, "paused": True, "consumers": 2}),
-        (RunState.WAITING, {"counts": Counts(ready=1), "sealed": True, "consumers": 0}),
-        (RunState.RUNNING, {"counts": Counts(ready=1), "sealed": True, "consumers": 1}),
-        (RunState.SUBMITTING, {"counts": Counts(ready=1), "sealed": False, "consumers": 1}),
-        (RunState.SUBMITTING, {"counts": Counts(), "sealed": False, "consumers": 0}),
+        (RunState.PAUSED, {"counts": Counts(ready=1), "sealed": True, "paused": True, "served": True}),
+        (RunState.WAITING, {"counts": Counts(ready=1), "sealed": True, "served": False}),
+        (RunState.RUNNING, {"counts": Counts(ready=1), "sealed": True, "served": True}),
+        (RunState.SUBMITTING, {"counts": Counts(ready=1), "sealed": False, "served": True}),
+        (RunState.SUBMITTING, {"counts": Counts(), "sealed": False, "served": False}),
     ],
 )
 def test_run_state_says_what_stops_it_first(state: RunState, given: dict[str, object]) -> None:

@@ -40,7 +40,7 @@ def state_of(lanes: Collection[LaneReport], *, paused: bool, blocked: str, serve
         cancelled=any(lane.name is not None and lane.incomplete == CANCELLED for lane in lanes),
         paused=paused or any(lane.paused for lane in lanes),
         stopped=any(lane.stopped or lane.halted for lane in lanes),
-        consumers=int(served),
+        served=served,
         blocked=bool(blocked) or any(lane.held for lane in lanes),
     )
 
