@@ -9,7 +9,7 @@ from dqlab.checkup.alerts import alerted, alerts, in_shell
 from dqlab.checkup.facts import Facts, LeaseFacts, ShardFacts, WorkerFacts
 from dqlab.checkup.findings import Finding
 from dqlab.numbers import few_of, many
-from dqlab.stats import QueueStats, RunStats, Severity, short_name
+from dqlab.stats import QueueState, QueueStats, RunStats, Severity, short_name
 from dqlab.stats.attention import at_rest
 
 __all__ = ["leases", "leases_fine", "queues", "queues_fine"]
@@ -69,10 +69,10 @@ def _waiting(queue: QueueStats, lag: float) -> Iterator[Finding]:
 
 def _state(queue: QueueStats) -> Iterator[Finding]:
     line = f"lab.queue({queue.name!r}).resume()"
-    if queue.state == "paused":
+    if queue.state == QueueState.PAUSED:
         waits = f", and {many(queue.counts.left, 'message')} wait" if queue.counts.left else ""
         yield Finding("queues", Severity.NOTE, f"queue {queue.name} is paused{waits}", "To let it go on", line)
-    elif queue.state == "draining":
+    elif queue.state == QueueState.DRAINING:
         yield Finding("queues", Severity.NOTE, f"queue {queue.name} is draining and takes no puts", "To open it", line)
 
 

@@ -30,7 +30,7 @@ from dqlab.live.views import (
     Tone,
 )
 from dqlab.numbers import UNKNOWN, many
-from dqlab.stats import Attention, Counts, History, QueueStats, RunStats, Severity, Snapshot
+from dqlab.stats import Attention, Counts, History, QueueState, QueueStats, RunStats, Severity, Snapshot
 from dqlab.stats.attention import at_rest
 from dqlab.texts import one_line
 
@@ -44,17 +44,15 @@ FIRST_RUNS = 8
 MANY_QUEUES = 12
 """Above this number of rows they are grouped, and can be filtered."""
 _ICONS = {
-    "running": "running",
-    "keeping up": "running",
-    "submitting": "submitting",
-    "paused": "paused",
-    "draining": "drain",
-    "drained": "paused",
-    "empty": "connecting",
-    "stopped": "stopped",
+    QueueState.RUNNING: "running",
+    QueueState.KEEPING_UP: "running",
+    QueueState.WAITING: "waiting",
+    QueueState.PAUSED: "paused",
+    QueueState.DRAINING: "drain",
+    QueueState.EMPTY: "connecting",
 }
 _ACTIONS = ("retry", "show", "resume", "scale", "compact")
-_LAST = ("paused", "draining", "drained", "empty")
+_LAST = (QueueState.PAUSED, QueueState.DRAINING, QueueState.EMPTY)
 """States that are listed after all others."""
 
 
@@ -250,7 +248,7 @@ def _ordered(snapshot: Snapshot, needing: Collection[str]) -> list[QueueStats]:
     return sorted(snapshot.queues, key=place)
 
 
-def _states(queues: Iterable[QueueStats]) -> list[str]:
+def _states(queues: Iterable[QueueStats]) -> list[QueueState]:
     found = dict.fromkeys(queue.state for queue in queues)
     return sorted(found, key=lambda state: _LAST.index(state) if state in _LAST else -1)
 
@@ -264,9 +262,9 @@ def _toggles(snapshot: Snapshot, queues: list[QueueStats], needing: Collection[s
     for state in _states(queues):
         if state in calm:
             all_of_it = numbers.count(max(snapshot.queues_by_state.get(state, 0), calm.count(state)))
-            deepest = "" if state == "empty" else " · deepest first"
+            deepest = "" if state == QueueState.EMPTY else " · deepest first"
             head = f"{state.capitalize()} · {numbers.count(calm.count(state))}{deepest}"
-            toggles.append(Toggle(state, state, all_of_it, _ICONS.get(state, "waiting"), head))
+            toggles.append(Toggle(state, state, all_of_it, _ICONS[state], head))
     return (*toggles, Toggle("", "all", numbers.count(snapshot.queues_total), "", ""))
 
 
@@ -276,11 +274,11 @@ def _row(
     counts, scale = queue.counts, deepest or 1
     need = needing.get(queue.name)
     tone = "" if queue.name not in needing else "bad" if _is_bad(need, queue) else "warn"
-    paused = queue.state in ("paused", "drained", "stopped")
+    paused = queue.state == QueueState.PAUSED
     idle = not counts.waiting
     return QueueRow(
         name=one_line(queue.name, 80),
-        icon=_ICONS.get(queue.state, "waiting"),
+        icon=_ICONS[queue.state],
         tone=tone,
         state=f"Was {queue.state}" if stale else queue.state.capitalize(),
         why=_why(queue, need),
@@ -311,8 +309,8 @@ def _row(
 
 
 def _is_bad(need: Attention | None, queue: QueueStats) -> bool:
-    halted = queue.state not in ("running", "keeping up", "submitting")
-    return halted and (queue.state == "stopped" or (need is not None and need.severity is Severity.PROBLEM))
+    halted = queue.state not in (QueueState.RUNNING, QueueState.KEEPING_UP)
+    return halted and need is not None and need.severity is Severity.PROBLEM
 
 
 def _why(queue: QueueStats, need: Attention | None) -> str:
@@ -320,7 +318,7 @@ def _why(queue: QueueStats, need: Attention | None) -> str:
         return one_line(queue.why, 100)
     if need is not None:
         return one_line(f"{need.subject} {need.text}", 100)
-    if queue.state == "empty" and queue.last_used is not None:
+    if queue.state == QueueState.EMPTY and queue.last_used is not None:
         return f"last used {numbers.minute(queue.last_used)}"
     return ""
 

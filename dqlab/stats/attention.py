@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from dqlab import numbers
-from dqlab.stats.counts import RunState
+from dqlab.stats.counts import QueueState, RunState
 from dqlab.stats.queues import ConsumerStats, QueueStats, Unacked
 from dqlab.stats.runs import ClassStats, RunStats
 from dqlab.stats.snapshot import Attention, Severity
@@ -172,6 +172,9 @@ def brief(found: Attention) -> str:
     }[found.kind]
 
 
+_ON_PURPOSE = (QueueState.PAUSED, QueueState.DRAINING)
+
+
 def _stopped(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     for run in facts.runs:
         if run.state is RunState.STOPPED:
@@ -184,7 +187,7 @@ def _stopped(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
 
 def _no_consumer(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     queue, unserved = facts.queue, facts.unserved
-    if unserved is not None and unserved >= thresholds.no_consumer and queue.state not in ("paused", "draining"):
+    if unserved is not None and unserved >= thresholds.no_consumer and queue.state not in _ON_PURPOSE:
         waiting = numbers.many(queue.counts.waiting, "message")
         detail = f"{waiting} {'waits' if queue.counts.waiting == 1 else 'wait'} for {numbers.duration(unserved)}"
         yield _of(facts, "no-consumer", queue.name, "has no consumer", detail, "scale")
@@ -192,7 +195,7 @@ def _no_consumer(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attentio
 
 def _silent(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     queue, unanswered = facts.queue, facts.unanswered
-    if not queue.counts.left or queue.state in ("paused", "draining"):
+    if not queue.counts.left or queue.state in _ON_PURPOSE:
         return
     if unanswered is not None:
         if unanswered >= thresholds.no_consumer:
@@ -337,7 +340,7 @@ def _growing(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     busy = any(run.state is RunState.SUBMITTING or run.eta is not None for run in facts.runs)
     if busy or ins is None or outs is None or queue.lag < 2 or ins <= 1.05 * outs:
         return
-    if queue.state != "running" or not queue.in_rate or not _rises(facts.depths):
+    if queue.state != QueueState.RUNNING or not queue.in_rate or not _rises(facts.depths):
         return  # paused, or one batch that came at once: over all that time it would seem to have kept coming
     text = f"gets {numbers.rate(ins)} messages/s and does {numbers.rate(outs)}"
     since = f"for {numbers.duration(thresholds.growing)}"
@@ -353,7 +356,7 @@ def _lag(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     queue = facts.queue
     if any(run.eta is not None or run.state in (RunState.SUBMITTING, RunState.PAUSED) for run in facts.runs):
         return
-    if queue.state == "running" and queue.lag > thresholds.lag and (facts.lag_before or 0.0) < queue.lag:
+    if queue.state == QueueState.RUNNING and queue.lag > thresholds.lag and (facts.lag_before or 0.0) < queue.lag:
         text = f"is {numbers.duration(queue.lag)} behind, and falls further"
         yield _of(facts, "lag", queue.name, text, f"{numbers.count(queue.counts.waiting)} wait", "scale")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-__all__ = ["Counts", "RunState", "StopReason", "run_state", "total_counts"]
+__all__ = ["Counts", "QueueState", "RunState", "StopReason", "run_state", "total_counts"]
 
 
 class RunState(StrEnum):
@@ -23,6 +23,22 @@ class RunState(StrEnum):
     """The input ended early; what was submitted continues."""
     STOPPED = "stopped"
     """Paused itself: no room for results, or its first documents all failed; see `StopReason`."""
+
+
+class QueueState(StrEnum):
+    """What a queue is doing, in one word or two."""
+
+    RUNNING = "running"
+    KEEPING_UP = "keeping up"
+    """Messages come, and none waits for long."""
+    EMPTY = "empty"
+    WAITING = "waiting"
+    """Work waits: no consumer answers, its store can confirm nothing, or its runs are paused."""
+    PAUSED = "paused"
+    DRAINING = "draining"
+    """It takes no puts."""
+    TOTAL = ""
+    """It is the sum over queues, which has no state."""
 
 
 class StopReason(StrEnum):

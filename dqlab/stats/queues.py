@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dqlab.keywords import SuggestsAttributes
-from dqlab.stats.counts import Counts, total_counts
+from dqlab.stats.counts import Counts, QueueState, total_counts
 
 __all__ = [
     "AGE_EDGES",
@@ -32,8 +32,9 @@ class QueueStats(SuggestsAttributes):
 
     Attributes
     ----------
-    name, state, why : str
-        `why` is what is wrong, or who paused it; "" when there is nothing to report.
+    state : QueueState
+    why : str
+        It is what is wrong, or who paused it; "" when there is nothing to report.
     retrying : int
         Messages waiting for another delivery after a failed one.
     nbytes : int
@@ -57,7 +58,7 @@ class QueueStats(SuggestsAttributes):
     """
 
     name: str
-    state: str
+    state: QueueState
     counts: Counts
     why: str = ""
     retrying: int = 0
@@ -94,7 +95,7 @@ class QueueStats(SuggestsAttributes):
         return bool(self.why) and self.state not in _AT_REST
 
 
-_AT_REST = frozenset({"paused", "draining", "drained", "empty"})
+_AT_REST = frozenset({QueueState.PAUSED, QueueState.DRAINING, QueueState.EMPTY})
 
 
 def total_queue(queues: Sequence[QueueStats], *, consumers: int = 0) -> QueueStats:
@@ -107,7 +108,7 @@ def total_queue(queues: Sequence[QueueStats], *, consumers: int = 0) -> QueueSta
     ends = [queue.empty_in for queue in queues if queue.empty_in is not None and queue.counts.left]
     return QueueStats(
         name="total",
-        state="",
+        state=QueueState.TOTAL,
         counts=total_counts(queue.counts for queue in queues),
         retrying=sum(queue.retrying for queue in queues),
         nbytes=sum(queue.nbytes for queue in queues),

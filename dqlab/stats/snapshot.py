@@ -15,7 +15,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from dqlab.keywords import SuggestsAttributes
-from dqlab.stats.counts import Counts
+from dqlab.stats.counts import Counts, QueueState
 from dqlab.stats.queues import ConsumerStats, QueueStats, StorageStats, Unacked
 from dqlab.stats.runs import ClassStats, RunStats
 
@@ -178,7 +178,7 @@ class Snapshot(SuggestsAttributes):
     attention_total: int = 0
     marks: tuple[Mark, ...] = ()
     queues: tuple[QueueStats, ...] = ()
-    totals: QueueStats = field(default_factory=lambda: QueueStats("total", "", Counts()))
+    totals: QueueStats = field(default_factory=lambda: QueueStats("total", QueueState.TOTAL, Counts()))
     queues_by_state: Mapping[str, int] = field(default_factory=dict)
     runs: tuple[RunStats, ...] = ()
     consumers: tuple[ConsumerStats, ...] = ()

@@ -9,6 +9,7 @@ from dqlab.stats import (
     ConsumerStats,
     Counts,
     History,
+    QueueState,
     QueueStats,
     Severity,
     Snapshot,
@@ -20,12 +21,12 @@ from dqlab.stats.queues import Held
 from tests.golden.make_snapshot import NOW
 
 TROUBLES = (
-    ("ocr-07", "stopped", "paused itself: 31 % failing", Counts(8804, 96, 0, 6000, 2731), None, None, 840.0),
+    ("ocr-07", "waiting", "paused itself: 31 % failing", Counts(8804, 96, 0, 6000, 2731), None, None, 840.0),
     ("parse-03", "waiting", "no consumers", Counts(12_090, acked=400), 8.1, None, 1320.0),
-    ("embed-01", "growing", "in is 1.6 times out", Counts(41_200, 3, 32, 9000), 18.2, 11.4, 2280.0),
-    ("crawl-04", "full", "100,000 messages: put waits", Counts(100_000, 812, 64, 70_000, 19), 7.6, 7.6, 13_150.0),
+    ("embed-01", "running", "in is 1.6 times out", Counts(41_200, 3, 32, 9000), 18.2, 11.4, 2280.0),
+    ("crawl-04", "running", "100,000 messages: put waits", Counts(100_000, 812, 64, 70_000, 19), 7.6, 7.6, 13_150.0),
     ("ner-02", "running", "lease ends in 9 s, not renewed", Counts(310, 0, 8, 900), 2.2, 1.1, 240.0),
-    ("ship-00", "lagging", "48 min behind", Counts(2210, 0, 4, 80, 1), 0.7, 0.8, 2880.0),
+    ("ship-00", "running", "48 min behind", Counts(2210, 0, 4, 80, 1), 0.7, 0.8, 2880.0),
 )
 STAGES = ("crawl", "dedupe", "parse", "embed", "index", "ocr", "ner")
 
@@ -35,7 +36,7 @@ def many_queues() -> Snapshot:
     queues = [
         QueueStats(
             name,
-            state,
+            QueueState(state),
             counts,
             why=why,
             in_rate=ins,
@@ -87,14 +88,10 @@ def many_queues() -> Snapshot:
         queues=tuple(queues),
         totals=total_queue(queues, consumers=256),
         queues_by_state={
-            "running": 39,
+            "running": 42,
             "paused": 3,
             "empty": 53,
-            "stopped": 1,
-            "waiting": 1,
-            "growing": 1,
-            "full": 1,
-            "lagging": 1,
+            "waiting": 2,
         },
         consumers=consumers,
         unacked=Unacked(total=1904, oldest=(Held("c9", 543.0, 20.0),)),

@@ -147,10 +147,10 @@ def test_of_a_hundred_queues_those_in_sight_are_drawn(show: Show, hundred: Queue
 
     assert page.locator("tr[data-name]").count() < 30
     assert page.locator("tbody .dq-grp").first.inner_text() == "Needs you · 6"
-    assert page.locator("tr[data-name]").first.inner_text().startswith("ocr-07\nStopped · paused itself: 31 % failing")
+    assert page.locator("tr[data-name]").first.inner_text().startswith("ocr-07\nWaiting · paused itself: 31 % failing")
     assert page.locator("[role=gridcell]").count() == 100
     assert page.locator(".dq-toggle").all_inner_texts() == [
-        "needs you 6", "running 39", "paused 3", "empty 53", "all 100",
+        "needs you 6", "running 42", "paused 3", "empty 53", "all 100",
     ]  # fmt: skip
 
     page.locator(".dq-window").evaluate("each => { each.scrollTop = each.scrollHeight; }")

@@ -21,6 +21,7 @@ from dqlab.stats import (
     Counts,
     Held,
     History,
+    QueueState,
     QueueStats,
     RunState,
     RunStats,
@@ -127,7 +128,7 @@ def test_of_many_queues_those_that_need_the_user_stand_first() -> None:
     assert [row.tone for row in view.rows[:2]] == ["bad", "warn"]
     assert view.rows[-1].group == "empty"
     assert [(each.word, each.amount) for each in view.toggles] == [
-        ("needs you", "6"), ("running", "39"), ("paused", "3"), ("empty", "53"), ("all", "100"),
+        ("needs you", "6"), ("running", "42"), ("paused", "3"), ("empty", "53"), ("all", "100"),
     ]  # fmt: skip
 
 
@@ -325,3 +326,14 @@ def test_consumers_of_a_lab_are_as_busy_as_their_rows(snapshot: Snapshot) -> Non
     busy = next(each for each in lab_view(now, place=PAPERS).figures if each.label == "Busy")
 
     assert (busy.value, busy.unit) == ("100", "%")
+
+
+@pytest.mark.parametrize("state", [state for state in QueueState if state is not QueueState.TOTAL])
+def test_queue_in_each_state_has_a_row_with_its_word(state: QueueState) -> None:
+    """A state without an icon would end the view of all queues."""
+    scene = Snapshot.from_dict(Snapshot(at=0, seq=0, queues=(QueueStats("q", state, Counts(5)),)).to_dict())
+
+    [row] = lab_view(scene, place=PAPERS).rows
+
+    assert scene.queues[0].state is state
+    assert (row.state.lower(), row.paused) == (state.value, state is QueueState.PAUSED)

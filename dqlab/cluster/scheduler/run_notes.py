@@ -17,6 +17,7 @@ from dqlab.rules.ids import next_sequence
 from dqlab.rules.past import Past, PastLane
 from dqlab.rules.reports import LaneReport
 from dqlab.rules.states import State
+from dqlab.stats import QueueState
 
 __all__ = ["RunNotes"]
 
@@ -114,8 +115,8 @@ class RunNotes:
         ordered = known.get(NO_ID, {})  # may be newer than the last report
         return {
             "first_sequence": self._began[entry.name],
-            "paused": ordered.get("queue_paused", report.state == "paused"),
-            "draining": ordered.get("queue_draining", report.state == "draining"),
+            "paused": ordered.get("queue_paused", report.state == QueueState.PAUSED),
+            "draining": ordered.get("queue_draining", report.state == QueueState.DRAINING),
             "lanes": [lane for lane in lanes if lane["run"] == NO_ID or "open" in lane],
         }
 

@@ -51,6 +51,7 @@ from dqlab.rules.ranges import Ranges
 from dqlab.rules.retry import Retry
 from dqlab.rules.shard import Put, Shard, described, holding
 from dqlab.rules.states import State, Verdict
+from dqlab.stats import QueueState
 from dqlab.store.values import Compacted
 
 __all__ = ["SWITCH_S", "QueueActor"]
@@ -899,7 +900,7 @@ class QueueActor:
             epoch=shard.epoch,
             next_id=shard.next_id,
             at=self._clock.wall(),
-            state="draining" if shard.draining else "paused" if shard.paused else "running",
+            state=QueueState.DRAINING if shard.draining else QueueState.PAUSED if shard.paused else QueueState.RUNNING,
             lag=shard.lag(),
             maxsize=shard.options.maxsize,
             consumers=len(self._lot.known),

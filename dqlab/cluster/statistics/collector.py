@@ -29,7 +29,7 @@ from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
 from dqlab.cluster.transport.run_facts import state_of, sum_counts, sum_units
 from dqlab.config import option, seconds
 from dqlab.errors import BadOption
-from dqlab.stats import History, Mark, RunState, Snapshot
+from dqlab.stats import History, Mark, QueueState, RunState, Snapshot
 from dqlab.stats.attention import Thresholds
 from dqlab.stats.snapshot import MAX_ATTENTION
 
@@ -223,7 +223,7 @@ class Collector:
         lag, before = max(report.lag for report in reports), track.gauges
         works, slots = now - self._woke >= WAKES, known.slots(queue)
         blocked = next((why for report in reports if (why := report.failure or report.short)), "")
-        paused, served = any(report.state == "paused" for report in reports), bool(known.answering(queue))
+        paused, served = any(report.state == QueueState.PAUSED for report in reports), bool(known.answering(queue))
         free = works and not blocked and not paused
         grown = track.feed(now, wall, lanes.counts, lag, lanes.failed, reports, works=free)
         known.all.note(wall, tuple(map(add, known.all.gauges, map(sub, track.gauges, before))), grown)

@@ -25,6 +25,7 @@ from dqlab.stats import (
     Counts,
     Eta,
     Failures,
+    QueueState,
     QueueStats,
     RunState,
     RunStats,
@@ -176,18 +177,19 @@ class JoinedQueue:
             report.lag + (now - came if report.lag else 0.0)
             for report, came in zip(reports, self._shards.came, strict=True)
         )
-        state = next((report.state for report in reports if report.state != "running"), "running")
-        if state == "running":
+        state = next((each.state for each in reports if each.state != QueueState.RUNNING), QueueState.RUNNING)
+        if state == QueueState.RUNNING:
             keeps_up = lag < KEEPS_UP and ins and not any(run.state is RunState.RUNNING for run in runs)
             state = self._state(counts, keeps_up=bool(keeps_up))
         reasons = {
-            "waiting": self._trouble or self._why_unanswered() or "no consumer",
-            "paused": self._known.paused_by.get(self._name, ""),
+            QueueState.WAITING: self._trouble or self._why_unanswered() or "no consumer",
+            QueueState.PAUSED: self._known.paused_by.get(self._name, ""),
         }
         why = reasons.get(state, "")
         held = [run for run in runs if _stays(run)]
-        if state == "running" and counts.left == sum(run.counts.left for run in held):
-            state, why = "waiting", f"{held[0].name} is paused" if len(held) == 1 else "its runs are paused"
+        if state == QueueState.RUNNING and counts.left == sum(run.counts.left for run in held):
+            state = QueueState.WAITING
+            why = f"{held[0].name} is paused" if len(held) == 1 else "its runs are paused"
         storage = [report.storage for report in reports if report.storage]
         units = [each.units_rate for each in self._consumers if each.units_rate is not None]
         return QueueStats(
@@ -227,12 +229,12 @@ class JoinedQueue:
         """Whether something that was used takes messages still: a run under submission, or plain puts."""
         return any(not lane.sealed and any(lane.counts) for lane in self._lanes.working())
 
-    def _state(self, counts: Counts, *, keeps_up: bool) -> str:
+    def _state(self, counts: Counts, *, keeps_up: bool) -> QueueState:
         if counts.left == 0:
-            return "empty"
+            return QueueState.EMPTY
         if not self._answering or self._trouble:
-            return "waiting"
-        return "keeping up" if keeps_up else "running"
+            return QueueState.WAITING
+        return QueueState.KEEPING_UP if keeps_up else QueueState.RUNNING
 
     def _name_of(self, run: str) -> str:
         record = record_of(self._listed.get(run, []))
@@ -300,7 +302,7 @@ class JoinedQueue:
             lanes,
             record,
             queue=self._name,
-            paused=any(report.state == "paused" for report in reports),
+            paused=any(report.state == QueueState.PAUSED for report in reports),
             paused_by=self._known.paused_by.get(self._name, ""),
             trouble=next((report.trouble for report in reports if report.trouble), ""),
             blocked=self._trouble,

@@ -16,6 +16,7 @@ from distributed import Worker
 from dqlab.cluster.transport.internals import report
 from dqlab.cluster.transport.wire import pack_report, unpack_report
 from dqlab.rules.reports import HeldFor, HeldLease, LaneReport, fields_of, plain
+from dqlab.stats import QueueState
 
 __all__ = ["FRESH", "ConsumerReport", "Reporter", "Running", "ShardReport", "StorageReport", "packed", "unpacked"]
 
@@ -50,8 +51,8 @@ class ShardReport:
     epoch: int
     next_id: int = 0
     at: float = 0.0
-    state: str = "running"
-    """"running", "paused" or "draining"."""
+    state: QueueState = QueueState.RUNNING
+    """Running, paused or draining: it knows no more."""
     lag: float = 0.0
     maxsize: int | None = None
     consumers: int = 0
@@ -79,6 +80,7 @@ class ShardReport:
         """Return plain data."""
         return plain(self) | {
             "kind": "shard",
+            "state": str(self.state),
             "storage": None if self.storage is None else plain(self.storage),
             "lanes": [lane.to_wire() for lane in self.lanes],
         }
@@ -87,6 +89,7 @@ class ShardReport:
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
         """Return what `to_wire` was called on."""
         known = fields_of(cls, wire)
+        known["state"] = QueueState(known.get("state", QueueState.RUNNING))
         storage = known.get("storage")
         known["storage"] = None if storage is None else StorageReport(**fields_of(StorageReport, storage))
         known["lanes"] = [LaneReport.from_wire(lane) for lane in known.get("lanes", ())]

@@ -13,6 +13,7 @@ from dqlab.live.panels.panel import Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Table
 from dqlab.numbers import clock, count, duration, minute, rate
+from dqlab.stats import QueueState
 
 __all__ = ["DepthPanel"]
 
@@ -96,7 +97,7 @@ class DepthPanel:
     def answer(self, scene: Scene) -> str:
         """Whether the depth falls or grows, and when the queue will be empty."""
         queue = scene.queue
-        if queue.state == "paused":
+        if queue.state == QueueState.PAUSED:
             return f"paused {queue.why}".strip()
         if queue.counts.left == 0:
             return "nothing waits"

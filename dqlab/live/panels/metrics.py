@@ -139,7 +139,7 @@ def _queues(queues: tuple[QueueStats, ...]) -> Iterator[Metric]:
     yield _labelled("dqlab_queue_disk_bytes", "Bytes of its files.", label, of("disk"))
     yield _labelled("dqlab_queue_consumers", "Consumers that serve it.", label, of("consumers"))
     yield _labelled("dqlab_queue_waiting_puts", "Puts that wait for room.", label, of("put_waiting"))
-    states: Values = {(queue.name, queue.state): 1.0 for queue in queues}
+    states: Values = {(queue.name, str(queue.state)): 1.0 for queue in queues}
     yield _labelled("dqlab_queue_state", "1 for what it does now.", ("queue", "state"), states)
 
 

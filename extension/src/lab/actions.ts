@@ -31,7 +31,7 @@ const pool = (name: string): string => `lab.queue(${quoted(name)})`;
 const handle = (name: string): string => `lab.attach(${quoted(name)})`;
 
 export function pauseEntry(of: { queue: string; run?: string; state: string }): Entry {
-  const stopped = ['paused', 'stopped', 'drained', 'draining'].includes(of.state);
+  const stopped = ['paused', 'stopped', 'draining'].includes(of.state);
   const verb = stopped ? 'resume' : 'pause';
   const target = of.run === undefined ? pool(of.queue) : handle(of.run);
   const action: Action = { action: verb, queue: of.queue, ...(of.run === undefined ? {} : { run: of.run }) };
