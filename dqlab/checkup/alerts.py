@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from dqlab.checkup.facts import Facts
 from dqlab.checkup.findings import Finding
-from dqlab.stats import Attention, RunStats, StopReason
+from dqlab.stats import Attention, AttentionKind, RunStats, StopReason
 
 __all__ = ["WORDINGS", "alerted", "alerts", "in_shell"]
 
@@ -42,7 +42,7 @@ def alerts(facts: Facts, check: str, *, without: Collection[Attention] = ()) -> 
             yield Finding(check, alert.severity, wording.what(alert), advice.text, advice.command, values, advice.shell)
 
 
-def alerted(facts: Facts, *kinds: str, queue: str = "") -> list[Attention]:
+def alerted(facts: Facts, *kinds: AttentionKind, queue: str = "") -> list[Attention]:
     """Return the alerts of some kinds, of one queue if it is named."""
     return [alert for alert in facts.alerts if alert.kind in kinds and queue in ("", alert.queue)]
 
@@ -123,19 +123,19 @@ def _listed(text: str) -> str:
     return text.removesuffix(".").replace(" · ", "; ")
 
 
-WORDINGS = {
-    "stopped": Wording("queues", lambda it: f"run {it.run} {it.text}: {_listed(it.detail)}", _stopped),
-    "no-consumer": Wording("queues", lambda it: f"queue {it.queue} {it.text}: {it.detail}", _no_consumer),
-    "no-answer": Wording("queues", lambda it: f"queue {it.queue} {it.text}: {_listed(it.detail)}", _silent),
-    "silent": Wording(
+WORDINGS: dict[AttentionKind, Wording] = {
+    AttentionKind.STOPPED: Wording("queues", lambda it: f"run {it.run} {it.text}: {_listed(it.detail)}", _stopped),
+    AttentionKind.NO_CONSUMER: Wording("queues", lambda it: f"queue {it.queue} {it.text}: {it.detail}", _no_consumer),
+    AttentionKind.NO_ANSWER: Wording("queues", lambda it: f"queue {it.queue} {it.text}: {_listed(it.detail)}", _silent),
+    AttentionKind.SILENT: Wording(
         "leases", lambda it: f"consumer {it.subject} of queue {it.queue} {it.text}, {it.detail}", _silent
     ),
-    "missing": Wording(
+    AttentionKind.MISSING: Wording(
         "queues",
         lambda it: f"{it.subject} {it.text}: they were acknowledged, and are not there",
         _of_run("This must not happen. Look up which documents, and map these once more under another name", ".wait()"),
     ),
-    "lost": Wording(
+    AttentionKind.LOST: Wording(
         "queues",
         lambda it: f"run {it.run} lacks documents: {it.subject}",
         _of_run(
@@ -143,12 +143,12 @@ WORDINGS = {
             ".resubmit_lost()",
         ),
     ),
-    "failing": Wording(
+    AttentionKind.FAILING: Wording(
         "queues",
         lambda it: f"{it.subject} in run {it.run}: {it.text}; {_listed(it.detail)}",
         _of_run("See why, and retry them with a function that was mended", ".failures()", "failed"),
     ),
-    "put-off": Wording(
+    AttentionKind.PUT_OFF: Wording(
         "queues",
         lambda it: f"run {it.run}: {it.subject} {it.text} {it.detail}",
         _of_run(
@@ -157,45 +157,47 @@ WORDINGS = {
             "cancel",
         ),
     ),
-    "puts-wait": Wording(
+    AttentionKind.PUTS_WAIT: Wording(
         "queues",
         lambda it: f"{it.subject} {it.text}: {it.detail}",
         _unacked("See what its consumers do, and whether there are any"),
     ),
-    "growing": Wording("queues", lambda it: f"queue {it.queue} {it.text} {_listed(it.detail)}", _more_consumers),
-    "lag": Wording("queues", lambda it: f"queue {it.queue} {it.text}: {it.detail}", _more_consumers),
-    "store": Wording("leases", lambda it: f"queue {it.queue} {it.text}: {_listed(it.detail)}", _store),
-    "no-room": Wording(
+    AttentionKind.GROWING: Wording(
+        "queues", lambda it: f"queue {it.queue} {it.text} {_listed(it.detail)}", _more_consumers
+    ),
+    AttentionKind.LAG: Wording("queues", lambda it: f"queue {it.queue} {it.text}: {it.detail}", _more_consumers),
+    AttentionKind.STORE: Wording("leases", lambda it: f"queue {it.queue} {it.text}: {_listed(it.detail)}", _store),
+    AttentionKind.NO_ROOM: Wording(
         "leases",
         lambda it: f"queue {it.queue} {it.text}: {_listed(it.detail)}",
         lambda _, __: Advice("Make room: delete files, drop runs that are finished, compact", "lab.gc()"),
     ),
-    "sink": Wording(
+    AttentionKind.SINK: Wording(
         "queues",
         lambda it: f"run {it.run} {it.text}: {_listed(it.detail)}",
         lambda _, __: Advice("Make room there, or have the workers reach it; the run goes on by itself", "df -h"),
     ),
-    "refused": Wording(
+    AttentionKind.REFUSED: Wording(
         "queues",
         lambda it: f"run {it.run} {it.text}: {_listed(it.detail)}",
         lambda _, __: Advice("Renew the credentials of the process that it names; the run goes on by itself", ""),
     ),
-    "lease-ends": Wording(
+    AttentionKind.LEASE_ENDS: Wording(
         "leases",
         lambda it: f"{it.subject} {it.text} in queue {it.queue}: {it.detail}",
         _unacked("See whose they are, and whether those workers hang"),
     ),
-    "held": Wording(
+    AttentionKind.HELD: Wording(
         "leases",
         lambda it: f"consumer {it.subject} of queue {it.queue} {it.text}" + (f": {it.detail}" if it.detail else ""),
         _let_go,
     ),
-    "slow": Wording(
+    AttentionKind.SLOW: Wording(
         "leases",
         lambda it: f"consumer {it.subject} of queue {it.queue} {it.text}, {it.detail}",
         _unacked("See what else runs on that worker's machine, and which document it has"),
     ),
-    "leaving": Wording(
+    AttentionKind.LEAVING: Wording(
         "jobs",
         lambda it: f"{it.subject} {it.text}: {it.detail}",
         lambda _, __: Advice(

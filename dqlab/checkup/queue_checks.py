@@ -9,7 +9,7 @@ from dqlab.checkup.alerts import alerted, alerts, in_shell
 from dqlab.checkup.facts import Facts, LeaseFacts, ShardFacts, WorkerFacts
 from dqlab.checkup.findings import Finding
 from dqlab.numbers import few_of, many
-from dqlab.stats import QueueState, QueueStats, RunStats, Severity, short_name
+from dqlab.stats import AttentionKind, QueueState, QueueStats, RunStats, Severity, short_name
 from dqlab.stats.attention import at_rest
 
 __all__ = ["leases", "leases_fine", "queues", "queues_fine"]
@@ -31,17 +31,17 @@ def queues(facts: Facts) -> Iterator[Finding]:
         lag[shard.queue] = max(lag.get(shard.queue, 0.0), shard.lag)
     yield from alerts(facts, "queues")
     for queue in snapshot.queues:
-        if not alerted(facts, "no-consumer", queue=queue.name):
+        if not alerted(facts, AttentionKind.NO_CONSUMER, queue=queue.name):
             yield from _waiting(queue, max(queue.lag, lag.get(queue.name, 0.0)))
         yield from _state(queue)
-        if not alerted(facts, "puts-wait", queue=queue.name):
+        if not alerted(facts, AttentionKind.PUTS_WAIT, queue=queue.name):
             yield from _full(queue)
         yield from _failed(facts, queue)
         yield from _put_off(facts, queue)
 
 
 def _put_off(facts: Facts, queue: QueueStats) -> Iterator[Finding]:
-    listed = {alert.run for alert in alerted(facts, "put-off", queue=queue.name)}
+    listed = {alert.run for alert in alerted(facts, AttentionKind.PUT_OFF, queue=queue.name)}
     for run in facts.snapshot.runs if facts.snapshot is not None else ():
         if run.queue == queue.name and run.only_put_off and run.name not in listed:
             whose = "its" if run.put_off == 1 else "their"
@@ -151,7 +151,9 @@ def leases(facts: Facts) -> Iterator[Finding]:
     shards = [shard for worker in facts.workers for shard in worker.shards]
     failing = {shard.queue for shard in shards if shard.failure or (shard.log is not None and not shard.log["room"])}
     yield from alerts(
-        facts, "leases", without=[each for each in alerted(facts, "store", "no-room") if each.queue in failing]
+        facts,
+        "leases",
+        without=[each for each in alerted(facts, AttentionKind.STORE, AttentionKind.NO_ROOM) if each.queue in failing],
     )
     for worker in facts.workers:
         yield from _abandoned(worker)
@@ -209,7 +211,7 @@ def _lease(facts: Facts, shard: ShardFacts, address: str) -> Iterator[Finding]:
             values,
         )
     elif lease.held > lease.timeout and short_name(lease.consumer) not in {
-        alert.target for alert in alerted(facts, "held", queue=shard.queue)
+        alert.target for alert in alerted(facts, AttentionKind.HELD, queue=shard.queue)
     }:
         yield Finding(
             "leases",

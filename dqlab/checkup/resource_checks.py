@@ -9,7 +9,7 @@ from dqlab.checkup.alerts import alerted, alerts
 from dqlab.checkup.facts import Facts, Process, WorkerFacts
 from dqlab.checkup.findings import Finding
 from dqlab.numbers import few_of, many
-from dqlab.stats import Severity
+from dqlab.stats import AttentionKind, Severity
 
 __all__ = ["jobs", "jobs_fine", "resources", "resources_fine"]
 
@@ -141,7 +141,7 @@ def jobs(facts: Facts) -> Iterator[Finding]:
     near = [(left, worker) for left, worker in _ends(facts) if left <= SOON]
     if near:
         left, first = near[0]
-        alert = next(iter(alerted(facts, "leaving")), None)
+        alert = next(iter(alerted(facts, AttentionKind.LEAVING)), None)
         hosting = sorted({shard.queue for _, worker in near for shard in worker.shards})
         moves = f"; queue {', '.join(hosting)} moves, or waits for a worker" if hosting else ""
         yield Finding(

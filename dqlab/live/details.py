@@ -29,7 +29,18 @@ from dqlab.live.views import (
 )
 from dqlab.notebook import with_cells
 from dqlab.numbers import many
-from dqlab.stats import AGE_EDGES, Attention, ClassStats, CodeStats, Eta, History, RunStats, Severity, Snapshot
+from dqlab.stats import (
+    AGE_EDGES,
+    Attention,
+    AttentionKind,
+    ClassStats,
+    CodeStats,
+    Eta,
+    History,
+    RunStats,
+    Severity,
+    Snapshot,
+)
 from dqlab.texts import block, one_line
 
 __all__ = [
@@ -98,7 +109,7 @@ def _need(line: Attention, action: str, *, several: bool, mended: str) -> Need:
     again = f"Retry {numbers.count(line.amount)} with {mended}" if mended and line.amount and action == "retry" else ""
     ready = bool(again) and line.amount <= CANARY  # of many, the pane offers a few first
     named = several and line.run and line.run not in f"{line.subject} {line.text}".replace(",", " ").split()
-    pane = {"retry": "failures", "show": "leases" if line.kind == "held" else "consumers"}.get(action, "")
+    pane = {"retry": "failures", "show": "leases" if line.kind == AttentionKind.HELD else "consumers"}.get(action, "")
     return Need(
         key=one_line(f"{line.kind} {line.queue} {line.run} {line.target}", 200),
         tone="bad" if dead else "warn",

@@ -55,7 +55,7 @@ from dqlab.live.run_picture import (
 from dqlab.live.views import Command, Example, Press, QueuesView, RunView
 from dqlab.notebook import beside_cells
 from dqlab.numbers import many, size
-from dqlab.stats import Failures, History, RunStats, Snapshot
+from dqlab.stats import AttentionKind, Failures, History, RunStats, Snapshot
 from dqlab.stats.attention import GOES_ON
 from dqlab.texts import one_line
 
@@ -654,7 +654,7 @@ def _without_speed(stats: RunStats) -> RunStats:
 
 
 def _without_failures(snapshot: Snapshot, run: str) -> Snapshot:
-    attention = tuple(each for each in snapshot.attention if (each.kind, each.run) != ("failing", run))
+    attention = tuple(each for each in snapshot.attention if (each.kind, each.run) != (AttentionKind.FAILING, run))
     total = snapshot.attention_total - len(snapshot.attention) + len(attention)
     return replace(snapshot, failures=Failures(), attention=attention, attention_total=total)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dqlab import numbers
 from dqlab.live.views import Need
-from dqlab.stats import Attention, RunStats
+from dqlab.stats import Attention, AttentionKind, RunStats
 from dqlab.texts import as_word
 
 __all__ = ["NAMED", "failed_line", "lines_of", "more_needs", "next_line"]
@@ -57,20 +57,20 @@ def _unacked(need: Attention) -> str:
     return f"lab.queue({need.queue!r}).unacked()"
 
 
-_LINES: dict[str, Callable[[Attention], str]] = {
-    "stopped": _stopped,
-    "failing": lambda need: _failed(need.run),
-    "put-off": lambda need: f"%dq cancel {as_word(need.run)}",
-    "no-consumer": _scale,
-    "growing": _scale,
-    "lag": _scale,
-    "lease-ends": _unacked,
-    "held": _unacked,
-    "slow": _unacked,
-    "puts-wait": _unacked,
-    "store": lambda _: "%dq doctor",
-    "no-answer": lambda _: "%dq doctor",
-    "silent": lambda _: "%dq doctor",
-    "no-room": lambda need: f"%dq compact {as_word(need.queue)}",
+_LINES: dict[AttentionKind, Callable[[Attention], str]] = {
+    AttentionKind.STOPPED: _stopped,
+    AttentionKind.FAILING: lambda need: _failed(need.run),
+    AttentionKind.PUT_OFF: lambda need: f"%dq cancel {as_word(need.run)}",
+    AttentionKind.NO_CONSUMER: _scale,
+    AttentionKind.GROWING: _scale,
+    AttentionKind.LAG: _scale,
+    AttentionKind.LEASE_ENDS: _unacked,
+    AttentionKind.HELD: _unacked,
+    AttentionKind.SLOW: _unacked,
+    AttentionKind.PUTS_WAIT: _unacked,
+    AttentionKind.STORE: lambda _: "%dq doctor",
+    AttentionKind.NO_ANSWER: lambda _: "%dq doctor",
+    AttentionKind.SILENT: lambda _: "%dq doctor",
+    AttentionKind.NO_ROOM: lambda need: f"%dq compact {as_word(need.queue)}",
 }
 """By kind of what needs the user; "lost" and "missing" name theirs in their detail."""

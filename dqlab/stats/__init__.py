@@ -32,6 +32,7 @@ from dqlab.stats.runs import NO_ROOM, ClassStats, CodeStats, Eta, RunFacts, RunL
 from dqlab.stats.snapshot import (
     SCHEMA,
     Attention,
+    AttentionKind,
     FailingDocument,
     Failures,
     Mark,
@@ -44,6 +45,7 @@ __all__ = [
     "NO_ROOM",
     "SCHEMA",
     "Attention",
+    "AttentionKind",
     "ClassStats",
     "CodeStats",
     "Compaction",

@@ -14,7 +14,7 @@ from dqlab import numbers
 from dqlab.stats.counts import QueueState, RunState
 from dqlab.stats.queues import ConsumerStats, QueueStats, Unacked
 from dqlab.stats.runs import ClassStats, RunStats
-from dqlab.stats.snapshot import Attention, Severity
+from dqlab.stats.snapshot import Attention, AttentionKind, Severity
 
 __all__ = [
     "GOES_ON",
@@ -137,7 +137,7 @@ def find_leaving(leave: int, workers: int, within: float) -> list[Attention]:
     verb = "leaves" if leave == 1 else "leave"
     text = f"{verb} in {numbers.duration(within)}" if within > 0 else f"{verb} now"
     detail = "the walltime of their jobs is nearly over; what they have not begun goes to others"
-    return [Attention(Severity.WARNING, "leaving", subject, text, detail)]
+    return [Attention(Severity.WARNING, AttentionKind.LEAVING, subject, text, detail)]
 
 
 def is_stuck(consumer: ConsumerStats, typical: float | None, thresholds: Thresholds) -> bool:
@@ -150,25 +150,27 @@ def brief(found: Attention) -> str:
     """Return it in two or three words, for a row of a table."""
     word = found.text.split(" ", 1)[0]
     return {
-        "stopped": "stopped itself",
-        "no-consumer": "no consumer",
-        "no-answer": "no consumer answers",
-        "silent": f"{found.subject} is silent",
-        "store": "store has failed",
-        "no-room": "no room",
-        "sink": "sink refuses",
-        "refused": "documents refused",
-        "lost": f"{found.subject}",
-        "missing": f"{found.subject}",
-        "lease-ends": "lease ends unrenewed",
-        "held": f"{found.subject} is stuck",
-        "slow": f"{found.subject} is slow",
-        "failing": f"{word} spreading",
-        "put-off": "put off",
-        "puts-wait": "full",
-        "growing": "growing",
-        "lag": "falls behind",
-        "leaving": "workers leave",
+        AttentionKind.STOPPED: "stopped itself",
+        AttentionKind.NO_CONSUMER: "no consumer",
+        AttentionKind.NO_ANSWER: "no consumer answers",
+        AttentionKind.SILENT: f"{found.subject} is silent",
+        AttentionKind.STORE: "store has failed",
+        AttentionKind.NO_ROOM: "no room",
+        AttentionKind.SINK: "sink refuses",
+        AttentionKind.REFUSED: "documents refused",
+        AttentionKind.LOST: f"{found.subject}",
+        AttentionKind.MISSING: f"{found.subject}",
+        AttentionKind.LEASE_ENDS: "lease ends unrenewed",
+        AttentionKind.HELD: f"{found.subject} is stuck",
+        AttentionKind.SLOW: f"{found.subject} is slow",
+        AttentionKind.FAILING: f"{word} spreading",
+        AttentionKind.PUT_OFF: "put off",
+        AttentionKind.PUTS_WAIT: "full",
+        AttentionKind.GROWING: "growing",
+        AttentionKind.LAG: "falls behind",
+        AttentionKind.LEAVING: "workers leave",
+        AttentionKind.AT_REST: found.subject,
+        AttentionKind.OTHER: found.subject,
     }[found.kind]
 
 
@@ -182,7 +184,9 @@ def _stopped(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
             action, worst = "resume", ""
             if run.fails_throughout:  # to go on with the same code would fail the rest of it too
                 action, worst = "retry", run.classes[0].fingerprint if run.classes else ""
-            yield _of(facts, "stopped", run.name, "paused itself", detail, action, run=run.name, target=worst)
+            yield _of(
+                facts, AttentionKind.STOPPED, run.name, "paused itself", detail, action, run=run.name, target=worst
+            )
 
 
 def _no_consumer(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
@@ -190,7 +194,7 @@ def _no_consumer(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attentio
     if unserved is not None and unserved >= thresholds.no_consumer and queue.state not in _ON_PURPOSE:
         waiting = numbers.many(queue.counts.waiting, "message")
         detail = f"{waiting} {'waits' if queue.counts.waiting == 1 else 'wait'} for {numbers.duration(unserved)}"
-        yield _of(facts, "no-consumer", queue.name, "has no consumer", detail, "scale")
+        yield _of(facts, AttentionKind.NO_CONSUMER, queue.name, "has no consumer", detail, "scale")
 
 
 def _silent(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
@@ -203,33 +207,41 @@ def _silent(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
             names = numbers.few_of([f"{each.name} on {each.worker}" for each in facts.consumers])
             detail = f"{names} silent for {numbers.duration(unanswered)} · {left}"
             since = f"since {numbers.clock(facts.at - unanswered)}"
-            yield _of(facts, "no-answer", queue.name, f"has no consumer that answers {since}", detail, "doctor")
+            yield _of(
+                facts, AttentionKind.NO_ANSWER, queue.name, f"has no consumer that answers {since}", detail, "doctor"
+            )
         return
     for each in facts.consumers:
         if each.silent is not None and each.silent >= thresholds.no_consumer:
             text = f"has not answered for {numbers.duration(each.silent)}"
             detail = f"on {each.worker}"
-            yield _of(facts, "silent", each.name, text, detail, "doctor", target=each.name)
+            yield _of(facts, AttentionKind.SILENT, each.name, text, detail, "doctor", target=each.name)
 
 
 def _store(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     if facts.trouble:
-        kind, text = ("no-room", "waits for room in its store") if facts.full else ("store", "can confirm nothing")
+        kind, text = (
+            (AttentionKind.NO_ROOM, "waits for room in its store")
+            if facts.full
+            else (AttentionKind.STORE, "can confirm nothing")
+        )
         yield _of(facts, kind, facts.queue.name, text, facts.trouble, "doctor")
     for run in facts.runs:
         if run.unwritten and not facts.trouble:
-            yield _of(facts, "sink", run.name, "waits for its sink", run.why, run=run.name)
+            yield _of(facts, AttentionKind.SINK, run.name, "waits for its sink", run.why, run=run.name)
         if run.unread:
-            yield _of(facts, "refused", run.name, "waits for its documents", run.why, run=run.name)
+            yield _of(facts, AttentionKind.REFUSED, run.name, "waits for its documents", run.why, run=run.name)
     for name, missing in facts.missing.items():
         subject, detail = f"{numbers.many(missing, 'result')} missing", "run.wait() names the documents"
         text = f"of run {name}, though processed"
-        yield _of(facts, "missing", subject, text, detail, "doctor", run=name, amount=missing)
+        yield _of(facts, AttentionKind.MISSING, subject, text, detail, "doctor", run=name, amount=missing)
     for run in facts.runs:
         if run.counts.lost:
             lost = f"{numbers.count(run.counts.lost)} lost"
             detail = "run.resubmit_lost() sends them again"
-            yield _of(facts, "lost", lost, f"of run {run.name}", detail, run=run.name, amount=run.counts.lost)
+            yield _of(
+                facts, AttentionKind.LOST, lost, f"of run {run.name}", detail, run=run.name, amount=run.counts.lost
+            )
 
 
 def _lease_ends(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
@@ -237,7 +249,9 @@ def _lease_ends(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     if ending:
         ends = "lease ends" if ending == 1 else "leases end"
         detail = "their consumers do not renew; the messages will be delivered again"
-        yield _of(facts, "lease-ends", numbers.count(ending), f"{ends} within 20 s", detail, "show", amount=ending)
+        yield _of(
+            facts, AttentionKind.LEASE_ENDS, numbers.count(ending), f"{ends} within 20 s", detail, "show", amount=ending
+        )
 
 
 def _held(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
@@ -248,7 +262,7 @@ def _held(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
             text = f"held one document for {numbers.duration(consumer.oldest_age)}"
             yield _of(
                 facts,
-                "held",
+                AttentionKind.HELD,
                 consumer.name,
                 text,
                 consumer.document or "",
@@ -263,7 +277,7 @@ def _slow(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
         if consumer.slow:
             text = f"does {numbers.rate(consumer.units_rate)}/s, median {numbers.rate(facts.median)}/s"
             detail = f"on {consumer.worker}"
-            yield _of(facts, "slow", consumer.name, text, detail, "show", target=consumer.name)
+            yield _of(facts, AttentionKind.SLOW, consumer.name, text, detail, "show", target=consumer.name)
 
 
 def _failing(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
@@ -286,7 +300,9 @@ def failures_of(run: RunStats, entry: ClassStats) -> Attention:
     severity, action = (Severity.PROBLEM, "retry") if entry.dead else (Severity.WARNING, "show")
     text = f"{entry.error} {entry.message}".strip()
     amount = entry.dead or entry.retrying
-    return Attention(severity, "failing", subject, text, detail, action, run.queue, run.name, entry.fingerprint, amount)
+    return Attention(
+        severity, AttentionKind.FAILING, subject, text, detail, action, run.queue, run.name, entry.fingerprint, amount
+    )
 
 
 def at_rest(queue: QueueStats, runs: Sequence[RunStats], *, all_runs: bool = True) -> Attention | None:
@@ -313,7 +329,7 @@ def at_rest(queue: QueueStats, runs: Sequence[RunStats], *, all_runs: bool = Tru
 
 def _at_rest(queue: QueueStats, severity: Severity, amount: int, where: str, run: str = "") -> Attention:
     subject = f"{numbers.count(amount)} dead"
-    return Attention(severity, "at-rest", subject, where, "", "show", queue.name, run, "", amount)
+    return Attention(severity, AttentionKind.AT_REST, subject, where, "", "show", queue.name, run, "", amount)
 
 
 def _put_off(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
@@ -323,7 +339,7 @@ def _put_off(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
             subject = numbers.many(run.put_off, "document")
             text = "put off by their function" if run.put_off > 1 else "put off by its function"
             detail = f"with dq.Later, and none has ended in the last {numbers.duration(STANDS)}"
-            yield _of(facts, "put-off", subject, text, detail, run=run.name, amount=run.put_off)
+            yield _of(facts, AttentionKind.PUT_OFF, subject, text, detail, run=run.name, amount=run.put_off)
 
 
 def _puts_wait(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
@@ -332,7 +348,9 @@ def _puts_wait(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
         waits = "put waits" if queue.put_waiting == 1 else "puts wait"
         detail = f"queue {queue.name} is full, and nothing leaves it"
         amount = queue.put_waiting
-        yield _of(facts, "puts-wait", numbers.count(amount), f"{waits} for room", detail, "show", amount=amount)
+        yield _of(
+            facts, AttentionKind.PUTS_WAIT, numbers.count(amount), f"{waits} for room", detail, "show", amount=amount
+        )
 
 
 def _growing(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
@@ -344,7 +362,9 @@ def _growing(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
         return  # paused, or one batch that came at once: over all that time it would seem to have kept coming
     text = f"gets {numbers.rate(ins)} messages/s and does {numbers.rate(outs)}"
     since = f"for {numbers.duration(thresholds.growing)}"
-    yield _of(facts, "growing", queue.name, text, f"{since} · {numbers.count(queue.counts.waiting)} wait", "scale")
+    yield _of(
+        facts, AttentionKind.GROWING, queue.name, text, f"{since} · {numbers.count(queue.counts.waiting)} wait", "scale"
+    )
 
 
 def _rises(depths: Sequence[float | None]) -> bool:
@@ -358,7 +378,7 @@ def _lag(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
         return
     if queue.state == QueueState.RUNNING and queue.lag > thresholds.lag and (facts.lag_before or 0.0) < queue.lag:
         text = f"is {numbers.duration(queue.lag)} behind, and falls further"
-        yield _of(facts, "lag", queue.name, text, f"{numbers.count(queue.counts.waiting)} wait", "scale")
+        yield _of(facts, AttentionKind.LAG, queue.name, text, f"{numbers.count(queue.counts.waiting)} wait", "scale")
 
 
 _RULES = (
@@ -375,12 +395,24 @@ _RULES = (
     _growing,
     _lag,
 )
-_BAD = frozenset({"stopped", "no-consumer", "no-answer", "store", "no-room", "sink", "refused", "missing", "lost"})
+_BAD = frozenset(
+    {
+        AttentionKind.STOPPED,
+        AttentionKind.NO_CONSUMER,
+        AttentionKind.NO_ANSWER,
+        AttentionKind.STORE,
+        AttentionKind.NO_ROOM,
+        AttentionKind.SINK,
+        AttentionKind.REFUSED,
+        AttentionKind.MISSING,
+        AttentionKind.LOST,
+    }
+)
 
 
 def _of(
     facts: QueueFacts,
-    kind: str,
+    kind: AttentionKind,
     subject: str,
     text: str,
     detail: str,

@@ -63,14 +63,45 @@ class Severity(IntEnum):
     """Something does not work, or will not."""
 
 
+class AttentionKind(StrEnum):
+    """Which rule found that something needs a user; see `dqlab.stats.attention`."""
+
+    STOPPED = "stopped"
+    NO_CONSUMER = "no-consumer"
+    NO_ANSWER = "no-answer"
+    SILENT = "silent"
+    STORE = "store"
+    NO_ROOM = "no-room"
+    SINK = "sink"
+    REFUSED = "refused"
+    LOST = "lost"
+    MISSING = "missing"
+    LEASE_ENDS = "lease-ends"
+    HELD = "held"
+    SLOW = "slow"
+    FAILING = "failing"
+    PUT_OFF = "put-off"
+    PUTS_WAIT = "puts-wait"
+    GROWING = "growing"
+    LAG = "lag"
+    LEAVING = "leaving"
+    AT_REST = "at-rest"
+    OTHER = ""
+    """A newer dqlab on the scheduler has found it; its own words are shown."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> AttentionKind:
+        return cls.OTHER
+
+
 @dataclass(frozen=True, slots=True)
 class Attention:
     """One thing that needs a user, in words: ``subject`` comes first in bold, then `text`, with `detail` below.
 
     Attributes
     ----------
-    kind : str
-        Which rule found it; see `dqlab.stats.attention`.
+    kind : AttentionKind
+        Which rule found it.
     action : str
         What to do: the name of a command (``retry``, ``resume``, ``scale``, ``show``, ``compact``), or "".
     queue, run : str
@@ -82,7 +113,7 @@ class Attention:
     """
 
     severity: Severity
-    kind: str
+    kind: AttentionKind
     subject: str
     text: str
     detail: str = ""
