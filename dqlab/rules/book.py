@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from dqlab.errors import FrameCorrupt
 from dqlab.failures.classes import FailureClass, FailureClasses
@@ -22,7 +22,7 @@ from dqlab.rules.states import State, stretches
 from dqlab.stats.eta import Effort
 from dqlab.texts import one_line
 
-__all__ = ["ABANDONED", "CANCELLED", "CUT_OFF", "WORDS", "Book", "RunRecord"]
+__all__ = ["ABANDONED", "CANCELLED", "CUT_OFF", "WORDS", "Book", "CodeRecord", "RunRecord"]
 
 CANCELLED = "it was cancelled"
 """Why the input of a run cancelled during submission is incomplete."""
@@ -39,13 +39,30 @@ CUT_OFF = "the process that submitted it ended"
 """Why it is incomplete when no reason was given."""
 
 
+class CodeRecord(TypedDict):
+    """One code version of a run, as records, orders and reports have it. A dict, since it lies in logs as it is."""
+
+    name: str
+    hash: str
+    """Shows whether it is the same code."""
+    short: str
+    source: str | None
+    cell: int | None
+    blob: NotRequired[bytes]
+    """Names its function; missing in older logs."""
+    parts: NotRequired[dict[str, str]]
+    """Hashes of what it consists of, by name; missing in older logs."""
+    owner: NotRequired[str]
+    """Who mapped the run; the first version has it."""
+
+
 @dataclass
 class RunRecord:
     """What makes a lane a run. Times are seconds since 1970 UTC."""
 
     name: str
-    codes: list[dict[str, Any]]
-    """Code versions, first to newest: {name, hash, short, source, cell}; the first also has its owner."""
+    codes: list[CodeRecord]
+    """Code versions, first to newest."""
     keyed: bool = False
     started: float = 0.0
     ended: float | None = None
@@ -77,7 +94,7 @@ class RunRecord:
     """What the weights of its messages count: "bytes"; "" for pages, and where they have none."""
 
     @property
-    def code(self) -> dict[str, Any]:
+    def code(self) -> CodeRecord:
         """The newest code version."""
         return self.codes[-1]
 
@@ -278,5 +295,5 @@ class Book:
         )
 
 
-def _name_of(code: dict[str, Any]) -> CodeName:
+def _name_of(code: CodeRecord) -> CodeName:
     return CodeName(code.get("name", ""), code.get("short", ""), code.get("cell"))

@@ -20,6 +20,7 @@ from dqlab.frame import Kind
 from dqlab.imports import import_whole
 from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
+from dqlab.rules.book import CodeRecord
 from dqlab.rules.ids import shard_of
 from dqlab.runs.dataframes import frame_of, index_of
 from dqlab.runs.objects import StaysHere
@@ -108,7 +109,7 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
         run: bytes,
         counts: Sequence[int],
         classes: Callable[[], Sequence[ClassStats]] = tuple,
-        codes: Sequence[dict[str, Any]] = (),
+        codes: Sequence[CodeRecord] = (),
     ) -> None:
         self.name, self._classes = name, classes
         self._codes = {code.get("short"): f"{code.get('name')} v{at}" for at, code in enumerate(codes, 1)}

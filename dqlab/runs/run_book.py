@@ -32,6 +32,7 @@ from dqlab.documents import options_of
 from dqlab.documents.weights import unit_of
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, DqlabWarning, RunExists, RunNotFound
 from dqlab.frame import Kind
+from dqlab.rules.book import CodeRecord
 from dqlab.rules.retry import Retry
 from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import code_record, sealed_function, warn_of_uncertain
@@ -312,7 +313,7 @@ class RunBook:
         name: str,
         elements: Iterable[Any],
         entry: Entry,
-        code: dict[str, Any],
+        code: CodeRecord,
         retry: Retry | None,
         process: Isolation | None,
         stop_if: int | None,
@@ -412,7 +413,7 @@ class RunBook:
         run: Run,
         fn: Callable[..., Any],
         elements: Iterable[Any],
-        code: dict[str, Any],
+        code: CodeRecord,
         version: CodeVersion,
         entry: Entry,
         on_existing: str,
@@ -513,7 +514,7 @@ class RunBook:
         return run
 
 
-def _bringing(options: Sequence[str], entry: Entry, code: dict[str, Any]) -> tuple[Entry, dict[str, Any]]:
+def _bringing(options: Sequence[str], entry: Entry, code: CodeRecord) -> tuple[Entry, CodeRecord]:
     """Have a function bring along what the documents of its run are opened with."""
     if not options:
         return entry, code
@@ -542,7 +543,7 @@ def _check_sink(run: str, there: dict[str, Any] | None, sink: Sink | None) -> No
         raise RunExists(run=run, difference=f"another sink ({has}, and these rows are for {sink})")
 
 
-def _difference(fn: Any, code: CodeVersion, newest: dict[str, Any]) -> str:
+def _difference(fn: Any, code: CodeVersion, newest: CodeRecord) -> str:
     """Describe in a few words how a function differs from the newest version of a run."""
     unwritten = isinstance(fn, BuiltinFunctionType | type) or newest["name"] in vars(builtins)  # they have no source
     if (code.source is None) != (newest["source"] is None) and not unwritten:

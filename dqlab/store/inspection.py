@@ -17,7 +17,7 @@ from dqlab.log import LogError, SegmentMissing
 from dqlab.log.directory import RESERVE
 from dqlab.log.ownership import Holder, look_at_lock
 from dqlab.log.readonly import ReadOnlyLog
-from dqlab.rules.book import Book, RunRecord
+from dqlab.rules.book import Book, CodeRecord, RunRecord
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.states import State
 from dqlab.store.directories import NotAQueue
@@ -197,7 +197,7 @@ def _describe(read: OfflineShard, clock: Clock) -> ShardInfo:
 
 def _run(run: bytes, book: Book, ledger: Ledger, clock: Clock) -> RunInfo:
     record: RunRecord | None = book.record
-    codes = [] if record is None else record.codes
+    codes: list[CodeRecord] = [] if record is None else record.codes
     oldest = book.lane.oldest()
     return RunInfo(
         run=run.hex(),

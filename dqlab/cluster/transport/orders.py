@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from dqlab.frame import NO_ID
+from dqlab.rules.book import CodeRecord
 from dqlab.rules.ids import shard_of
 from dqlab.rules.submitted import Submitted
 
@@ -66,7 +67,7 @@ class Code(NamedTuple):
 
     function: bytes
     blob: bytes
-    code: dict[str, Any]
+    code: CodeRecord
 
     @property
     def fields(self) -> dict[str, Any]:

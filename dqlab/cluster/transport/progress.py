@@ -9,7 +9,7 @@ from typing import Any, Self
 from dqlab.cluster.transport.orders import TRANSIENT
 from dqlab.cluster.transport.run_facts import run_facts
 from dqlab.errors import SubmissionIncomplete
-from dqlab.rules.book import CANCELLED, CUT_OFF
+from dqlab.rules.book import CANCELLED, CUT_OFF, CodeRecord
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.reports import LaneReport, fields_of, plain
 from dqlab.rules.states import State
@@ -42,7 +42,7 @@ class ShardProgress:
     stored: int = 0
     """Bytes of results."""
     results_maxsize: int = 0
-    codes: list[dict[str, Any]] = field(default_factory=list)
+    codes: list[CodeRecord] = field(default_factory=list)
     """Code versions in full, first to newest."""
     submitted: int = 0
     digest: str = ""

@@ -12,6 +12,7 @@ from weakref import WeakSet
 from dqlab.cluster.transport.sealed import SealError, blob_hash, pack_function, seal_function, seal_value, with_options
 from dqlab.errors import DqlabWarning, FunctionTooLarge
 from dqlab.numbers import size as size_text
+from dqlab.rules.book import CodeRecord
 from dqlab.runs.code.changes import RETURN_IT, Changed, changes
 from dqlab.runs.code.source import attribute, innermost
 from dqlab.runs.code.versions import CodeVersion, exact_version, fingerprint, version_and_values
@@ -68,7 +69,7 @@ def function_bytes(fn: Callable[..., Any], *, remember: bool = False) -> bytes:
     return seal_function(fn, version=exact_version, fingerprint=fingerprint, remember=remember)
 
 
-def code_record(version: CodeVersion, blob: bytes) -> dict[str, Any]:
+def code_record(version: CodeVersion, blob: bytes) -> CodeRecord:
     """Return a code version as the queue keeps it."""
     return {
         "name": version.name,
