@@ -7,6 +7,7 @@ back unchanged: fields that are at their default are left out, unknown ones are 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum

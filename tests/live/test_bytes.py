@@ -9,7 +9,7 @@ import pytest
 from dqlab.live.details import left_chart, pulse
 from dqlab.live.html import run_html
 from dqlab.live.lab_picture import Site, queue_view
-from dqlab.live.metrics import metrics
+from dqlab.live.panels.metrics import metrics
 from dqlab.live.run_picture import log_line, run_view
 from dqlab.live.run_rows import run_rows
 from dqlab.live.tables import runs_table

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dqlab as dq
-from dqlab.documents.tables import ParquetTable
+from dqlab.documents.parquet import ParquetTable
 from dqlab.errors import RowTooLarge
 from tests.hugging_face import Dataset
 
