@@ -85,7 +85,9 @@ def test_no_call_waits_for_another_target_and_all_share_one_lab_of_the_same(lab:
         assert first is second
 
 
-def test_store_that_workers_cannot_use_is_refused_before_a_queue_is_opened(lab: dq.Lab, tmp_path: Path) -> None:
+def test_store_that_workers_cannot_use_is_refused_before_a_queue_is_opened(
+    lab: dq.Lab, queue_name: str, tmp_path: Path
+) -> None:
     """Wherever workers come from: it would fail at the first queue, in words about files."""
     address = lab.client.scheduler.address
     store = "/proc/none"
@@ -95,7 +97,9 @@ def test_store_that_workers_cannot_use_is_refused_before_a_queue_is_opened(lab: 
             dq.connect(target, store=store, name="refused")
     assert opened(address, store=store, name="refused") is None
     with dq.connect(address, store=tmp_path / "new", name="taken") as good:
-        assert list(good.map(abs, [-1]).results(timeout=20)) == [1]
+        queue = good.queue(queue_name)  # durable, on the cluster of all tests
+        assert list(queue.map(abs, [-1]).results(timeout=20)) == [1]
+        queue.close()
 
 
 @pytest.mark.parametrize("store", ["/proc/none", "/proc/none/below", "/proc"])
