@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import gc
-import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from dqlab.datasets.sink_parts import Reader, SinkRow, open_parts, writer_of
 from dqlab.datasets.sinks import claim
 from dqlab.frame import Made, Making, Piece, Settlement
 from dqlab.runs.results import OpenedStretch, chosen_columns, frame_of_pages, open_settlements
+from tests.memory import allocated_below
 
 AT = 1.7e9
 WHEN = datetime.datetime.fromtimestamp(AT, datetime.UTC)
@@ -100,15 +100,11 @@ def test_lineage_of_the_rows_of_a_sink_takes_some_bytes_of_each() -> None:
 
     for given, most in ((rows(), 24), (each_with_a_version(rows()), 48)):  # 16 are seconds and times
         found = Gathered()
-        tracemalloc.start()
-        try:
+        with allocated_below(__file__) as kept:
             for at in range(0, n, 1000):
                 found.add(SinkLineage(given[at : at + 1000]))
             gc.collect()
-            kept, _ = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert kept < most * n
+            assert 16 * n < kept() < most * n
         assert found.arrow()["_consumer"].to_pylist() == [f"_consumer {n}"] * n
         assert found.arrow()["_version"].to_pylist() == [row["_version"] for row in given]
     assert len(list(SinkLineage(rows()).runs("_code"))) == 1

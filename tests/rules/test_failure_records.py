@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import tracemalloc
 from random import Random
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from dqlab.failures.failure import Failure
 from dqlab.failures.records import AlikeRecord, FailureRecords
 from dqlab.frame import Outcome
+from tests.memory import allocated_below
 from tests.rules.conftest import RUN
 
 SOURCE = """
@@ -139,10 +139,6 @@ def test_dead_letters_and_their_history_show_records_as_they_were_sent(desk: Any
     assert [letter.history[0].failure for letter in letters] == [sent[0, n] for n in range(30)]
 
 
-RULES = ("*/dqlab/rules/*", "*/dqlab/frame/*", "*/sortedcontainers/*", "*/msgpack/*", "<string>")
-"""Where memory is counted: a client of other tests may live in this process, in threads of its own."""
-
-
 @pytest.mark.long
 def test_failure_of_a_known_class_costs_little_memory(desk: Any) -> None:
     """A hundred thousand of them are 40 MB at most, with all that the rules note of each; kept whole they were 100."""
@@ -151,13 +147,9 @@ def test_failure_of_a_known_class_costs_little_memory(desk: Any) -> None:
     desk.put(n)
     lease = desk.lease(n)
     settlement = desk.settlement(lease, [Outcome.REJECT] * n, payloads=sent)
-    tracemalloc.start()
-    try:
+    with allocated_below(__file__) as kept:
         desk.shard.settle(settlement)
         del lease
-        kept = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, pattern) for pattern in RULES])
-    finally:
-        tracemalloc.stop()
+        assert 200 < kept() / n < 400
 
     assert desk.shard.lanes[RUN].dead.first == 0
-    assert 200 < sum(trace.size for trace in kept.traces) / n < 400

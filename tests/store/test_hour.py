@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gc
-import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.testing import FakeClock
 from tests.cluster.reports import lane_report, shard_report
 from tests.descriptors import LISTED, count_files
+from tests.memory import allocated_below
 from tests.store.test_functions import Desk, function, run_of
 
 ROUNDS = 6
@@ -109,29 +109,28 @@ class Hour:
         self.collector.take(report)
         self.collector.snapshot()
 
-    def taken(self) -> Taken:
+    def taken(self, memory: Callable[[], int]) -> Taken:
         for desk in self.desks:
             desk.durable.checkpoint()()
         checkpoint = sum(len(freeze(desk.ledger)()) for desk in self.desks)
         gc.collect()
-        memory, _ = tracemalloc.get_traced_memory()
         disk = sum(path.stat().st_size for desk in self.desks for path in desk.directory.rglob("*") if path.is_file())
         descriptors = count_files(self.directory)
-        return Taken(sum(len(desk.kept()) for desk in self.desks), descriptors, memory, checkpoint, disk)
+        return Taken(sum(len(desk.kept()) for desk in self.desks), descriptors, memory(), checkpoint, disk)
 
 
 @pytest.fixture
-def traced() -> Iterator[None]:
-    tracemalloc.start()
-    yield
-    tracemalloc.stop()
+def memory() -> Iterator[Callable[[], int]]:
+    with allocated_below(__file__) as held:
+        yield held
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("traced")
 @pytest.mark.skipif(not LISTED.is_dir(), reason="descriptors can be listed on Linux only")
-def test_an_hour_of_runs_calls_and_edits_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_hour_of_runs_calls_and_edits_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: Callable[[], int]
+) -> None:
     """Memory, functions, descriptors, disk and checkpoints are flat, though each call and run has its own function."""
     # What has a bound reaches it within the first rounds.
     monkeypatch.setattr(lane, "MAX_SETTLED", RUNS)
@@ -140,7 +139,7 @@ def test_an_hour_of_runs_calls_and_edits_leaves_nothing_behind(tmp_path: Path, m
     taken = []
     for _ in range(ROUNDS):
         hour.play()
-        taken.append(hour.taken())
+        taken.append(hour.taken(memory))
     first, last = taken[WARM - 1], taken[-1]
 
     assert last.functions == first.functions
