@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from dqlab.runs.code.versions import CodeVersion, code_version
+from dqlab.syntax import parse
 
 CELLS = itertools.count()
 
@@ -485,6 +486,21 @@ def test_source_that_changed_since_is_not_taken_for_the_function() -> None:
     linecache.cache["<edited>"] = (len(text), None, text.splitlines(keepends=True), "<edited>")
 
     assert code_version(namespace["f"]).source is None
+
+
+@pytest.mark.parametrize(("length", "times"), [(0, 1), (200_000, 3)], ids=["any", "very long"])
+def test_cell_is_parsed_once_for_the_versions_of_all_its_functions(
+    monkeypatch: pytest.MonkeyPatch, length: int, times: int
+) -> None:
+    """Each run parsed the whole script of its function again; the syntax of a very long one is not kept."""
+    parsed: list[str] = []
+    monkeypatch.setattr("dqlab.runs.code.source.parse", lambda text: (parsed.append(text), parse(text))[1])
+    names = cell(f"def f(x): return x + 1\ndef g(x): return x - 1\nV = '{length * '-'}'\n")
+
+    first, other, again = (code_version(names[name]).hash for name in "fgf")
+
+    assert first == again != other
+    assert len(parsed) == times
 
 
 def test_script_that_was_edited_while_it_runs_keeps_its_version(tmp_path: Path) -> None:

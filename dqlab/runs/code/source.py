@@ -17,7 +17,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import EnumMeta
-from functools import partial
+from functools import cached_property, lru_cache, partial
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
@@ -85,13 +85,29 @@ class Definition:
     text: str
 
 
+class _Parsed:
+    """A file or cell as Python reads it."""
+
+    def __init__(self, source: str, filename: str) -> None:
+        self.source, self._filename = source, filename
+        self.tree = parse(source)
+
+    @cached_property
+    def functions(self) -> dict[tuple[str, int], list[_Function]]:
+        """The functions by name and first line: thousands of one file may be asked for."""
+        return _by_place(self.tree)
+
+    @cached_property
+    def compiled(self) -> set[CodeType]:
+        """The code of every function, at any depth."""
+        return _compiled(self.source, self._filename)
+
+
 @dataclass(slots=True)
 class Sources:
-    """Definitions by code object; parses each file or cell once."""
+    """Definitions by code object; looks at each file or cell once."""
 
-    _trees: dict[str, tuple[ast.Module, str] | None] = field(default_factory=dict)
-    _compiled: dict[str, set[CodeType]] = field(default_factory=dict)
-    _nodes: dict[str, dict[tuple[str, int], list[_Function]]] = field(default_factory=dict)
+    _files: dict[str, _Parsed | None] = field(default_factory=dict)
 
     def definition(self, code: CodeType, namespace: dict[str, Any] | None = None) -> Definition | None:
         """Return how a function was written, or None when its source is not at hand.
@@ -106,13 +122,11 @@ class Sources:
         parsed = self._read(code.co_filename, namespace)
         if parsed is None:
             return None
-        if code.co_filename not in self._nodes:
-            self._nodes[code.co_filename] = _by_place(parsed[0])
-        node = _node(self._nodes[code.co_filename].get((code.co_name, code.co_firstlineno), []), code)
-        if node is None or not self._is_of(code, parsed[1]):
+        node = _node(parsed.functions.get((code.co_name, code.co_firstlineno), []), code)
+        if node is None or not _is_of(code, parsed):
             return None
         try:
-            return Definition(ast.dump(node), _text(node, parsed[1]))
+            return Definition(ast.dump(node), _text(node, parsed.source))
         except RecursionError:  # an expression of a thousand terms; its bytecode is used
             return None
 
@@ -121,7 +135,7 @@ class Sources:
         filename = getattr(module, "__file__", None)
         parsed = self._read(filename, vars(module)) if module is not None and isinstance(filename, str) else None
         try:
-            return ast.dump(parsed[0]) if parsed else None
+            return ast.dump(parsed.tree) if parsed else None
         except RecursionError:  # as above
             return None
 
@@ -129,24 +143,14 @@ class Sources:
         """Return the syntax of a whole file, or None when it cannot be read."""
         parsed = self._read(filename, None)
         try:
-            return ast.dump(parsed[0]) if parsed else None
+            return ast.dump(parsed.tree) if parsed else None
         except RecursionError:  # as above
             return None
 
-    def _is_of(self, code: CodeType, source: str) -> bool:
-        """Return whether the code was compiled from this source: a file may be edited while its process runs."""
-        filename = code.co_filename
-        kept: Any = linecache.cache.get(filename, (0, None))
-        if kept[1] is None and filename not in _GIVEN:  # no modification time: a notebook cell, which never changes
-            return True
-        if filename not in self._compiled:
-            self._compiled[filename] = _compiled(source, filename)
-        return _unplaced(code) in self._compiled[filename]
-
-    def _read(self, filename: str, namespace: dict[str, Any] | None) -> tuple[ast.Module, str] | None:
-        if filename not in self._trees:
-            self._trees[filename] = _parse(filename, namespace)
-        return self._trees[filename]
+    def _read(self, filename: str, namespace: dict[str, Any] | None) -> _Parsed | None:
+        if filename not in self._files:
+            self._files[filename] = _parse(filename, namespace)
+        return self._files[filename]
 
 
 def cell_number(code: CodeType) -> int | None:
@@ -157,16 +161,34 @@ def cell_number(code: CodeType) -> int | None:
     return cells_by_file().get(code.co_filename)
 
 
-def _parse(filename: str, namespace: dict[str, Any] | None) -> tuple[ast.Module, str] | None:
+def _parse(filename: str, namespace: dict[str, Any] | None) -> _Parsed | None:
     linecache.checkcache(filename)
     given = _GIVEN.get(filename)
     source = given() if given is not None else "".join(linecache.getlines(filename, namespace))
     if not source:
         return None
     try:
-        return parse(source), source
+        return (_parsed_once if len(source) <= _MOST_KEPT else _Parsed)(source, filename)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # not Python
         return None
+
+
+# Each run looks at the file of its function: that of a script is parsed once for all of them.
+_MOST_KEPT = 100_000
+"""Characters of a file; its syntax takes fifty bytes for each."""
+_parsed_once = lru_cache(maxsize=4)(_Parsed)
+
+
+def _is_of(code: CodeType, parsed: _Parsed) -> bool:
+    """Return whether the code was compiled from this source: a file may be edited while its process runs."""
+    filename = code.co_filename
+    kept: Any = linecache.cache.get(filename, (0, None))
+    if kept[1] is None and filename not in _GIVEN:  # no modification time: a notebook cell, which never changes
+        return True
+    try:
+        return _unplaced(code) in parsed.compiled
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
 
 
 def _command() -> str:
@@ -208,10 +230,7 @@ _GIVEN = {"<string>": _command, "<stdin>": _standard_input}
 
 def _compiled(source: str, filename: str) -> set[CodeType]:
     """Return the code of every function in a file, at any depth."""
-    try:
-        waiting = [compile(source, filename, "exec", dont_inherit=True)]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
+    waiting = [compile(source, filename, "exec", dont_inherit=True)]
     found = set()
     while waiting:
         nested = [part for part in waiting.pop().co_consts if isinstance(part, CodeType)]
@@ -227,7 +246,7 @@ def _unplaced(code: CodeType) -> CodeType:
 
 
 def _by_place(tree: ast.Module) -> dict[tuple[str, int], list[_Function]]:
-    """Return the functions of a file by name and first line: thousands of one file may be asked for."""
+    """Return the functions of a file by name and first line."""
     found: dict[tuple[str, int], list[_Function]] = {}
     for node in ast.walk(tree):
         if isinstance(node, _Function):
