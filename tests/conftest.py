@@ -62,7 +62,7 @@ from tests.testers import FROZEN, mixed, scheduler  # noqa: E402
 
 # What workers are forked from has dqlab, too. Dask names its own modules at the first call, and never again.
 if FORKS:
-    get_mp_context().set_forkserver_preload(["distributed", *NEEDED])
+    get_mp_context().set_forkserver_preload(["distributed", *NEEDED, *forking.TESTS])
 
 # Each nursery, from which `dq.connect()` forks its workers, is forked as well.
 forking.share()

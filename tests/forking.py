@@ -55,6 +55,8 @@ CLIENTS = (
     "dqlab.runs.run",
 )
 """What a script needs that connects."""
+TESTS = ("pytest",)
+"""What comes with a function of a test's module, which a worker imports by its name."""
 ONLY_AT_START = ("PYTHON", "LD_", "LANG", "LC_")
 """Beginnings of variables that are read once, when a process starts: where one differs, a fork is of no use."""
 ADDS_A_PATH, WARNS = "PYTHONPATH", "PYTHONWARNINGS"
@@ -239,7 +241,7 @@ class _Forked(subprocess.Popen[Any]):
 class NurseryPopen(_Forked):
     """For processes that have what workers need."""
 
-    mother: Forks = _Mother(subprocess.Popen, WORKERS)
+    mother: Forks = _Mother(subprocess.Popen, (*WORKERS, *TESTS))
 
 
 class Popen(_Forked):
