@@ -12,10 +12,12 @@ import pytest
 
 import dqlab as dq
 from dqlab.testing import Tally
+from tests.cells import of_a_cell
 
 N = 300
 
 
+@of_a_cell
 def about(document: dq.Document, tally: Tally) -> dict[str, Any]:
     """What is right for a document; every seventh never is, and every fifth only the second time."""
     number = int(document.key.split(".")[0])

@@ -16,6 +16,7 @@ import dqlab as dq
 from dqlab.documents import storage
 from dqlab.errors import StorageUnknown
 from dqlab.runs.session import Session
+from tests.cells import of_a_cell
 from tests.http_server import serving
 from tests.runs.test_lost import kill
 
@@ -59,14 +60,17 @@ def listed(url: str) -> dq.Documents:
 EXPECTED = [f"/{at}.txt" for at in range(COUNT)]
 
 
+@of_a_cell
 def text(doc: dq.Document) -> str:
     return doc.text()
 
 
+@of_a_cell
 async def awaited(doc: dq.Document) -> str:
     return (await doc.abytes()).decode()
 
 
+@of_a_cell
 def refuse(doc: dq.Document) -> str:
     raise ValueError(doc.key)
 

@@ -205,18 +205,22 @@ def test_function_that_was_sent_is_there_with_its_helpers(queue: dq.QueuePool) -
         run.function()
 
 
+@of_a_cell
 async def fetched(x: Any) -> Any:
     return x
 
 
+@of_a_cell
 def fetches(x: Any) -> Any:
     return fetched(x)
 
 
+@of_a_cell
 async def fetches_later(x: Any) -> Any:
     return fetched(x)
 
 
+@of_a_cell
 def fetches_several(x: Any) -> Any:
     return [fetched(x), fetched(x)]
 
@@ -635,6 +639,7 @@ def test_scale_of_a_run_says_when_its_consumers_are_of_a_consumer_pool(client: C
         run.cancel()
 
 
+@of_a_cell
 def not_here() -> None:
     raise ImportError("no such library on this worker")
 

@@ -17,6 +17,7 @@ import pytest
 import dqlab as dq
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.testing import Tally
+from tests.cells import of_a_cell
 from tests.sampled import mostly_slow
 from tests.waiting import until
 
@@ -27,6 +28,7 @@ SLACK = 2.0
 """Seconds between what a function and its consumer see, on a machine that has other things to do."""
 
 
+@of_a_cell
 def measured(began: float, document: dq.Document, tally: Tally) -> dict[str, Any]:
     """What a function knows of its own making; each fifth document fails the first time."""
     number = int(document.key.partition(".")[0])
