@@ -20,6 +20,8 @@ from distributed import LocalCluster
 
 import dqlab as dq
 from tests import forking
+from tests.cells import of_a_cell
+from tests.sampled import mostly_slow
 
 pytestmark = pytest.mark.cluster
 
@@ -31,6 +33,7 @@ def lab() -> Iterator[dq.Lab]:
         yield lab
 
 
+@of_a_cell
 def by_fork(x: int) -> int:
     child = os.fork()
     if child == 0:
@@ -40,6 +43,7 @@ def by_fork(x: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@of_a_cell
 def by_process(x: int) -> int | None:
     child = multiprocessing.get_context("fork").Process(target=signal.pause)
     child.start()
@@ -48,6 +52,7 @@ def by_process(x: int) -> int | None:
     return child.exitcode
 
 
+@of_a_cell
 def by_pool(x: int) -> int:
     with multiprocessing.get_context("fork").Pool(2) as pool:
         pool.map(abs, [x, -x])
@@ -55,6 +60,7 @@ def by_pool(x: int) -> int:
     return -15 if not any(child.is_alive() for child in children) else 0
 
 
+@of_a_cell
 def by_executor(x: int) -> int:
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
         child = psutil.Process(pool.submit(os.getpid).result())
@@ -63,12 +69,14 @@ def by_executor(x: int) -> int:
         return -15 if not child.is_running() else 0
 
 
+@of_a_cell
 def by_popen(x: int) -> int:
     with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as child:
         child.terminate()
         return child.wait()
 
 
+@of_a_cell
 def by_prepared_popen(x: int) -> int:
     """As `by_popen`, by way of Python's own fork."""
     with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], preexec_fn=os.setsid) as child:
@@ -108,6 +116,7 @@ def test_child_of_a_function_that_is_terminated_ends_alone(
     assert processes(lab) == before
 
 
+@of_a_cell
 def back_by_return(x: int) -> int:
     if x % 5 == 2:
         child = os.fork()
@@ -116,6 +125,7 @@ def back_by_return(x: int) -> int:
     return x
 
 
+@of_a_cell
 def back_by_exception(x: int) -> int:
     if x % 5 == 2:
         child = os.fork()
@@ -125,10 +135,12 @@ def back_by_exception(x: int) -> int:
     return x
 
 
+@of_a_cell
 async def back_by_coroutine(x: int) -> int:
     return back_by_return(x)
 
 
+@of_a_cell
 def note_and_add(note: str, x: int) -> int:
     with open(note, "a") as file:  # noqa: PTH123 - one line, one write
         file.write(f"{x}\n")
@@ -138,7 +150,10 @@ def note_and_add(note: str, x: int) -> int:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
     ("by", "executor"),
-    [*product([back_by_return, back_by_exception], ["thread", "process"]), (back_by_coroutine, "auto")],
+    mostly_slow(
+        [*product([back_by_return, back_by_exception], ["thread", "process"]), (back_by_coroutine, "auto")],
+        *[(back_by_return, "process"), (back_by_exception, "thread"), (back_by_coroutine, "auto")],
+    ),
 )
 def test_child_that_comes_back_from_its_function_reports_nothing_and_runs_nothing(
     lab: dq.Lab, by: Callable[[int], int], executor: str, queue_name: str, tmp_path: Path

@@ -20,8 +20,10 @@ import pytest
 
 import dqlab as dq
 from dqlab.stats import RunState
+from tests.cells import of_a_cell
 from tests.http_server import serving
 from tests.pdfs import make_pdf
+from tests.sampled import mostly_slow
 from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -108,19 +110,23 @@ def storage(lab: dq.Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
     lab.client.run(lambda: os.environ.pop("DQ_TEST_TOKEN", None))
 
 
+@of_a_cell
 def text(doc: dq.Document) -> str:
     return doc.text()
 
 
+@of_a_cell
 async def awaited(doc: dq.Document) -> str:
     return (await doc.abytes()).decode()
 
 
+@of_a_cell
 def opened(doc: dq.Document) -> str:
     with doc.open("r") as stream:
         return str(stream.read())
 
 
+@of_a_cell
 def by_page(doc: dq.Document) -> str:
     return "".join(page if isinstance(page, str) else page.text() for page in doc.pages())
 
@@ -135,7 +141,7 @@ WAYS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", mostly_slow(WAYS, "thread", "coroutine", "process", "open", "pages"))
 def test_a_run_waits_for_credentials_that_expired_and_goes_on_by_itself(
     queue: dq.QueuePool, storage: Storage, how: str
 ) -> None:

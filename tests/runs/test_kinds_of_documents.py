@@ -28,6 +28,7 @@ import dqlab as dq
 from dqlab.documents.parts import Inline
 from dqlab.runs.session import Session
 from tests import forking
+from tests.cells import of_a_cell
 from tests.hugging_face import Dataset
 from tests.pdfs import encrypted_pdf, make_pdf
 from tests.runs.test_cut_off import ROOT, all_there
@@ -36,9 +37,9 @@ from tests.s3_server import serving_s3
 from tests.sampled import mostly_slow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
-COUNT = 600
+COUNT = 240
 WORDS = [f"{at:04} " + "word " * (at % 23) for at in range(COUNT)]
-PAGES = [1 + at * at % 7 for at in range(60)]
+PAGES = [1 + at * at % 7 for at in range(30)]
 STORED = 120
 """How many of the texts are in a bucket, whose server takes milliseconds for each."""
 OPTIONS = {"key": "env:DQ_TEST_S3", "secret": "env:DQ_TEST_S3"}
@@ -118,6 +119,7 @@ def weight(unit: str, document: dq.Document) -> int:
     return 1 if known is None else known
 
 
+@of_a_cell
 def words_of(document: dq.Document) -> int:
     if isinstance(document.part, Inline):
         return len(document["text"].split())
@@ -126,10 +128,12 @@ def words_of(document: dq.Document) -> int:
     return len((document.html() if document.key.endswith(".html") else document.text()).split())
 
 
+@of_a_cell
 def count(document: dq.Document) -> tuple[int, int]:
     return words_of(document), os.getpid()
 
 
+@of_a_cell
 def count_most(document: dq.Document) -> tuple[int, int]:
     if sum(map(ord, document.key)) % 10 == 0:
         raise ValueError(document.key)

@@ -24,6 +24,7 @@ import dqlab as dq
 from dqlab.errors import DocumentsLost, RunExists, SubmissionIncomplete
 from dqlab.runs.session import Session
 from tests import forking
+from tests.cells import of_a_cell
 from tests.runs.test_cut_off import soon  # noqa: F401 - a fixture
 from tests.runs.test_lost import kill
 from tests.sampled import mostly_slow
@@ -205,6 +206,7 @@ def test_a_bad_line_fails_alone_and_a_changed_file_fails_its_rows(queue: dq.Queu
     assert len(run.failures()) == 10
 
 
+@of_a_cell
 def die(document: dq.Document) -> int:
     if document.key == 1_003:
         os.abort()
@@ -213,7 +215,7 @@ def die(document: dq.Document) -> int:
 
 def test_a_row_that_kills_its_process_is_named_by_its_number(queue: dq.QueuePool, tmp_path: Path) -> None:
     """Whole numbers are keys in a process of its own, too."""
-    run = queue.map(die, documents("parquet", tmp_path, 10), executor="process")
+    run = queue.map(die, documents("parquet", tmp_path, 10), executor="process", retry=dq.Retry(0))
     results = run.results(timeout=120, errors="skip")
 
     assert list(results.keys()) == [key for key in range(1_000, 1_010) if key != 1_003]
