@@ -55,7 +55,7 @@ def edit(path: Path) -> None:
 
 FORKING = """
 import os, pickle, struct, sys
-import cloudpickle, dqlab.cluster.transport.sealed
+import cloudpickle, dqlab.cluster.transport.sealed, dqlab.runs.code.contents, dqlab.runs.code.versions
 sys.dont_write_bytecode = True
 while head := sys.stdin.buffer.read(16):
     of_folder, of_blob = struct.unpack("!QQ", head)
