@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,14 @@ def docs(tmp_path: Path) -> dq.Documents:
 
 def same(x: Any) -> Any:
     return x
+
+
+@pytest.fixture(scope="module")
+def run(lab: dq.Lab) -> Iterator[dq.Run]:
+    """A run of three elements that is done; a mistaken use changes nothing of it."""
+    pool = lab.queue("used-wrongly")
+    yield pool.map(same, [1, 2, 3]).wait(timeout=30)
+    pool.close()
 
 
 @pytest.mark.parametrize(
@@ -123,11 +131,9 @@ def test_mistaken_call_of_documents_is_answered_by_what_to_write(
     ],
 )
 def test_mistaken_use_of_a_run_or_a_lab_is_answered_by_what_to_write(
-    lab: dq.Lab, queue: dq.QueuePool, use: Callable[[Any, Any], object], error: type[Exception], said: str
+    lab: dq.Lab, run: dq.Run, use: Callable[[Any, Any], object], error: type[Exception], said: str
 ) -> None:
     """A run reads like a list, a lab like a dict of its runs; and each is none."""
-    run = queue.map(same, [1, 2, 3])
-
     with pytest.raises(error) as caught:
         use(lab, run)
 
@@ -135,7 +141,7 @@ def test_mistaken_use_of_a_run_or_a_lab_is_answered_by_what_to_write(
 
 
 @pytest.mark.cluster
-def test_run_and_lab_count_as_true(lab: dq.Lab, queue: dq.QueuePool) -> None:
+def test_run_and_lab_count_as_true(lab: dq.Lab, run: dq.Run) -> None:
     """`if run:` and `run or other` work, although a length is refused."""
-    assert bool(queue.map(same, [1]))
+    assert bool(run)
     assert bool(lab)
