@@ -31,6 +31,7 @@ from dqlab.errors import (
 )
 from dqlab.lab import Undone, left_undone
 from dqlab.stats import Snapshot
+from tests.sampled import mostly_slow
 
 
 def same(x: int) -> int:
@@ -164,7 +165,7 @@ def test_releases_of_dask_are_compared_as_numbers(version: str | None, refused: 
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", ["connect", "QueuePool", "ConsumerPool"])
+@pytest.mark.parametrize("name", mostly_slow(["connect", "QueuePool", "ConsumerPool"], "connect"))
 def test_old_dask_beside_dqlab_is_named_instead_of_what_it_lacks(tmp_path: Path, name: str) -> None:
     """conda, or pip with `--no-deps`, puts any Dask beside dqlab; a name that it lacks says nothing to its user."""
     package = tmp_path / "distributed"

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import AllFailed, DqlabWarning, LabClosed, RunNotFound
+from tests.sampled import mostly_slow
 
 pytestmark = pytest.mark.cluster
 
@@ -197,12 +198,13 @@ def test_closing_while_documents_are_being_submitted_is_no_fault_of_theirs(dq_la
     dq_lab.queue("hasty").close(force=True)
 
 
-@pytest.mark.parametrize("kept", [False, True], ids=["transient", "durable"])
-@pytest.mark.parametrize(
-    ("fn", "advice"),
-    [(fail, r"run\.retry\(fn=\.\.\., rest=True\)"), (same, r"run\.resume\(\)")],
-    ids=["it paused itself", "paused by its user"],
-)
+PAUSED = [
+    *product([fail], [r"run\.retry\(fn=\.\.\., rest=True\)"], [False, True]),  # it paused itself
+    *product([same], [r"run\.resume\(\)"], [False, True]),  # its user did
+]
+
+
+@pytest.mark.parametrize(("fn", "advice", "kept"), mostly_slow(PAUSED, PAUSED[0], PAUSED[3]))
 def test_closing_with_a_paused_run_does_not_advise_to_wait_for_it(
     tmp_path: Path, fn: Callable[[int], int], advice: str, kept: bool
 ) -> None:

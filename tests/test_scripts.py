@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -179,8 +180,9 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("end", mostly_slow(ENDS, "nothing", "done"))
-@pytest.mark.parametrize("store", ["", "runs"])
+@pytest.mark.parametrize(
+    ("end", "store"), mostly_slow(product(ENDS, ["", "runs"]), ("nothing", ""), ("nothing", "runs"), ("done", "runs"))
+)
 def test_a_script_that_ends_before_its_run_says_what_was_not_done(tmp_path: Path, end: str, store: str) -> None:
     """Exit code 0, no output, and 7 of 20 documents done."""
     place = str(tmp_path / store) if store else ""

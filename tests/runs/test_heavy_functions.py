@@ -13,6 +13,7 @@ import pytest
 import dqlab as dq
 from dqlab.errors import DqlabWarning, FunctionTooLarge, RunNotFound
 from dqlab.store.values import MAX_FUNCTION
+from tests.sampled import mostly_slow
 
 pytestmark = pytest.mark.cluster
 
@@ -32,7 +33,7 @@ def taking(size: int) -> Callable[[Any], int]:
     return look_up
 
 
-@pytest.mark.parametrize("on_existing", ["attach", "new", "retry-failed"])
+@pytest.mark.parametrize("on_existing", mostly_slow(["attach", "new", "retry-failed"], "attach"))
 def test_a_function_that_a_store_cannot_keep_takes_no_name(durable: dq.QueuePool, on_existing: Any) -> None:
     """The run stayed incomplete in its store, and the mended function was "RunExists: other code"."""
     with pytest.raises(FunctionTooLarge, match=r"nothing else changed.*Load large values inside") as caught:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import dqlab as dq
 from dqlab.errors import RunCancelled, RunExists, SubmissionIncomplete
 from dqlab.testing import Tally
 from tests.runs.test_cut_off import all_there, held_up
+from tests.sampled import mostly_slow
 
 
 def listing(*names: str) -> list[dq.Document]:
@@ -32,6 +34,12 @@ OTHERS = {
     "changed version": listing("a", "b@v2", "c", "d"),
     "equal": listing(*"abcd"),
 }
+
+
+WAYS = [*product(OTHERS, [True, False], ["attach", "retry-failed"])]
+"""Other documents, whether they come while the first ones are submitted, and what is asked for."""
+EACH_TIME = [way for at, way in enumerate(WAYS) if (at // 4 + at // 2 + at) % 2 == 0]
+"""All documents at both times, with the one or the other that is asked for."""
 
 
 def same(x: int) -> int:
@@ -68,9 +76,7 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dqlab.runs.run_book.AT_ONCE", 0.0)
 
 
-@pytest.mark.parametrize("on_existing", ["attach", "retry-failed"])
-@pytest.mark.parametrize("submitting", [True, False], ids=["while", "after"])
-@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize(("other", "submitting", "on_existing"), mostly_slow(WAYS, *EACH_TIME))
 def test_run_attaches_to_the_same_documents_alone(
     queue: dq.QueuePool, tmp_path: Path, goes_on: threading.Event, other: str, submitting: bool, on_existing: Any
 ) -> None:

@@ -32,6 +32,7 @@ from dqlab.runs.run_book import _some_of
 from dqlab.runs.submit import sender
 from dqlab.testing import Tally
 from tests.runs.test_cut_off import all_there
+from tests.sampled import mostly_slow
 
 
 def same(x: int) -> int:
@@ -480,7 +481,9 @@ def draining(pool: dq.QueuePool, shards: list[int], at: int, n: int) -> Iterator
         yield x
 
 
-@pytest.mark.parametrize(("shards", "refusing"), [(1, [0]), (3, [0, 1, 2]), (3, [0]), (3, [1, 2])], ids=str)
+@pytest.mark.parametrize(
+    ("shards", "refusing"), mostly_slow([(1, [0]), (3, [0, 1, 2]), (3, [0]), (3, [1, 2])], (1, [0]), (3, [1, 2]))
+)
 def test_mapping_again_completes_a_run_whose_puts_were_refused(
     lab: dq.Lab, name: str, tmp_path: Path, shards: int, refusing: list[int]
 ) -> None:

@@ -81,8 +81,8 @@ def test_function_that_computes_without_a_break_runs_once(impatient: dq.QueuePoo
             n += 1
         return x
 
-    assert list(impatient.map(busy, range(2)).results(timeout=20)) == [0, 1]
-    assert sorted(tally.seen()) == ["0", "1"]
+    assert list(impatient.map(busy, [0]).results(timeout=20)) == [0]
+    assert tally.seen() == ["0"]
 
 
 def test_map_waits_for_room_and_loses_nothing(narrow: dq.QueuePool) -> None:

@@ -26,6 +26,9 @@ from dqlab.stats import History, Snapshot
 from dqlab.texts import shown
 from tests.cluster.reports import consumer_report, failure_class, lane_report, shard_report
 from tests.nasty import NASTY_TEXTS
+from tests.sampled import mostly_slow
+
+SHORT = [text for text in NASTY_TEXTS if len(text) < 1_000]
 
 FIXED = {"kind", "queue", "run", "state", "fingerprint"}
 """What reports are joined by."""
@@ -110,7 +113,7 @@ def test_every_field_of_every_report_may_hold_anything(text: str, clock: Any) ->
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("text", [text for text in NASTY_TEXTS if len(text) < 1_000], ids=repr)
+@pytest.mark.parametrize("text", mostly_slow(SHORT, *SHORT[::4]), ids=repr)
 def test_panels_draw_any_text(text: str, clock: Any) -> None:
     """They are one page for all queues: what one of them brings along must not cost the others their picture."""
     from bokeh.core.json_encoder import serialize_json
