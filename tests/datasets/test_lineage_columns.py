@@ -20,7 +20,7 @@ from dqlab.datasets.sink_parts import Reader, SinkRow, open_parts, writer_of
 from dqlab.datasets.sinks import claim
 from dqlab.frame import Made, Making, Piece, Settlement
 from dqlab.runs.results import OpenedStretch, chosen_columns, frame_of_pages, open_settlements
-from tests.memory import allocated_below
+from tests.memory import allocated_in
 
 AT = 1.7e9
 WHEN = datetime.datetime.fromtimestamp(AT, datetime.UTC)
@@ -100,7 +100,7 @@ def test_lineage_of_the_rows_of_a_sink_takes_some_bytes_of_each() -> None:
 
     for given, most in ((rows(), 24), (each_with_a_version(rows()), 48)):  # 16 are seconds and times
         found = Gathered()
-        with allocated_below(__file__) as kept:
+        with allocated_in("*/dqlab/datasets/*") as kept:
             for at in range(0, n, 1000):
                 found.add(SinkLineage(given[at : at + 1000]))
             gc.collect()

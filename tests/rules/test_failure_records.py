@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dqlab.failures.failure import Failure
 from dqlab.failures.records import AlikeRecord, FailureRecords
 from dqlab.frame import Outcome
-from tests.memory import allocated_below
+from tests.memory import allocated_in
 from tests.rules.conftest import RUN
 
 SOURCE = """
@@ -139,6 +139,9 @@ def test_dead_letters_and_their_history_show_records_as_they_were_sent(desk: Any
     assert [letter.history[0].failure for letter in letters] == [sent[0, n] for n in range(30)]
 
 
+RULES = ("*/dqlab/rules/*", "*/dqlab/frame/*", "*/sortedcontainers/*", "*/msgpack/*", "<string>")
+
+
 @pytest.mark.long
 def test_failure_of_a_known_class_costs_little_memory(desk: Any) -> None:
     """A hundred thousand of them are 40 MB at most, with all that the rules note of each; kept whole they were 100."""
@@ -147,7 +150,7 @@ def test_failure_of_a_known_class_costs_little_memory(desk: Any) -> None:
     desk.put(n)
     lease = desk.lease(n)
     settlement = desk.settlement(lease, [Outcome.REJECT] * n, payloads=sent)
-    with allocated_below(__file__) as kept:
+    with allocated_in(*RULES) as kept:
         desk.shard.settle(settlement)
         del lease
         assert 200 < kept() / n < 400

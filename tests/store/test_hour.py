@@ -18,7 +18,7 @@ from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.testing import FakeClock
 from tests.cluster.reports import lane_report, shard_report
 from tests.descriptors import LISTED, count_files
-from tests.memory import allocated_below
+from tests.memory import allocated_in
 from tests.store.test_functions import Desk, function, run_of
 
 ROUNDS = 6
@@ -121,7 +121,7 @@ class Hour:
 
 @pytest.fixture
 def memory() -> Iterator[Callable[[], int]]:
-    with allocated_below(__file__) as held:
+    with allocated_in(__file__, calls=16) as held:
         yield held
 
 
