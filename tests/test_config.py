@@ -110,6 +110,7 @@ def test_other_names_are_refused_with_one_that_works(name: object) -> None:
     assert caught.value.suggestion in str(caught.value)
 
 
+@pytest.mark.long
 @given(st.text(max_size=120) | st.integers() | st.none())
 def test_every_suggested_name_passes(name: object) -> None:
     """Whatever a person typed."""

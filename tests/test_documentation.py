@@ -110,6 +110,7 @@ def test_examples_in_docstrings_are_true(lab: dq.Lab) -> None:
             assert runner.run(test).failed == 0
 
 
+@pytest.mark.long
 def test_every_method_of_a_document_and_a_listing_has_an_example_and_those_that_can_run_are_true() -> None:
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
     for owner in (dq.Documents, dq.Document):

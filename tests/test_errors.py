@@ -132,6 +132,7 @@ def test_no_sentence_of_an_error_has_a_plural_beside_a_bare_count() -> None:
     assert bare == []
 
 
+@pytest.mark.long
 def test_no_text_leaves_the_plural_open() -> None:
     """A queue of one shard had "1 shard(s)"."""
     package = Path(dqlab.errors.__file__).parent.parent

@@ -250,6 +250,7 @@ def test_version_is_written_once() -> None:
     assert not repeated
 
 
+@pytest.mark.long
 def test_contributing_names_functions_that_exist() -> None:
     """The way of a document is how a newcomer learns the house; a name that is gone sends them searching."""
     said = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

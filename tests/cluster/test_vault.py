@@ -43,6 +43,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert count_files(tmp_path) == 0
 
 
+@pytest.mark.long
 def test_files_shrink_with_what_is_kept_although_one_result_is_kept_forever() -> None:
     """One run that was not dropped once kept the room of every run after it, in a file that `ls` does not show."""
 

@@ -151,6 +151,7 @@ def test_pages_without_a_rest_are_never_objects(tmp_path: Path) -> None:
     assert fast.fast >= 8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("columns", [True, False])
 def test_columns_that_come_late_stand_in_the_rest(tmp_path: Path, columns: bool) -> None:
     """As for any other run: the first thousand values decide."""

@@ -159,6 +159,7 @@ def test_archive_behind_a_url_is_read_there(tmp_path: Path, form: str) -> None:
     assert [document.key for document in several] == [f"dump.{form}/{name}" for name in names_for(form)]
 
 
+@pytest.mark.long
 def test_zip64_is_read(tmp_path: Path) -> None:
     """With more than 65,535 members, and with headers of 64 bits."""
     path = tmp_path / "big.zip"

@@ -112,6 +112,7 @@ def test_the_first_document_leaves_before_the_rest_is_listed(store: Store, keys:
     assert time.perf_counter() - start < 2 * 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("folders", "each"), [(10, 1_200), (1_500, 4)])
 def test_pages_are_requested_side_by_side(store: Store, folders: int, each: int) -> None:
     """One after another, each waits for the store's answer."""

@@ -162,6 +162,7 @@ def test_threads_read_pdfs_side_by_side(tmp_path: Path) -> None:
         assert all(pool.map(read, documents * 5))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
 def test_thousands_of_pdfs_leave_no_file_open(tmp_path: Path) -> None:
     document = written(tmp_path / "tiny.pdf", make_pdf("tiny", "small"))

@@ -189,6 +189,7 @@ def test_odd_labels_of_columns_are_kept() -> None:
     assert rows(pd.DataFrame(np.eye(2)), columns=[1]) == [{1: 0.0}, {1: 1.0}]
 
 
+@pytest.mark.long
 def test_ten_thousand_columns_are_sent() -> None:
     frame = pd.DataFrame(np.arange(20_000).reshape(2, 10_000))
 

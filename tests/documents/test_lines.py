@@ -309,6 +309,7 @@ def test_keys_that_are_missing_or_repeat_are_refused(tmp_path: Path) -> None:
             list(dq.Documents.from_jsonl(path, key="id"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
 def test_a_compressed_file_that_was_cut_off_ends_the_listing_by_name(tmp_path: Path, suffix: str) -> None:
     random.seed(1)

@@ -254,6 +254,7 @@ def test_odd_names_of_columns_are_names_as_any(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_ten_thousand_columns_make_no_large_references(tmp_path: Path) -> None:
     """Names of columns in a message would be most of what is sent."""
     names = [f"feature_{at:05}" for at in range(10_000)]
@@ -559,6 +560,7 @@ def test_a_large_row_group_is_decoded_piece_by_piece(tmp_path: Path, monkeypatch
     assert batches._forward.starts <= 3, "two slots at two places do not start each other over"
 
 
+@pytest.mark.long
 def test_listing_holds_few_bytes_for_a_key_however_many_there_are(tmp_path: Path) -> None:
     """A million keys cost the client at most 50 MB; here a tenth of them, counted by Python itself."""
     n = 100_000

@@ -343,6 +343,7 @@ def test_error_of_a_coroutine_that_reads_does_not_repeat_the_secret(
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
+@pytest.mark.long
 def test_one_url_of_two_stores_is_two_documents(tmp_path: Path) -> None:
     """Caches of open files go by place: the other store's file would be read."""
     import pyarrow as pa
