@@ -55,12 +55,12 @@ GROUPS = [
     Group("Run", "What `map` returns: one mapping of a function over documents.", [("run", dq.Run)]),
     Group(
         "Queue pool",
-        "A queue, for options of its own, single calls and plain values: `pool = lab.queue(name)`.",
+        "A queue with its own options, for single calls and plain values: `pool = lab.queue(name)`.",
         [("pool", dq.QueuePool), ("put", PutResult), ("dq", [dq.Durability])],
     ),
     Group(
         "Results and failures",
-        "What `run.results()`, `run.failures()` and `run.lost()` return: sequences that are read page by page.",
+        "`run.results()`, `run.failures()` and `run.lost()` return sequences that are read page by page.",
         [("results", Results), ("failures", Failures), ("letter", DeadLetter), ("lost", Lost)],
     ),
     Group(
@@ -70,12 +70,12 @@ GROUPS = [
     ),
     Group(
         "Documents",
-        "References to inputs, and what a function does with one.",
+        "References to inputs, and the methods that a function calls on them.",
         [("docs", dq.Documents), ("doc", dq.Document)],
     ),
     Group(
         "Functions, retries and rules",
-        "What a function raises or asks while it runs, and what is said about it beforehand.",
+        "Exceptions and calls for a running function, and settings and checks before it runs.",
         [("dq", [dq.Retry, dq.Later, dq.Reject, dq.cancelled, dq.explain])],
     ),
     Group(

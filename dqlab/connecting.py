@@ -157,8 +157,8 @@ def connect(
 ) -> Lab:
     """Connect to a cluster, or start one on this machine.
 
-    Called again with the same arguments while the lab is open, it returns the same lab; when that lab's
-    scheduler is gone, or no worker of the cluster that it started is left, it closes that one and starts again.
+    If you call it again with the same arguments while the lab is open, it returns the same lab. If that lab's scheduler
+    is gone, or no worker of the cluster that it started is left, it closes the lab and starts again.
 
     Parameters
     ----------
@@ -171,11 +171,11 @@ def connect(
     scheduler_file : path, optional
         A Dask scheduler file, instead of an address.
     name : str, optional
-        What views call this lab; with "local" the name that was given to `dqlab up`, needed where several run.
+        The name that views show for this lab; with "local" the name given to `dqlab up`, needed if several run.
     store : path, optional
-        A directory, made if there is none. Queues made by this lab are durable in it: opened again by name, in
-        another process too, they have their messages, runs and results. All workers must be able to reach it.
-        With "local" it is the store of `dqlab up`, and need not be given.
+        A directory, created if missing. Queues made by this lab are durable in it: open them again by name, in another
+        process too, and they have their messages, runs and results. All workers must be able to reach it. With "local"
+        it is the store of `dqlab up`, and can be omitted.
     timeout : float or str, optional
         How long to try to reach a scheduler, or to wait for its file, above zero, by default 5 s; or to wait for the
         first worker on a batch system, 60 s.
@@ -187,8 +187,8 @@ def connect(
     Raises
     ------
     ConnectFailed
-        No scheduler answers there. `NothingListens`: the connection was refused; `HostUnknown`: no machine has that
-        name; both are found at once, unless `timeout` is given. `NoAddress`: neither protocol nor port.
+        No scheduler answers there. `NothingListens`: the connection was refused; `HostUnknown`: no machine has this
+        name; both errors are raised at once, unless `timeout` is given. `NoAddress`: neither protocol nor port.
         `NoLocalCluster`: no cluster of `dqlab up` runs.
     SeveralLocalClusters
         "local", and more than one runs.
@@ -199,8 +199,8 @@ def connect(
     StoreNotShared
         The cluster's workers cannot keep queues in `store`, or see another directory there.
     StoreUnusable
-        On this machine no queue can be kept in `store`: it cannot be made or written to, or its file system has no
-        locks. A `BadOption`.
+        This machine cannot keep queues in `store`: it cannot create the directory or write to it, or its file system
+        has no locks. A `BadOption`.
     BadOption
         `target` is none of these, or options contradict each other, also those of the configuration.
     """

@@ -117,7 +117,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     store : Path or None
         Where its queues are kept; None: they are transient.
     seen : Snapshot
-        The last one that was fetched here; empty at first.
+        The last snapshot that was fetched here; empty at first.
     """
 
     _way_out = "return what is to be mapped next, and map that here"
@@ -259,7 +259,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     @property
     def embedded(self) -> bool:
-        """Whether this lab started its cluster on this machine, which then ends with it."""
+        """Whether this lab started its cluster on this machine; the cluster then ends with the lab."""
         return self._cluster is not None and not self._batch
 
     @property
@@ -269,7 +269,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     @property
     def ended(self) -> bool:
-        """Whether it can no longer be used: closed, its scheduler gone, or its own workers all gone."""
+        """Whether this lab can no longer be used: closed, its scheduler gone, or all its own workers gone."""
         if self._closes:
             return True
         try:
@@ -281,14 +281,14 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     @property
     def runs(self) -> list[Run]:
-        """Runs this lab has made or attached to, oldest first."""
+        """Runs that this lab has made or attached to, oldest first."""
         return list(self.session.runs)
 
     def all_runs(self) -> RunList:
         """Return statistics of every run, the newest first; `runs` has only those of this process.
 
-        Opens the queues of the cluster and of this lab's store that are not open here yet, as `attach` does; nothing
-        is processed for that.
+        Opens the queues of the cluster and of this lab's store that are not open here yet, like `attach`; it processes
+        nothing.
 
         Raises
         ------
@@ -309,7 +309,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     @property
     def queues(self) -> list[QueuePool]:
-        """Queues this lab has open."""
+        """Queues that this lab has open."""
         return list(self.session.pools.values())
 
     @property
@@ -345,16 +345,16 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     ) -> QueuePool:
         """Open a queue, or return the open one of that name.
 
-        Options apply when the queue is made; one that is open or in the store already keeps its own. If one of its
-        shards could not be recovered, the queue is made again.
+        Options apply when the queue is made; a queue that is already open or in the store keeps its own. If one of its
+        shards could not be recovered, the queue is recreated.
 
         Parameters
         ----------
         name : str
         durable : bool, optional
-            Kept in this lab's store. Default: yes, if it has one.
+            Whether to keep the queue in this lab's store. Default: yes, if it has one.
         maxsize : int, "auto" or None
-            Most messages in one lane. "auto": the configured limit, 100,000 by default. None: no limit.
+            Maximum messages in one lane. "auto": the configured limit, 100,000 by default. None: no limit.
         n_queues, visibility_timeout, max_deliveries, retry, max_bytes, served, early_ack, concurrency
             See `QueuePool`. Default: 1 shard, ``served=True``, ``early_ack=False`` and ``concurrency=100``.
 
@@ -370,7 +370,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Warns
         -----
         DqlabWarning
-            The queue is there already, and has another value of an option that was given; it keeps its own.
+            The queue already exists, and has another value of an option that you passed; it keeps its own.
         """
         self._check_open()
         _check_switches(durable=durable, served=served, early_ack=early_ack)
@@ -476,7 +476,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Raises
         ------
         RunNotFound
-            There is no such run; lists those that exist.
+            The run does not exist; the error lists the existing ones.
         """
         self._check_open()
         given: object = name
@@ -485,7 +485,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return self.session.runs.attach(name)
 
     def queue_names(self) -> list[str]:
-        """Return the names of the queues that are open on the cluster, and of those in this lab's store; sorted."""
+        """Return the names of all queues that are open on the cluster or in this lab's store, sorted."""
         self._check_open()
         stored = self.session.stored_queues(self.store) if self.store is not None else []
         return sorted({*self.session.pools, *self.session.open_queues(), *stored})
@@ -518,7 +518,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Parameters
         ----------
         progress : callable, optional
-            Called with the queue's name, bytes processed and bytes in all.
+            Called with the queue's name, bytes processed and total bytes.
 
         Returns
         -------
@@ -561,10 +561,10 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return examine(self.session.link, of=f"lab {self.name}", stores=stores, timeout=timeout)
 
     def close(self) -> None:
-        """Close this lab's queues, detach, and end the cluster if this lab started it; do nothing in a forked process.
+        """Close this lab's queues, disconnect, and end the cluster if this lab started it; a no-op in a forked process.
 
-        Each step is taken even if the one before failed: interrupted, or after an error, the cluster ends
-        anyway, though a second interrupt ends the wait for that. A call that did not complete can be repeated.
+        Each step runs even if the previous one failed: the cluster ends despite an interrupt or an error, but a second
+        interrupt stops waiting for its end. You can repeat a call that did not complete.
 
         Warns
         -----
@@ -726,11 +726,11 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return str(self.client.dashboard_link)
 
     def stats(self) -> Snapshot:
-        """Return everything at this instant."""
+        """Return all statistics at this instant."""
         return self.snapshot()
 
     def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
-        """Return everything at this instant.
+        """Return all statistics at this instant.
 
         Parameters
         ----------
@@ -772,7 +772,7 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         )
 
     def panel(self, name: str = "dq") -> str:
-        """Return the address of a page of the dashboard: ``dq``, with all panels, or one of them alone.
+        """Return the address of a page of the dashboard: ``dq``, with all panels, or of a single panel.
 
         Parameters
         ----------

@@ -144,16 +144,16 @@ class _Placed:
 
 @dataclass(frozen=True, repr=False)
 class Parquet(_Placed):
-    """Rows as Parquet files in a folder: columns as `Run.table` has them.
+    """Rows as Parquet files in a folder, with the columns of `Run.table`.
 
     Parameters
     ----------
     path : str or path
-        The folder, which is empty, not there yet, or of this very run; or the URL of one. All workers and the notebook
-        have to reach it.
+        The folder, which must be empty, new, or of the same run; or its URL. All workers and the notebook must reach
+        it.
     rows : int, default 100,000
-        Most rows of a file. Files are smaller at the beginning of a run, and where functions take long: a row is
-        written about a second after it was made, at the latest.
+        Maximum rows of a file. Files are smaller at the beginning of a run, and if functions are slow: consumers write
+        a row at most about a second after it was made.
     storage_options : dict or str, optional
         Options of the file system behind a URL, as for `Documents`: secrets are "env:NAME" or "config:NAME".
 
@@ -190,14 +190,14 @@ class Parquet(_Placed):
 
 @dataclass(frozen=True, repr=False)
 class JSONL(Parquet):
-    """Rows as lines of JSON in files of a folder; what JSON has no form for is text, as in ``_rest``.
+    """Rows as lines of JSON in files of a folder; values that JSON cannot express become text, as in ``_rest``.
 
     Parameters
     ----------
     path : str or path
         See `Parquet`.
     rows : int, default 100,000
-        Most lines of a file.
+        Maximum lines of a file.
     storage_options : dict or str, optional
         See `Parquet`.
     """
@@ -210,15 +210,15 @@ class JSONL(Parquet):
 
 @dataclass(frozen=True, repr=False)
 class Files(_Placed):
-    """Each result, a text or bytes, as a file of its own, named after its document.
+    """Each result, a text or bytes, as a separate file, named after its document.
 
     Parameters
     ----------
     path : str or path
-        The folder and the name, with ``{key}`` or ``{ordinal}`` in the name: ``"txt/{key}.txt"``. Of a key, slashes,
-        backslashes and control characters are escaped, as "%2F", and "%" as "%25", so that all files are in that one
-        folder; a name of more than 200 bytes is cut, and ends in a digest. Keys of a run must not repeat: of two
-        documents with one key, one file is left. Texts are written as UTF-8.
+        The folder and the name, with ``{key}`` or ``{ordinal}`` in the name: ``"txt/{key}.txt"``. In keys, slashes,
+        backslashes and control characters are escaped, as "%2F", and "%" as "%25", so that all files are in one folder;
+        a name of more than 200 bytes is cut, and ends in a digest. Keys of a run must be unique: of two documents with
+        one key, only one file stays. Texts are written as UTF-8.
     storage_options : dict or str, optional
         See `Parquet`.
 

@@ -180,7 +180,7 @@ class RunTable:
         Parameters
         ----------
         columns : sequence of str, optional
-            These alone, in this order; the others are not kept while it reads.
+            Only these, in this order; the others are not kept while it reads.
 
         Raises
         ------
@@ -204,7 +204,7 @@ class RunTable:
         Parameters
         ----------
         columns : sequence of str, optional
-            These alone, in this order; the others are not kept while it reads.
+            Only these, in this order; the others are not kept while it reads.
         """
         return self.to_arrow(columns).to_pandas(self_destruct=True, split_blocks=True)
 

@@ -102,10 +102,9 @@ _ON_DOCUMENTS = {
 class Document(SuggestsAttributes, metaclass=SuggestsNames):
     """A reference to one input; a few hundred bytes, whatever the input's size.
 
-    It can be opened in any process that reaches `where`. Reading raises what Python raises:
-    `FileNotFoundError` when the file is gone, `UnicodeDecodeError` when it is in another encoding;
-    and a `DocumentError` when a document is not what it was when it was listed, is damaged, or is encrypted.
-    One that is a row has values by column: ``document["title"]``, `row`.
+    Any process that reaches `where` can open it. Reading raises Python's own errors: `FileNotFoundError` if the file is
+    gone, `UnicodeDecodeError` if it has another encoding; and a `DocumentError` if a document has changed since it was
+    listed, is damaged, or is encrypted. A document that is a row has values by column: ``document["title"]``, `row`.
 
     Attributes
     ----------
@@ -123,13 +122,13 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
     part : Row, Line, Member, Inline, PageRange or None
         Where the document lies inside the file at `where`; None for the whole file.
     encoding : str or None
-        The encoding that its text was last read in here, by `text`, `html`, `pages` or `open`; None before that. It
-        does not travel with the document, and does not count when documents are compared.
+        The encoding with which `text`, `html`, `pages` or `open` last read its text here; None before that. It does not
+        travel with the document, and does not count when documents are compared.
 
     Raises
     ------
     BadOption
-        A part has an invalid value. Whole numbers of another type, as numpy and pandas have them (3.0), become ints.
+        A part has an invalid value. Whole numbers of another type, like those of numpy and pandas (3.0), become ints.
     PasswordInURL
         `where` is a URL with a password in it.
 
@@ -206,11 +205,11 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
             Bytes as they are stored, or text: decompressed if the name ends in .gz, .bz2, .xz or .zst, with any line
             end turned into a newline.
         encoding : str or None
-            For text. None: that of its byte order mark, or utf-8; of what is neither, the most likely one, if
+            For text. None: the encoding of its byte order mark, or utf-8; if neither fits, the most likely one, if
             charset-normalizer is installed, `errors` is "strict" and the text is at most 64 MiB (`text`: of any size).
             For Python sources (.py, .pyi) the encoding of their coding line.
         errors : str
-            What to do with undecodable bytes, as for the built-in `open`.
+            How to handle undecodable bytes, as for the built-in `open`.
 
         Raises
         ------
@@ -252,12 +251,12 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
     def text(self, encoding: str | None = None, errors: str = "strict") -> str:
         """Return the contents as text; parameters and errors as for `open`.
 
-        Of a PDF it is the text of its pages, with a form feed between them.
+        For a PDF, returns the text of its pages, with a form feed between them.
 
         Raises
         ------
         UnicodeDecodeError
-            No encoding was found, or the bytes are in another one than was given, and `errors` is "strict".
+            No encoding was found, or the bytes do not have the given encoding, and `errors` is "strict".
 
         Examples
         --------
@@ -276,12 +275,12 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
 
     @checks_keywords
     def html(self, encoding: str | None = None) -> str:
-        """Return what a page of HTML shows: its text without tags, scripts, styles and comments.
+        """Return the visible text of an HTML page, without tags, scripts, styles and comments.
 
         Parameters
         ----------
         encoding : str or None
-            None: that of its byte order mark, or the one that the page declares, or utf-8, or the most likely one.
+            None: the encoding of its byte order mark, or the declared one, or utf-8, or the most likely one.
 
         Returns
         -------
@@ -319,15 +318,15 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         Parameters
         ----------
         lines : int
-            Of a text: lines on each page but the last, which has the rest. Joined, the pages are `text()`.
+            For a text: lines on each page except the last, which has the rest. Joined, the pages are `text()`.
         encoding, errors
             Of a text: as for `open`.
 
         Returns
         -------
         iterator of Page, or of str
-            Of a PDF, by the name of its file: its pages, with `number`, `text()` and `image(dpi=150)`; of a part that
-            `Documents.split` has made, those of that part. Of anything else: texts, at least one; an empty document is
+            For a PDF, recognised by its file name: its pages, with `number`, `text()` and `image(dpi=150)`; for a part
+            from `Documents.split`, the pages of that part. For anything else: texts, at least one; an empty document is
             one empty page.
 
         Raises
@@ -357,8 +356,8 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         Parameters
         ----------
         decompress : bool
-            Whether to decompress a document whose name ends in .gz, .bz2, .xz or .zst, as `text` does. False, because a
-            copy, a checksum and `size` are about what is stored.
+            Whether to decompress a document whose name ends in .gz, .bz2, .xz or .zst, as `text` does. Default False,
+            because copies, checksums and `size` refer to the stored bytes.
 
         Raises
         ------
@@ -379,10 +378,10 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
             return stream.read()
 
     async def abytes(self, *, decompress: bool = False) -> builtins.bytes:
-        """Return the contents while other coroutines go on; parameters and errors as for `bytes`.
+        """Return the contents while other coroutines run; parameters and errors as for `bytes`.
 
-        Files behind URLs are read by the asynchronous method of their file system, if it has one, as many at a time as
-        there are coroutines; others in threads, a few at a time.
+        Reads files behind URLs with the asynchronous method of their file system, if it has one, one for each coroutine
+        in parallel; others in threads, a few at a time.
 
         Examples
         --------
@@ -399,17 +398,17 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         return data
 
     def refreshed(self) -> Document:
-        """Return the document as it is now, with its version and size of this moment.
+        """Return the document with its current version and size.
 
-        For functions that are to read files which were repaired after they had been listed: reading the listed document
-        raises `DocumentChanged`.
+        For functions that read files repaired after they were listed: reading the listed document raises
+        `DocumentChanged`.
 
         Raises
         ------
         OSError
             The file is gone, or cannot be examined from here.
         DocumentChanged
-            Its archive has no such member any more.
+            Its archive no longer has this member.
         WrongKind
             It is a row of a table, or a record in a file of lines.
 

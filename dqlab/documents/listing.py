@@ -48,16 +48,16 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
     Parameters
     ----------
     iterable : iterable or callable
-        Paths, fsspec URLs or `Document`; or a function without arguments that returns an iterable
-        of them. An iterator is taken too, but gives its documents only once.
+        Paths, fsspec URLs or `Document`; or a function without arguments that returns an iterable of them. An iterator
+        works too, but yields its documents only once.
     key : callable or None
-        From an element to the key of its document, a string. None: the path or URL as given, with
-        "/" between its parts. Keys may repeat; results are told apart by their position.
+        From an element to the key of its document, a string. None: the path or URL as given, with "/" between its
+        parts. Keys may repeat; positions distinguish their results.
     storage_options : dict, str or None
-        What the file systems behind URLs are opened with, here and where functions run, such as
+        Options for the file systems behind URLs, here and where functions run, such as
         ``{"endpoint_url": "https://minio.example.org", "key": "env:MINIO_KEY", "secret": "env:MINIO_SECRET"}``. They
         travel with each reference, and are kept in the run's queue. Secrets are looked up where a document is opened:
-        "env:NAME" in the environment, "config:NAME" in Dask's config; a string instead of a dict names a section there.
+        "env:NAME" in the environment, "config:NAME" in Dask's config; a string instead of a dict names a section of it.
 
     Notes
     -----
@@ -67,11 +67,12 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
     Raises
     ------
     BadOption
-        Neither iterable nor callable, or a single path; or `storage_options` has more than text, numbers and booleans.
+        Neither iterable nor callable, or a single path; or `storage_options` contains values other than text, numbers
+        and booleans.
     StorageRefused
         A secret itself is among `storage_options`.
     StorageUnset
-        When a document is opened, or listed: what `storage_options` name is not set there.
+        When a document is opened or listed: a name in `storage_options` is not set there.
     NotADocument
         While iterating: an element is something else.
     DocumentsUsedUp
@@ -95,8 +96,8 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
     def stdlib(cls) -> Documents:
         """List the Python sources of the standard library: some 700 documents of 60-line pages.
 
-        Tests and installed packages are left out. Keys are paths relative to the library's folder,
-        such as "json/decoder.py"; `page_count` is known.
+        Leaves out tests and installed packages. Keys are paths relative to the library's folder, such as
+        "json/decoder.py"; `page_count` is known.
 
         Raises
         ------
@@ -164,31 +165,31 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         *,
         storage_options: Mapping[str, Any] | str | None = None,
     ) -> Documents:
-        """List the members of an archive that match a pattern, in the order in which they are packed.
+        """List the members of an archive that match a pattern, in the order of the archive.
 
         Parameters
         ----------
         archive : str or path
-            A zip, or a tar, also compressed by gzip, bzip2, xz or Zstandard; what it is shows in its bytes, not in its
-            name. A local path or an fsspec URL. With wildcards, as for `from_glob`: all archives that match.
+            A zip, or a tar, also compressed by gzip, bzip2, xz or Zstandard, recognised by its bytes, not by its name.
+            A local path or an fsspec URL. With wildcards, as for `from_glob`: all matching archives.
         pattern : str
-            What matches the names of members, as for `from_glob`; default: all.
+            Pattern for the names of members, as for `from_glob`; default: all.
         storage_options : dict, str or None
             As for `Documents`.
 
         Returns
         -------
         Documents
-            Keys are names in the archive, with "/" between their parts. Where `archive` has wildcards, its path
-            relative to the folder before them stands in front. Members of one name are documents of one key.
-            `size` is that of the member, unpacked; versions are its checksum in a zip, the archive's own in a tar.
-            Folders, symbolic links and devices are left out. So are members whose name is absolute or has ".." in it,
-            with a warning. Encrypted ones are listed, and fail when they are opened.
+            Keys are names in the archive, with "/" between their parts. If `archive` has wildcards, keys begin with its
+            path relative to the folder before them. Members with the same name are documents with the same key. `size`
+            is the unpacked size of the member; its version is its checksum in a zip, the archive's version in a tar.
+            The listing leaves out folders, symbolic links and devices, and, with a warning, members whose name is
+            absolute or contains "..". Encrypted members are listed, and fail when they are opened.
 
         Raises
         ------
         ArchiveNotFound
-            There is no such archive.
+            The archive does not exist.
         FolderNotFound
             The folder before the first wildcard does not exist.
         BadOption
@@ -196,12 +197,12 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         ExtraMissing
             The file system behind a URL is not installed; an `ImportError`.
         ArchiveUnreadable
-            While iterating: an archive is damaged, or is none.
+            While iterating: an archive is damaged, or is not an archive.
 
         Notes
         -----
-        A zip has a directory, which is read once in a process. A tar has none: listing it passes over all of it, and a
-        compressed one is decompressed for that. Consumers keep archives open between documents.
+        A zip has a directory, which each process reads once. A tar has none: listing reads all of it, and decompresses
+        a compressed one. Consumers keep archives open between documents.
 
         Examples
         --------
@@ -222,13 +223,13 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         ----------
         condition : str or callable
             An expression of comparisons, ``in``, ``is None``, ``and``, ``or``, ``not`` over ``key``, ``size`` (bytes),
-            ``pages``, ``version`` and ``where``; what is unknown is None, neither below nor above anything. Or a
-            function of a `Document`; what it returns counts as true or false.
+            ``pages``, ``version`` and ``where``; unknown values are None, neither below nor above anything. Or a
+            function of a `Document`; its result counts as true or false.
 
         Raises
         ------
         BadOption
-            An expression that cannot be understood; the error names the piece, and what may have been meant.
+            The expression is invalid; the error names the wrong part, and suggests a correction.
 
         Examples
         --------
@@ -247,21 +248,21 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         n : int
             How many; all if there are fewer.
         by : {"pages", "size"} or None
-            With one of them the sample has as many short, middling and long documents, in proportion, as the whole:
-            sorted by pages (by bytes where pages are not known) or by bytes, they are cut into `n` strata, and one is
-            drawn from each. None: all are equally likely.
+            With one of them the sample has the same proportions of short, medium and long documents as the whole: the
+            documents are sorted by pages (by bytes if pages are not known) or by bytes and cut into `n` strata, and one
+            is drawn from each. None: all are equally likely.
         seed : int
             Another seed draws others.
 
         Raises
         ------
         BadOption
-            One of them is not what it has to be.
+            An argument has an invalid value.
 
         Notes
         -----
-        Listing it lists the whole twice, and holds some 16 bytes a document. A document's luck depends on its key, so
-        that one more file leaves most of a sample as it was.
+        Listing it lists the whole twice, and holds some 16 bytes a document. The draw of a document depends on its key,
+        so one more file does not change most of a sample.
 
         Examples
         --------
@@ -275,8 +276,8 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
     def longest_first(self) -> Documents:
         """Return a listing that begins with the longest documents, so that none of them runs alone at the end.
 
-        Long means many pages, or many bytes where pages are not known; documents with neither come last.
-        Equally long ones keep their order. Listing it holds all references, about 0.5 kB each.
+        Long means many pages, or many bytes if pages are not known; documents with neither are last. Equally long ones
+        keep their order. Listing it holds all references, about 0.5 kB each.
 
         Examples
         --------
@@ -288,25 +289,25 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
 
     @checks_keywords
     def split(self, pages: int) -> Documents:
-        """Return a listing in which long PDFs come in parts, each a document and a message of its own.
+        """Return a listing that splits long PDFs into parts, each a separate document and message.
 
         Parameters
         ----------
         pages : int
-            Most pages of a part.
+            Maximum pages of a part.
 
         Returns
         -------
         Documents
             Parts have keys such as "a.pdf#p1-40", with pages counted from 1; `document.pages()` yields only theirs, and
-            `bytes` the whole file. PDFs that are not longer, and documents of other kinds, stay as they are.
+            `bytes` the whole file. Shorter PDFs, and documents of other kinds, do not change.
 
         Raises
         ------
         BadOption
             `pages` is not a whole number above 0.
         ExtraMissing
-            While iterating: pypdfium2 is not installed here, and a number of pages has to be counted.
+            While iterating: pypdfium2 is not installed here, and pages must be counted.
 
         Notes
         -----
@@ -320,14 +321,14 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
 
     @checks_keywords
     def probe(self, lab: ProbingLab | None = None) -> Documents:
-        """Count the pages of PDFs on the consumers, and return a listing that knows them.
+        """Count the pages of PDFs on the consumers, and return a listing with the counts.
 
         Parameters
         ----------
         lab : Lab, QueuePool or None
-            Where they are counted; None: on the only lab that is open here. They are counted in a run whose name begins
+            Where to count them; None: on the only lab that is open here. They are counted in a run whose name begins
             with "count-pages-". It shows its progress, and stays where the lab keeps its runs: in the store, if there
-            is one. The same listing again takes what was counted, unless a file was added, changed or removed since.
+            is one. The same listing reuses the counts, unless a file was added, changed or removed since.
 
         Returns
         -------
@@ -337,11 +338,11 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Raises
         ------
         LengthUnknown
-            They come from an iterator, which counting would use up.
+            The documents come from an iterator, which counting would exhaust.
         LabUnclear
-            There are PDFs to count, no lab is given, and none is open here, or several are.
+            There are PDFs to count, `lab` is omitted, and not exactly one lab is open here.
         KeyboardInterrupt
-            Ctrl-C stops waiting; the run goes on, and probing again waits for the rest.
+            Ctrl-C stops waiting; the run continues, and another `probe` waits for the rest.
 
         Examples
         --------
@@ -370,17 +371,17 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
     ) -> Documents:
         """List the rows of Parquet files, each a document.
 
-        Here only footers and the column with the keys are read, while the listing is iterated. Functions read values
-        with ``document["column"]`` or ``document.row``; a row group is decoded once for all rows that a process reads
-        of it one after another, and only the columns that are requested.
+        This process reads only footers and the key column, while the listing is iterated. Functions read values with
+        ``document["column"]`` or ``document.row``; a process decodes a row group once for all consecutive rows that it
+        reads, and only the columns that are requested.
 
         Parameters
         ----------
         files : str, path, or iterable of them
             Paths, fsspec URLs, and patterns as for `from_glob`.
         key : str or None
-            The column with the keys, texts or whole numbers, none of them twice. None: keys are the file and the row's
-            position in it, from 0, such as "papers.parquet:17".
+            The column with the keys, unique texts or whole numbers. None: keys are the file and the row's position in
+            it, from 0, such as "papers.parquet:17".
         columns : iterable of str or None
             The columns that rows have, in the file's order. None: all of them.
         storage_options : dict, str or None
@@ -394,18 +395,18 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Raises
         ------
         ColumnNotFound, ColumnRepeated, KeyUnusable
-            The first file has no such column, or two, or its values cannot be keys. Later files are checked when they
-            are reached, which ends the listing there.
+            The first file lacks the column, or has it twice, or its values cannot be keys. Later files are checked when
+            the listing reaches them; an error ends it there.
         FileUnreadable
             A file is not Parquet, or is still being written.
         NoFiles
             Nothing matches.
         KeyMissing, KeysRepeat
-            While iterating: a key is null, or is there twice.
+            While iterating: a key is null, or repeats.
         DocumentChanged
-            A file changes while it is listed; or, in the function, after that.
+            A file changes while it is listed; or, in the function, after it was listed.
         BadOption, FolderUnreadable
-            `files` or `columns` is not what it has to be; a folder cannot be listed.
+            `files` or `columns` has an invalid value; a folder cannot be listed.
         ExtraMissing
             pyarrow, or the file system behind a URL, is not installed.
 
@@ -428,10 +429,10 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Parameters
         ----------
         frame : pandas.DataFrame, polars.DataFrame, pyarrow.Table or pyarrow.RecordBatch
-            What is done to it later does not change the documents, if it is one of pandas.
+            Later changes to a pandas frame do not change the documents.
         key : object
-            Label of the column with the keys, texts or whole numbers, none of them twice. None: the index of pandas,
-            unless it is the default one; else positions from 0.
+            Label of the column with the keys, unique texts or whole numbers. None: the pandas index, unless it is the
+            default one; otherwise positions from 0.
         columns : iterable or None
             Labels of the columns that are sent; choose those that the function reads. None: all of them.
 
@@ -443,17 +444,18 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Raises
         ------
         ColumnNotFound, ColumnRepeated, BadOption
-            There is no such column, or two; or it is not a frame.
+            The column is missing, or exists twice; or the argument is not a frame.
         KeyMissing, KeyUnusable, KeysRepeat
-            While iterating: a key is missing, neither text nor whole number, or is there twice.
+            While iterating: a key is missing, is neither text nor whole number, or repeats.
         RowTooLarge
-            In the function: the row is above the limit of a message, 1 MiB. Other rows are not touched by that.
+            In the function: the row is above the limit of a message, 1 MiB. Other rows are not affected.
 
         Notes
         -----
         Values are plain Python: numpy's scalars and arrays become numbers and lists, times `datetime` to the
-        microsecond with their zone, categories their values. What pandas calls missing (None, NaN, NaT, NA) is None,
-        as in the Parquet file it would write; polars and Arrow tell null, which is None, from NaN, which stays.
+        microsecond with their zone, categories their values. Missing values of pandas (None, NaN, NaT, NA) become None,
+        as in the Parquet file that it would write; polars and Arrow distinguish null, which becomes None, from NaN,
+        which stays.
 
         Examples
         --------
@@ -474,12 +476,12 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         collection : dask DataFrame or Bag
             Partitions are computed here, with Dask's default scheduler, each time the listing is iterated.
         key, columns
-            As for `from_frame`. The default index of a partition counts as none: rows are numbered through.
+            As for `from_frame`. The default index of a partition does not count: rows are numbered across partitions.
 
         Returns
         -------
         Documents
-            As for `from_frame`; of a bag, columns are the keys of all dicts of a partition.
+            As for `from_frame`; for a bag, the columns are the keys of all dicts of a partition.
 
         Raises
         ------
@@ -498,12 +500,13 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
     @classmethod
     @checks_keywords
     def from_hf(cls, dataset: Any, key: str | None = None, columns: Iterable[str] | None = None) -> Documents:
-        """List the rows of a dataset of Hugging Face, reading it a thousand rows at a time.
+        """List the rows of a Hugging Face dataset, reading it a thousand rows at a time.
 
         Parameters
         ----------
         dataset : datasets.Dataset
-            One split. Values are as its format gives them; pictures and sounds are decoded only if they are chosen.
+            One split. Values have the dataset's format; pictures and sounds are decoded only if you choose their
+            columns.
         key, columns
             As for `from_frame`, without an index.
 
@@ -530,32 +533,32 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
     ) -> Documents:
         r"""List the lines of files with one JSON object a line, each a document.
 
-        Files are read to their end here, while the listing is iterated; compressed ones (gzip, bzip2, xz, Zstandard, by
-        their bytes and not by their names) are decompressed as they are read.
+        This process reads files to the end while the listing is iterated; it decompresses compressed ones (gzip, bzip2,
+        xz, Zstandard, recognised by their bytes and not by their names).
 
         Parameters
         ----------
         files : str, path, or iterable of them
             Paths, fsspec URLs, and patterns as for `from_glob`.
         key : str or None
-            The name whose values are the keys, texts or whole numbers, none of them twice. None: keys are the file and
-            the record's position in it, from 0, such as "notes.jsonl:17", and no line is parsed here.
+            The name whose values are the keys, unique texts or whole numbers. None: keys are the file and the record's
+            position in it, from 0, such as "notes.jsonl:17", and no line is parsed here.
         storage_options : dict, str or None
             As for `Documents`.
 
         Returns
         -------
         Documents
-            Versions are hashes of the lines: a log that grows keeps those of the lines it had. `size` is that of the
-            line, in bytes. Blank lines are left out. A line that is not a JSON object is called by its position, and
-            fails with `RecordInvalid` when its values are read; others go on.
+            Versions are hashes of the lines: when a log grows, its old lines keep their versions. `size` is the size of
+            the line, in bytes. Blank lines are left out. A line that is not a JSON object has its position as key, and
+            fails with `RecordInvalid` when its values are read; others continue.
 
         Raises
         ------
         FileUnreadable
-            A file is of another format, or is cut off; documents before that were listed.
+            A file has another format, or is truncated; the documents before that were listed.
         KeyMissing, KeyUnusable, KeysRepeat
-            While iterating: a record has no key, one that is neither text nor whole number, or one that was there.
+            While iterating: a record has no key, a key that is neither text nor whole number, or a repeated key.
         NoFiles, BadOption, FolderUnreadable, ExtraMissing
             As for `from_parquet`.
 
@@ -588,7 +591,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         files, key
             As for `from_jsonl`; CSV has no types, so that all values and keys are texts.
         delimiter : str
-            What stands between cells, one character.
+            The character between cells.
         encoding : str
             Any in which a line ends with the byte 10: not UTF-16 or UTF-32.
         storage_options : dict, str or None
@@ -598,12 +601,12 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         -------
         Documents
             As for `from_jsonl`. Cells in quotes may hold line ends. A row with more or fewer cells than the first line
-            fails with `RecordInvalid` when its values are read; others go on.
+            fails with `RecordInvalid` when its values are read; others continue.
 
         Raises
         ------
         ColumnNotFound, ColumnRepeated
-            The first line has no such column, or one name twice. Others as for `from_jsonl`.
+            The first line lacks the column, or has a name twice. Others as for `from_jsonl`.
 
         Examples
         --------
@@ -687,7 +690,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Raises
         ------
         LengthUnknown
-            They come from an iterator, which counting would use up.
+            The documents come from an iterator, which counting would exhaust.
         """
         if not self.repeats:
             raise LengthUnknown()

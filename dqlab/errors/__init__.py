@@ -365,7 +365,7 @@ class NotPicklable(PutError):
 
 
 class FrameCorrupt(DqlabError):
-    """Bytes that should be a frame are not."""
+    """Bytes are not a valid frame."""
 
     text = "not a valid {kind}: {reason} ({size:byte}). It was not used."
 
@@ -386,7 +386,7 @@ class MessagesLost(DqlabError):
 
 
 class MessageError(DqlabError):
-    """Why one message failed; seen in `failures()`."""
+    """The reason why one message failed; shown in `failures()`."""
 
     text = "the message failed: {reason}"
 
@@ -429,7 +429,7 @@ class ResultTooLarge(MessageError):
 
 
 class ResultNotPicklable(MessageError):
-    """The function returned something that cannot leave its process."""
+    """The function returned a value that cannot leave its process."""
 
     text = "the result, of type {type}, cannot be pickled: {reason}. It was not kept. Return plain data instead."
 
@@ -549,13 +549,13 @@ class WrongArguments(UsageError, TypeError):
 
 
 class NoAttribute(UsageError, AttributeError):
-    """A name that an object, or the module, does not have; an AttributeError as well, as for any object."""
+    """An object, or the module, does not have this name; an AttributeError as well, as for any object."""
 
     text = "{what} has no {attribute!r}. {hint}"
 
 
 class NotSettable(UsageError, AttributeError):
-    """A name of an object was set that it does not have, or that is only read; an AttributeError as well."""
+    """An attribute was set that the object does not have, or that is read-only; an AttributeError as well."""
 
     text = "{what}.{attribute} cannot be set: it {problem}. Nothing was changed. {way}."
 
@@ -567,7 +567,7 @@ class WrongUse(UsageError, TypeError):
 
 
 class PositionNotFound(UsageError, IndexError):
-    """A position behind the end; an IndexError as well, as for any sequence."""
+    """A position after the end; an IndexError as well, as for any sequence."""
 
     text = "{what} has {length}; there is none at position {position}."
 
@@ -654,7 +654,7 @@ class DocumentsUsedUp(UsageError):
 
 
 class LabUnclear(UsageError):
-    """What runs on a lab was called without one, and not exactly one is open here."""
+    """A call needs a lab, none was given, and not exactly one is open here."""
 
     text = "{function}() runs on the consumers of a lab, and {reason}. Nothing was done. {hint}."
 
@@ -672,13 +672,13 @@ class LengthUnknown(UsageError, TypeError):
 
 
 class DocumentError(MessageError):
-    """A document, or the file that it is part of, is not what was expected; trying again would end the same way."""
+    """A document, or its file, is not as expected; a retry would fail the same way."""
 
     text = "{reason}"
 
 
 class DocumentChanged(DocumentError):
-    """A document is not the same one as when it was listed."""
+    """A document has changed since it was listed."""
 
     text = (
         "document {document!r} has changed since it was listed: its version was {was}, now it is {now}. None of it "
@@ -688,7 +688,7 @@ class DocumentChanged(DocumentError):
 
 
 class DocumentDamaged(DocumentError):
-    """A document ends too early, or its bytes are not what its format asks for."""
+    """A document ends too early, or its bytes do not match its format."""
 
     text = (
         "document {document!r} is damaged: {reason}. What was read of it is not counted. Copy it again from where it "
@@ -724,7 +724,7 @@ class PageFailed(DocumentError):
 
 
 class FileUnreadable(DocumentError):
-    """A file is damaged, not whole, of another format, or cannot be read by this user."""
+    """A file is damaged, incomplete or in another format, or this user cannot read it."""
 
     text = (
         "{where!r} cannot be read as {form}: {reason}. None of its documents from there on was processed; those before "
@@ -752,7 +752,7 @@ class RowTooLarge(DocumentError):
 
 
 class WrongKind(DocumentError):
-    """A document was asked for what only documents of another kind have."""
+    """A method or value was used that only documents of another kind have."""
 
     text = "document {key!r} is {kind}, and {asked} is not available for it. Nothing was read. Use {instead}."
 
@@ -764,7 +764,7 @@ class ColumnNotFound(DocumentError, KeyError):
 
 
 class ColumnRepeated(DocumentError):
-    """A table has two columns of one name, so the name is ambiguous."""
+    """A table has two columns with the same name, so the name is ambiguous."""
 
     text = (
         "{where!r} has more than one column {column!r}, so a row cannot have both. Nothing was submitted. Rename one "
@@ -793,7 +793,7 @@ class KeyUnusable(DocumentError):
 
 
 class KeysRepeat(DocumentError):
-    """Several documents have one key."""
+    """Several documents have the same key."""
 
     text = (
         "keys repeat, so results could not be joined with their rows: {shown}. What was submitted before them goes on. "
@@ -807,7 +807,7 @@ class KeysRepeat(DocumentError):
 
 
 class StorageUnset(DocumentError):
-    """What `storage_options` name is not set where a document is opened."""
+    """A name in `storage_options` is not set where a document is opened."""
 
     text = "{what} is not set {where}. Nothing was read there, and no result is lost. {hint}, then retry."
 
@@ -844,7 +844,7 @@ class RunNotFound(RunError):
 
 
 class RunExists(RunError):
-    """The name belongs to a run of other code or other documents."""
+    """The name belongs to a run with other code or other documents."""
 
     text = "run {run!r} exists with {difference}. It was left as it is. {steps}"
     IN_PYTHON = (
@@ -956,7 +956,7 @@ class RunStalled(RunError):
 
 
 class SubmissionIncomplete(RunError):
-    """The input ended early; what was submitted before continues."""
+    """The input ended early; documents that were already submitted continue."""
 
     text = (
         "the input of run {run!r} stopped at position {position:,}: {reason}. The {position:element} "
@@ -1148,7 +1148,7 @@ class NoBatchSystem(UsageError):
 
 
 class ClusterClosed(UsageError):
-    """The cluster was closed before a worker came, or while it was waited for."""
+    """The cluster was closed before a worker joined, or while `connect` waited for it."""
 
     text = (
         "this {cluster} was closed, so no worker will come: its jobs are cancelled. No queue was opened. Make another "
@@ -1166,7 +1166,7 @@ class SubmitFailed(DqlabError):
 
 
 class JobsPending(DqlabError):
-    """Jobs are submitted, and none is running yet."""
+    """Jobs are submitted, and none runs yet."""
 
     text = (
         "no worker came within {seconds:g} s: {waiting} of {system} ({jobs}) {wait}, reason: {reason}. {left} To wait "
@@ -1175,7 +1175,7 @@ class JobsPending(DqlabError):
 
 
 class JobsDied(DqlabError):
-    """Jobs began and ended before a worker came."""
+    """Jobs started and ended before a worker joined."""
 
     text = (
         "job {job} of {system} ended before its worker came. The end of {log}:\n{tail}\nNothing was queued. {left} "
@@ -1184,7 +1184,7 @@ class JobsDied(DqlabError):
 
 
 class StoreNotShared(DqlabError):
-    """The directory that is to keep queues is another one where the jobs run."""
+    """Where the jobs run, the path of the store is another directory."""
 
     text = (
         "store {store} cannot be used by worker {worker}: {reason}. No queue was opened. Name a directory that this "

@@ -51,7 +51,7 @@ def slurm(**options: Any) -> SpecCluster:
     Raises
     ------
     NoBatchSystem
-        There is no `sbatch` on this machine.
+        This machine has no `sbatch`.
     """
     return start(recipe("slurm", **options))
 

@@ -82,7 +82,7 @@ def arrived(made_of: Recipe) -> None:
 def give_up() -> int:
     """Cancel the jobs that `dq.connect` has submitted for recipes and that have no lab yet.
 
-    A `connect` that waits for them in another thread raises `ClusterClosed`. Labs and clusters of your own are left.
+    A `connect` that waits for them in another thread raises `ClusterClosed`. Labs and your own clusters stay.
 
     Returns
     -------

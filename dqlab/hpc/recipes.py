@@ -143,19 +143,19 @@ def recipe(
     queue, account : str, optional
         Of the batch system: the partition, and the account that pays.
     interface, scheduler_interface : str, optional
-        Network interface of the jobs, such as "ib0", and of the scheduler. Default: that of the host's name.
+        Network interface of the jobs, such as "ib0", and of the scheduler. Default: the one of the host's name.
     python : str or path
         The command that starts Python in a job; it needs the packages of this process, in the same versions.
     directory : path
-        For logs of jobs and keys; the nodes see it under the same path, and no other user can read it.
+        For job logs and keys; the nodes must see it under the same path, and no other user can read it.
     local_directory : str
-        On each node, for what workers spill; not on a shared file system.
+        On each node, for data that workers spill; not on a shared file system.
     security : True, False or Security
         True: TLS with keys made for this cluster. False lets anyone on the network run code as you.
     resources : mapping, optional
         Dask resources of each worker; ``{"dq-queue": 1}`` hosts queues first.
     idle : float or str
-        Time after which a job that has nothing to do is given back.
+        Time after which an idle job is given back.
     job_name : str
     job_script_prologue, job_extra_directives, worker_extra_args : sequence of str
         More lines of the script, more options of the job and of ``dask worker``.

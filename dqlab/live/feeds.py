@@ -110,7 +110,7 @@ class RunDetails(Protocol):
 
     @property
     def source(self) -> str | None:
-        """Source of the newest code version, when it is known."""
+        """Source of the newest code version, if it is known."""
         ...
 
     def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
@@ -141,7 +141,7 @@ class RunDetails(Protocol):
         fn : callable, optional
             The corrected function; default: the run's newest code.
         fingerprint : str, optional
-            Only those of this failure class.
+            Retry only this failure class.
         limit : int, optional
             At most so many.
         """
@@ -168,7 +168,7 @@ class QueueControls(Protocol):
         ...
 
     def drain(self) -> Any:
-        """Refuse puts, process all that is queued, then pause."""
+        """Refuse puts, process all queued messages, then pause."""
         ...
 
     def scale(self, n: int) -> Any:

@@ -21,15 +21,15 @@ _LONGEST = 30 * 24 * 3600.0
 
 # Functions that raise it by this name, `from dqlab import Later`, lie in logs of queues: it stays in this module.
 class Later(DqlabError):
-    """Raise it in a function to get the message again after a while; that is not a failure, and is not counted.
+    """Raise it in a function to get the message again later; this is not a failure, and does not count.
 
-    For a busy service that reports when to come back: the consumer works on other messages until then.
-    With `early_ack` the message is dead instead, since it is never redelivered.
+    For a busy service that reports when to retry: the consumer runs other messages until then. With `early_ack` the
+    message is dead instead, because it is never redelivered.
 
     Parameters
     ----------
     delay : float or str
-        Seconds, or "30s", at most 30 days; the message is delivered again no sooner. Less than 0.1 s counts as that.
+        Seconds, or "30s", at most 30 days; the message is not delivered again earlier. Less than 0.1 s counts as 0.1 s.
 
     Raises
     ------
@@ -65,7 +65,7 @@ class Retry:
     Parameters
     ----------
     retries : int, default 3
-        Deliveries after the first that raised; 0 sends a message to the dead letters at its first exception.
+        Deliveries after the first exception; 0 sends a message to the dead letters at its first exception.
     backoff : float or str, default 1 s
         Longest delay before the first retry; doubles for each further one. Seconds, or "500ms".
     max_backoff : float or str, default 5 min

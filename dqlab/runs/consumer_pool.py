@@ -83,22 +83,22 @@ class ConsumerPool:
     Parameters
     ----------
     client : Client
-        The client the queue pool was made with.
+        The client of the queue pool.
     queue_pool : QueuePool
         Every consumer serves all of its shards.
     ConsumerClass : type, default GeneralConsumer
-        Subclass of `ConsumerBaseClass`; sent to the workers by value when it is of this notebook.
+        Subclass of `ConsumerBaseClass`; sent to the workers by value if the notebook defines it.
     n_consumers : int, default 1
     batch_size : int, optional
-        Most messages in one lease. Default: about 75 ms of work.
+        Maximum messages in one lease. Default: about 75 ms of work.
     retries : int, optional
-        How often a message that raised is tried again, for all plain puts of the queue from `start`
-        on. Default: the queue's setting.
+        How often a message is retried after an exception, for all plain puts of the queue from `start` on. Default: the
+        queue's setting.
     early_ack : bool, default False
         At most once: a message that was handed over is never delivered again, nor retried.
     max_concurrency : int, default 10,000
-        Most messages a consumer runs at a time: threads (no more than its worker has), or
-        coroutines when `process_item` or the submitted function is a coroutine function.
+        Maximum messages that a consumer runs at a time: threads (no more than its worker has), or coroutines when
+        `process_item` or the submitted function is a coroutine function.
 
     Raises
     ------
@@ -168,7 +168,7 @@ class ConsumerPool:
         return names
 
     def start(self, timeout: float | None = None) -> None:
-        """Start the consumers; does nothing when they have been started.
+        """Start the consumers; does nothing if they already run.
 
         Parameters
         ----------
@@ -195,9 +195,9 @@ class ConsumerPool:
             self._running = True
 
     def scale(self, n: int) -> None:
-        """Set the number of consumers to `n`, also while they run; surplus consumers give back what they hold.
+        """Set the number of consumers to `n`, also while they run; surplus consumers give back their messages.
 
-        One whose worker dies is replaced.
+        A consumer whose worker dies is replaced.
 
         Raises
         ------
@@ -218,14 +218,14 @@ class ConsumerPool:
     ) -> None:
         """Wait until nothing in the queue is ready, delayed or leased; then stop these consumers.
 
-        What failed for good is in ``queue_pool.dead()``.
+        Messages that failed for good are in ``queue_pool.dead()``.
 
         Parameters
         ----------
         timestep : float
             The ancestor's pause between two looks. The queue itself wakes this wait, so it changes nothing.
         print_timestep : float or str, default 2 s
-            How often to report what is left, with `progress`.
+            How often to report the remaining messages, with `progress`.
         progress : bool, default False
             Write a line to stderr now and then.
 
@@ -280,10 +280,10 @@ class ConsumerPool:
 
     @checks_keywords
     def results(self, errors: Literal["raise", "return"] = "raise") -> dict[int, Any]:
-        """Return the value of every plain put of the queue that was processed, by message id.
+        """Return the value of every processed plain put of the queue, by message id.
 
-        The ids are those of ``queue_pool.submit(...).ids``. Failed messages are in ``queue_pool.dead()``.
-        The queue keeps results until it is closed, even when the consumers stop.
+        The ids match ``queue_pool.submit(...).ids``. Failed messages are in ``queue_pool.dead()``. The queue keeps
+        results until it is closed, even when the consumers stop.
 
         Parameters
         ----------
@@ -306,7 +306,7 @@ class ConsumerPool:
         return dict(sorted(found.items()))
 
     def nb_consumed(self) -> int:
-        """Return how many messages these consumers have settled, those of earlier starts included."""
+        """Return how many messages these consumers have settled, including earlier starts."""
         with self._lock:
             names = self._names()
         self._done.update(self._link.sync(self._ask_done(names)))

@@ -16,8 +16,8 @@ __all__ = ["ConsumerBaseClass", "DummyConsumer", "GeneralConsumer"]
 class ConsumerBaseClass(ABC):
     """Subclass it and define `process_item`.
 
-    An object is made without arguments on its worker, and used by one thread: open connections and
-    load models in ``__init__``. If that raises, the messages at hand fail and are retried.
+    dqlab creates the object without arguments on its worker, and uses it in one thread: open connections and load
+    models in ``__init__``. If that raises, the leased messages fail and are retried.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class ConsumerBaseClass(ABC):
         Returns
         -------
         object
-            The message's result, kept by the queue; None when there is nothing to keep.
+            The message's result, kept by the queue; None if there is nothing to keep.
         """
 
 
@@ -52,7 +52,7 @@ class GeneralConsumer(ConsumerBaseClass):
 
 
 class DummyConsumer(ConsumerBaseClass):
-    """Acks everything with None and runs nothing: to empty a queue, or to measure one."""
+    """Acks everything with None and runs nothing. Use it to empty a queue, or to measure one."""
 
     def process_item(self, item: Any) -> None:
         """Do nothing."""

@@ -43,7 +43,7 @@ PLACES = 50_000
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """One message that will not be retried by itself.
+    """One message that is not retried automatically.
 
     Attributes
     ----------
@@ -52,10 +52,10 @@ class DeadLetter:
     reason : str
         Why it is dead: retries used up, rejected, lost after early ack …
     error, message, at, traceback, fingerprint : str
-        The last exception: class, text, "function:line", text, and a hash shared by failures alike. The class
-        has the name that tracebacks show, and dqlab's own classes their last name: "ResultTooLarge".
+        The last exception: class, text, "function:line", text, and a hash that similar failures share. The class has
+        the name that tracebacks show; dqlab's own classes have only their last name: "ResultTooLarge".
     key : str or int
-        The document's key, else the ordinal.
+        The document's key, or the ordinal if it has none.
     deliveries, exceptions : int
         Counted deliveries and exceptions.
     version : str
@@ -174,9 +174,9 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
 
     @property
     def classes(self) -> tuple[ClassStats, ...]:
-        """What they failed of, the largest classes first, at most a hundred; empty where that is not known.
+        """The classes of failures, largest first, at most a hundred; empty if unknown.
 
-        Statistics have the eight largest. The others are found by reading the first ten thousand letters.
+        Statistics have the eight largest. To find the others, it reads the first ten thousand letters.
         """
         known = {entry.fingerprint: entry for entry in self._classes() if entry.dead}
         if not known or sum(entry.dead for entry in known.values()) >= len(self):

@@ -57,7 +57,7 @@ class CancelledDocument(AbsentDocument):
 
 
 class Lost(Sequence[Any]):
-    """The lost documents of a run, in their order: (ordinal, key), or ordinals where the input cannot be read again.
+    """The lost documents of a run, in order: (ordinal, key), or ordinals if the input cannot be read again.
 
     Holds ranges of ordinals; keys are read from the input each time. The key of an element that is not a
     `Document` is its ordinal, as in `Results.keys`.
@@ -106,7 +106,7 @@ class Lost(Sequence[Any]):
         return next(islice(self, range(len(self))[index], None))
 
     def items(self) -> Iterator[tuple[int, Any]]:
-        """Yield (ordinal, key); the key is the ordinal where the input cannot be read again."""
+        """Yield (ordinal, key); if the input cannot be read again, the key is the ordinal."""
         return iter(self) if self._elements is not None else ((ordinal, ordinal) for ordinal in self.ordinals)
 
     def first(self, n: int) -> list[Any]:

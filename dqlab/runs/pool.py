@@ -101,8 +101,8 @@ _OPTIONS = frozenset(
 class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     """A named queue over one or more shards. `lab.queue` makes it, or the ancestor's constructor.
 
-    ``len(pool)`` is the number of shards and ``pool[i]`` one of them; how many messages wait and run
-    are in `counts` and `get_queue_size`.
+    ``len(pool)`` is the number of shards and ``pool[i]`` one of them; `counts` and `get_queue_size` have the numbers of
+    waiting and running messages.
 
     Parameters
     ----------
@@ -111,31 +111,29 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     n_queues : int, default 1
         Shards, each an actor, at most 16; the number never changes.
     durability : Durability, default TRANSIENT
-        DURABLE: confirmed messages are on disk; opening a queue of that name in the same `dirpath` restores them.
+        DURABLE: confirmed messages are on disk; opening a queue of the same name in the same `dirpath` recovers them.
     ack_timeout : float or str, optional
         The ancestor's name for `visibility_timeout`.
     retry : bool or Retry, optional
         False: no retries. True or None: 3, from 1 s on. A `Retry` sets the details.
     name : str, optional
-        Default: generated. If a queue of that name is open, it is attached to.
+        Default: generated. If a queue of that name is open, this object attaches to it.
     visibility_timeout : float or str, default "60s"
         How long a delivered message is leased; renewed while its executor lives.
     max_deliveries : int, default 5
-        How often a message may be the only one that runs in its process when that dies or its lease ends, before it is
-        dead. Exceptions are bounded by `retry` alone.
+        How often the process of a message may die, or its lease end, while it runs alone there, before it is dead. Only
+        `retry` limits exceptions.
     maxsize : int or None
-        Most messages in one lane. Default None here (put everything, then start), and 100,000 for
-        `lab.queue`.
+        Maximum messages in one lane. Default None here (put everything, then start), and 100,000 for `lab.queue`.
     max_bytes : int, str or None, default "1 GiB"
         The same in bytes.
     served : bool, default False
-        Make consumers by itself, one on each consumer worker (what `lab.queue` does). Otherwise
-        only a `ConsumerPool`, or `map`, brings consumers.
+        Start consumers automatically, one on each consumer worker (as `lab.queue` does). Otherwise only a
+        `ConsumerPool`, or `map`, starts consumers.
     early_ack : bool, default False
-        At most once, for the queue's own consumers: what was handed to a function
-        is never delivered again.
+        At most once, for the queue's own consumers: a message that was handed to a function is never delivered again.
     concurrency : int, default 100
-        Concurrent calls of coroutine functions on one of its own consumers.
+        Concurrent calls of coroutine functions on each of the queue's own consumers.
     dirpath : path, optional
         With DURABLE: the store, a directory that all workers can reach; the queue has a subdirectory in it.
 
@@ -149,7 +147,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     Warns
     -----
     DqlabWarning
-        A queue of that name is open, or in the store, and has another value of an option that was given.
+        A queue of that name is open, or in the store, and has another value of an option that you passed.
     """
 
     _way_out = "return what is to be put next, and put that here"
@@ -256,40 +254,40 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         fn : callable
             Takes one argument: the document, or the element itself. May be a coroutine function.
         documents : iterable
-            Any iterable but a set, whose order differs between kernels: pass ``sorted(x)``. One thread of this
-            process reads it, element by element, while the run continues.
-            A builtin container, a list for instance, or a Series may change at once: a copy, of references, is
-            read; of an array of numpy up to 1 GiB, a copy of its values. If the length of anything else changes while
-            it is read, the input ends with an error. An element that is changed after `map` may run as it was or as
-            it is: map `copy.deepcopy(documents)`, or a generator that yields new ones.
+            Any iterable but a set, whose order differs between kernels: pass ``sorted(x)``. One thread of this process
+            reads it, element by element, while the run continues. You may change a builtin container, such as a list,
+            or a Series at once: `map` reads a copy of its references; of a numpy array up to 1 GiB, a copy of its
+            values. If the length of any other input changes while it is read, the input ends with an error. If you
+            change an element after `map`, it may run with the old or the new value: map `copy.deepcopy(documents)`, or
+            a generator that yields new ones.
         name : str, optional
             Default: the function's name and a number, always a new run.
         on_existing : {"attach", "new", "retry-failed"}
-            What to do when a run of that name exists: attach to it if code and documents are the
-            same; cancel and drop it and start over; or retry its dead documents with this code.
+            What to do if a run of that name exists: attach to it if code and documents are the same; cancel and drop it
+            and start over; or retry its dead documents with this code.
         retry : Retry, optional
             Default: the queue's.
         executor : {"auto", "thread", "process"}
-            Where `fn` runs: in a thread of its consumer, or in a process, which can crash, hang or be killed
-            without harm to any other message. "auto": a process if one of the next three is given, or if the
-            first document is a PDF, whose parsers are native code and may crash; else a thread. Functions
-            that are coroutines, and a consumer's own `process_item`, never run in a process.
+            Where `fn` runs: in a thread of its consumer, or in a process, which can crash, hang or be killed without
+            affecting other messages. "auto": a process if one of the next three is given, or if the first document is a
+            PDF, whose parsers are native code and may crash; otherwise a thread. Coroutine functions, and a consumer's
+            own `process_item`, never run in a process.
         timeout : float or str, optional
             Longest time for one message, from its start: seconds, or "30s". Then its process is killed.
         memory : int or str, optional
-            Most resident memory of a process: bytes, or "1 GB". It is killed when it uses more.
+            Maximum resident memory of a process: bytes, or "1 GB". A process that uses more is killed.
         max_messages_per_process : int, optional
-            Start a new process after so many messages, for functions that leak.
+            Start a new process after this many messages, for functions that leak.
         stop_if : int or None, default 100
-            Pause the run when at least so many documents have failed for good, none has succeeded and others wait;
-            `wait` and `results` raise `AllFailed` then. What consumers hold by then still runs: with a fast
-            function that may be some hundred more, or all, so that the run is done. Each shard of a queue counts its
-            own part, and judges once: after ``resume`` or ``retry`` the run continues. None = never.
+            Pause the run when at least this many documents have failed for good, none has succeeded and others wait;
+            `wait` and `results` then raise `AllFailed`. Documents that consumers already hold still run: with a fast
+            function these may be some hundred more, or all, and then the run is done. Each shard of a queue counts its
+            own part, and pauses once: after ``resume`` or ``retry`` the run continues. None = never.
         sink : Parquet, JSONL, Files, str, path or object, optional
-            Where consumers write the results, which then do not pass through the queue: ``dq.Parquet("out/")``, for
-            short a folder or a URL; ``dq.JSONL("out/")``; ``dq.Files("txt/{key}.txt")``; or an object of your own with
-            ``open``, ``write`` and ``commit``, see `dqlab.datasets.sinks.OwnSink`. The folder is empty or new, and the
-            run's until ``run.drop(data=True)``. The run's results and tables are read from there.
+            Where consumers write the results, which then do not pass through the queue: ``dq.Parquet("out/")``, or just
+            a folder or a URL; ``dq.JSONL("out/")``; ``dq.Files("txt/{key}.txt")``; or your own object with ``open``,
+            ``write`` and ``commit``, see `dqlab.datasets.sinks.OwnSink`. The folder must be empty or new, and belongs
+            to the run until ``run.drop(data=True)``. The run's results and tables are read from there.
         consumers : {"auto"} or None
             "auto": one consumer on every consumer worker, also on those that join later.
         cell : int, optional
@@ -311,14 +309,14 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             An option is invalid; or a limit was given for a thread or a coroutine function; or `fn` cannot be called
             with one document, or the labels of `documents` repeat. Nothing was submitted.
         SinkTaken
-            The place of `sink` has something else: rows of another run, or other files. Nothing was submitted.
+            The place of `sink` has other contents: rows of another run, or other files. Nothing was submitted.
         ExtraMissing
             `sink` needs a package that is not installed here. Nothing was submitted.
 
         Warns
         -----
         DqlabWarning
-            Failed documents were to be retried with other code, and none has failed: nothing runs with that.
+            `on_existing` is "retry-failed" and no document has failed: nothing runs with the new code.
 
         Examples
         --------
@@ -367,18 +365,18 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def scale(self, n: int | Literal["auto"]) -> None:
         """Set the number of consumers, spread over the workers, also while runs are active.
 
-        Surplus consumers give back what they hold, missing ones are started at once. A consumer whose worker
-        dies is replaced. The consumers of a `ConsumerPool` are not counted; it has its own `scale`.
+        Surplus consumers give back their messages, missing ones start at once. A consumer whose worker dies is
+        replaced. Consumers of a `ConsumerPool` do not count; it has its own `scale`.
 
         Parameters
         ----------
         n : int or "auto"
-            "auto": one on each consumer worker, also on those that join later; this is the default.
+            "auto", the default: one on each consumer worker, also on those that join later.
 
         Raises
         ------
         BadOption
-            Something else, or a number below 1.
+            `n` is not a number or "auto", or is below 1.
         """
         self._check_open()
         if n != "auto":
@@ -397,7 +395,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         self._mark("resume")
 
     def replace(self, consumer: str) -> list[str]:
-        """Take from a consumer what it runs, to be tried again; see `Run.replace`."""
+        """Take the running documents from a consumer and try them again; see `Run.replace`."""
         return self.handle.link.sync(self.handle.let_go(consumer=consumer, give_up=False))
 
     def give_up(self, document: str) -> list[str]:
@@ -405,7 +403,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         return self.handle.link.sync(self.handle.let_go(document=document, give_up=True))
 
     def drain(self) -> None:
-        """Refuse puts, process all that is queued, then pause."""
+        """Refuse puts, process all queued messages, then pause."""
         self.handle.link.sync(self.handle.order(Drain(None)))
         self._mark("drain", by=pausing())
 
@@ -452,7 +450,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Raises
         ------
         DiskFull
-            There is no room to copy what is needed. Nothing changed.
+            There is no space to copy the needed bytes. Nothing changed.
         """
         self._check_open()
         self._mark("compact")
@@ -466,12 +464,12 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
             return self.handle.link.sync(queue_calls.compact(self.handle, report))
 
     def close(self, *, force: bool = False) -> None:
-        """Confirm puts, retire this queue's consumers, close it and free what it holds.
+        """Confirm puts, retire this queue's consumers, close the queue and free its memory.
 
         Parameters
         ----------
         force : bool, default False
-            Close it although other clients have it open.
+            Close it even if other clients have it open.
 
         Raises
         ------
@@ -523,8 +521,8 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Raises
         ------
         BadOption
-            `fn` is not a function, or cannot be called with these arguments. A consumer that calls it with others takes
-            a `Message`, whose arguments are not compared: ``put(Message(fn, ...))``. Nothing was submitted.
+            `fn` is not a function, or cannot be called with these arguments. If your consumer calls it with others, put
+            a `Message`, whose arguments are not checked: ``put(Message(fn, ...))``. Nothing was submitted.
         NotPicklable
             The function or an argument cannot be sent.
         MessageTooLarge
@@ -543,7 +541,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         sync_mode: bool = True,
         batch_size: int | None = None,
     ) -> PutResult:
-        """Put many calls at once; none of them is put if one cannot be.
+        """Put many calls at once; if one cannot be put, none is.
 
         Parameters
         ----------
@@ -565,12 +563,12 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Parameters
         ----------
         timeout : float, optional
-            The ancestor's; it changes nothing: putting does not wait, and reading ``.ids`` has its own limit.
+            The ancestor's; it changes nothing: a put does not wait, and reading ``.ids`` has its own limit.
         """
         return self._values([value])
 
     def put_many(self, values: Iterable[Any], timeout: float | None = None) -> PutResult:
-        """Put many plain values; none of them is put if one cannot be pickled."""
+        """Put many plain values; if one cannot be pickled, none is put."""
         return self._values(values)
 
     put_nowait = put
@@ -582,7 +580,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Raises
         ------
         PutTimeout
-            Not confirmed in time. With None: a put was given up that its queue had not confirmed for 30 s, since no
+            Not confirmed in time. With None: a put was given up, because its queue had not confirmed it for 30 s and no
             worker that holds it answers, and its ids or results have not been read.
         QueueFull, QueueDraining
             A put was refused, and its ids or results have not been read.
@@ -645,8 +643,8 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         Parameters
         ----------
         span : float or str, default "30m"
-            How far back; seconds of the last quarter of an hour and minutes of the last day are known, and nothing
-            before the cluster began.
+            How far back. The history has seconds of the last quarter of an hour and minutes of the last day, and
+            nothing before the cluster started.
 
         Returns
         -------
@@ -662,9 +660,9 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         return History.from_dict(link.sync(asked, timeout=timeout))
 
     def unacked(self) -> UnackedLeases:
-        """Return what consumers hold now, longest held first; a notebook shows it as a table.
+        """Return the messages that consumers hold now, longest held first; a notebook shows them as a table.
 
-        Which document a consumer runs is known a second after it began.
+        The document that a consumer runs appears a second after it began.
         """
         link = self.handle.link
         runs = {run: name for name, run in link.sync(queue_calls.runs_of(self.handle)).items()}
@@ -693,7 +691,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         return len(self)
 
     def get_queue(self, idx: int) -> ShardView:
-        """Return one shard, as ``pool[idx]`` does."""
+        """Return one shard, like ``pool[idx]``."""
         return self[idx]
 
     def get_queues(self) -> list[ShardView]:
@@ -705,7 +703,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         return {shard.index: shard.qsize() for shard in self}
 
     def print(self) -> str:
-        """Return one line per shard, with what waits and runs there."""
+        """Return one line per shard, with its waiting and running messages."""
         sizes = self.get_queue_size().items()
         return "\n".join([f"{self!r}", *(f"  shard {index}: {many(size, 'message')}" for index, size in sizes)])
 

@@ -203,12 +203,12 @@ class PlainPuts:
 
 
 class PutResult(IsNoSequence, SuggestsAttributes):
-    """The messages of one put. Returned without waiting; `ids` and `durability` wait for the confirmation.
+    """The messages of one put, returned at once; `ids` and `durability` wait for the confirmation.
 
     Parameters
     ----------
     ticket : Ticket
-        Where the sender records what became of the messages.
+        Where the sender records the outcome of the messages.
     """
 
     def __init__(self, handle: Handle, ticket: Ticket, serve: Callable[[], None] | None = None) -> None:
@@ -244,10 +244,10 @@ class PutResult(IsNoSequence, SuggestsAttributes):
 
     @property
     def durability(self) -> str:
-        """What these messages survive once confirmed.
+        """Which failures these messages survive once confirmed.
 
-        "transient": nothing, they are in the memory of one process. "always": the end of every process, and a power
-        cut. "interval": both, but for the last 50 ms before a power cut. "os": the end of every process.
+        "transient": none, they are in the memory of one process. "always": the end of every process, and a power cut.
+        "interval": both, except for the last 50 ms before a power cut. "os": the end of every process.
         """
         self._ranges()
         return self._handle.promise
@@ -262,12 +262,12 @@ class PutResult(IsNoSequence, SuggestsAttributes):
             What to do about messages that failed, and results that cannot be unpickled here: raise, or put their
             `DeadLetter` or `ResultUnreadable` in their place.
         timeout : float or str, optional
-            Seconds, or "5m"; without one there is no limit.
+            Seconds, or "5m"; None: no limit.
 
         Raises
         ------
         CallsFailed
-            Some are dead, or were cancelled; the first failure is named.
+            Some are dead, or were cancelled; names the first failure.
         ResultsForgotten
             Some succeeded, and `QueuePool.forget` freed their results.
         ResultUnreadable
@@ -275,7 +275,7 @@ class PutResult(IsNoSequence, SuggestsAttributes):
         MessagesLost
             Some were in the memory of a worker that died, or of a queue that was closed and opened again.
         WaitTimeout
-            The time is over; the messages stay queued.
+            The timeout expired; the messages stay queued.
         RunStalled
             No consumer has existed for 5 s.
         ResultsFull

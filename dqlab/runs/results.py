@@ -410,15 +410,15 @@ else:
 class Results(Values, StaysHere, SuggestsAttributes):
     """A lazy sequence of a run's values, in document order.
 
-    Holds one page of at most 1,000 values or 4 MiB; indexing and slicing fetch what they need,
-    iterating fetches the next page while the current one is read.
+    Holds one page of at most 1,000 values or 4 MiB; indexing and slicing fetch only the needed pages, iterating fetches
+    the next page while you read the current one.
 
     Parameters
     ----------
     covered : sequence of (int, int)
         Half-open ranges of ordinals that have results, ascending.
     instead : InPlace, optional
-        What to put at ordinals without a result (``errors="return"``).
+        Values to put at ordinals without a result (``errors="return"``).
     gone : callable, optional
         Raises why results that existed are missing.
     code : callable, optional
@@ -498,7 +498,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
         Warns
         -----
         DqlabWarning
-            A key came again, among the first million: a dict of the pairs would keep one of its documents.
+            A key repeats among the first million: a dict of the pairs would keep one of its documents.
         """
         keys = Keys(self.name)
         for stretch in self._read(0, len(self)):
@@ -515,18 +515,19 @@ class Results(Values, StaysHere, SuggestsAttributes):
     def to_frame(self, columns: Sequence[Any] | None = None) -> pd.DataFrame:
         """Return a pandas DataFrame indexed by key; values that are dicts become its columns.
 
-        Rows of None values are then empty, as are rows of documents without a result, which
-        `errors="return"` lists: a column ``error`` has the reason. Rows that all have the same columns, each of whole
-        numbers, of numbers with a point, of truth values or of texts, are not held as Python objects meanwhile.
+        Rows of None values are then empty, like rows of documents without a result, which `errors="return"` lists: a
+        column ``error`` has the reason. Rows that all have the same columns, each of integers, floats, booleans or
+        texts, are not held as Python objects meanwhile.
 
         Parameters
         ----------
         columns : sequence, optional
-            These alone, in this order; the others are not kept while it reads. Besides those of the values, ``value``
-            for values that are not dicts: ``_key``, ``_ordinal``, ``_version`` (of the document), ``_code`` (the code
-            version that made the row), ``_seconds`` (how long that took), ``_attempts`` (which delivery it was),
-            ``_consumer``, ``_at`` (when, to a tenth of a second), and ``_error`` with `errors="return"`. Rows that were
-            made before a queue recorded these have none of them, but for ``_code`` where one made all.
+            Only these, in this order; the others are not kept while it reads. Besides the columns of the values,
+            ``value`` for values that are not dicts: ``_key``, ``_ordinal``, ``_version`` (of the document), ``_code``
+            (the code version that made the row), ``_seconds`` (how long it took), ``_attempts`` (the number of the
+            delivery), ``_consumer``, ``_at`` (when, to a tenth of a second), and ``_error`` with `errors="return"`.
+            Rows that were made before a queue recorded these have none of them, except ``_code`` if one version made
+            all rows.
 
         Raises
         ------
@@ -548,13 +549,13 @@ class Results(Values, StaysHere, SuggestsAttributes):
     def to_arrow(self, columns: Sequence[str] | None = None) -> Any:
         """Return a `pyarrow.Table`: ``_key``, ``_ordinal``, columns of the values, of their lineage, and ``_rest``.
 
-        See `to_frame` for the columns of lineage, `RunTable` for types and for what ``_rest`` has. With
-        `errors="return"` a column ``_error`` has the reasons of documents without a result.
+        See `to_frame` for the columns of lineage, `RunTable` for types and for ``_rest``. With `errors="return"` a
+        column ``_error`` has the reasons of documents without a result.
 
         Parameters
         ----------
         columns : sequence of str, optional
-            These alone, in this order; the others are not kept while it reads.
+            Only these, in this order; the others are not kept while it reads.
 
         Raises
         ------
@@ -575,7 +576,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
 
     @property
     def code(self) -> str | None:
-        """Short code version that made all of them, asked for once: they are there already. None: there are several."""
+        """Short code version that made all of them, fetched once, since they already exist. None: several."""
         if (
             not self._made_by
         ):  # no cached_property: before Python 3.12 all threads wait for the first one to be answered
@@ -587,7 +588,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
         return None if self._instead is None else self._instead.is_one
 
     def rows(self, most: int) -> Iterator[Rows]:
-        """Yield pages of rows for a table, until at least `most` of them came."""
+        """Yield pages of rows for a table, until it has yielded at least `most` rows."""
         from dqlab.datasets.rows import Rows
 
         if isinstance(self._reader, Reader) and self._instead is None:

@@ -155,7 +155,7 @@ class RowsStay(DqlabWarning):
 
 @dataclass(eq=False, repr=False)
 class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttributes):
-    """One mapping of a function over documents. Made by `map`, found again by `attach`.
+    """One mapping of a function over documents. `map` makes it, `attach` finds it again.
 
     Nothing here blocks except `wait`, `results` and iterating `as_completed`.
 
@@ -226,7 +226,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return f"Run {self.name!r} on queue {self.queue!r} is {state.value}: {amount}{said}.{failed}{other}"
 
     def pause(self) -> Self:
-        """Stop leasing messages of this run; what runs now finishes, the rest is given back."""
+        """Stop leasing messages of this run; running messages finish, the rest is given back."""
         return self._order(Pause(self.id), by=pausing())
 
     def resume(self) -> Self:
@@ -258,13 +258,13 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def cancel(self) -> int:
         """Give up every document that has no result yet; return how many. Results that exist stay.
 
-        Lost documents stay lost, and cannot be sent again. A slow input is not waited for: elements that it gives
-        later are not sent.
+        Lost documents stay lost, and cannot be sent again. `cancel` does not wait for a slow input: its later elements
+        are not sent.
 
         Raises
         ------
         RunExists
-            Other documents were mapped under its name, and this variable stands for those: nothing was cancelled.
+            Other documents were mapped under its name, and this variable refers to those: nothing was cancelled.
         """
         self._raise_other_documents()
         if self.submitter is not None:
@@ -277,10 +277,10 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return cancelled
 
     def replace(self, consumer: str) -> list[str]:
-        """Take from a consumer of the run's queue what it runs, to be tried again; return which documents.
+        """Take the running documents from a consumer of the run's queue and try them again; return which.
 
-        The attempt is not counted. A function that does not end within 5 s goes on in a thread that is abandoned, while
-        the consumer runs others.
+        The attempt is not counted. A function that does not end within 5 s is left running in its thread, while the
+        consumer runs others.
 
         Parameters
         ----------
@@ -290,7 +290,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Raises
         ------
         BadOption
-            There is no such consumer, or it runs nothing now; nothing was done.
+            The consumer does not exist, or runs nothing now; nothing was done.
 
         Examples
         --------
@@ -300,14 +300,14 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return self.handle.link.sync(self.handle.let_go(consumer=consumer, give_up=False))
 
     def give_up(self, document: str | int) -> list[str]:
-        """Give up a document that a consumer runs: it is a failure, which `retry` can send through again.
+        """Give up a document that a consumer runs: it becomes a failure, which `retry` can send again.
 
         The consumer runs others, as after `replace`.
 
         Parameters
         ----------
         document : str or int
-            Its name as views show it: its key, or its position as ``#17`` or 17. A key comes first.
+            Its name as views show it: its key, or its position as ``#17`` or 17. Keys take precedence.
 
         Raises
         ------
@@ -330,19 +330,19 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             raise error from None
 
     def drop(self, *, data: bool = False) -> None:
-        """Cancel what is left and forget the run, its results and failures; frees their space.
+        """Cancel the remaining documents and forget the run, its results and failures; frees their space.
 
         Parameters
         ----------
         data : bool, default False
-            Of a run with a sink: delete what it has written, too. Otherwise its files stay where they are, which a
-            warning says; without the run, nothing knows which of their rows count.
+            For a run with a sink, also delete its files. Otherwise they stay, and a warning says so; without the run,
+            nothing records which of their rows count.
 
         Raises
         ------
         RunExists
-            Other documents were mapped under its name, and this variable stands for those: nothing was dropped.
-            ``lab.attach(name).drop()`` drops the run that is there.
+            Other documents were mapped under its name, and this variable refers to those: nothing was dropped.
+            ``lab.attach(name).drop()`` drops the existing run.
         """
         try:
             sink = self.sink
@@ -368,7 +368,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Raises
         ------
         BadOption
-            Something else, or a number below 1; or the queue's consumers are those of a `ConsumerPool`.
+            `n` is not a number or "auto", or is below 1; or the queue's consumers belong to a `ConsumerPool`.
         """
         if n != "auto":
             check_count("n", n)
@@ -400,15 +400,15 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             Which of them: an expression such as ``"error == 'KeyError' and deliveries < 5"`` over
             error, message, key, deliveries, version; or a function of a `DeadLetter`.
         fingerprint : str, optional
-            Only those of this failure class.
+            Retry only this failure class.
         limit : int, optional
-            Retry at most so many of them, to see first whether the code is right.
+            Retry at most this many of them, to test the code first.
         rest : bool, default False
             Use `fn` also for the documents that have no result yet, while the run continues: those that wait and those
-            that are not submitted yet. What runs now finishes with the code that it began with. A run that paused
-            itself because everything failed (`stop_if` of `map`) continues, and uses `fn` for its rest in any case.
-            A run that is done has no rest, and keeps its code. Without it they keep the code that they had, which a
-            warning says where `fn` is new to a run that continues.
+            that are not submitted yet. Running documents finish with the code that they began with. A run that paused
+            itself because everything failed (`stop_if` of `map`) continues, and always uses `fn` for its rest. A run
+            that is done has no rest, and keeps its code. Without `rest`, these documents keep their code, and a warning
+            says so if `fn` is new to a run that continues.
 
         Raises
         ------
@@ -420,14 +420,14 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             `fn` is not a function; `rest` without `fn`; `limit` is below 1; the expression is not one; or the run's
             messages run in processes, and `fn` is a coroutine function.
         RunExists
-            Other documents were mapped under its name, and this variable stands for those: nothing was retried.
+            Other documents were mapped under its name, and this variable refers to those: nothing was retried.
 
         Warns
         -----
         DqlabWarning
-            Documents that wait, or are not submitted yet, keep the code they had. Or no `fn` was given, and the
-            notebook has another function of that name by now: the old code runs again. Or no failure matches `where`
-            or `fingerprint`, while there are failures: the warning names what there is.
+            Documents that wait, or are not submitted yet, keep their code. Or `fn` is omitted, and the notebook now has
+            another function of that name: the old code runs again. Or no failure matches `where` or `fingerprint`,
+            although there are failures: the warning names them.
         """
         code = self._new_code(fn) if fn is not None else None
         kept = "" if code is None or rest else self._rest_keeps(code)
@@ -548,14 +548,14 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def resubmit_lost(self) -> int:
         """Send lost documents again, under their ordinals and with the run's newest code; return how many.
 
-        Returns at once: the input is read again in the background, after a submission that is still under way, and
-        `wait` and `results` wait for the end of that. Nothing is sent when nothing is lost, or while another client
-        sends it. May be called again when more is lost.
+        Returns at once: the input is read again in the background, after any submission that is still running, and
+        `wait` and `results` wait for it to end. Sends nothing if nothing is lost, or while another client sends it.
+        Call it again if more documents get lost.
 
         Raises
         ------
         InputUsedUp
-            The documents came from an iterator, which gives them once.
+            The documents came from an iterator, which yields them once.
         InputNotHere
             They were mapped by another process: map them again under the run's name, then call this.
         RunCancelled
@@ -620,18 +620,18 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Parameters
         ----------
         timeout : float or str, optional
-            Seconds, or "5m". Without one there is no limit: for a paused run, or workers that have not come yet, it
-            waits on, and warns once after some seconds.
+            Seconds, or "5m". None: no limit; for a paused run, or workers that have not joined yet, it keeps waiting,
+            and warns once after some seconds.
 
         Returns
         -------
         Run
-            Itself, so that calls chain.
+            The run itself, so that calls chain.
 
         Raises
         ------
         WaitTimeout
-            The time is over; the run continues.
+            The timeout expired; the run continues.
         SubmissionIncomplete
             The input raised, or one of its elements could not be sent.
         RunStalled
@@ -643,7 +643,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         DocumentsLost
             Some were lost with a worker, or in damaged files; see `resubmit_lost`.
         ResultsMissing
-            Some were processed, and their results are not there.
+            Some were processed, and their results are missing.
         SchedulerGone, ActorGone
             The scheduler or a shard is gone for good.
 
@@ -884,15 +884,15 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         timeout : float or str, optional
             As in `wait`.
         merge : callable, optional
-            Puts documents together again that `Documents.split` has cut: it gets a list, the values of a document's
-            parts in the order of its pages, and returns the value of the document. Of a document that was not split
-            the list has one value. A document with a part without a result is treated as `errors` has it, as a whole.
+            Joins the values of documents that `Documents.split` has cut: it gets a list, the values of a document's
+            parts in the order of its pages, and returns the value of the document. For a document that was not split,
+            the list has one value. If a part has no result, `errors` applies to the whole document.
 
         Returns
         -------
         Results, or MergedResults with `merge`
-            A lazy sequence; holds one page. With `merge`, a value for each document, whose keys are those of the
-            documents; all keys are read first.
+            A lazy sequence; holds one page. With `merge`, a value for each document, under the document's key; all keys
+            are read first.
 
         Raises
         ------
@@ -934,7 +934,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         )
 
     def results_now(self) -> Results:
-        """Return the values that there are now, in document order: a table reads them also while the run goes on."""
+        """Return the values so far, in document order, also while the run continues."""
         self._raise_other_input()
         progress = self._progress(covered=True)
         covered = [span for shard in progress.shards for span in shard.covered]
@@ -951,23 +951,23 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     @property
     def sink(self) -> Sink | None:
-        """Where its consumers write the results; None: the queue keeps them."""
+        """The place where consumers write the results; None: the queue keeps them."""
         reader = self.reader()
         return None if reader is None else reader.sink
 
     @checks_keywords
     def table(self) -> RunTable:
-        """Return the run's results as a lazy table, also while it goes on; failures are not rows.
+        """Return the run's results as a lazy table, also while the run continues; failures have no row.
 
-        Nothing is read yet. All that reads Arrow reads it, a page of results at a time: pyarrow, polars, DuckDB. Beside
-        the columns of the values are those of lineage: ``_key``, ``_ordinal``, ``_version``, ``_code``, ``_seconds``,
-        ``_attempts``, ``_consumer``, ``_at``; see `Results.to_frame`.
+        Reads nothing yet. Any library that reads Arrow can read the table, a page of results at a time: pyarrow,
+        polars, DuckDB. Beside the columns of the values, it has the columns of lineage: ``_key``, ``_ordinal``,
+        ``_version``, ``_code``, ``_seconds``, ``_attempts``, ``_consumer``, ``_at``; see `Results.to_frame`.
 
         Returns
         -------
         RunTable
             With ``schema``, ``head(n)``, ``count()``, ``to_arrow()``, ``to_pandas()``, ``to_reader()``,
-            ``to_batches()`` and ``query(sql)``. Each of them has the results that are there when it is called.
+            ``to_batches()`` and ``query(sql)``. Each of them reads the results that exist when you call it.
 
         Raises
         ------
@@ -983,17 +983,17 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     @checks_keywords
     def query(self, sql: str, errors: Errors = "raise", timeout: float | str | None = None) -> pd.DataFrame:
-        """Wait for the run, then return what a query in SQL finds, as a pandas DataFrame.
+        """Wait for the run, then return the result of an SQL query as a pandas DataFrame.
 
         Parameters
         ----------
         sql : str
             Over the tables ``results`` and ``source``: the run's input, with ``size``, ``pages``, ``version`` and
             ``path`` of documents, and the columns of rows. Both have ``key``, besides ``_key`` and ``_ordinal``, unless
-            a column of their own has that name.
+            one of their own columns has that name.
         errors : {"raise", "skip"}
-            What to do about documents without a result, as for `results`. ``run.table().query(sql)`` asks about what is
-            there now.
+            What to do about documents without a result, as for `results`. ``run.table().query(sql)`` queries the
+            current results.
         timeout : float or str, optional
             As in `wait`.
 
@@ -1004,7 +1004,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         SourceUnknown
             The query names `source`, and the input cannot be read here.
         QueryError
-            It is not SQL, or names a table or a column that is not there.
+            The query is not SQL, or names a missing table or column.
 
         Examples
         --------
@@ -1016,12 +1016,12 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def join(
         self, df: pd.DataFrame, on: str = "key", errors: Errors = "raise", timeout: float | str | None = None
     ) -> pd.DataFrame:
-        """Wait for the run, then return a table of yours with the results beside its rows.
+        """Wait for the run, then return your table with the results beside its rows.
 
         Parameters
         ----------
         df : pandas.DataFrame
-            Its rows stay as they are, and in their order; those without a result have nothing in its columns.
+            Its rows and their order do not change; rows without a result have nulls in the result's columns.
         on : str, default "key"
             The column with the documents' keys, or the name of the index.
         errors : {"raise", "skip"}
@@ -1032,7 +1032,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Returns
         -------
         pandas.DataFrame
-            With ``_result`` behind the name of a column that both have.
+            If both have a column, the result's column gets the suffix ``_result``.
 
         Raises
         ------
@@ -1045,10 +1045,10 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def to_parquet(
         self, path: str | os.PathLike[str], errors: Errors = "raise", timeout: float | str | None = None
     ) -> str:
-        """Wait for the run, then write its results as Parquet, a page at a time; return where.
+        """Wait for the run, then write its results as Parquet, a page at a time; return the path.
 
-        Nothing stands under the name before all of it does. Writing the same run again takes the place of what it has
-        written before, in one step.
+        The result appears under the name in one step, complete. Writing the same run again replaces its previous files,
+        in one step.
 
         Parameters
         ----------
@@ -1062,9 +1062,9 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Raises
         ------
         TargetTaken
-            Something else is there: rows of another run, or files that dqlab did not write.
+            The target has other contents: rows of another run, or files that dqlab did not write.
         TargetUnwritable
-            It cannot be written: no room, or no permission.
+            The target cannot be written: no space, or no permission.
         ExtraMissing
             pyarrow is not installed (it is in the extra ``tables``).
 
@@ -1076,11 +1076,11 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     @checks_keywords
     def publish(self, path: str | os.PathLike[str], timeout: float | str | None = None) -> Published:
-        """Wait for the run, then write all that others need into a folder, in the order of the input.
+        """Wait for the run, then write everything that others need to a folder, in the order of the input.
 
         It has ``results.parquet``, ``failures.parquet`` and ``manifest.json``: the run, its code with the source,
         versions of dqlab and libraries, the digest of the input, and counts, which are checked. Publishing the same run
-        again takes the place of what was published before, in one step.
+        again replaces the previous folder, in one step.
 
         Parameters
         ----------
@@ -1110,18 +1110,18 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     @checks_keywords
     def compact_sink(self) -> Compaction:
-        """Merge small parts of the run's sink, and delete what nothing refers to; return what was done.
+        """Merge small parts of the run's sink, and delete parts that nothing refers to; return a summary.
 
-        May be called while the run goes on, and while others read its rows; then nothing else is deleted than what was
-        merged. Parts without a row that counts are those of deliveries that were lost, late or repeated. `Files`, and
-        sinks of your own, have no parts that could be merged: nothing is done.
+        You may call it while the run continues, and while others read its rows; then it deletes only the parts that it
+        merged. Parts without a row that counts come from lost, late or repeated deliveries. `Files`, and your own
+        sinks, have no parts to merge: it does nothing.
 
         Raises
         ------
         BadOption
             The run has no sink.
         MergeUnderWay
-            Another client merges them, and has not ended within 10 s; what it has merged is merged.
+            Another client merges them, and has not ended within 10 s; the parts that it has merged stay merged.
         PartError
             A part cannot be read; it stays as it is.
 
@@ -1216,7 +1216,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def as_completed(self, timeout: float | str | None = None) -> Iterator[tuple[Any, Any]]:
         """Yield (key, value) as documents finish, those that have finished first; failures are left out.
 
-        Every available result comes before the error that ends the iteration.
+        It yields every available result before it raises the error that ends the iteration.
 
         Parameters
         ----------
@@ -1226,15 +1226,15 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Raises
         ------
         WaitTimeout
-            No result came in time.
+            No result arrived in time.
         RunStalled, ResultsFull, AllFailed
-            Nothing more comes; as in `wait`.
+            No more results will arrive; as in `wait`.
         SubmissionIncomplete
-            The input raised, or one of its elements could not be sent; all results came of what was sent before.
+            The input raised, or one of its elements could not be sent; all results of earlier elements were yielded.
         RunCancelled, DocumentsLost, ResultsMissing
-            All results came but those of cancelled or lost documents; as in `results`.
+            All results were yielded except for cancelled or lost documents; as in `results`.
         ResultUnreadable
-            All results came but those that cannot be unpickled here; the first of them.
+            All results were yielded except those that cannot be unpickled here; names the first of them.
 
         Examples
         --------
@@ -1323,7 +1323,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     @property
     def queue(self) -> str:
-        """Name of the queue it runs on."""
+        """Name of the queue that it runs on."""
         return self.handle.name
 
     @property
@@ -1339,31 +1339,31 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     @property
     def versions(self) -> list[CodeStats]:
-        """Code versions this run has used, first to newest."""
+        """Code versions that this run has used, first to newest."""
         codes = self._progress().record.codes
         return [CodeStats(c["name"], c["short"], at + 1, c["cell"]) for at, c in enumerate(codes)]
 
     @property
     def source(self) -> str | None:
-        """Source of the newest code version, when it is known."""
+        """Source of the newest code version, if it is known."""
         source: str | None = self._progress().record.codes[-1]["source"]
         return source
 
     @checks_keywords
     def function(self, version: str = "") -> Callable[..., Any]:
-        """Return the function that was sent, with the values and helpers of its notebook; for another kernel, too.
+        """Return the function that was sent, with the values and helpers of its notebook; works in another kernel, too.
 
         Parameters
         ----------
         version : str
-            A short code version, as a dead letter has it; "" for the newest.
+            A short code version, as in a dead letter; "" for the newest.
 
         Raises
         ------
         BadOption
-            The run has had no such version.
+            The run never had this version.
         FunctionForgotten
-            No document of the run has failed with it, or is still to run.
+            No document of the run failed with it, or still waits to run with it.
 
         Examples
         --------
@@ -1480,7 +1480,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return list(islice(self.failures().of([fingerprint]), limit))
 
     def lost(self) -> Lost:
-        """Return which documents are lost: (ordinal, key) each, or ordinals where this process lacks their input."""
+        """Return the lost documents: (ordinal, key) each, or ordinals if this process does not have their input."""
         return self._lost(self._progress(covered=True))
 
     def _lost(self, progress: Progress) -> Lost:

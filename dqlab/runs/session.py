@@ -60,7 +60,7 @@ OF_CONSUMERS = frozenset({"served", "early_ack", "concurrency"})
 
 
 class Durability(Enum):
-    """What a queue promises for a confirmed message."""
+    """The guarantee of a queue for a confirmed message."""
 
     TRANSIENT = "transient"
     """It lives in the memory of one worker."""

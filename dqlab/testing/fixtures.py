@@ -29,14 +29,14 @@ class LeakCheck(Protocol):
 
 @pytest.fixture(scope="session")
 def dq_lab() -> Iterator[Lab]:
-    """Two consumer processes and one for queues, started once for the whole test run: it takes seconds."""
+    """Start two consumer processes and one for queues, once for the whole test run: it takes seconds."""
     with connect(n=2, name="tests") as lab:
         yield lab
 
 
 @pytest.fixture
 def dq_queue(dq_lab: Lab) -> Iterator[QueuePool]:
-    """Give a fresh queue with consumers; closed, with all that it holds, at the end of the test."""
+    """Return a fresh queue with consumers; the end of the test closes it with all its contents."""
     pool = dq_lab.queue(f"test-{uuid.uuid4().hex[:12]}")
     yield pool
     pool.close()
@@ -44,11 +44,11 @@ def dq_queue(dq_lab: Lab) -> Iterator[QueuePool]:
 
 @pytest.fixture
 def dq_clock() -> FakeClock:
-    """Give a clock that stands still until ``dq_clock.advance(seconds)``."""
+    """Return a clock that stands still until ``dq_clock.advance(seconds)``."""
     return FakeClock()
 
 
 @pytest.fixture
 def dq_no_leaks(dq_lab: Lab) -> LeakCheck:
-    """Give ``with dq_no_leaks():``, which fails when its block leaves something behind."""
+    """Return ``dq_no_leaks``: ``with dq_no_leaks():`` fails when its block leaves something behind."""
     return partial(no_leaks, dq_lab.client)

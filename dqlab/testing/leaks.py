@@ -30,7 +30,7 @@ class Leaked(AssertionError):
 
 @dataclass(frozen=True)
 class Footprint:
-    """What this process, and a cluster, hold at one instant.
+    """The resources of this process, and of a cluster, at one instant.
 
     Attributes
     ----------
@@ -79,14 +79,14 @@ class Footprint:
 def no_leaks(client: Client | None = None, *, timeout: float = SETTLE_S) -> Iterator[None]:
     """Fail when the block leaves more threads, processes, descriptors, connections or pinned keys than it found.
 
-    Threads of pools start on first use, so do once before it what the block does.
+    Threads of pools start on first use, so run the block's code once before it.
 
     Parameters
     ----------
     client : Client, optional
         Look at this client's cluster too.
     timeout : float, default 5 s
-        How long closed things may take to be gone.
+        How long closed resources may take to disappear.
 
     Raises
     ------

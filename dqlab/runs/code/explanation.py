@@ -91,7 +91,7 @@ class Explanation:
 
 
 def explain(fn: Callable[..., Any]) -> Explanation:
-    """Explain what a function takes along to its consumers, and what its version depends on.
+    """List the values that a function takes to its consumers, and the parts that its version depends on.
 
     Sends nothing; reads and pickles each value once.
 
@@ -108,7 +108,7 @@ def explain(fn: Callable[..., Any]) -> Explanation:
     Raises
     ------
     BadOption
-        It is not callable.
+        `fn` is not callable.
 
     Examples
     --------

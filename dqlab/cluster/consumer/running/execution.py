@@ -180,10 +180,10 @@ running: ContextVar[tuple[Queued, int | None] | None] = ContextVar("dqlab_runnin
 
 
 def cancelled() -> bool:
-    """Return whether the message that is being processed here was cancelled.
+    """Return whether the message that runs here was cancelled.
 
-    Functions that take long should call it now and then; what they return after that is dropped. Messages
-    that run in a process need not ask: their process is killed. Outside of a message the answer is False.
+    Slow functions should call it now and then; their results after a cancel are dropped. Messages that run in a process
+    need not call it: their process is killed. Outside a message it returns False.
 
     Examples
     --------
