@@ -43,7 +43,8 @@ ON_LOWEST := $(addprefix tests/,test_connecting.py test_lab.py test_lab_closed.p
 # then a test that gives a process a moment to begin finds it starved.
 SIDE_BY_SIDE = -n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
-# What test-fast runs: what starts nothing, and computes for less than half a second.
+# What test-fast runs: what starts nothing, and computes for less than half a second. It plays no notebooks: what does that
+# takes a second of each tester to load.
 FAST := not slow and not bench and not long and not cluster and not browser and not slurm
 
 .DEFAULT_GOAL := help
@@ -120,7 +121,7 @@ test: $(STAMP) $(BUILT) $(MODULES) ## Run every test but the slow ones, and the 
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m 'not slow and not bench' tests $(NBVAL) $(PLAYED) $(ARGS)
 
 test-fast: $(STAMP) $(BUILT) ## Run the tests that start no process and compute little: for every save.
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m '$(FAST)' tests $(ARGS)
+	$(BIN)/python -m pytest -p no:nbval -n 2 --dist loadfile --no-loadscope-reorder -m '$(FAST)' tests $(ARGS)
 
 test-slow: $(STAMP) $(BUILT) $(MODULES) ## Run the slow tests, and properties with all their examples.
 	DQLAB_EXAMPLES=all $(BIN)/python -m pytest -m 'slow or hypothesis' --timeout=600 tests $(ARGS)
