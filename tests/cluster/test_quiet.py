@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import dqlab
+from tests import forking
 
 pytestmark = pytest.mark.cluster
 
@@ -28,7 +28,7 @@ assert handler.level == before, handler.level
 
 def test_a_cluster_that_closes_does_not_bring_dasks_lines_back_for_those_that_are_open() -> None:
     """`%dq connect` opens the new one first, and each later cell was full of INFO lines."""
-    said = subprocess.run([sys.executable, "-c", SCRIPT], check=True, timeout=60, capture_output=True, text=True)
+    said = forking.run([sys.executable, "-c", SCRIPT], check=True, timeout=60, capture_output=True, text=True)
 
     assert " - INFO - " not in said.stderr
 
@@ -50,8 +50,8 @@ with dq.connect(n=1) as lab:
 def test_our_log_lines_come_only_where_logging_was_set_up() -> None:
     """A cell showed `event=spawn_failed` while consumers died, and those who saw it could do nothing about it."""
     command = [sys.executable, "-c", OURS]
-    said = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
-    shown = subprocess.run([*command, "shown"], check=True, timeout=60, capture_output=True, text=True)
+    said = forking.run(command, check=True, timeout=60, capture_output=True, text=True)
+    shown = forking.run([*command, "shown"], check=True, timeout=60, capture_output=True, text=True)
 
     assert "event=" not in said.stderr + said.stdout
     assert "event=here" in shown.stderr
