@@ -10,6 +10,7 @@ change is recorded, even if room runs out in between.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Any, Protocol
 
 from dqlab.frame import Frame, Settlement
@@ -20,7 +21,28 @@ from dqlab.rules.leases import Lease
 from dqlab.rules.result_index import Stretch
 from dqlab.rules.states import State
 
-__all__ = ["Journal", "MemoryJournal"]
+__all__ = ["Journal", "MemoryJournal", "Op"]
+
+
+class Op(StrEnum):
+    """Names of orders, as `Ledger.order` executes them. Logs hold them: a value never changes."""
+
+    OPEN = "open"
+    SEAL = "seal"
+    PAUSE = "pause"
+    RESUME = "resume"
+    DRAIN = "drain"
+    CANCEL = "cancel"
+    PURGE = "purge"
+    RETRY = "retry"
+    ADOPT = "adopt"
+    RETRIES = "retries"
+    REOPEN = "reopen"
+    DROP = "drop"
+    FORGET = "forget"
+    HALT = "halt"
+    WHY = "why"
+    SUBMITTED = "submitted"
 
 
 class Journal(Changes, Protocol):
@@ -38,13 +60,13 @@ class Journal(Changes, Protocol):
     def admit(self, nbytes: int = 0) -> None:
         """Raise the reason if a record of at most `nbytes` bytes cannot be written now."""
 
-    def admit_order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+    def admit_order(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
         """Raise the reason if an order cannot be recorded; executing it may add a little to `meta`."""
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
         """Record a settlement that changed something; return where its results are."""
 
-    def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+    def ordered(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
         """Record an executed order."""
 
     def begun(self, lease: Lease) -> None:
@@ -87,14 +109,14 @@ class MemoryJournal:
     def admit(self, nbytes: int = 0) -> None:
         """Do nothing: memory takes everything."""
 
-    def admit_order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+    def admit_order(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
         """Do nothing, as `admit`."""
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
         """Return no places: it keeps no results."""
         return []
 
-    def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+    def ordered(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
         """Do nothing, as `moved`."""
 
     def begun(self, lease: Lease) -> None:

@@ -16,6 +16,7 @@ from dqlab.errors import RunNotFound
 from dqlab.frame import NO_ID, Settlement
 from dqlab.rules.book import CANCELLED, CUT_OFF, WORDS, Book, RunRecord
 from dqlab.rules.deliveries import Settled
+from dqlab.rules.journal import Op
 from dqlab.rules.lane import Lane
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.result_index import Stretch
@@ -122,7 +123,7 @@ class Ledger:
             elif book.fails_throughout:
                 self.shard.journal.admit()
                 self.shard.journal.noted()  # what time has just changed is not part of the order
-                self.obey("halt", run, {"halted": book.explain_failing()})
+                self.obey(Op.HALT, run, {"halted": book.explain_failing()})
                 halted.append(run)
         return halted
 
@@ -234,7 +235,7 @@ class Ledger:
         self.record(settlement, settled, journal.settled(settlement, settled))
         return settled
 
-    def obey(self, op: str, run: bytes | None, meta: dict[str, Any]) -> int:
+    def obey(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> int:
         """Execute one order and record it; return how many messages it touched. Parameters: see `order`."""
         journal = self.shard.journal
         journal.admit_order(op, run, meta)
@@ -276,13 +277,12 @@ class Ledger:
 
     # --- orders -----------------------------------------------------------------------------
 
-    def order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> int:
+    def order(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> int:
         """Execute one order without recording it, as when a log is replayed; return how many messages it touched.
 
         Parameters
         ----------
-        op : str
-            One of `orders`.
+        op : Op
         run : bytes or None
             The run; None = the whole queue, where that makes sense.
         """
@@ -293,26 +293,26 @@ class Ledger:
             self.forget_unnamed(meta["function"])
         return count
 
-    def orders(self, run: Any) -> dict[str, Callable[[dict[str, Any]], int | None]]:
+    def orders(self, run: Any) -> dict[Op, Callable[[dict[str, Any]], int | None]]:
         """Return the orders, by name."""
         shard = self.shard
         return {
-            "open": lambda meta: self.open(meta["open"]),
-            "seal": lambda meta: self._seal(**meta["seal"]),
-            "pause": lambda meta: shard.pause(run),
-            "resume": lambda meta: self._resume(run),
-            "drain": lambda meta: shard.drain(),
-            "cancel": lambda meta: self._cancel(run, meta),
-            "purge": lambda meta: shard.purge(run, State[meta["state"]]),
-            "retry": lambda meta: self._retry(run, meta),
-            "adopt": lambda meta: self._adopt(run, meta),
-            "retries": lambda meta: self._set_retries(run, meta["retries"]),
-            "reopen": lambda meta: self._reopen(run, meta),
-            "drop": lambda meta: self._drop(run),
-            "forget": lambda meta: self._forget(run, meta),
-            "halt": lambda meta: self._halt(run, meta["halted"]),
-            "why": lambda meta: self._explain(run, meta["why"]),
-            "submitted": lambda meta: self._submitted(run, meta),
+            Op.OPEN: lambda meta: self.open(meta["open"]),
+            Op.SEAL: lambda meta: self._seal(**meta["seal"]),
+            Op.PAUSE: lambda meta: shard.pause(run),
+            Op.RESUME: lambda meta: self._resume(run),
+            Op.DRAIN: lambda meta: shard.drain(),
+            Op.CANCEL: lambda meta: self._cancel(run, meta),
+            Op.PURGE: lambda meta: shard.purge(run, State[meta["state"]]),
+            Op.RETRY: lambda meta: self._retry(run, meta),
+            Op.ADOPT: lambda meta: self._adopt(run, meta),
+            Op.RETRIES: lambda meta: self._set_retries(run, meta["retries"]),
+            Op.REOPEN: lambda meta: self._reopen(run, meta),
+            Op.DROP: lambda meta: self._drop(run),
+            Op.FORGET: lambda meta: self._forget(run, meta),
+            Op.HALT: lambda meta: self._halt(run, meta["halted"]),
+            Op.WHY: lambda meta: self._explain(run, meta["why"]),
+            Op.SUBMITTED: lambda meta: self._submitted(run, meta),
         }
 
     def open(self, spec: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NotRequired, TypedDict
 
 from dqlab.frame import NO_ID
 from dqlab.rules.ids import first_id
+from dqlab.rules.journal import Op
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.states import State
 
@@ -77,10 +78,10 @@ def recall(ledger: Ledger, past: Past) -> None:
         if "adopted" in known:
             ledger.adopt(run, known["adopted"])
         if "retries" in known:
-            ledger.order("retries", run, {"retries": known["retries"]})
+            ledger.order(Op.RETRIES, run, {"retries": known["retries"]})
         if "submitted" in known:
-            ledger.order("submitted", run, known["submitted"])
+            ledger.order(Op.SUBMITTED, run, known["submitted"])
         if "seal" in known:
-            ledger.order("seal", run, {"seal": {"run": run, **known["seal"]}})
+            ledger.order(Op.SEAL, run, {"seal": {"run": run, **known["seal"]}})
             book.ended = known.get("ended")
     ledger.check_functions()

@@ -608,7 +608,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     def _order(self, order: Pause | Resume, *, by: str = "") -> Self:
         self.handle.link.sync(self.handle.order(order))
-        mark(self.handle.link, order.op, self.queue, by=by)
+        mark(self.handle.link, order.op.value, self.queue, by=by)
         return self
 
     # --- waiting: each returns, or raises why nothing more comes ----------------------------------

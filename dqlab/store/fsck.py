@@ -24,6 +24,7 @@ from dqlab.log.records import HEADER_BYTES
 from dqlab.log.segment import SEGMENT_BYTES
 from dqlab.numbers import many
 from dqlab.rules.ids import first_id, next_sequence
+from dqlab.rules.journal import Op
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.ranges import Ranges
 from dqlab.store.bodies import Move, open_settle, unpack_plain
@@ -222,7 +223,7 @@ def describe_ids(ranges: Iterable[tuple[int, int]]) -> str:
 
 
 _STRIDE = next_sequence(0)
-_ENDING = frozenset({"cancel", "drop"})
+_ENDING = frozenset({Op.CANCEL, Op.DROP})
 _RUN = slice(HEADER_BYTES + 24, HEADER_BYTES + 40)
 """Where the record of a PUT names the run of its frame."""
 

@@ -11,6 +11,7 @@ from dqlab.frame import Frame, Outcome, Settlement
 from dqlab.log import Log, Position, RecordType
 from dqlab.rules.batches import Batch, share
 from dqlab.rules.deliveries import Settled
+from dqlab.rules.journal import Op
 from dqlab.rules.lane import Lane, microseconds
 from dqlab.rules.leases import Lease
 from dqlab.rules.ledger import Ledger
@@ -26,7 +27,7 @@ MOVES = 100_000
 """Most moves in one record: some 20 MB."""
 
 _ADDED = 1024
-_UNRECORDED = frozenset({"why", "purge"})
+_UNRECORDED = frozenset({Op.WHY, Op.PURGE})
 """Orders that are not recorded: `why` is for people only, and what `purge` does depends on leases, which a replay does
 not have; its moves are recorded instead."""
 
@@ -88,14 +89,14 @@ class NeededBytes:
     def admit(self, nbytes: int = 0) -> None:
         """Do nothing: what is replayed was admitted."""
 
-    def admit_order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+    def admit_order(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
         """Do nothing, as `admit`."""
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
         """Raise: a replay brings no new settlement, so this is never called."""
         raise AssertionError("a journal that is only read takes no settlement")
 
-    def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+    def ordered(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
         """Raise: a replay brings no new order, so this is never called."""
         raise AssertionError("a journal that is only read takes no order")
 
@@ -179,7 +180,7 @@ class LogJournal(NeededBytes):
         """Raise the reason why the log would not take a record of this size."""
         self.log.admit(nbytes)
 
-    def admit_order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+    def admit_order(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
         """Raise the reason why the log would not take an order, with what carrying it out may add."""
         _check_function(meta.get("blob") or b"")
         self.log.admit(0 if op in _UNRECORDED else len(pack_plain([op, run, meta])) + _ADDED)
@@ -201,7 +202,7 @@ class LogJournal(NeededBytes):
         place = place_of(position)
         return [Stretch(piece, place, at) for piece, at in settled.results]
 
-    def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+    def ordered(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
         """Append an order; a replay carries it out again, so its moves are not recorded."""
         if op in _UNRECORDED:
             self.noted()

@@ -13,6 +13,7 @@ from dqlab.frame import NO_ID, Frame, Piece, Settlement
 from dqlab.log import Position, Record, RecordType
 from dqlab.rules.deliveries import Settled
 from dqlab.rules.ids import first_id, next_sequence
+from dqlab.rules.journal import Op
 from dqlab.rules.lane import Lane, microseconds
 from dqlab.rules.lanes.rows import CHUNK, Row
 from dqlab.rules.lanes.trouble import Trouble
@@ -92,10 +93,10 @@ class Replay:
                 for run in {move.run for move in moves}:  # after a purge, or a lease that ended in the last attempt
                     self._note_end(run, record)
             case RecordType.RUN:
-                op, run, meta = unpack_plain(record.body)
-                if op == "open" or run is None or run in self.ledger.books:
-                    self.ledger.order(op, run, meta)
-                    self._note_end(meta["seal"]["run"] if op == "seal" else run, record)
+                name, run, meta = unpack_plain(record.body)
+                if name == Op.OPEN or run is None or run in self.ledger.books:
+                    self.ledger.order(Op(name), run, meta)
+                    self._note_end(meta["seal"]["run"] if name == Op.SEAL else run, record)
                 else:
                     self.skipped += 1
             case RecordType.FUNCTION:

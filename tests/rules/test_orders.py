@@ -10,6 +10,7 @@ from dqlab.errors import BadOption, MessageNotFound, RunNotFound
 from dqlab.frame import NO_ID, Outcome
 from dqlab.rules.book import Book, RunRecord
 from dqlab.rules.deliveries import Settled
+from dqlab.rules.journal import Op
 from dqlab.rules.lanes.trouble import Death
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.states import State, Verdict
@@ -299,3 +300,8 @@ def test_the_queue_seals_a_run_whichever_submission_goes_on_with_it(desk: Any, c
     continued.order("reopen", RUN, {"client": "another", "producer": GOES_ON})
     continued.order("cancel", RUN, {})
     assert desk.shard.lane(RUN).sealed
+
+
+def test_each_order_has_its_name_and_each_name_its_order(desk: Any) -> None:
+    """A name without an order would fail where a log is replayed, and nowhere before."""
+    assert Ledger(desk.shard).orders(None).keys() == set(Op)

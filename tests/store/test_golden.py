@@ -13,8 +13,9 @@ import pytest
 
 from dqlab.frame import Frame, Settlement
 from dqlab.log import Log, LogOptions, LogTooNew
+from dqlab.rules.journal import Op
 from dqlab.rules.states import State
-from dqlab.store.bodies import open_settle
+from dqlab.store.bodies import open_settle, pack_plain
 from dqlab.store.directories import read_queue, shard_directory, stored_directories
 from dqlab.store.durable_shard import DurableShard
 from dqlab.store.fsck import fsck
@@ -159,3 +160,14 @@ def test_a_higher_minor_version_and_unknown_compatible_features_are_read(copy: P
     before = fsck(copy / "001").level
 
     assert fsck(copy / "000").level == before == 0
+
+
+def test_orders_lie_in_logs_under_names_that_stay() -> None:
+    """An older log that has another name of an order could not be opened."""
+    names = [
+        *("open", "seal", "pause", "resume", "drain", "cancel", "purge", "retry", "adopt", "retries", "reopen"),
+        *("drop", "forget", "halt", "why", "submitted"),
+    ]
+
+    assert [each.value for each in Op] == names
+    assert all(pack_plain([each, None, {}]) == pack_plain([each.value, None, {}]) for each in Op)

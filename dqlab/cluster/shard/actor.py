@@ -43,6 +43,7 @@ from dqlab.log import DiskFull, NoDescriptors, RecordCorrupt
 from dqlab.rules.batches import Batch
 from dqlab.rules.book import CUT_OFF, Book, RunRecord
 from dqlab.rules.deliveries import Settled
+from dqlab.rules.journal import Op
 from dqlab.rules.leases import Lease
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
@@ -202,7 +203,7 @@ class QueueActor:
             return pack({"firsts": [], "verdict": "MOVED"})
         answer: dict[str, Any] = {"firsts": []}
         if "open" in meta and meta["open"]["run"] not in self.books:
-            self.ledger.obey("open", None, {"open": meta["open"]})
+            self.ledger.obey(Op.OPEN, None, {"open": meta["open"]})
             answer["opened"] = True
         function = (meta["function"], bytes(parts[meta["frames"]])) if "function" in meta else None
         for part in parts[: meta["frames"]]:
@@ -525,8 +526,8 @@ class QueueActor:
     async def control(self, body: bytes) -> bytes:
         """Apply one order of a user: {op, run?, ...}; answers {count}."""
         meta, _ = unpack(body)
-        op, run = meta.pop("op"), meta.pop("run", None)
-        if op == "reopen":
+        op, run = Op(meta.pop("op")), meta.pop("run", None)
+        if op is Op.REOPEN:
             self._refuse_cancelled(run)
         return pack({"count": await self._obey(op, run, meta)})
 
@@ -540,7 +541,7 @@ class QueueActor:
         found = list(islice(self.shard.lane(run).dead_ids(after, classes), limit))
         meta["ids"] = list(Ranges((id, id + 1) for id, _ in found))
         meta["ordinals"] = list(Ranges((ordinal, ordinal + 1) for _, ordinal in found))
-        count = await self._obey("retry", run, meta)
+        count = await self._obey(Op.RETRY, run, meta)
         return pack({"count": count, "after": found[-1][0] if limit and len(found) == limit else None})
 
     async def let_go(self, body: bytes) -> bytes:
@@ -551,15 +552,15 @@ class QueueActor:
         await self._store.durable()
         return pack({"count": count})
 
-    async def _obey(self, op: str, run: bytes | None, meta: dict[str, Any]) -> int:
+    async def _obey(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> int:
         """Carry out one order, keep it, and do what follows from it."""
         count = self.ledger.obey(op, run, meta)
-        if op in ("pause", "drain", "adopt"):
+        if op in (Op.PAUSE, Op.DRAIN, Op.ADOPT):
             self._give_back_untouched(run)
-        if op in ("drop", "forget") and not self._store.full:
+        if op in (Op.DROP, Op.FORGET) and not self._store.full:
             for id in sorted(self._without_room):
                 if id in self.books and self.books[id].stopped:
-                    self.ledger.obey("resume", id, {})
+                    self.ledger.obey(Op.RESUME, id, {})
                 self._without_room.discard(id)  # only now: a log that refuses leaves the others to the next order
         self._dispatch()
         await self._store.durable()
@@ -847,7 +848,7 @@ class QueueActor:
         """Seal what clients that are gone were submitting, and one run that its own client gave up."""
         seals = self.ledger.cut_off(gone, given_up)
         for seal in seals:
-            self.ledger.obey("seal", None, {"seal": seal})
+            self.ledger.obey(Op.SEAL, None, {"seal": seal})
         if seals:
             self._dispatch()
         return len(seals)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from dqlab.frame import NO_ID
 from dqlab.rules.book import CodeRecord
 from dqlab.rules.ids import shard_of
+from dqlab.rules.journal import Op
 from dqlab.rules.submitted import Submitted
 
 __all__ = [
@@ -79,7 +80,7 @@ class Code(NamedTuple):
 class Order:
     """One order about a run, or about the whole queue where `run` is None."""
 
-    op: ClassVar[str]
+    op: ClassVar[Op]
     run: bytes | None
 
     def shards(self, count: int) -> Iterable[int]:
@@ -110,7 +111,7 @@ class Order:
 class Pause(Order):
     """Lease nothing more."""
 
-    op = "pause"
+    op = Op.PAUSE
 
     def note(self) -> Note | None:
         """Keep the pause for a shard that dies before it has reported it."""
@@ -121,7 +122,7 @@ class Pause(Order):
 class Resume(Order):
     """Lease again."""
 
-    op = "resume"
+    op = Op.RESUME
 
     def note(self) -> Note | None:
         """Keep the resume for a shard that dies before it has reported it."""
@@ -134,7 +135,7 @@ class Resume(Order):
 class Drain(Order):
     """Refuse puts, process what is there, then pause."""
 
-    op = "drain"
+    op = Op.DRAIN
 
     def note(self) -> Note | None:
         """Keep the drain for a shard that dies before it has reported it."""
@@ -145,7 +146,7 @@ class Drain(Order):
 class Purge(Order):
     """Throw away messages in a state, by its name."""
 
-    op = "purge"
+    op = Op.PURGE
     state: str
 
     def fields(self, shard: int) -> Message:
@@ -157,7 +158,7 @@ class Purge(Order):
 class Forget(Order):
     """Forget results by id, with `coming` also those of messages that are not settled yet."""
 
-    op = "forget"
+    op = Op.FORGET
     ids: Sequence[tuple[int, int]]
     coming: bool = False
 
@@ -188,7 +189,7 @@ class Open(RunOrder):
         Options of its `Retry`; None = the queue's.
     """
 
-    op = "open"
+    op = Op.OPEN
     record: dict[str, Any]
     retry: dict[str, Any] | None = None
 
@@ -233,7 +234,7 @@ class OpenMissing(Open):
 class Drop(RunOrder):
     """Forget a run, its results and failures."""
 
-    op = "drop"
+    op = Op.DROP
 
     def waves(self, shards: Sequence[int]) -> Sequence[Sequence[int]]:
         """Return the first shard last: when the client dies in between, the run is there to be dropped again."""
@@ -248,7 +249,7 @@ class Drop(RunOrder):
 class Cancel(RunOrder):
     """Give up what has no result yet and take nothing more; `complete` = the run had ended when it was looked at."""
 
-    op = "cancel"
+    op = Op.CANCEL
     complete: bool = False
 
     def note(self) -> Note | None:
@@ -273,7 +274,7 @@ class CancelledNothing(RunOrder):
 class RetryDead(RunOrder):
     """Deliver dead messages again, by id and ordinal, with a function whose code version the run knows."""
 
-    op = "retry"
+    op = Op.RETRY
     ids: Sequence[tuple[int, int]]
     ordinals: Sequence[tuple[int, int]]
     function: bytes
@@ -297,7 +298,7 @@ class RetryDead(RunOrder):
 class LearnCode(RunOrder):
     """Know a newer code version; what is retried from now on runs it."""
 
-    op = "retry"
+    op = Op.RETRY
     version: Code
 
     def fields(self, shard: int) -> Message:
@@ -313,7 +314,7 @@ class LearnCode(RunOrder):
 class Adopt(RunOrder):
     """Run this code for all that is not done, and for what still comes."""
 
-    op = "adopt"
+    op = Op.ADOPT
     version: Code
 
     def fields(self, shard: int) -> Message:
@@ -329,7 +330,7 @@ class Adopt(RunOrder):
 class Retries(RunOrder):
     """Deliver failed messages of a lane so many times again."""
 
-    op = "retries"
+    op = Op.RETRIES
     retries: int
 
     def fields(self, shard: int) -> Message:
@@ -348,7 +349,7 @@ class Retries(RunOrder):
 class RecordSubmitted(RunOrder):
     """Record how far the input is submitted: the next process that maps it compares it with that."""
 
-    op = "submitted"
+    op = Op.SUBMITTED
     known: Submitted
     by: bytes
     """The producer that submits it; of another one than goes on with the run, nothing is taken."""
@@ -382,7 +383,7 @@ class Seal(RunOrder):
         What the run was opened with; None if it may have been dropped.
     """
 
-    op = "seal"
+    op = Op.SEAL
     here: Sequence[int]
     incomplete: str | None
     submitted: RecordSubmitted
@@ -410,7 +411,7 @@ class Seal(RunOrder):
 class Reopen(RunOrder):
     """Take documents again after a seal, of this client's producer; of a run that was cancelled it is refused."""
 
-    op = "reopen"
+    op = Op.REOPEN
     client: str
     producer: bytes
 
