@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from dqlab.stats import CodeStats, History, RunStats, Snapshot
 
@@ -278,19 +278,55 @@ def is_queue(source: object) -> TypeGuard[PoolSource]:
     return _has(source, "snapshot", "past", "drain", "purge")
 
 
+class Connection(Protocol):
+    """Where something that is shown comes from."""
+
+    @property
+    def address(self) -> str:
+        """The address of its scheduler."""
+        ...
+
+    @property
+    def again(self) -> str:
+        """The call that connects to the same cluster or store again, from any process; "" where none can."""
+        ...
+
+
+class _Linked(Protocol):
+    @property
+    def link(self) -> Connection: ...
+
+
+@runtime_checkable
+class _OfQueue(Protocol):
+    """A queue or a run."""
+
+    @property
+    def handle(self) -> _Linked: ...
+
+
+@runtime_checkable
+class _OfLab(Protocol):
+    @property
+    def session(self) -> _Linked: ...
+
+
 def cluster_of(source: object) -> str:
     """Return the address of the scheduler that a run, a queue or a lab belongs to; "" where it has none."""
-    return str(getattr(_link_of(source), "address", ""))
+    link = _link_of(source)
+    return "" if link is None else link.address
 
 
 def call_again(source: object) -> str:
     """Return the call that connects to the cluster or store of a run again, from any process; "" where none does."""
-    return str(getattr(_link_of(source), "again", ""))
+    link = _link_of(source)
+    return "" if link is None else link.again
 
 
-def _link_of(source: object) -> object:
-    holder = getattr(source, "handle", None) or getattr(source, "session", None)
-    return getattr(holder, "link", None)
+def _link_of(source: object) -> Connection | None:
+    if isinstance(source, _OfQueue):
+        return source.handle.link
+    return source.session.link if isinstance(source, _OfLab) else None
 
 
 def is_embedded(source: object) -> bool:
