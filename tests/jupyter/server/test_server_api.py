@@ -18,7 +18,7 @@ import pytest
 import dqlab as dq
 from dqlab import clusters_here
 from dqlab.clusters_here import Announcement
-from dqlab.jupyter.server.api import OURS, panels, routes
+from dqlab.jupyter.server.api import ALL, OURS, panels, routes
 from dqlab.jupyter.server.services import Services
 from dqlab.jupyter.server.upstream import ServiceSilent, Upstream
 from dqlab.stats import Snapshot
@@ -249,11 +249,17 @@ def test_panels_of_a_dashboard_that_is_made_at_its_first_page_are_there_at_once(
 
 
 def test_our_panels_are_all_named() -> None:
-    """A panel that is added to the dashboard needs a title in the sidebar."""
+    """A panel that is added needs a title in the sidebar, and its name for `lab.panel` and `%dq open`."""
     pytest.importorskip("bokeh", reason="the extra `lab` is not installed")
+    from dqlab import lab
+    from dqlab.jupyter.grammar import COMMANDS
     from dqlab.live.panels.page import PANELS
 
+    [panel] = [action for action in COMMANDS["open"].actions if action.dest == "panel"]
+
     assert list(OURS) == [f"individual-dq-{name}" for name in PANELS]
+    assert sorted(lab.PANELS) == sorted([ALL, *PANELS])
+    assert list(panel.choices or ()) == list(lab.PANELS)
 
 
 @pytest.mark.cluster
