@@ -547,7 +547,7 @@ def test_lab_made_in_python_is_found(notebook: Any, lab: dq.Lab) -> None:
     """Half of the notebook may be without magics."""
     notebook["mine"] = notebook["same"] = lab
 
-    assert notebook.run("%dq status").where == lab.stats().where
+    assert notebook.run("%dq status").lab == lab.stats().lab
 
 
 def test_two_labs_must_be_told_apart(notebook: Any, lab: dq.Lab) -> None:
@@ -563,7 +563,7 @@ def test_names_that_ipython_gives_to_what_cells_show_are_no_labs_of_the_user(not
     """ "several labs are open: _23, lu, x2" named one that nobody had named."""
     notebook["lab"], notebook["_23"] = lab, dq.Lab(lab.client)
 
-    assert notebook.run("%dq status").where == lab.stats().where
+    assert notebook.run("%dq status").lab == lab.stats().lab
 
 
 # --- mistakes ----------------------------------------------------------------------------------
