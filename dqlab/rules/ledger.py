@@ -94,15 +94,17 @@ class Ledger:
         self.books[run] = self._going[run] = book
         self.shard.activity.touch(run)
         if book.record is not None:
-            self._name(run, book.record)
+            self._note_record(run, book.record)
             self._judge(run, book)
 
     def _judge(self, run: bytes, book: Book) -> None:
         if book.record is not None and book.record.stop_if is not None:
             self._judged[run] = book
 
-    def _name(self, run: bytes, record: RunRecord) -> None:
+    def _note_record(self, run: bytes, record: RunRecord) -> None:
         self.names.setdefault(record.name, {})[run] = None
+        if record.unit:
+            self.shard.fairness.weighs_bytes(run)
 
     def note_ends(self) -> None:
         """Record when each run ended that has just done so."""
@@ -327,7 +329,7 @@ class Ledger:
         if "record" in spec:
             spec["record"].setdefault("started", self.shard.clock.wall())  # so that replaying the log gives the same
             book.record = RunRecord(**spec["record"])
-            self._name(run, book.record)
+            self._note_record(run, book.record)
             self._judge(run, book)
 
     def _seal(
@@ -461,7 +463,7 @@ class Ledger:
         self._going.pop(run, None)
         self._judged.pop(run, None)
         if book.record is not None:
-            self._unname(run, book.record)
+            self._forget_record(run, book.record)
         self.shard.journal.forgot(book.results)
         self.shard.drop_lane(run)
         self.news.pop(run, None)
@@ -497,7 +499,7 @@ class Ledger:
             book.unwanted.discard(a, b)
             self.shard.journal.forgot(book.results.forget(a, b))
 
-    def _unname(self, run: bytes, record: RunRecord) -> None:
+    def _forget_record(self, run: bytes, record: RunRecord) -> None:
         named = self.names.get(record.name, {})
         named.pop(run, None)
         if not named:

@@ -25,19 +25,24 @@ QUANTUM_S = 0.1
 FIRST_BATCH = 16
 """Messages leased at a time before their cost is known."""
 FIRST_SHARE = 32
-"""And such a part at most of those that have weights: of forty books sixteen would be all the long ones. Without
-weights more are better: what is far away is read ahead within what was leased."""
+"""And such a part at most of those that have pages: of forty books sixteen would be all the long ones. Without pages
+more are better: what is far away is read ahead within what was leased."""
 
 
 class Fairness:
     """Credit and mean cost of each lane."""
 
-    __slots__ = ("_cost", "_credit", "_last")
+    __slots__ = ("_cost", "_credit", "_in_bytes", "_last")
 
     def __init__(self) -> None:
         self._credit: dict[bytes, float] = {}
         self._cost: dict[bytes, float] = {}
+        self._in_bytes: set[bytes] = set()
         self._last: bytes | None = None
+
+    def weighs_bytes(self, run: bytes) -> None:
+        """Note that the weights of a lane are bytes: they tell less of how long a message takes than pages do."""
+        self._in_bytes.add(run)
 
     def choose(self, ready: Sequence[bytes]) -> bytes:
         """Return the lane to serve next.
@@ -87,7 +92,7 @@ class Fairness:
         """
         cost = self._cost.get(run)
         if cost is None:
-            few = FIRST_BATCH < weighted < FIRST_BATCH * FIRST_SHARE
+            few = FIRST_BATCH < weighted < FIRST_BATCH * FIRST_SHARE and run not in self._in_bytes
             return max(1, weighted // FIRST_SHARE) if few else FIRST_BATCH
         return max(1, int(budget / max(cost, 1e-7)))
 
@@ -101,6 +106,7 @@ class Fairness:
         """Forget a lane."""
         self._credit.pop(run, None)
         self._cost.pop(run, None)
+        self._in_bytes.discard(run)
 
     def _in_turn(self, ready: Sequence[bytes]) -> list[bytes]:
         """Return the lanes from the one served last, which continues while it has credit."""

@@ -8,6 +8,7 @@ import pytest
 
 from dqlab.frame import Outcome
 from dqlab.rules.picking import QUANTUM_S, Fairness
+from tests.rules.conftest import RUN
 
 SLOW, FAST = b"slow-run-of-many", b"fast-run-of-many"
 
@@ -89,6 +90,14 @@ def test_few_messages_of_unknown_cost_do_not_all_go_to_the_consumer_that_is_firs
     first = [len(desk.ids(desk.lease(consumer=f"{slot}#0", budget=0.075))) for slot in "abab"]
 
     assert first == [1, 1, 1, 1]
+
+
+def test_messages_that_weigh_bytes_are_leased_as_those_without_weights(desk: Any) -> None:
+    """Texts behind a URL are read ahead within a lease: with two in each, every second one was waited for."""
+    desk.put(40, weights=range(40, 0, -1))
+    desk.shard.fairness.weighs_bytes(RUN)
+
+    assert len(desk.ids(desk.lease(budget=0.075))) == 16
 
 
 def test_many_messages_of_unknown_cost_are_leased_a_few_at_a_time(desk: Any) -> None:
