@@ -2,6 +2,7 @@
 
 A document of `p` pages takes ``v p`` seconds of a slot, give or take. The speed ``1 / v`` is the ratio of all pages and
 all seconds so far; the spread is what is left when pages are accounted for. Both come from sums that settlements bring.
+Where documents take about as long whatever pages, or bytes, they have, each counts as one instead.
 
 Two things make the end uncertain. The work that is left: by the spread of its documents, and by how well the speed is
 known (the ratio estimator: Cochran, *Sampling Techniques*, 1977, ch. 6). And the last documents: when nothing waits any
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import add, attrgetter
 from statistics import NormalDist
 from typing import Self
@@ -34,6 +35,11 @@ REVISE_AFTER, REVISE_NEAR = 5.0, 0.1
 """Seconds between two looks at whether it moves, or this share of what is left where that is less, but 1 s at least."""
 
 
+BETTER = 2.0
+"""How many times the spread around pages is that around documents before these are what is left."""
+WIDEST = 1.5
+"""Largest deviation of the logarithm of the work that is left: above, its median would approach nothing, and views
+would show "Done in 0 s" where nothing is known."""
 TAIL, RUNNING = 2.0, 0.7
 """How much larger than seen the variance of the last documents is taken to be, and which part of it is expected of
 those that run. With these the end lay in the band in 84 % of simulated runs, with 1 and 1 in 78 %.
@@ -101,6 +107,12 @@ class Effort:
         return self._variance(self.cost, self.tp, self.pp)
 
     @property
+    def by_documents(self) -> Effort:
+        """The same with a page for each document."""
+        documents = float(self.documents)
+        return replace(self, units=documents, tp=self.seconds, pp=documents)
+
+    @property
     def variation(self) -> float:
         """Squared coefficient of variation of a document's seconds, for any number of pages."""
         mean = self.mean or 0.0
@@ -136,6 +148,8 @@ def estimate(effort: Effort, *, units: float, documents: int, slots: float, at: 
     """
     if effort.documents < MIN_DOCUMENTS or effort.units <= 0 or effort.seconds <= 0 or slots <= 0.01 or documents < 1:
         return None
+    if BETTER * effort.by_documents.spread < effort.spread:
+        effort, units = effort.by_documents, documents
     units = max(units, 1.0)  # in stores of earlier versions a document may weigh nothing
     work = effort.cost * units
     of_rest = documents * effort.spread
@@ -143,7 +157,7 @@ def estimate(effort: Effort, *, units: float, documents: int, slots: float, at: 
     # The largest of many is seldom among the first few, so the variance of heavy tails is seen too small at first.
     unseen = 1 + 4 / math.sqrt(effort.batches)
     of_start = (START * slots / max(effort.seconds, START * slots)) ** 2 / 2
-    deviation = math.sqrt(math.log1p((of_rest + of_speed) * unseen / (work * work) + of_start))
+    deviation = min(WIDEST, math.sqrt(math.log1p((of_rest + of_speed) * unseen / (work * work) + of_start)))
     last = _Last(work / documents, effort.variation * unseen)
     ends = [
         last.ends(work * math.exp(deviation * z - deviation * deviation / 2) / slots, min(slots, documents))

@@ -296,6 +296,28 @@ def test_a_run_that_waits_for_a_stuck_document_has_no_end(hall: Hall) -> None:
     assert snapshot.queues[0].empty_in is None
 
 
+def test_an_estimate_leaves_out_how_long_a_stuck_document_was_held(hall: Hall) -> None:
+    """52 documents that were retried behind one, at 29 a second, would be done "in 9 min"; they were in two seconds."""
+    nearly_done(hall, held=74.0)
+    begun, effort = hall.clock.wall() - 101, Effort()
+    for _ in range(100):
+        effort.add(1.0, 1, 1)
+    for settled in range(65):
+        retried = max(0, settled - 60)
+        if retried:
+            effort.add(1.0, 1, 1)
+        some = counts(54 - retried, leased=1, acked=101 + retried) if retried else counts(0, leased=1, acked=100)
+        lane = lane_report("r", counts=some, total=156, started=begun, effort=effort.to_list())
+        hall.shard("a", lane)
+        age = 1.0 if retried else 74.0 + settled
+        hall.consumer("a", 0, leased=1, busy=100.0 + retried, oldest=["last.pdf", age, lane.run])
+        eta = hall.see("a", "r").runs[0].eta
+        hall.after(1)
+
+    assert eta is not None
+    assert eta.p50 - hall.clock.wall() == pytest.approx(50, rel=0.2)
+
+
 @pytest.mark.parametrize(
     ("more", "stuck"),
     [({"held": 74.0}, True), ({"held": 30.0}, False), ({"held": 74.0, "ready": 4}, False)],

@@ -67,6 +67,34 @@ def test_the_band_gets_narrower_as_more_is_known() -> None:
     assert sorted(late)[10] < sorted(early)[10] < 0.2
 
 
+@pytest.mark.parametrize("order", ["largest first", "as they come", "smallest first"])
+def test_files_that_take_as_long_whatever_their_size_are_counted(order: str) -> None:
+    """One of 4 GB and 599 empty ones read "Done in 0 s, 80 % sure: 0 to 0 s" from the first estimate to the end."""
+    random = Random(1)
+    sizes = [max(1, int(random.lognormvariate(10, 2.5))) for _ in range(599)] + [4 * 10**9]
+    sizes = sizes if order == "as they come" else sorted(sizes, reverse=order == "largest first")
+    effort = Effort()
+    for at, size in enumerate(sizes[:150], start=1):
+        effort.add(0.03 * random.lognormvariate(0, 0.1), size, 1)
+        eta = estimate(effort, units=sum(sizes[at:]), documents=600 - at, slots=2.0, at=0.0)
+        if at >= 40:
+            assert eta is not None
+            assert eta.p10 < 0.03 * (600 - at) / 2 < eta.p90
+            assert 0.5 < eta.p50 / (0.03 * (600 - at) / 2) < 2
+
+
+def test_an_estimate_of_which_nothing_is_certain_is_wide() -> None:
+    """Seconds that neither sizes nor numbers explain: the band approached nothing, its end as well as its middle."""
+    random, effort = Random(2), Effort()
+    for _ in range(300):
+        effort.add(random.lognormvariate(0, 2.5), int(random.lognormvariate(10, 2.5)) + 1, 1)
+    eta = estimate(effort, units=1e9, documents=300, slots=2.0, at=0.0)
+
+    assert eta is not None
+    assert 0.05 * effort.seconds / 2 < eta.p50 < eta.p90
+    assert eta.p90 > 2 * eta.p10
+
+
 def test_there_is_no_estimate_before_five_documents() -> None:
     effort = Effort()
     for _ in range(MIN_DOCUMENTS - 1):

@@ -325,6 +325,7 @@ class JoinedQueue:
     def _eta(self, run: RunStats, key: str) -> Eta | None:
         track = self._known.track_of(self._name, key)
         if self._waits_for_stuck(run):  # by what the others took it would end in a second
+            track.forget_pace()  # and what is retried behind it would take as long as that was held
             return track.steady.show(None, at=self._wall)
         if run.state is not RunState.RUNNING or min(run.elapsed, track.busy.span(self._now)) < MIN_SECONDS:
             return track.steady.show(None, at=self._wall)

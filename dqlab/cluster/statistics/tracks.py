@@ -237,6 +237,10 @@ class RunTrack:
         for speed in (self.settled, self.units, self.busy, self._offered):
             speed.interrupt()
 
+    def forget_pace(self) -> None:
+        """Forget which share of its slots worked on it: they waited for a document, and may not do so again."""
+        self.busy, self._offered = Speed(), Speed()
+
     def at_work(self, now: float, slots: int) -> float:
         """Return how many slots work on it while it continues: their past share of all slots, times those there now."""
         busy, offered = self.busy.lasting(now) or 0.0, self._offered.lasting(now) or 0.0
