@@ -106,15 +106,18 @@ class Compaction:
         return f"{many(self.before, 'part')} before, {self.after:,} now{swept}"
 
 
-def compact(sink: Parquet, run: str, id: str, references: Iterable[tuple[int, bytes]], *, sweep: bool) -> Compaction:
+def compact(
+    sink: Parquet, run: str, id: str, references: Iterable[tuple[int, bytes]], *, sweep: Iterable[str]
+) -> Compaction:
     """Merge small parts of a run with their neighbours in the order of the input.
 
     Parameters
     ----------
     references : iterable of (int, bytes)
         Of all rows that count, each with its ordinal.
-    sweep : bool
-        Delete parts without a row that counts: only where no settlement is on its way.
+    sweep : iterable of str
+        Names in the folder: those without a row that counts are deleted. They are listed first, then the run is found
+        to be done, then the references are read: a part that a retry writes meanwhile is not among these names.
 
     Raises
     ------
@@ -145,7 +148,7 @@ def compact(sink: Parquet, run: str, id: str, references: Iterable[tuple[int, by
                 raise PartMissing(run=run, rows=places[gone][1] if gone else 0, part=sink.target.path(gone)) from error
         else:
             break
-    swept = _sweep(sink.target, id, set(wanted)) if sweep else 0
+    swept = _sweep(sink.target, id, sweep, set(wanted))
     return Compaction(before, len(places) - merged + made, merged, swept)
 
 
@@ -239,25 +242,30 @@ def _listed_in(target: Target, id: str) -> Mapping[str, tuple[str, list[tuple[st
     found = {}
     for name in target.names():
         if is_moved(name, id):
-            listed = json.loads(target.read(name))
-            found[listed["into"]] = name, [(part, first, n) for part, first, n in listed["of"]]
+            with suppress(FileNotFoundError):  # merged again meanwhile, so what it lists is in a list that is new
+                listed = json.loads(target.read(name))
+                found[listed["into"]] = name, [(part, first, n) for part, first, n in listed["of"]]
     return found
 
 
-def _sweep(target: Target, id: str, wanted: set[str]) -> int:
-    """Delete what is in no way to a wanted part; return how many files that were.
+def _sweep(target: Target, id: str, names: Iterable[str], wanted: set[str]) -> int:
+    """Delete those of some files that are in no way to a wanted part; return how many files that were.
 
     A merged part without the file that lists what was merged into it may be on its way: a consumer writes that file
     next, and then deletes what it has merged.
     """
+    names = list(names)
+    if not names:
+        return 0
     listed = _listed_in(target, id)
     needed = set(wanted)
     for into, (name, of) in listed.items():
         if any(part in wanted for part, _, _ in of):
             needed |= {into, name}
+    there = set(target.names())
     swept = 0
-    for name in target.names():
-        if name == CLAIM or name in needed or (is_merged(name, id) and name not in listed):
+    for name in names:
+        if name not in there or name == CLAIM or name in needed or (is_merged(name, id) and name not in listed):
             continue
         if name.startswith(prefix_of(id)) or (name.startswith(".") and WRITING in name):
             target.delete(name)

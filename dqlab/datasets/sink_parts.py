@@ -56,6 +56,8 @@ _HEAD = struct.Struct("<BI")
 _METADATA = b"dqlab"
 _OPEN_BYTES = 256 << 20
 """Bytes of parts that a process keeps open."""
+_LOOKS = 5
+"""Times that the folder is listed because consumers merge what was merged before."""
 _NAME_BYTES = 200
 _LONG = 4096
 """Bytes of metadata from which on they are compressed: Parquet does not do that, and pyarrow keeps them twice."""
@@ -786,19 +788,25 @@ class Reader:
 
 def moved_in(target: Target, id: str) -> dict[str, tuple[str, int]]:
     """Return which parts of a run were merged into others, and the position of their first row there."""
-    found = {}
-    names = target.names()
-    for name in names:
-        if not is_moved(name, id):
-            continue
-        try:
-            listed = json.loads(target.read(name))
-        except FileNotFoundError:  # it was merged again since the names were listed
-            continue
-        if listed["into"] not in names:  # likewise, by a process that was killed before it could delete this
-            continue
-        for part, first, _ in listed["of"]:
-            found[part] = listed["into"], first
+    found: dict[str, tuple[str, int]] = {}
+    for _ in range(_LOOKS):
+        names, again = target.names(), False
+        for name in names:
+            if not is_moved(name, id):
+                continue
+            try:
+                listed = json.loads(target.read(name))
+            except (
+                FileNotFoundError
+            ):  # it was merged again since the names were listed, into one that is not among them
+                again = True
+                continue
+            if listed["into"] not in names:  # by a process that was killed before it could delete this
+                continue
+            for part, first, _ in listed["of"]:
+                found[part] = listed["into"], first
+        if not again:
+            break
     return found
 
 

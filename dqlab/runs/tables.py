@@ -153,10 +153,12 @@ class RunTables:
         if not claim.take(wait=MERGED_WITHIN):
             raise MergeUnderWay(run=self._run.name, seconds=MERGED_WITHIN)
         try:
-            done = self._run._progress().done  # first: what is settled later refers to parts that are not seen here
+            # In this order: what a retry writes and settles from here on is not among these names.
+            names = reader.sink.target.names()
+            done = self._run._progress().done
             with self._reading():
                 found = self._run.results_now().references()
-                return compact(reader.sink, self._run.name, self._run.id.hex(), found, sweep=done)
+                return compact(reader.sink, self._run.name, self._run.id.hex(), found, sweep=names if done else ())
         finally:
             claim.give_back()
 

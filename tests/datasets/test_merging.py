@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dqlab as dq
-from dqlab.datasets.sink_merging import AT_ONCE, Ladder, Unmergeable, compact, merge
+from dqlab.datasets.sink_merging import AT_ONCE, Ladder, Unmergeable, _sweep, compact, merge
 from dqlab.datasets.sink_parts import PartMissing, Reader, SinkRow, open_parts, referred, writer_of
 from dqlab.datasets.sink_targets import Target
 from dqlab.datasets.sinks import CLAIM, claim
@@ -51,6 +51,11 @@ def written(sink: Any, parts: int, rows: int) -> list[tuple[int, bytes]]:
     return sorted(found)
 
 
+def names_in(sink: Any) -> list[str]:
+    names: list[str] = sink.target.names()
+    return names
+
+
 def check(sink: Any, references: list[tuple[int, bytes]]) -> None:
     open_parts.forget()
     found = Reader(sink, RUN, ID).find([each for _, each in references])
@@ -65,13 +70,13 @@ def test_rows_are_found_after_their_parts_were_merged_again_and_again(tmp_path: 
     sink = kind(tmp_path, rows=50)
     references = written(sink, 20, 7)
 
-    said = compact(sink, RUN, ID, references, sweep=True)
+    said = compact(sink, RUN, ID, references, sweep=names_in(sink))
     assert (said.before, said.merged, said.swept) == (20, 20, 0)
     assert said.after == 3
     check(sink, references)
 
     more = kind(tmp_path, rows=1000)
-    said = compact(more, RUN, ID, references, sweep=True)
+    said = compact(more, RUN, ID, references, sweep=names_in(sink))
     assert (said.before, said.after) == (3, 1)
     check(sink, references)
     assert len(list(tmp_path.iterdir())) == 3  # the part, what was merged into it, and whose the folder is
@@ -99,12 +104,71 @@ def test_what_nothing_refers_to_goes_when_it_may(tmp_path: Path) -> None:
     (tmp_path / ".x.writing-123").write_bytes(b"half a part")
     (tmp_path / "mine.txt").write_text("of a user")
 
-    assert compact(sink, RUN, ID, references, sweep=False).swept == 0
+    assert compact(sink, RUN, ID, references, sweep=()).swept == 0
     assert (tmp_path / f"{ID[:8]}-c1-y-000000.parquet").exists()
-    assert compact(sink, RUN, ID, references, sweep=True).swept == 2
+    assert compact(sink, RUN, ID, references, sweep=names_in(sink)).swept == 2
     check(sink, references)
     assert (tmp_path / "mine.txt").exists()
     assert (tmp_path / CLAIM).exists()
+
+
+def test_a_part_that_is_written_behind_the_listing_is_not_swept(tmp_path: Path) -> None:
+    """A retry while a done run is compacted: its rows are settled, and their references were not read."""
+    sink = dq.Parquet(tmp_path)
+    references = written(sink, 4, 5)
+    writer = writer_of(sink, RUN, ID, "here")
+    late = [SinkRow(20 + n, None, value_of(20 + n), "", "c", 0.1, 1, "consumer", 1e9) for n in range(3)]
+    made: list[bytes | Exception] = []
+
+    def read() -> Iterator[tuple[int, bytes]]:
+        yield from references
+        made.extend(writer.write(f"{ID[:8]}-c1-y-000000", late))
+
+    assert compact(sink, RUN, ID, read(), sweep=names_in(sink)).swept == 0
+    check(sink, [*references, *((20 + n, each) for n, each in enumerate(made) if isinstance(each, bytes))])
+
+
+def test_a_list_that_another_merge_deletes_while_parts_are_swept_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer merges what was merged before, between the listing of names and the reading of lists."""
+    sink = dq.Parquet(tmp_path)
+    references = written(sink, 6, 5)
+    parts = sorted({referred(each)[0] for _, each in references})
+    first, second = merge(sink, RUN, ID, parts[:3]), merge(sink, RUN, ID, parts[3:])
+    names = Target.names
+
+    def merged_behind(target: Target) -> list[str]:
+        found = names(target)
+        monkeypatch.setattr(Target, "names", names)
+        merge(sink, RUN, ID, [first, second])
+        return found
+
+    listed = names_in(sink)
+    monkeypatch.setattr(Target, "names", merged_behind)
+    _sweep(sink.target, ID, listed, set(parts))
+
+    check(sink, references)
+
+
+def test_rows_are_found_that_are_merged_again_while_they_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that had listed the folder found no list, and named a part that is gone."""
+    sink = dq.Parquet(tmp_path)
+    references = written(sink, 6, 5)
+    parts = sorted({referred(each)[0] for _, each in references})
+    first, second = merge(sink, RUN, ID, parts[:3]), merge(sink, RUN, ID, parts[3:])
+    names = Target.names
+
+    def merged_behind(target: Target) -> list[str]:
+        found = names(target)
+        monkeypatch.setattr(Target, "names", names)
+        merge(sink, RUN, ID, [first, second])
+        return found
+
+    monkeypatch.setattr(Target, "names", merged_behind)
+    check(sink, references)
 
 
 def test_a_merge_that_is_under_way_is_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +181,7 @@ def test_a_merge_that_is_under_way_is_not_swept(tmp_path: Path, monkeypatch: pyt
     def swept_between(target: Target, name: str, data: bytes, **more: Any) -> None:
         if name.endswith(".json"):  # the merged part is there, and nothing refers to it yet
             monkeypatch.setattr(Target, "write", write)
-            compact(dq.Parquet(tmp_path, rows=1), RUN, ID, references, sweep=True)
+            compact(dq.Parquet(tmp_path, rows=1), RUN, ID, references, sweep=names_in(sink))
         write(target, name, data, **more)
 
     monkeypatch.setattr(Target, "write", swept_between)
@@ -142,7 +206,7 @@ def test_parts_that_a_consumer_merges_meanwhile_are_found_where_they_are(
         return found
 
     monkeypatch.setattr(Reader, "look_for_moved", merged_behind)
-    said = compact(sink, RUN, ID, references, sweep=True)
+    said = compact(sink, RUN, ID, references, sweep=names_in(sink))
 
     assert said.after == 1
     check(sink, references)
@@ -156,7 +220,7 @@ def test_large_parts_are_not_read_to_be_left_as_they_are(tmp_path: Path) -> None
         path.write_bytes(b"not even a part")
     open_parts.forget()
 
-    assert compact(sink, RUN, ID, references, sweep=False).merged == 0
+    assert compact(sink, RUN, ID, references, sweep=()).merged == 0
 
 
 class _Killed(BaseException):
@@ -170,7 +234,7 @@ def test_a_merge_that_is_killed_at_any_step_costs_no_row(
     """It deletes what was there; another one has to be there before."""
     sink = dq.Parquet(tmp_path, rows=20)
     references = written(sink, 6, 5)
-    compact(sink, RUN, ID, references, sweep=False)  # merged parts, which are merged again
+    compact(sink, RUN, ID, references, sweep=())  # merged parts, which are merged again
     left = step
 
     def counted(method: Any) -> Any:
@@ -187,13 +251,13 @@ def test_a_merge_that_is_killed_at_any_step_costs_no_row(
         patch.setattr(Target, "write", counted(Target.write))
         patch.setattr(Target, "delete", counted(Target.delete))
         try:
-            compact(dq.Parquet(tmp_path, rows=1000), RUN, ID, references, sweep=True)
+            compact(dq.Parquet(tmp_path, rows=1000), RUN, ID, references, sweep=names_in(sink))
         except _Killed:
             pass
         else:
             assert step > 5
     check(sink, references)
-    compact(dq.Parquet(tmp_path, rows=1000), RUN, ID, references, sweep=True)
+    compact(dq.Parquet(tmp_path, rows=1000), RUN, ID, references, sweep=names_in(sink))
     check(sink, references)
 
 
@@ -210,7 +274,7 @@ def test_two_merges_of_the_same_parts_leave_all_rows(tmp_path: Path) -> None:
     merge(sink, RUN, ID, parts)
 
     check(sink, references)
-    compact(sink, RUN, ID, references, sweep=True)
+    compact(sink, RUN, ID, references, sweep=names_in(sink))
     check(sink, references)
 
 
@@ -222,7 +286,7 @@ def test_a_part_that_is_gone_is_not_merged(tmp_path: Path) -> None:
     open_parts.forget()
 
     with pytest.raises(PartMissing, match="000001"):
-        compact(sink, RUN, ID, references, sweep=True)
+        compact(sink, RUN, ID, references, sweep=names_in(sink))
     assert len(list(tmp_path.glob("*.parquet"))) == 2
 
 
@@ -317,7 +381,7 @@ def test_parts_that_cannot_be_merged_stay_and_the_others_are_merged(tmp_path: Pa
         assert isinstance(reference, bytes)
         references.append((n, reference))
 
-    said = compact(sink, RUN, ID, references, sweep=False)
+    said = compact(sink, RUN, ID, references, sweep=())
 
     assert (said.before, said.after, said.merged) == (8, 5, 4)
     assert values_of(sink, [each for _, each in references]) == ["a", decimal.Decimal("1.1"), 3, 4, 5, 6, 7, 8]

@@ -22,6 +22,7 @@ from dqlab.datasets.sinks import CLAIM, SinkTaken
 from dqlab.errors import ExtraMissing, RunExists
 from dqlab.live.tables import rows_table
 from dqlab.numbers import size
+from dqlab.runs.results import Results
 from dqlab.testing import Gate
 from tests.cells import of_a_cell
 from tests.log.test_real_enospc import small_disk  # noqa: F401 - a fixture
@@ -256,6 +257,29 @@ def test_small_parts_are_merged_while_others_read(queue: dq.QueuePool, tmp_path:
     assert list(run.results(timeout=30)) == list(range(24))
     assert run.compact_sink().swept == 1
     assert list(run.results()) == list(range(24))
+
+
+def test_rows_that_a_retry_settles_while_a_done_run_is_compacted_stay(
+    queue: dq.QueuePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their parts were written before the compaction deleted what nothing refers to, and behind what it had read."""
+    run = queue.map(odd, range(40), name="odds", sink=dq.Parquet(tmp_path / "rows"), retry=dq.Retry(0), stop_if=None)
+    with pytest.warns(dq.errors.DqlabWarning, match="20 of 40"):
+        run.wait(30)
+    read = Results.references
+
+    def read_before_the_retry(results: Results) -> Iterator[tuple[int, bytes]]:
+        monkeypatch.setattr(Results, "references", read)
+        found = list(read(results))
+        run.retry(fn=square)
+        run.wait(30)
+        return iter(found)
+
+    monkeypatch.setattr(Results, "references", read_before_the_retry)
+    run.compact_sink()
+
+    open_parts.forget()
+    assert list(run.results()) == [n if n % 2 else square(n) for n in range(40)]
 
 
 def test_a_merge_waits_a_moment_for_that_of_another_client_and_says_so(
