@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.datasets.plain import same
-from dqlab.datasets.sink_parts import PartMissing, Reader, SinkRow, is_merged, is_moved, open_parts, referred, writer_of
+from dqlab.datasets.sink_parts import (
+    PartMissing,
+    Reader,
+    SinkRow,
+    is_merged,
+    is_moved,
+    open_parts,
+    read_list,
+    referred,
+    writer_of,
+)
 from dqlab.datasets.sink_targets import WRITING, Target
 from dqlab.datasets.sinks import CLAIM, JSONL, Parquet, prefix_of
 from dqlab.errors import RunError
@@ -122,52 +132,73 @@ def compact(
     Raises
     ------
     PartError
-        A part that is to be merged is gone or cannot be read; nothing of it is deleted.
+        A part that is to be merged is gone, cannot be read or has fewer rows than were written; it is not deleted.
     OSError
     """
-    wanted: dict[str, tuple[int, int]] = {}
+    wanted: dict[str, _Wanted] = {}
     for ordinal, reference in references:
-        part, _ = referred(reference)
-        first, rows = wanted.get(part, (ordinal, 0))
-        wanted[part] = min(first, ordinal), rows + 1
+        part, row = referred(reference)
+        if part not in wanted:
+            wanted[part] = _Wanted(ordinal)
+        wanted[part].add(ordinal, row)
+    rows = sum(its.rows for its in wanted.values())
     before = merged = made = 0
     for attempt in range(ATTEMPTS):
         reader = Reader(sink, run, id)
-        reader.look_for_moved()
+        with reader.naming("", rows):
+            reader.look_for_moved()
         places = _places(wanted, reader)
         before = before or len(places)
         try:
             for group in _groups(places, sink, reader):
                 with suppress(Unmergeable):
-                    merge(sink, run, id, group)
+                    merge(sink, run, id, {part: places[part].least for part in group})
                     merged, made = merged + len(group), made + 1
         except FileNotFoundError as error:  # a consumer has merged it meanwhile, with others of its own
             gone = next((place for place in places if place not in set(sink.target.names())), "")
             open_parts.forget()
             if attempt + 1 == ATTEMPTS:
-                raise PartMissing(run=run, rows=places[gone][1] if gone else 0, part=sink.target.path(gone)) from error
+                raise PartMissing(
+                    run=run, rows=places[gone].rows if gone else 0, part=sink.target.path(gone)
+                ) from error
         else:
             break
-    swept = _sweep(sink.target, id, sweep, set(wanted))
+    with reader.naming("", rows):
+        swept = _sweep(sink.target, id, sweep, set(wanted))
     return Compaction(before, len(places) - merged + made, merged, swept)
 
 
-def _places(wanted: Mapping[str, tuple[int, int]], reader: Reader) -> dict[str, tuple[int, int]]:
-    """Return the files that parts are in now, each with its first ordinal, and how many rows of it count."""
-    places: dict[str, tuple[int, int]] = {}
-    for part, (first, rows) in wanted.items():
-        now = reader.moved.get(part, (part, 0))[0]
-        before, more = places.get(now, (first, 0))
-        places[now] = min(before, first), more + rows
+@dataclass(slots=True)
+class _Wanted:
+    """The rows of a part that count: the first ordinal, how many, and how many rows the part has at least."""
+
+    first: int
+    rows: int = 0
+    least: int = 0
+
+    def add(self, ordinal: int, row: int) -> None:
+        """Note a row that counts."""
+        self.first, self.rows, self.least = min(self.first, ordinal), self.rows + 1, max(self.least, row + 1)
+
+
+def _places(wanted: Mapping[str, _Wanted], reader: Reader) -> dict[str, _Wanted]:
+    """Return the files that parts are in now."""
+    places: dict[str, _Wanted] = {}
+    for part, its in wanted.items():
+        now, begins = reader.moved.get(part, (part, 0))
+        there = places.setdefault(now, _Wanted(its.first))
+        there.first, there.rows = min(there.first, its.first), there.rows + its.rows
+        there.least = max(there.least, begins + its.least)
     return places
 
 
-def _groups(places: Mapping[str, tuple[int, int]], sink: Parquet, reader: Reader) -> Iterator[list[str]]:
+def _groups(places: Mapping[str, _Wanted], sink: Parquet, reader: Reader) -> Iterator[list[str]]:
     """Yield groups of small parts to be merged; large ones are not opened for that."""
     group: list[str] = []
     rows = nbytes = 0
-    for place in sorted(places, key=lambda place: places[place][0]):
-        opened = reader.opened(place, 1)[0] if places[place][1] < SMALL * sink.rows else None
+    for place in sorted(places, key=lambda place: places[place].first):
+        its = places[place]
+        opened = reader.opened(place, its.rows)[0] if its.rows < SMALL * sink.rows else None
         size = sink.rows if opened is None else len(opened)
         if len(group) > 1 and (rows + size > sink.rows or nbytes >= MERGED_BYTES):
             yield group
@@ -180,30 +211,39 @@ def _groups(places: Mapping[str, tuple[int, int]], sink: Parquet, reader: Reader
         yield group
 
 
-def merge(sink: Parquet, run: str, id: str, parts: Sequence[str]) -> str:
+def merge(sink: Parquet, run: str, id: str, parts: Mapping[str, int]) -> str:
     """Write the rows of some parts as one, then delete them; return its name.
+
+    Parameters
+    ----------
+    parts : mapping
+        How many rows each has at least: one that has fewer is damaged.
 
     Raises
     ------
     Unmergeable
         A value would change, as where a number and its text have one column: none of the parts is deleted.
     PartError
-        One cannot be read.
+        One cannot be read, or has fewer rows: none of them is deleted.
     """
     target, reader = sink.target, Reader(sink, run, id)
     gathered: list[SinkRow] = []
     of: list[tuple[str, int, int]] = []
-    before = {part: _merged_into(target, part) for part in parts if is_merged(part, id)}
-    for part in parts:
-        opened, _ = reader.opened(part, 1)
+    again: list[str] = []
+    for part, least in parts.items():
         begins = len(gathered)
-        keys, ordinals = opened.whose()
-        found = opened.rows(range(len(opened)), marked=True) if len(opened) else []
-        for key, ordinal, (value, lineage) in zip(keys, ordinals, found, strict=True):
-            version, code, seconds, attempts, consumer, at = (lineage[name] for name in ROW_LINEAGE)
-            gathered.append(SinkRow(ordinal, key, value, version, code, seconds, attempts, consumer, at.timestamp()))
+        with reader.naming(part, least):
+            before = _merged_into(target, part) if is_merged(part, id) else []
+            opened, _ = reader.opened(part, least)
+            keys, ordinals = opened.whose()
+            found = opened.rows(range(max(least, len(opened))), marked=True)
+            for key, ordinal, (value, lineage) in zip(keys, ordinals, found, strict=True):
+                version, code, seconds, attempts, consumer, at = (lineage[name] for name in ROW_LINEAGE)
+                when = at.timestamp()
+                gathered.append(SinkRow(ordinal, key, value, version, code, seconds, attempts, consumer, when))
+        again += [_list_of(part)] if is_merged(part, id) else []
         of.append((part, begins, len(opened)))
-        of += [(earlier, begins + at, n) for earlier, at, n in before.get(part, ())]
+        of += [(earlier, begins + at, n) for earlier, at, n in before]
     stem = f"{prefix_of(id)}m-{uuid.uuid4().hex[:12]}"
     written = writer_of(sink, run, id, "here").write(stem, gathered)
     places = [referred(each) for each in written if isinstance(each, bytes)]
@@ -217,9 +257,9 @@ def merge(sink: Parquet, run: str, id: str, parts: Sequence[str]) -> str:
             target.delete(name)
             raise Unmergeable(f"the value of document {row.ordinal:,} would change among those of {len(parts):,} parts")
     target.write(_list_of(name), json.dumps({"into": name, "of": of}).encode())
+    for name_of_list in again:
+        target.delete(name_of_list)
     for part in parts:
-        if part in before:
-            target.delete(_list_of(part))
         target.delete(part)
     open_parts.forget()
     return name
@@ -233,7 +273,7 @@ def _list_of(part: str) -> str:
 def _merged_into(target: Target, part: str) -> list[tuple[str, int, int]]:
     """Return what was merged into a part: (part, first row, rows); nothing where its list is not there yet."""
     with suppress(FileNotFoundError):
-        return [(earlier, first, n) for earlier, first, n in json.loads(target.read(_list_of(part)))["of"]]
+        return read_list(target, _list_of(part))[1]
     return []
 
 
@@ -243,8 +283,8 @@ def _listed_in(target: Target, id: str) -> Mapping[str, tuple[str, list[tuple[st
     for name in target.names():
         if is_moved(name, id):
             with suppress(FileNotFoundError):  # merged again meanwhile, so what it lists is in a list that is new
-                listed = json.loads(target.read(name))
-                found[listed["into"]] = name, [(part, first, n) for part, first, n in listed["of"]]
+                into, of = read_list(target, name)
+                found[into] = name, of
     return found
 
 

@@ -13,7 +13,8 @@ import struct
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
 from itertools import groupby
@@ -27,6 +28,7 @@ from dqlab.datasets.plain import InRest, json_of, name_of, plain, row_of
 from dqlab.datasets.sink_targets import Target
 from dqlab.datasets.sinks import JSONL, Files, Own, Parquet, Sink, SinkUnreachable, claimed_by, prefix_of
 from dqlab.errors import MessageError, RunError, in_words
+from dqlab.numbers import many
 
 if TYPE_CHECKING:
     from dqlab.datasets.rows import Columns, PartRows
@@ -47,6 +49,7 @@ __all__ = [
     "is_moved",
     "moved_in",
     "open_parts",
+    "read_list",
     "referred",
     "writer_of",
 ]
@@ -498,6 +501,11 @@ class _Opened(Protocol):
         ...
 
 
+def _check_there(at: Sequence[int], rows: int) -> None:
+    if at and max(at) >= rows:
+        raise IndexError(f"it has {many(rows, 'row')}, and {max(at) + 1:,} were written at least")
+
+
 class _Table:
     """A part in Parquet."""
 
@@ -523,18 +531,14 @@ class _Table:
         """Return rows by position as columns; None where some have values in the rest, which are no columns yet."""
         from dqlab.datasets.rows import PartRows
 
-        self._check(at)
+        _check_there(at, len(self))
         taken = self._near(at)
         if taken.column(REST).null_count < len(at):
             return None
         return PartRows(taken, self._value, self._kinds, [self._kind_of[row] for row in at])
 
-    def _check(self, at: Sequence[int]) -> None:
-        if at and max(at) >= self._table.num_rows:
-            raise IndexError(f"it has {self._table.num_rows:,} rows, and row {max(at):,} was written")
-
     def rows(self, at: Sequence[int], *, marked: bool = False) -> list[Found]:
-        self._check(at)
+        _check_there(at, len(self))
         near = self._near(at)
         columns: dict[str, list[Any]] = {name: near.column(name).to_pylist() for name in near.schema.names}
         for name in ROW_LINEAGE:  # a part that was written before it had all of them
@@ -579,6 +583,7 @@ class _Lines:
         return [row[KEY] for row in rows], [row[ORDINAL] for row in rows]
 
     def rows(self, at: Sequence[int], *, marked: bool = False) -> list[Found]:
+        _check_there(at, len(self))
         return [self._row(self._lines[each]) for each in at]
 
     @staticmethod
@@ -718,17 +723,27 @@ class Reader:
         return columns if columns.agree() else None
 
     def _rows(self, part: str, rows: Sequence[int], *, marked: bool) -> Sequence[Found | PartError]:
-        where = self._target.path(part) if self._target is not None else repr(self.sink)
         try:
-            opened, first = self._there(part, len(rows))
-            return opened.rows([first + row for row in rows], marked=marked)
+            with self.naming(part, len(rows)):
+                opened, first = self._there(part, len(rows))
+                return opened.rows([first + row for row in rows], marked=marked)
         except PartError as error:
             return [error] * len(rows)
         except FileNotFoundError:
-            return [PartMissing(run=self._run, rows=len(rows), part=where)] * len(rows)
-        except Exception as error:  # noqa: BLE001 - a damaged file may raise anything
-            reason = in_words(error)
-            return [PartUnreadable(run=self._run, rows=len(rows), part=where, reason=reason)] * len(rows)
+            return [PartMissing(run=self._run, rows=len(rows), part=self._where(part))] * len(rows)
+
+    def _where(self, part: str) -> str:
+        return self._target.path(part) if self._target is not None else repr(self.sink)
+
+    @contextmanager
+    def naming(self, part: str, rows: int) -> Iterator[None]:
+        """Have what reading a part raises be a `PartUnreadable` that names it; `FileNotFoundError` stays that."""
+        try:
+            yield
+        except (PartError, FileNotFoundError):
+            raise
+        except Exception as error:
+            raise PartUnreadable(run=self._run, rows=rows, part=self._where(part), reason=in_words(error)) from error
 
     def _there(self, part: str, rows: int) -> tuple[_Opened, int]:
         """Return what `opened` returns, also of a part that was merged into another one meanwhile."""
@@ -740,9 +755,17 @@ class Reader:
             return self.opened(part, rows)
 
     def opened(self, part: str, rows: int) -> tuple[_Opened, int]:
-        """Return a part, or the one that it was merged into, and the position of its first row there."""
+        """Return a part, or the one that it was merged into, and the position of its first row there.
+
+        Raises
+        ------
+        PartError
+            It cannot be read.
+        FileNotFoundError
+        """
         part, first = self.moved.get(part, (part, 0))
-        return open_parts.get((self._id, part), lambda: self._open(part, rows)), first
+        with self.naming(part, rows):
+            return open_parts.get((self._id, part), lambda: self._open(part, rows)), first
 
     def look_for_moved(self) -> bool:
         """Look up which parts were merged into others; return whether that has changed."""
@@ -795,19 +818,34 @@ def moved_in(target: Target, id: str) -> dict[str, tuple[str, int]]:
             if not is_moved(name, id):
                 continue
             try:
-                listed = json.loads(target.read(name))
-            except (
-                FileNotFoundError
-            ):  # it was merged again since the names were listed, into one that is not among them
+                into, of = read_list(target, name)
+            except FileNotFoundError:  # what it lists was merged again meanwhile, into a part that was not listed
                 again = True
                 continue
-            if listed["into"] not in names:  # by a process that was killed before it could delete this
+            if into not in names:  # by a process that was killed before it could delete this
                 continue
-            for part, first, _ in listed["of"]:
-                found[part] = listed["into"], first
+            for part, first, _ in of:
+                found[part] = into, first
         if not again:
             break
     return found
+
+
+def read_list(target: Target, name: str) -> tuple[str, list[tuple[str, int, int]]]:
+    """Return the part that others were merged into, and these: (part, first row, rows).
+
+    Raises
+    ------
+    FileNotFoundError
+    ValueError
+        It is damaged.
+    """
+    data = target.read(name)
+    try:
+        listed = json.loads(data)
+        return str(listed["into"]), [(str(part), int(first), int(rows)) for part, first, rows in listed["of"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{name!r}, which lists what was merged, is damaged: {in_words(error)}") from error
 
 
 def is_moved(name: str, id: str) -> bool:

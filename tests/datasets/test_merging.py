@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import decimal
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.datasets.sink_merging import AT_ONCE, Ladder, Unmergeable, _sweep, compact, merge
-from dqlab.datasets.sink_parts import PartMissing, Reader, SinkRow, open_parts, referred, writer_of
+from dqlab.datasets.sink_parts import PartMissing, PartUnreadable, Reader, SinkRow, open_parts, referred, writer_of
 from dqlab.datasets.sink_targets import Target
 from dqlab.datasets.sinks import CLAIM, claim
 from tests.sampled import examples
@@ -56,6 +57,11 @@ def names_in(sink: Any) -> list[str]:
     return names
 
 
+def each(parts: Sequence[str]) -> dict[str, int]:
+    """Return parts as what is merged: each has a row at least."""
+    return dict.fromkeys(parts, 1)
+
+
 def check(sink: Any, references: list[tuple[int, bytes]]) -> None:
     open_parts.forget()
     found = Reader(sink, RUN, ID).find([each for _, each in references])
@@ -90,8 +96,8 @@ def test_a_merge_looks_at_its_own_parts_alone(tmp_path: Path, monkeypatch: pytes
 
     with monkeypatch.context() as patch:
         patch.setattr("dqlab.datasets.sink_targets.Target.names", lambda target: pytest.fail("it lists the folder"))
-        first, second = (merge(sink, RUN, ID, some) for some in (parts[:4], parts[4:]))
-        merge(sink, RUN, ID, [first, second])
+        first, second = (merge(sink, RUN, ID, each(some)) for some in (parts[:4], parts[4:]))
+        merge(sink, RUN, ID, each([first, second]))
 
     check(sink, references)
 
@@ -135,13 +141,13 @@ def test_a_list_that_another_merge_deletes_while_parts_are_swept_costs_nothing(
     sink = dq.Parquet(tmp_path)
     references = written(sink, 6, 5)
     parts = sorted({referred(each)[0] for _, each in references})
-    first, second = merge(sink, RUN, ID, parts[:3]), merge(sink, RUN, ID, parts[3:])
+    first, second = merge(sink, RUN, ID, each(parts[:3])), merge(sink, RUN, ID, each(parts[3:]))
     names = Target.names
 
     def merged_behind(target: Target) -> list[str]:
         found = names(target)
         monkeypatch.setattr(Target, "names", names)
-        merge(sink, RUN, ID, [first, second])
+        merge(sink, RUN, ID, each([first, second]))
         return found
 
     listed = names_in(sink)
@@ -158,13 +164,13 @@ def test_rows_are_found_that_are_merged_again_while_they_are_looked_for(
     sink = dq.Parquet(tmp_path)
     references = written(sink, 6, 5)
     parts = sorted({referred(each)[0] for _, each in references})
-    first, second = merge(sink, RUN, ID, parts[:3]), merge(sink, RUN, ID, parts[3:])
+    first, second = merge(sink, RUN, ID, each(parts[:3])), merge(sink, RUN, ID, each(parts[3:]))
     names = Target.names
 
     def merged_behind(target: Target) -> list[str]:
         found = names(target)
         monkeypatch.setattr(Target, "names", names)
-        merge(sink, RUN, ID, [first, second])
+        merge(sink, RUN, ID, each([first, second]))
         return found
 
     monkeypatch.setattr(Target, "names", merged_behind)
@@ -185,7 +191,7 @@ def test_a_merge_that_is_under_way_is_not_swept(tmp_path: Path, monkeypatch: pyt
         write(target, name, data, **more)
 
     monkeypatch.setattr(Target, "write", swept_between)
-    merge(sink, RUN, ID, parts)
+    merge(sink, RUN, ID, each(parts))
 
     check(sink, references)
 
@@ -202,7 +208,7 @@ def test_parts_that_a_consumer_merges_meanwhile_are_found_where_they_are(
     def merged_behind(reader: Reader) -> bool:
         found = look(reader)
         monkeypatch.setattr(Reader, "look_for_moved", look)
-        merge(sink, RUN, ID, parts[:3])
+        merge(sink, RUN, ID, each(parts[:3]))
         return found
 
     monkeypatch.setattr(Reader, "look_for_moved", merged_behind)
@@ -268,10 +274,10 @@ def test_two_merges_of_the_same_parts_leave_all_rows(tmp_path: Path) -> None:
     parts = sorted(path.name for path in tmp_path.glob("*.parquet"))
     kept = {name: (tmp_path / name).read_bytes() for name in parts}
 
-    merge(sink, RUN, ID, parts)
+    merge(sink, RUN, ID, each(parts))
     for name, data in kept.items():  # as the other one sees them
         (tmp_path / name).write_bytes(data)
-    merge(sink, RUN, ID, parts)
+    merge(sink, RUN, ID, each(parts))
 
     check(sink, references)
     compact(sink, RUN, ID, references, sweep=names_in(sink))
@@ -288,6 +294,49 @@ def test_a_part_that_is_gone_is_not_merged(tmp_path: Path) -> None:
     with pytest.raises(PartMissing, match="000001"):
         compact(sink, RUN, ID, references, sweep=names_in(sink))
     assert len(list(tmp_path.glob("*.parquet"))) == 2
+
+
+@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
+@pytest.mark.parametrize("damage", ["cut off", "of fewer rows", "empty", "of other bytes"])
+def test_a_damaged_part_is_named_and_nothing_of_it_is_merged(tmp_path: Path, kind: Any, damage: str) -> None:
+    """A part that ended at a line's end was merged and deleted: its references stood for rows of its neighbours."""
+    sink = kind(tmp_path)
+    references = written(sink, 3, 4)
+    (path,) = tmp_path.glob("*-000001*")
+    data = path.read_bytes()
+    if damage == "of fewer rows" and kind is dq.JSONL:
+        path.write_bytes(b"".join(data.splitlines(keepends=True)[:-2]))
+    elif damage == "of fewer rows":
+        table = pq.read_table(path)
+        pq.write_table(table.slice(0, 2), path)
+    else:
+        path.write_bytes({"cut off": data[:-1], "empty": b"", "of other bytes": b"{]\n" * 4}[damage])
+    open_parts.forget()
+    there = {file: file.read_bytes() for file in tmp_path.iterdir()}
+
+    with pytest.raises(PartUnreadable, match=path.name) as raised:
+        compact(sink, RUN, ID, references, sweep=names_in(sink))
+    assert RUN in str(raised.value)
+    parts = {name: 4 for name in names_in(sink) if name != CLAIM}
+    with pytest.raises(PartUnreadable, match=path.name):
+        merge(sink, RUN, ID, parts)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == there
+
+
+def test_a_damaged_list_of_merged_parts_is_named(tmp_path: Path) -> None:
+    """Without it nothing is known of the rows that were merged."""
+    sink = dq.Parquet(tmp_path)
+    references = written(sink, 3, 4)
+    compact(sink, RUN, ID, references, sweep=())
+    (path,) = tmp_path.glob("*-m-*.json")
+    path.write_bytes(path.read_bytes()[:-5])
+    open_parts.forget()
+
+    with pytest.raises(PartUnreadable, match=path.name):
+        compact(sink, RUN, ID, references, sweep=names_in(sink))
+    for row in Reader(sink, RUN, ID).find([each for _, each in references]):
+        assert isinstance(row, PartUnreadable)
+        assert path.name in str(row)
 
 
 @given(st.lists(st.integers(1, 600), max_size=300))
@@ -364,7 +413,7 @@ def test_a_merge_changes_no_value_or_is_not_made(parts: list[list[Any]]) -> None
             names.append(f"{ID[:8]}-c0-x-{at}.parquet")
         before, files = values_of(sink, references), set(Path(folder).iterdir())
         try:
-            merge(sink, RUN, ID, names)
+            merge(sink, RUN, ID, each(names))
         except Unmergeable:
             assert set(Path(folder).iterdir()) == files
         after = values_of(sink, references)

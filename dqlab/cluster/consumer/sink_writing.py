@@ -11,7 +11,7 @@ import asyncio
 import logging
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -95,7 +95,7 @@ class Gathering:
     busy : callable
         Returns whether more rows may come soon.
     merged : callable, optional
-        Merges parts into one, by name, and returns its name.
+        Merges parts into one, by name with how many rows each has, and returns its name.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Gathering:
         origin: Origin,
         hold: Callable[[str], Any],
         busy: Callable[[], bool],
-        merged: Callable[[Sequence[str]], str] | None = None,
+        merged: Callable[[Mapping[str, int]], str] | None = None,
     ) -> None:
         self._sink, self._writer, self._names, self._origin = sink, writer, names, origin
         self._thread = SlotThread(f"dq-{origin.consumer}-sink")
@@ -203,7 +203,7 @@ class Gathering:
         """Merge small parts of this consumer when there are many: a function that takes long leaves one each second."""
         while self._merged is not None and (small := self._small.take()):
             try:
-                name = await asyncio.wrap_future(self._thread.submit(self._merged, [part for part, _ in small]))
+                name = await asyncio.wrap_future(self._thread.submit(self._merged, dict(small)))
             except Unmergeable as error:
                 logger.info("event=sink_unmergeable sink=%s parts=%d %s", self._sink, len(small), error)
             except Exception:  # they stay as they are, and are read as they are
