@@ -307,7 +307,7 @@ def _sweep(target: Target, id: str, names: Iterable[str], wanted: set[str]) -> i
     for name in names:
         if name not in there or name == CLAIM or name in needed or (is_merged(name, id) and name not in listed):
             continue
-        if name.startswith(prefix_of(id)) or (name.startswith(".") and WRITING in name):
+        if name.startswith((prefix_of(id), WRITING)):
             target.delete(name)
             swept += 1
     return swept

@@ -45,6 +45,7 @@ __all__ = [
     "SinkRow",
     "SinkRows",
     "Writer",
+    "file_of",
     "is_merged",
     "is_moved",
     "moved_in",
@@ -189,6 +190,17 @@ def referred(reference: bytes | memoryview) -> tuple[str, int]:
     """Return the part and the row of a reference."""
     _, row = _HEAD.unpack_from(reference)
     return bytes(reference[_HEAD.size :]).decode(), row
+
+
+def file_of(reference: bytes | memoryview) -> str:
+    """Return the name of the file that a reference of `Files` stands for."""
+    name: str = _file_in(reference)[0]
+    return name
+
+
+def _file_in(reference: bytes | memoryview) -> list[Any]:
+    found: list[Any] = msgpack.unpackb(bytes(reference[1:]), unicode_errors="surrogatepass")
+    return found
 
 
 # --- writing -------------------------------------------------------------------------------------
@@ -791,9 +803,8 @@ class Reader:
 
     def _file(self, reference: bytes) -> Found | PartError:
         assert self._target is not None
-        name, is_text, written, version, code, seconds, consumer, at, *attempts = msgpack.unpackb(
-            bytes(reference[1:]), unicode_errors="surrogatepass"
-        )  # attempts are not in references that were written before parts had them
+        # Attempts are not in references that were written before parts had them.
+        name, is_text, written, version, code, seconds, consumer, at, *attempts = _file_in(reference)
         row = SinkRow(0, None, None, version, code, seconds, attempts[0] if attempts else None, consumer, at)
         try:
             data = self._target.read(name)

@@ -14,10 +14,10 @@ from typing import Any
 
 from dqlab.documents.storage import local_path, redacted, remote, storage_of
 
-__all__ = ["Target"]
+__all__ = ["WRITING", "Target"]
 
-WRITING = ".writing-"
-"""In the names of files that are being written; what a killed process leaves has such a name."""
+WRITING = ".part.writing-"
+"""What the names of files begin with that are being written; what a killed process leaves has such a name."""
 
 
 class Target:
@@ -159,7 +159,7 @@ class Target:
     def _written(self, data: bytes | memoryview, *, flushed: bool = True) -> Path:
         """Return a file of another name with these bytes, on the disk where they are `flushed`."""
         assert self._local is not None
-        made = Path(self._local) / f".part{WRITING}{uuid.uuid4().hex}"
+        made = Path(self._local) / f"{WRITING}{uuid.uuid4().hex}"
         try:
             with made.open("xb") as file:
                 file.write(data)

@@ -10,7 +10,7 @@ import json
 import os
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
@@ -398,19 +398,20 @@ def check_free(target: Target, run: str, id: str) -> None:
             "exists, else the folder."
         )
         raise SinkTaken(run=run, path=str(target.where), what=what, steps=steps)
-    if foreign := next((name for name in target.names() if name != CLAIM and not _is_ours(name)), None):
+    if foreign := next((name for name in target.names() if name != CLAIM and not name.startswith(WRITING)), None):
         what = f"{foreign!r}, which is not of this run"
         raise SinkTaken(run=run, path=str(target.where), what=what, steps="Choose an empty folder, or a new one.")
 
 
-def _is_ours(name: str) -> bool:
-    return name.startswith(".") and WRITING in name
-
-
-def let_go(sink: Sink, id: str) -> int:
+def let_go(sink: Sink, id: str, files: Iterable[str] = ()) -> int:
     """Delete what a run has written into the folder of its sink, and its claim; return how many files that were.
 
     Files that another program has put there stay. Raises OSError.
+
+    Parameters
+    ----------
+    files : iterable of str
+        Of `Files`: the names of those that its results refer to. Which others it has written, no name shows.
     """
     target = target_of(sink)
     if target is None:
@@ -418,7 +419,12 @@ def let_go(sink: Sink, id: str) -> int:
     there = claimed_by(target)
     if there is None or there["id"] != id:
         return 0
-    gone = [name for name in target.names() if _is_ours(name) or _belongs(sink, id, name)]
+    its = set(files)
+    gone = [
+        name
+        for name in target.names()
+        if name.startswith(WRITING) or (name in its if isinstance(sink, Files) else _belongs(sink, id, name))
+    ]
     for name in gone:
         target.delete(name)
     target.delete(CLAIM)
@@ -442,7 +448,7 @@ def _belongs(sink: Sink, id: str, name: str) -> bool:
     if not isinstance(sink, Files):
         return name.startswith(prefix_of(id))
     pattern = "".join(".+" if at % 2 else re.escape(piece) for at, piece in enumerate(_PLACES.split(sink.name)))
-    return re.fullmatch(pattern, name) is not None
+    return name != CLAIM and re.fullmatch(pattern, name) is not None
 
 
 def prefix_of(id: str) -> str:

@@ -24,8 +24,8 @@ from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.sealed import open_here, opened_blob
 from dqlab.config import check_count, seconds_or_none
-from dqlab.datasets.sink_parts import Reader
-from dqlab.datasets.sinks import Sink, let_go, sink_of
+from dqlab.datasets.sink_parts import Reader, file_of
+from dqlab.datasets.sinks import Files, Sink, let_go, sink_of
 from dqlab.documents import Document
 from dqlab.documents.storage import learn
 from dqlab.errors import (
@@ -335,8 +335,9 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Parameters
         ----------
         data : bool, default False
-            For a run with a sink, also delete its files. Otherwise they stay, and a warning says so; without the run,
-            nothing records which of their rows count.
+            For a run with a sink, also delete the files that it has written. Other files in its folder stay, and with
+            `Files` those of deliveries that did not count. Otherwise its files stay, and a warning says so; without the
+            run, nothing records which of their rows count.
 
         Raises
         ------
@@ -354,13 +355,21 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             there, _ = self.handle.link.sync(self.handle.ask(0, "runs", {"name": self.name}))
             if self.id not in [id for id, _ in there["runs"]]:
                 raise
+        files = self._files() if data and isinstance(sink, Files) else []  # while the run still knows them
         self.handle.link.sync(self.handle.order(Drop(self.id)))
         self.on_drop(self)
         if sink is not None and data:
-            let_go(sink, self.id.hex())
+            let_go(sink, self.id.hex(), files)
         elif sink is not None:
             said = f"run {self.name!r} is dropped, and its rows stay in {sink}. run.drop(data=True) deletes them too."
             warnings.warn(said, RowsStay, stacklevel=level_of_user())
+
+    def _files(self) -> list[str]:
+        """Return the names of the files that its results refer to, of a run with `Files`."""
+        try:
+            return [file_of(reference) for _, reference in self.results_now().references()]
+        except RunNotFound:  # it was dropped in part before: nothing knows them
+            return []
 
     def scale(self, n: int | Literal["auto"]) -> None:
         """Set the number of consumers on the run's queue; see `QueuePool.scale`.

@@ -107,7 +107,7 @@ def test_what_nothing_refers_to_goes_when_it_may(tmp_path: Path) -> None:
     sink = dq.Parquet(tmp_path)
     references = written(sink, 4, 5)
     writer_of(sink, RUN, ID, "here").write(f"{ID[:8]}-c1-y-000000", [SinkRow(0, None, 1, "", "", 0.0, 1, "", 0.0)])
-    (tmp_path / ".x.writing-123").write_bytes(b"half a part")
+    (tmp_path / ".part.writing-123").write_bytes(b"half a part")
     (tmp_path / "mine.txt").write_text("of a user")
 
     assert compact(sink, RUN, ID, references, sweep=()).swept == 0

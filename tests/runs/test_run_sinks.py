@@ -346,6 +346,17 @@ def test_files_named_after_their_documents(queue: dq.QueuePool, tmp_path: Path, 
     assert run.table().to_arrow()["_consumer"].null_count == 0
 
 
+def test_files_that_a_dropped_run_did_not_write_stay(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """Notes by hand have a name of the same pattern."""
+    run = queue.map(str, range(5), sink=dq.Files(f"{tmp_path}/out/{{key}}.txt")).wait(timeout=30)
+    (tmp_path / "out" / "README.txt").write_text("by hand")
+    (tmp_path / "out" / "folder.txt").mkdir()
+
+    run.drop(data=True)
+
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"README.txt", "folder.txt"}
+
+
 class Shelf:
     """A sink of a user's own."""
 
