@@ -25,10 +25,11 @@ import msgpack
 from dqlab.datasets.alike import Alike
 from dqlab.datasets.lineage import BARE, CODE, KEY, LINEAGE, NOTHING, ORDINAL, REST, ROW_LINEAGE
 from dqlab.datasets.plain import InRest, json_of, name_of, plain, row_of
-from dqlab.datasets.sink_targets import Target
-from dqlab.datasets.sinks import JSONL, Files, Own, Parquet, Sink, SinkUnreachable, claimed_by, prefix_of
+from dqlab.datasets.sink_targets import NameRefused, Target
+from dqlab.datasets.sinks import CLAIM, JSONL, Files, Own, Parquet, Sink, SinkUnreachable, claimed_by, prefix_of
 from dqlab.errors import MessageError, RunError, in_words
 from dqlab.numbers import many
+from dqlab.texts import one_line
 
 if TYPE_CHECKING:
     from dqlab.datasets.rows import Columns, PartRows
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Finds",
     "Found",
+    "NameNotForSink",
     "NotForSink",
     "PartError",
     "PartMissing",
@@ -144,6 +146,15 @@ class NotForSink(MessageError):
     """A result cannot be written by the sink of its run."""
 
     text = "the result, of type {type}, cannot be written to {sink}, which takes {takes}. It was not kept. {steps}"
+
+
+class NameNotForSink(MessageError):
+    """The file of a document cannot have its name."""
+
+    text = (
+        "the result of document {key} cannot be written to {path!r}: {reason}. It was not kept. Move what stands "
+        "there, or name the document otherwise, then retry it."
+    )
 
 
 class PartError(RunError):
@@ -341,7 +352,13 @@ class _FileWriter:
                 continue
             name = file_name(self._sink.name, row.key, row.ordinal)
             data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
-            self._target.write(name, data, lasting=False)
+            try:
+                self._target.write(name, data, lasting=False)
+            except NameRefused as error:  # of this document; the others have their files
+                reason = error.strerror or in_words(error)
+                path = self._sink.target.path(name)
+                made.append(NameNotForSink(key=one_line(str(_key_of(row)), 60), path=path, reason=reason))
+                continue
             told = [
                 name,
                 isinstance(value, str),
@@ -367,13 +384,16 @@ def file_name(pattern: str, key: str | int | None, ordinal: int) -> str:
         .decode()
     )
     name = pattern.replace("{ordinal}", str(ordinal)).replace("{key}", safe)
-    if name.startswith("."):
-        name = f"%2E{name[1:]}"
+    if name.startswith(".") or name.lower() == CLAIM:
+        name = f"%{ord(name[0]):02X}{name[1:]}"
+    if name.endswith((".", " ")):  # which some systems leave out
+        name = f"{name[:-1]}%{ord(name[-1]):02X}"
+    name = name or "%"
     if len(name.encode()) > _NAME_BYTES:
         stem, dot, suffix = name.rpartition(".")
         if not dot or len(suffix) > 16:
             stem, suffix = name, ""
-        digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        digest = blake2b(name.encode(), digest_size=8).hexdigest()
         room = _NAME_BYTES - len(digest) - len(suffix.encode()) - 2
         short = stem.encode()[:room].decode("utf-8", "ignore")
         name = f"{short}-{digest}{f'.{suffix}' if suffix else ''}"

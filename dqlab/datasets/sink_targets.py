@@ -5,6 +5,7 @@ Knows neither formats nor runs; a secret is looked up where the folder is opened
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Iterable, Iterator
@@ -14,10 +15,24 @@ from typing import Any
 
 from dqlab.documents.storage import local_path, redacted, remote, storage_of
 
-__all__ = ["WRITING", "Target"]
+__all__ = ["WRITING", "NameRefused", "Target"]
 
 WRITING = ".part.writing-"
 """What the names of files begin with that are being written; what a killed process leaves has such a name."""
+_OF_NAMES = {
+    errno.EEXIST,
+    errno.EILSEQ,
+    errno.EINVAL,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ENOTDIR,
+    errno.ENOTEMPTY,
+}
+"""What a system answers that cannot have a file under a name, while it can have others."""
+
+
+class NameRefused(OSError):
+    """A file was written, and cannot have its name."""
 
 
 class Target:
@@ -59,6 +74,12 @@ class Target:
 
         Without `lasting` its name is on the disk behind the next `sync`. Without `flushed` the system writes its bytes
         later, and a machine that loses its power may lose them; a process that dies does not.
+
+        Raises
+        ------
+        NameRefused
+            The folder can have files, and none of this name.
+        OSError
         """
         if self._local is None:
             with self._system() as (system, root):
@@ -68,8 +89,10 @@ class Target:
         made = self._written(data, flushed=flushed)
         try:
             made.replace(final)
-        except OSError:
+        except OSError as error:
             made.unlink(missing_ok=True)
+            if error.errno in _OF_NAMES:
+                raise NameRefused(error.errno, error.strerror, str(final)) from error
             raise
         if lasting and flushed:
             self.sync()

@@ -217,8 +217,11 @@ class Files(_Placed):
     path : str or path
         The folder and the name, with ``{key}`` or ``{ordinal}`` in the name: ``"txt/{key}.txt"``. In keys, slashes,
         backslashes and control characters are escaped, as "%2F", and "%" as "%25", so that all files are in one folder;
-        a name of more than 200 bytes is cut, and ends in a digest. Keys of a run must be unique: of two documents with
-        one key, only one file stays. Texts are written as UTF-8.
+        so are a dot at the beginning of a name, a dot or a space at its end, and the first character of
+        "_dqlab.json", in any case. An empty name becomes "%". A name of more than 200 bytes is cut, and ends in a
+        digest. Keys of a run must be unique: of two documents with one key, only one file stays, and where a file
+        system ignores case, also of "A" and "a". A document fails alone, with `NameNotForSink`, if its file cannot
+        have its name, such as that of a folder. Texts are written as UTF-8.
     storage_options : dict or str, optional
         See `Parquet`.
 

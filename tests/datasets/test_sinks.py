@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import dqlab as dq
 from dqlab.datasets.alike import alike
 from dqlab.datasets.sink_parts import (
+    NameNotForSink,
     PartMissing,
     PartUnreadable,
     Reader,
@@ -159,6 +160,55 @@ def test_names_of_columns_of_a_user_do_not_take_those_of_lineage(tmp_path: Path)
 def test_a_key_stays_in_its_folder_as_a_name(key: Any, name: str) -> None:
     """A key is a path of the input; in the output it must not lead anywhere else."""
     assert file_name("{key}.txt", key, 5) == name
+
+
+SPECIAL = {
+    "": "%",
+    ".": "%2E",
+    "..": "%2E%2E",
+    "_dqlab.json": "%5Fdqlab.json",
+    "_DQLab.JSON": "%5FDQLab.JSON",
+    ".part.writing-1": "%2Epart.writing-1",
+    "a.": "a%2E",
+    "a ": "a%20",
+    "%": "%25",
+    "a%2E": "a%252E",
+    "a": "a",
+}
+
+
+def test_keys_that_no_file_may_be_called_have_other_names() -> None:
+    """One called the file that names the run's folder, and every consumer took it for that of another run."""
+    assert {key: file_name("{key}", key, 0) for key in SPECIAL} == SPECIAL
+
+
+def test_documents_with_special_keys_are_written_as_any_other(tmp_path: Path) -> None:
+    """The folder stays the run's, and goes with it."""
+    sink, keys = dq.Files(f"{tmp_path}/txt/{{key}}"), list(SPECIAL)
+
+    assert through(sink, keys, keys) == keys
+    assert let_go(sink, ID, SPECIAL.values()) == len(keys)
+    assert not (tmp_path / "txt").exists()
+
+
+def test_a_document_whose_file_cannot_have_its_name_fails_alone(tmp_path: Path) -> None:
+    """A folder has that name: it was tried again for ever, and all others waited."""
+    (tmp_path / "txt").mkdir()
+    sink = dq.Files(f"{tmp_path}/txt/{{key}}")
+    claim(sink, RUN, ID)
+    (tmp_path / "txt" / "b" / "more").mkdir(parents=True)
+
+    found = through(sink, ["eins", "zwei", "drei"], ["a", "b", "c"])
+
+    assert [found[0], found[2]] == ["eins", "drei"]
+    assert isinstance(found[1], NameNotForSink)
+    assert f"document b cannot be written to '{tmp_path}/txt/b'" in str(found[1])
+    assert not list(tmp_path.glob("txt/.part*"))
+
+
+def test_repeated_long_keys_with_their_positions_have_names_of_their_own() -> None:
+    """The digest was that of the key alone, and the position was cut off."""
+    assert len({file_name("{key}-{ordinal}.txt", "x" * 300, at) for at in range(3)}) == 3
 
 
 def test_long_keys_have_names_of_their_own() -> None:
