@@ -48,6 +48,7 @@ _EXACTLY: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (datetime.timedelta, lambda each: datetime.timedelta(each.days, each.seconds, each.microseconds)),
 )
 """How an instance of a subclass becomes one of the class itself."""
+_encoded = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` makes one for each call
 _UNKNOWN = 1_000
 """Characters kept of what an object of any other class says of itself."""
 
@@ -163,7 +164,7 @@ def json_of(values: Mapping[str, Any]) -> str:
     Times are ISO 8601, `Decimal` its digits, NaN and the infinities "NaN", "Infinity" and "-Infinity", bytes
     ``{"base64": ...}``, objects of other classes what ``repr`` returns.
     """
-    return json.dumps({name: _jsonable(value) for name, value in values.items()}, separators=(",", ":"))
+    return _encoded({name: _jsonable(value) for name, value in values.items()})
 
 
 def _jsonable(value: Any) -> Any:

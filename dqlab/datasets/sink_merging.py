@@ -27,7 +27,7 @@ from dqlab.datasets.sink_parts import (
     writer_of,
 )
 from dqlab.datasets.sink_targets import WRITING, Target
-from dqlab.datasets.sinks import CLAIM, JSONL, Parquet, prefix_of
+from dqlab.datasets.sinks import CLAIM, Parquet, prefix_of
 from dqlab.errors import RunError
 from dqlab.numbers import many
 
@@ -247,9 +247,10 @@ def merge(sink: Parquet, run: str, id: str, parts: Mapping[str, int]) -> str:
     stem = f"{prefix_of(id)}m-{uuid.uuid4().hex[:12]}"
     written = writer_of(sink, run, id, "here").write(stem, gathered)
     places = [referred(each) for each in written if isinstance(each, bytes)]
-    name = f"{stem}{'.jsonl' if isinstance(sink, JSONL) else '.parquet'}"
+    name = places[0][0] if places else stem
     if places != [(name, at) for at in range(len(gathered))]:  # a row that was written once can be written again
-        target.delete(name)
+        for written_as in {part for part, _ in places}:
+            target.delete(written_as)
         raise Unmergeable(f"{len(gathered) - len(places):,} rows of {len(parts):,} parts cannot be written again")
     opened, _ = Reader(sink, run, id).opened(name, len(gathered))
     for (value, _), row in zip(opened.rows(range(len(gathered))), gathered, strict=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
+import re
 import struct
 import threading
 import zlib
@@ -65,6 +66,10 @@ _OPEN_BYTES = 256 << 20
 _LOOKS = 5
 """Times that the folder is listed because consumers merge what was merged before."""
 _NAME_BYTES = 200
+_NAMED = re.compile(r"\.([0-9a-f]{8})\.[a-z]+$")
+"""The digest in the name of a part."""
+_SLICES = 4
+"""Of a part, each with a sum of its own: two changes that make up for each other are seldom in one."""
 _LONG = 4096
 """Bytes of metadata from which on they are compressed: Parquet does not do that, and pyarrow keeps them twice."""
 _HEAD_ROWS = 100
@@ -260,8 +265,8 @@ def writer_of(sink: Sink, run: str, id: str, here: str, *, durable: bool = True)
     if isinstance(sink, Files):
         return _FileWriter(target, sink)
     if isinstance(sink, JSONL):
-        return _PartWriter(target, ".jsonl", sink.rows, _jsonl)
-    return _PartWriter(target, ".parquet", sink.rows, partial(_parquet, run=run, id=id), by_column=True)
+        return _PartWriter(target, ".jsonl", sink.rows, _jsonl, zlib.crc32)
+    return _PartWriter(target, ".parquet", sink.rows, partial(_parquet, run=run, id=id), _digest_of, by_column=True)
 
 
 class _Claimed:
@@ -298,10 +303,11 @@ class _PartWriter:
         suffix: str,
         most: int,
         pack: Callable[..., bytes | memoryview],
+        digest: Callable[[bytes | memoryview], int],
         *,
         by_column: bool = False,
     ) -> None:
-        self._target, self._suffix, self._most, self._pack = target, suffix, most, pack
+        self._target, self._suffix, self._most, self._pack, self._digest = target, suffix, most, pack, digest
         self.by_column = by_column
 
     def write(self, part: str, rows: Sequence[SinkRow], *, hurried: bool = False) -> list[bytes | Exception]:
@@ -311,15 +317,19 @@ class _PartWriter:
         return [each for at, piece in enumerate(pieces) for each in self._write(f"{part}-{at}", piece, hurried=hurried)]
 
     def _write(self, part: str, rows: Sequence[SinkRow], *, hurried: bool) -> list[bytes | Exception]:
-        name = f"{part}{self._suffix}"
         try:
             data = self._pack(rows, hurried=hurried)
         except Exception:  # noqa: BLE001 - which one it was is found out one by one
-            return self._write_some(name, rows)
-        self._target.write(name, data)
-        return refer_all(name, len(rows))
+            return self._write_some(part, rows)
+        return refer_all(self._put(part, data), len(rows))
 
-    def _write_some(self, name: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
+    def _put(self, part: str, data: bytes | memoryview) -> str:
+        """Write a file; return its name, which has a digest of its bytes, so each reference to it does."""
+        name = f"{part}.{self._digest(data):08x}{self._suffix}"
+        self._target.write(name, data)
+        return name
+
+    def _write_some(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
         """Write those rows that the format can have."""
         refused: dict[int, Exception] = {}
         for at, row in enumerate(rows):
@@ -328,8 +338,7 @@ class _PartWriter:
             except Exception as error:  # noqa: BLE001 - its message fails with it
                 refused[at] = error
         kept = [row for at, row in enumerate(rows) if at not in refused]
-        if kept:
-            self._target.write(name, self._pack(kept, hurried=False))
+        name = self._put(part, self._pack(kept, hurried=False)) if kept else part
         references = iter(refer_all(name, len(kept)))
         return [refused[at] if at in refused else next(references) for at in range(len(rows))]
 
@@ -446,6 +455,29 @@ def _parquet(rows: Sequence[SinkRow], *, hurried: bool, run: str, id: str) -> me
     return memoryview(file.getvalue())
 
 
+def _digest_of(data: bytes | memoryview) -> int:
+    """Return a digest of a part in Parquet, from the sums of its 64-bit words in some slices.
+
+    A CRC of all bytes, or those of Parquet for each page, would take a tenth of the time that the whole part takes.
+    """
+    import pyarrow as pa
+
+    count, whole = len(data) // 8, pa.py_buffer(data)
+    words = pa.Array.from_buffers(pa.uint64(), count, [None, whole])
+    step = max(1, -(-count // _SLICES))
+    sums = [words.slice(at, step).sum().as_py() for at in range(0, count, step)]
+    return zlib.crc32(
+        bytes(memoryview(data)[8 * count :]), zlib.crc32(struct.pack(f"<Q{len(sums)}Q", len(data), *sums))
+    )
+
+
+def _check_digest(name: str, data: bytes, digest: Callable[[bytes], int]) -> None:
+    """Raise `ValueError` where a part has not the bytes that were written; older ones have no digest in their name."""
+    named = _NAMED.search(name)
+    if named is not None and digest(data) != int(named[1], 16):
+        raise ValueError("it has other bytes than were written there")
+
+
 def _repeating(batch: Any) -> list[str] | bool:
     """Return the columns that a dictionary makes smaller; for all others it is work, and no gain.
 
@@ -524,13 +556,27 @@ class _Opened(Protocol):
 
     def __len__(self) -> int: ...
 
-    def rows(self, at: Sequence[int], *, marked: bool = False) -> list[Found]:
-        """Return rows by position; IndexError where there is none. With `marked`, what is from the rest is `InRest`."""
+    def rows(self, at: Sequence[int], ordinals: Sequence[int] | None = None, *, marked: bool = False) -> list[Found]:
+        """Return rows by position. With `marked`, what is from the rest is `InRest`.
+
+        Raises
+        ------
+        IndexError
+            There is none at a position.
+        ValueError
+            One has another ordinal than it should.
+        """
         ...
 
     def whose(self) -> tuple[list[Any], list[int]]:
         """Return the keys and the ordinals of all rows."""
         ...
+
+
+def _check_ordinals(found: Sequence[int], ordinals: Sequence[int] | None) -> None:
+    if ordinals is not None and list(found) != list(ordinals):
+        theirs, its = next(pair for pair in zip(found, ordinals, strict=True) if pair[0] != pair[1])
+        raise ValueError(f"it has the row of document {theirs:,} where that of document {its:,} was written")
 
 
 def _check_there(at: Sequence[int], rows: int) -> None:
@@ -559,20 +605,25 @@ class _Table:
     def whose(self) -> tuple[list[Any], list[int]]:
         return self._table[KEY].to_pylist(), self._table[ORDINAL].to_pylist()
 
-    def take(self, at: Sequence[int]) -> PartRows | None:
+    def take(self, at: Sequence[int], ordinals: Sequence[int] | None) -> PartRows | None:
         """Return rows by position as columns; None where some have values in the rest, which are no columns yet."""
+        import pyarrow as pa
+
         from dqlab.datasets.rows import PartRows
 
         _check_there(at, len(self))
         taken = self._near(at)
+        if ordinals is not None and not taken[ORDINAL].equals(pa.chunked_array([pa.array(ordinals, pa.int64())])):
+            _check_ordinals(taken[ORDINAL].to_pylist(), ordinals)
         if taken.column(REST).null_count < len(at):
             return None
         return PartRows(taken, self._value, self._kinds, [self._kind_of[row] for row in at])
 
-    def rows(self, at: Sequence[int], *, marked: bool = False) -> list[Found]:
+    def rows(self, at: Sequence[int], ordinals: Sequence[int] | None = None, *, marked: bool = False) -> list[Found]:
         _check_there(at, len(self))
         near = self._near(at)
         columns: dict[str, list[Any]] = {name: near.column(name).to_pylist() for name in near.schema.names}
+        _check_ordinals(columns[ORDINAL], ordinals)
         for name in ROW_LINEAGE:  # a part that was written before it had all of them
             columns.setdefault(name, [None] * len(at))
         rest, found = columns[REST], list[Found]()
@@ -614,13 +665,14 @@ class _Lines:
         rows = [json.loads(line) for line in self._lines]
         return [row[KEY] for row in rows], [row[ORDINAL] for row in rows]
 
-    def rows(self, at: Sequence[int], *, marked: bool = False) -> list[Found]:
+    def rows(self, at: Sequence[int], ordinals: Sequence[int] | None = None, *, marked: bool = False) -> list[Found]:
         _check_there(at, len(self))
-        return [self._row(self._lines[each]) for each in at]
+        lines = [json.loads(self._lines[each]) for each in at]
+        _check_ordinals([line[ORDINAL] for line in lines], ordinals)
+        return list(map(self._row, lines))
 
     @staticmethod
-    def _row(line: bytes) -> Found:
-        made = json.loads(line)
+    def _row(made: dict[str, Any]) -> Found:
         lineage = {name: made.pop(name, None) for name in ROW_LINEAGE}
         if lineage["_at"]:
             lineage["_at"] = datetime.datetime.fromisoformat(lineage["_at"])
@@ -641,7 +693,7 @@ class _Values:
     def whose(self) -> tuple[list[Any], list[int]]:
         raise NotImplementedError
 
-    def rows(self, at: Sequence[int], *, marked: bool = False) -> list[Found]:
+    def rows(self, at: Sequence[int], ordinals: Sequence[int] | None = None, *, marked: bool = False) -> list[Found]:
         return [(self._values[each], dict.fromkeys(ROW_LINEAGE)) for each in at]
 
 
@@ -683,8 +735,8 @@ open_parts = _Kept(_OPEN_BYTES)
 class Finds(Protocol):
     """What finds the rows that references stand for."""
 
-    def find(self, references: Sequence[bytes]) -> list[Found | PartError]:
-        """Return the row of each reference, or why it cannot be read."""
+    def find(self, references: Sequence[bytes], ordinals: Sequence[int] | None = None) -> list[Found | PartError]:
+        """Return the row of each reference, or why it cannot be read; with their ordinals, none of another document."""
         ...
 
 
@@ -705,10 +757,13 @@ class Reader:
         self.moved: dict[str, tuple[str, int]] = {}
         """Parts that were merged into others since they were referred to: the other one, and where they begin there."""
 
-    def find(self, references: Sequence[bytes], *, marked: bool = False) -> list[Found | PartError]:
+    def find(
+        self, references: Sequence[bytes], ordinals: Sequence[int] | None = None, *, marked: bool = False
+    ) -> list[Found | PartError]:
         """Return what references stand for: each a value with its lineage, or why it cannot be read.
 
-        With `marked`, values that stood in the rest of a row are `InRest`.
+        With `ordinals`, rows of other documents are errors. With `marked`, values that stood in the rest of a row are
+        `InRest`.
         """
         found: list[Found | PartError | None] = [None] * len(references)
         by_part: dict[str, list[tuple[int, int]]] = {}
@@ -719,12 +774,13 @@ class Reader:
                 part, row = referred(reference)
                 by_part.setdefault(part, []).append((at, row))
         for part, places in by_part.items():
-            rows = self._rows(part, [row for _, row in places], marked=marked)
+            its = None if ordinals is None else [ordinals[at] for at, _ in places]
+            rows = self._rows(part, [row for _, row in places], its, marked=marked)
             for (at, _), each in zip(places, rows, strict=True):
                 found[at] = each
         return found  # type: ignore[return-value]
 
-    def columns(self, references: Sequence[bytes]) -> Columns | None:
+    def columns(self, references: Sequence[bytes], ordinals: Sequence[int] | None = None) -> Columns | None:
         """Return rows as columns of Arrow; None where `find` has to find them one by one, or why it cannot."""
         if not isinstance(self.sink, Parquet) or isinstance(self.sink, JSONL):
             return None
@@ -733,18 +789,22 @@ class Reader:
         from dqlab.datasets.rows import Columns
 
         rows_of: dict[str, list[int]] = {}
+        ordinals_of: dict[str, list[int]] = {}
         places: list[tuple[str, int]] = []
-        for reference in references:
+        for at, reference in enumerate(references):
             part, row = referred(reference)
             rows = rows_of.setdefault(part, [])
             places.append((part, len(rows)))
             rows.append(row)
+            if ordinals is not None:
+                ordinals_of.setdefault(part, []).append(ordinals[at])
         tables: list[PartRows] = []
         begins, end = dict[str, int](), 0
         for part, rows in rows_of.items():
             try:
                 opened, first = self._there(part, len(rows))
-                taken = opened.take([first + row for row in rows]) if isinstance(opened, _Table) else None
+                where, its = [first + row for row in rows], ordinals_of.get(part)
+                taken = opened.take(where, its) if isinstance(opened, _Table) else None
             except Exception:  # noqa: BLE001 - `find` meets the same, and names the rows
                 return None
             if taken is None:
@@ -754,11 +814,13 @@ class Reader:
         columns = Columns(tables, pa.array([begins[part] + at for part, at in places], pa.int64()))
         return columns if columns.agree() else None
 
-    def _rows(self, part: str, rows: Sequence[int], *, marked: bool) -> Sequence[Found | PartError]:
+    def _rows(
+        self, part: str, rows: Sequence[int], ordinals: Sequence[int] | None, *, marked: bool
+    ) -> Sequence[Found | PartError]:
         try:
             with self.naming(part, len(rows)):
                 opened, first = self._there(part, len(rows))
-                return opened.rows([first + row for row in rows], marked=marked)
+                return opened.rows([first + row for row in rows], ordinals, marked=marked)
         except PartError as error:
             return [error] * len(rows)
         except FileNotFoundError:
@@ -815,7 +877,9 @@ class Reader:
         assert self._target is not None
         data = self._target.read(part)
         if isinstance(self.sink, JSONL):
+            _check_digest(part, data, zlib.crc32)
             return _Lines(data)
+        _check_digest(part, data, _digest_of)
         table = _Table(data)
         if table.id != self._id:
             raise ValueError("it is of another run")

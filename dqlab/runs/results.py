@@ -135,7 +135,7 @@ def _decoded(parts: Sequence[bytes | memoryview]) -> list[Settlement]:
 def _open_all(settlements: Sequence[Settlement], reader: Finds | None, *, columns: bool = False) -> list[OpenedStretch]:
     """Return the results of settlements; with `columns`, those of rows that are pickled alike are an `Alike`."""
     found: list[OpenedStretch] = []
-    rows = None if reader is None else iter(reader.find([each for one in settlements for each in one.entries()]))
+    rows = None if reader is None else iter(_rows_found(settlements, reader))
     columns = columns and rows is None
     rows_alike = alike([one.payload for one in settlements], [one.lengths for one in settlements]) if columns else None
     first = 0
@@ -170,6 +170,11 @@ def _open_all(settlements: Sequence[Settlement], reader: Finds | None, *, column
             at = stop
     found.sort(key=lambda stretch: stretch.ordinal)
     return found
+
+
+def _rows_found(settlements: Sequence[Settlement], reader: Finds) -> list[Found | PartError]:
+    references = [each for one in settlements for each in one.entries()]
+    return reader.find(references, [ordinal for one in settlements for ordinal in one.ordinals()])
 
 
 def _found(
@@ -614,11 +619,11 @@ class Results(Values, StaysHere, SuggestsAttributes):
         for page in self._raw()._pages(0, most):
             references = [reference for stretch in page for reference in stretch.values]
             where = _ordinals_of(page), _keys_of(page)
-            columns = reader.columns(references)
+            columns = reader.columns(references, where[0])
             if columns is not None:
                 yield Rows(*where, [], columns=columns)
                 continue
-            found = reader.find(references, marked=True)
+            found = reader.find(references, where[0], marked=True)
             for row in found:
                 if isinstance(row, PartError):
                     raise row.with_traceback(None)
@@ -748,7 +753,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
 class _Raw:
     """Finds references where others find rows."""
 
-    def find(self, references: Sequence[bytes]) -> list[Found | PartError]:
+    def find(self, references: Sequence[bytes], ordinals: Sequence[int] | None = None) -> list[Found | PartError]:
         """Return the references."""
         return [(reference, {}) for reference in references]
 

@@ -16,7 +16,7 @@ import dqlab as dq
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.datasets.lineage_columns import Gathered, MadeRows, SinkLineage, Unrecorded, lineage_of
 from dqlab.datasets.rows import Shape
-from dqlab.datasets.sink_parts import Reader, SinkRow, open_parts, writer_of
+from dqlab.datasets.sink_parts import Reader, SinkRow, refer_all, writer_of
 from dqlab.datasets.sinks import claim
 from dqlab.frame import Made, Making, Piece, Settlement
 from dqlab.runs.results import OpenedStretch, chosen_columns, frame_of_pages, open_settlements
@@ -200,8 +200,8 @@ def test_parts_have_attempts_and_one_from_before_has_nulls(tmp_path: Path, kind:
     if kind is dq.Parquet:
         (file,) = (tmp_path / "out").glob("*.parquet")
         table = pq.read_table(file)
-        pq.write_table(table.drop_columns(["_attempts"]), file)
-        open_parts.forget()
+        pq.write_table(table.drop_columns(["_attempts"]), file.with_name(f"{ID[:8]}-c0-x-0.parquet"))
+        written = refer_all(f"{ID[:8]}-c0-x-0.parquet", 1)
         reader = Reader(sink, "r", ID)
         ((found, lineage),) = reader.find([each for each in written if isinstance(each, bytes)])
         assert (found, lineage) == (value, row.lineage | {"_attempts": None})

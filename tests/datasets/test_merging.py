@@ -111,7 +111,7 @@ def test_what_nothing_refers_to_goes_when_it_may(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("of a user")
 
     assert compact(sink, RUN, ID, references, sweep=()).swept == 0
-    assert (tmp_path / f"{ID[:8]}-c1-y-000000.parquet").exists()
+    assert len(list(tmp_path.glob(f"{ID[:8]}-c1-y-000000.*"))) == 1
     assert compact(sink, RUN, ID, references, sweep=names_in(sink)).swept == 2
     check(sink, references)
     assert (tmp_path / "mine.txt").exists()
@@ -288,7 +288,7 @@ def test_a_part_that_is_gone_is_not_merged(tmp_path: Path) -> None:
     """Its neighbours stay where they are."""
     sink = dq.Parquet(tmp_path)
     references = written(sink, 3, 4)
-    next(tmp_path.glob("*-000001.parquet")).unlink()
+    next(tmp_path.glob("*-000001.*")).unlink()
     open_parts.forget()
 
     with pytest.raises(PartMissing, match="000001"):
@@ -409,8 +409,9 @@ def test_a_merge_changes_no_value_or_is_not_made(parts: list[list[Any]]) -> None
         writer, references, names = writer_of(sink, RUN, ID, "here"), list[bytes](), list[str]()
         for at, values in enumerate(parts):
             rows = [SinkRow(n, None, value, "", "c", 0.1, 1, "consumer", 1e9) for n, value in enumerate(values)]
-            references += [each for each in writer.write(f"{ID[:8]}-c0-x-{at}", rows) if isinstance(each, bytes)]
-            names.append(f"{ID[:8]}-c0-x-{at}.parquet")
+            written = [each for each in writer.write(f"{ID[:8]}-c0-x-{at}", rows) if isinstance(each, bytes)]
+            references += written
+            names.append(referred(written[0])[0])
         before, files = values_of(sink, references), set(Path(folder).iterdir())
         try:
             merge(sink, RUN, ID, each(names))
