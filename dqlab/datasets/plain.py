@@ -15,13 +15,13 @@ import math
 import sys
 import uuid
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
 from dqlab.texts import brief, said_by, shown
 
-__all__ = ["SCALARS", "InRest", "json_of", "name_of", "plain", "row_of", "same"]
+__all__ = ["SCALARS", "InRest", "exact_key", "json_of", "keys_behind", "name_of", "plain", "row_of", "same"]
 
 SCALARS = frozenset(
     {
@@ -156,6 +156,31 @@ def _of_scalar(value: Any, numpy: Any) -> Any:
 def name_of(key: Any) -> str:
     """Return what a column is called: the text of its key, as valid Unicode."""
     return shown(key if type(key) is str else said_by(key))
+
+
+def exact_key(key: Any) -> str | int | float | bool | None:
+    """Return a key as JSON can have it and give it back; one of another type as the text that names its column."""
+    if type(key).__module__ == "numpy":
+        key = plain(key)
+    if type(key) in (str, int, bool, type(None)) or (type(key) is float and math.isfinite(key)):
+        exact: str | int | float | bool | None = key
+        return exact
+    return name_of(key)
+
+
+def keys_behind(names: Iterable[tuple[Any, str]]) -> dict[str, Any]:
+    """Return, of columns given as (key, name), the keys of those that have another one than their name, by name."""
+    found, taken, pairs = dict[str, Any](), set[Any](), list(names)
+    if all(type(raw) is str and raw == name for raw, name in pairs):
+        return found
+    for raw, name in pairs:
+        key = exact_key(raw)
+        while key in taken:  # the text that another key, of a type that JSON does not have, is named by
+            key = f"{key}_"
+        taken.add(key)
+        if type(key) is not str or key != name:
+            found[name] = key
+    return found
 
 
 def json_of(values: Mapping[str, Any]) -> str:

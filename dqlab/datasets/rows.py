@@ -23,7 +23,7 @@ from dqlab.datasets.alike import Alike
 from dqlab.datasets.columns import build, widened
 from dqlab.datasets.kinds import NULL, Kind, join
 from dqlab.datasets.lineage import BARE, ERROR, KEY, LINEAGE, ORDINAL, REST, ROW_LINEAGE
-from dqlab.datasets.plain import json_of, name_of, row_of
+from dqlab.datasets.plain import exact_key, json_of, keys_behind, name_of, row_of
 from dqlab.errors import DqlabWarning
 from dqlab.texts import one_line, shown
 from dqlab.user_frames import level_of_user
@@ -61,29 +61,36 @@ class PartRows:
     bare : str
         Name of the column of values that are not rows, if there are such.
     kinds : sequence
-        Kinds of its values: `BARE`, `NOTHING`, or the columns that a row has.
+        Kinds of its values: `BARE`, `NOTHING`, or the keys that a row has.
     kind_of : sequence of int
         Which one each row is of.
+    keys : mapping
+        Of columns that are not called as their key is: the key.
     """
 
     table: Any
     bare: str
-    kinds: Sequence[str | list[str]]
+    kinds: Sequence[str | list[Any]]
     kind_of: Sequence[int]
+    keys: Mapping[str, Any] = field(default_factory=dict)
 
     def only(self, rows: list[int]) -> PartRows:
         """Return some of the rows."""
         taken = self.table.take(pa.array(rows, _INT64))
-        return PartRows(taken, self.bare, self.kinds, [self.kind_of[row] for row in rows])
+        return PartRows(taken, self.bare, self.kinds, [self.kind_of[row] for row in rows], self.keys)
 
     def names_of(self, kind: int) -> Sequence[Any]:
-        """Return the columns that a row of a kind has, `VALUE` for values that are not rows."""
+        """Return the keys that a row of a kind has, `VALUE` for values that are not rows."""
         of = self.kinds[kind]
         return [VALUE] if of == BARE else [] if isinstance(of, str) else of
 
     def array(self, raw: Any) -> Any:
-        """Return a column; None where it has none."""
+        """Return the column of a key; None where it has none."""
         name = self.bare if raw is VALUE else raw
+        if raw is not VALUE and self.keys:
+            name = next((each for each, key in self.keys.items() if key == raw), raw)
+            if self.keys.get(name, name) != raw:  # it is that of another key
+                return None
         has_bare = BARE in self.kinds
         if name not in self.table.schema.names or (name == self.bare and has_bare) is not (raw is VALUE):
             return None
@@ -209,10 +216,14 @@ class Shape:
         Whether documents without a result are among the rows.
     lined : bool
         Whether rows know the columns that `ROW_LINEAGE` names.
+    exact : bool
+        Whether keys without a column, which are not called as they are, stand in the rest as pairs of key and value,
+        under its own name: names that follow from one row stand for several keys in different rows.
     """
 
     reasoned: bool = False
     lined: bool = False
+    exact: bool = False
     seen: int = 0
     in_rest: int = 0
     misfits: Counter[str] = field(default_factory=Counter)
@@ -286,6 +297,10 @@ class Shape:
     def name_of(self, raw: Any) -> str | None:
         """Return the name of the column that has the values of a key; None: they are in the rest."""
         return self._names.get(raw)
+
+    def keys_behind(self) -> dict[str, Any]:
+        """Return the keys of columns that are not called as their key is."""
+        return keys_behind((raw, name) for raw, name in self._names.items() if raw is not VALUE)
 
     def _batch(self, rows: Rows, *, widen: bool, grow: bool) -> Any:
         rest: dict[int, dict[str, Any]] = {}
@@ -391,8 +406,13 @@ class Shape:
                 rest.setdefault(at, {})[name] = values[at]
             if misfits:
                 self.misfits[name] += len(misfits)
+        named = set(self._names.values()) if extra else set()
         for at, raw, value in extra:
-            rest.setdefault(at, {})[self._spare_name(raw, rest[at])] = value
+            its = rest.setdefault(at, {})
+            if self.exact and (type(raw) is not str or raw in LINEAGE or raw in named or name_of(raw) != raw):
+                its.setdefault(REST, []).append([exact_key(raw), value])
+            else:
+                its[self._spare_name(raw, its)] = value
 
     def _add(self, raw: Any) -> None:
         name = self._free("value" if raw is VALUE else name_of(raw), self._names.values())

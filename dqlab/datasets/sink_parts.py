@@ -25,7 +25,7 @@ import msgpack
 
 from dqlab.datasets.alike import Alike
 from dqlab.datasets.lineage import BARE, CODE, KEY, LINEAGE, NOTHING, ORDINAL, REST, ROW_LINEAGE
-from dqlab.datasets.plain import InRest, json_of, name_of, plain, row_of
+from dqlab.datasets.plain import InRest, json_of, keys_behind, name_of, plain, row_of
 from dqlab.datasets.sink_targets import NameRefused, Target
 from dqlab.datasets.sinks import CLAIM, JSONL, Files, Own, Parquet, Sink, SinkUnreachable, claimed_by, prefix_of
 from dqlab.errors import MessageError, RunError, in_words
@@ -440,14 +440,16 @@ def _parquet(rows: Sequence[SinkRow], *, hurried: bool, run: str, id: str) -> me
 
     from dqlab.datasets.rows import Rows, Shape
 
-    shape, (ordinals, labels, values, *known) = Shape(lined=True), SinkRows.of(rows).columns
+    shape, (ordinals, labels, values, *known) = Shape(lined=True, exact=True), SinkRows.of(rows).columns
     lineage: dict[str, Sequence[Any]] = dict(zip(ROW_LINEAGE, known, strict=True))
     lineage["_at"] = [round(at * 1e6) for at in lineage["_at"]]
     lineage |= {name: [text or None for text in lineage[name]] for name in ("_version", "_code")}
     keys = None if set(labels) == {None} else [_key_of(row) for row in rows] if None in labels else labels
     batch = shape.whole(Rows(ordinals, keys, values, lineage=lineage))
     kinds, runs = _kinds_of(values, shape.name_of)
-    about = {"run": run, "id": id, "value": shape.value_column, "kinds": kinds, "runs": runs}
+    about: dict[str, Any] = {"run": run, "id": id, "value": shape.value_column, "kinds": kinds, "runs": runs}
+    if keys_of := shape.keys_behind():
+        about["keys"] = keys_of
     table = pa.Table.from_batches([batch]).replace_schema_metadata({_METADATA: _packed(about)})
     file = pa.BufferOutputStream()  # a file of Python's would take the GIL for each page, from a function that runs
     compression = "snappy" if hurried else "zstd"  # faster, and more bytes
@@ -534,17 +536,26 @@ def _jsonl(rows: Sequence[SinkRow], *, hurried: bool) -> bytes:
     return b"".join(map(_line, rows))
 
 
+_BARE, _KEYS = _OF_LINES = "_bare", "_names"
+"""What a line has of its value: that it is no row, and the keys of fields that are not called as these are."""
+
+
 def _line(row: SinkRow) -> bytes:
     made: dict[str, Any] = {KEY: _key_of(row), ORDINAL: row.ordinal}
     values = row_of(row.value)
     if values is None:
-        made["value"], made["_bare"] = row.value, True
+        made["value"], made[_BARE] = row.value, True
     else:
+        named, alike = list[tuple[Any, str]](), True
         for raw, value in values.items():
             name = name_of(raw)
-            while name in made or name in LINEAGE or name == "_bare":
+            while name in made or name in LINEAGE or name in _OF_LINES:
                 name += "_"
             made[name] = value
+            alike = alike and name == raw
+            named.append((raw, name))
+        if not alike and (keys := keys_behind(named)):
+            made[_KEYS] = keys
     return json_of({**made, **{name: plain(value) for name, value in row.lineage.items()}}).encode() + b"\n"
 
 
@@ -595,7 +606,12 @@ class _Table:
         about = _unpacked(self._table.schema.metadata[_METADATA])
         self.id = about["id"]
         self._value = about["value"]
-        self._kinds = about["kinds"]
+        self._columns: list[str | list[str]] = about["kinds"]
+        """By kind the columns of a row."""
+        self._keys: dict[str, Any] = about.get("keys", {})
+        self._kinds = [
+            kind if isinstance(kind, str) else [self._keys.get(name, name) for name in kind] for kind in self._columns
+        ]
         self._kind_of = [kind for kind, n in about["runs"] for _ in range(n)]
         self.nbytes = self._table.nbytes
 
@@ -617,7 +633,7 @@ class _Table:
             _check_ordinals(taken[ORDINAL].to_pylist(), ordinals)
         if taken.column(REST).null_count < len(at):
             return None
-        return PartRows(taken, self._value, self._kinds, [self._kind_of[row] for row in at])
+        return PartRows(taken, self._value, self._kinds, [self._kind_of[row] for row in at], self._keys)
 
     def rows(self, at: Sequence[int], ordinals: Sequence[int] | None = None, *, marked: bool = False) -> list[Found]:
         _check_there(at, len(self))
@@ -630,15 +646,21 @@ class _Table:
         for i, row in enumerate(at):
             more = json.loads(rest[i]) if rest[i] is not None else {}
             more.pop(KEY, None)
+            pairs = more.pop(REST, [])
             if marked:
                 more = {name: InRest(each) for name, each in more.items()}
-            kind = self._kinds[self._kind_of[row]]
+                pairs = [(key, InRest(each)) for key, each in pairs]
+            kind, names = self._kinds[self._kind_of[row]], self._columns[self._kind_of[row]]
             value: Any = None
             if kind == BARE:
                 value = more[self._value] if self._value in more else columns[self._value][i]
             elif kind != NOTHING:
-                value = {name: more.pop(name) if name in more else columns[name][i] for name in kind}
+                value = {
+                    key: more.pop(name) if name in more else columns[name][i]
+                    for key, name in zip(kind, names, strict=True)
+                }
                 value.update(more)
+                value.update(pairs)
             found.append((value, {name: columns[name][i] for name in ROW_LINEAGE}))
         return found
 
@@ -650,9 +672,16 @@ class _Table:
 
 
 class _Lines:
-    """A part in lines of JSON."""
+    """A part in lines of JSON.
 
-    def __init__(self, data: bytes) -> None:
+    Parameters
+    ----------
+    keyed : bool
+        Whether it was written since lines have the keys of fields that are called otherwise.
+    """
+
+    def __init__(self, data: bytes, *, keyed: bool) -> None:
+        self._keyed = keyed
         self._lines = data.splitlines()
         if data and not data.endswith(b"\n"):
             raise ValueError("it is cut off in its last line")
@@ -671,14 +700,16 @@ class _Lines:
         _check_ordinals([line[ORDINAL] for line in lines], ordinals)
         return list(map(self._row, lines))
 
-    @staticmethod
-    def _row(made: dict[str, Any]) -> Found:
+    def _row(self, made: dict[str, Any]) -> Found:
         lineage = {name: made.pop(name, None) for name in ROW_LINEAGE}
         if lineage["_at"]:
             lineage["_at"] = datetime.datetime.fromisoformat(lineage["_at"])
         for name in (KEY, ORDINAL):
             made.pop(name, None)
-        return (made["value"] if made.pop("_bare", False) else made), lineage
+        keys = made.pop(_KEYS, {}) if self._keyed else {}
+        if made.pop(_BARE, False):
+            return made["value"], lineage
+        return ({keys.get(name, name): value for name, value in made.items()} if keys else made), lineage
 
 
 class _Values:
@@ -878,7 +909,7 @@ class Reader:
         data = self._target.read(part)
         if isinstance(self.sink, JSONL):
             _check_digest(part, data, zlib.crc32)
-            return _Lines(data)
+            return _Lines(data, keyed=_NAMED.search(part) is not None)
         _check_digest(part, data, _digest_of)
         table = _Table(data)
         if table.id != self._id:

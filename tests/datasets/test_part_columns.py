@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import random
 import tempfile
@@ -9,14 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dqlab as dq
-from dqlab.datasets.lineage import ROW_LINEAGE
+from dqlab.datasets.lineage import LINEAGE, ROW_LINEAGE
 from dqlab.datasets.rows import Rows
-from dqlab.datasets.sink_parts import PartError, Reader, SinkRow, open_parts, writer_of
+from dqlab.datasets.sink_merging import merge
+from dqlab.datasets.sink_parts import PartError, Reader, SinkRow, open_parts, referred, writer_of
 from dqlab.datasets.sinks import claim
 from dqlab.datasets.table import RunTable
 from tests.datasets.pages import in_json, same
@@ -57,9 +60,24 @@ class SinkPages:
             yield Rows(*where, [value for value, _ in found], lineage=lineage)
 
 
-def pages_of(folder: Path, values: list[Any], seed: int, page: int) -> tuple[SinkPages, SinkPages]:
+class InQueue(SinkPages):
+    """The same rows of a run without a sink."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = self.references = values
+        self.page = 7
+
+    def rows(self, most: int | None = None) -> Iterator[Rows]:
+        for at in range(0, len(self.values), self.page):
+            values = self.values[at : at + self.page]
+            yield Rows(range(at, at + len(values)), None, values)
+
+
+def pages_of(
+    folder: Path, values: list[Any], seed: int, page: int, *, sink: dq.Parquet | None = None
+) -> tuple[SinkPages, SinkPages]:
     """Write values into parts in any order; return their rows in both ways."""
-    dice, sink = random.Random(seed), dq.Parquet(folder)
+    dice, sink = random.Random(seed), dq.Parquet(folder) if sink is None else sink
     claim(sink, RUN, ID)
     writer, order = writer_of(sink, RUN, ID, "here"), list(range(len(values)))
     dice.shuffle(order)
@@ -86,13 +104,16 @@ NESTED = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xy"), inner, max_size=2)
 )
 NAMES = st.sampled_from(["a", "b", "value", "_key"])
+KEYS = st.sampled_from(
+    ["a", "value", "value_", "_key", "_key_", "_key__", "_bare", "_names", 1, "1", "1_", None, "None"]
+)
 
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:values of run")
 @settings(max_examples=examples(150))
 @given(
-    values=st.lists(st.dictionaries(NAMES, LEAVES | NUMBERS, max_size=3) | LEAVES | NUMBERS, max_size=40),
+    values=st.lists(st.dictionaries(KEYS, LEAVES | NUMBERS, max_size=3) | LEAVES | NUMBERS, max_size=40),
     seed=st.integers(0, 2**16),
     page=st.integers(1, 30),
 )
@@ -108,6 +129,55 @@ def test_columns_of_parts_give_the_table_that_their_values_give(values: list[Any
 
         assert one.schema == other.schema
         assert list(map(repr, one.to_pylist())) == list(map(repr, other.to_pylist()))
+
+
+MIXED: dict[str, list[Any]] = {
+    "a name of lineage, and one with an underscore": [{"_key": "K"}] * 30 + [{"_key_": "KU"}] * 30,
+    "both, in another order": [{"_key": "K", "_key_": "KU"}] * 30 + [{"_key_": "KU", "_key": "K"}] * 30,
+    "a number and its text": [{1: "int"}] * 30 + [{"1": "str"}] * 30,
+    "a text and that of a number": [{"1": "str", 2: 2}] * 30 + [{1: "int", "1": "more"}] * 30,
+    "what lines of JSON call their own": [{"_bare": 1, "_names": 2}, {"_bare_": 3, "_names_": {"_bare_": "x"}}, 4] * 20,
+    "a value that is no row, and a column of that name": [5] * 20 + [{"value": 1, "value_": 2}] * 20 + [6] * 20,
+    "None and its text": [{None: 1}, {"None": 2}] * 30,
+    "text that is not Unicode, and what it is shown as": [{"\ud800": 1}, {"\\ud800": 2}] * 30,
+}
+
+
+@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
+@pytest.mark.parametrize("name", MIXED)
+def test_keys_that_are_named_alike_are_as_far_apart_as_without_a_sink(tmp_path: Path, kind: Any, name: str) -> None:
+    """Names were chosen for each part, so columns of different parts had one name and other keys."""
+    values, sink = MIXED[name], kind(tmp_path)
+    fast, slow = pages_of(tmp_path, values, 5, 20, sink=sink)
+
+    found = fast.reader.find(fast.references)
+    assert [row[0] for row in found if isinstance(row, tuple)] == values
+    tables = [RunTable(source).to_arrow() for source in (fast, slow, InQueue(values))]
+    columns = [name for name in tables[0].column_names if name not in LINEAGE]
+    assert [table.select(columns).to_pydict() for table in tables[1:]] == [tables[0].select(columns).to_pydict()] * 2
+
+
+@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
+def test_keys_that_are_in_the_rest_of_a_part_come_back_as_they_were(tmp_path: Path, kind: Any) -> None:
+    """Of a row with more keys than a table has columns; the same text may be that of another one in the next row."""
+    words = {f"word{n}": n for n in range(1_200)}
+    values = [words | {"_key": 1}, words | {"_key_": 2, "1": 3}, words | {1: 4, "_rest": [5], "_rest_": 6}, {7: 8}] * 3
+
+    fast, _ = pages_of(tmp_path, values, 5, 20, sink=kind(tmp_path))
+    assert [row[0] for row in fast.reader.find(fast.references) if isinstance(row, tuple)] == values
+    sink = kind(tmp_path)
+    parts = {referred(each)[0]: 1 for each in fast.references}
+    merge(sink, RUN, ID, parts)
+    assert [row[0] for row in fast.reader.find(fast.references) if isinstance(row, tuple)] == values
+
+
+def test_keys_of_types_that_json_does_not_have_are_texts_and_none_is_lost(tmp_path: Path) -> None:
+    """A date is called as its text, whose column is another one where a row has both."""
+    day = datetime.date(2024, 5, 1)
+    for sink in (dq.Parquet(tmp_path / "p"), dq.JSONL(tmp_path / "j")):
+        fast, _ = pages_of(tmp_path, [{day: 1, "2024-05-01": 2, np.int64(3): 4}], 0, 1, sink=sink)
+        ((value, _),) = (row for row in fast.reader.find(fast.references) if isinstance(row, tuple))
+        assert value == {"2024-05-01": 1, "2024-05-01_": 2, 3: 4}
 
 
 def without_nothing(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import decimal
+import json
 import os
 import pickle
 import random
@@ -141,7 +142,12 @@ def test_lineage_of_a_row_is_in_its_part(tmp_path: Path) -> None:
 def test_names_of_columns_of_a_user_do_not_take_those_of_lineage(tmp_path: Path) -> None:
     """A user's column would be read as the key of the document."""
     for sink in (dq.Parquet(tmp_path / "p"), dq.JSONL(tmp_path / "j")):
-        assert through(sink, [{"_key": 5, "_at": 1, 3: 4}]) == [{"_key_": 5, "_at_": 1, "3": 4}]
+        assert through(sink, [{"_key": 5, "_at": 1, 3: 4}]) == [{"_key": 5, "_at": 1, 3: 4}]
+    (part,) = (tmp_path / "p").glob("*.parquet")
+    assert pq.read_table(part).column_names[2:5] == ["_key_", "_at_", "3"]
+    (part,) = (tmp_path / "j").glob("*.jsonl")
+    line = json.loads(part.read_text())
+    assert (line["_key"], line["_key_"], line["_names"]) == (0, 5, {"_key_": "_key", "_at_": "_at", "3": 3})
 
 
 # --- Files ---------------------------------------------------------------------------------------
