@@ -91,6 +91,8 @@ class PartRows:
             name = next((each for each, key in self.keys.items() if key == raw), raw)
             if self.keys.get(name, name) != raw:  # it is that of another key
                 return None
+        if name in LINEAGE:  # a key of a user that no row here has
+            return None
         has_bare = BARE in self.kinds
         if name not in self.table.schema.names or (name == self.bare and has_bare) is not (raw is VALUE):
             return None
@@ -351,6 +353,8 @@ class Shape:
                 fitted, misfits = _recast(array, kind, strictly=True)
                 recast.append(fitted)
                 lost += [(name, number, row, array[row]) for row in misfits]
+                if misfits:
+                    self.misfits[name] += len(misfits)
             made[name] = columns.ordered(recast)
         others = [raw for raw in theirs if raw not in self._names]
         if lost or others:

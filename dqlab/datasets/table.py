@@ -160,7 +160,7 @@ class RunTable:
         return self._batches(shape, wanted)
 
     def to_reader(self, columns: Sequence[str] | None = None) -> Any:
-        """Return its rows as a `pyarrow.RecordBatchReader`, which reads as it is read.
+        """Return its rows as a `pyarrow.RecordBatchReader`, which reads as it is read, and warns at its end.
 
         Parameters
         ----------
@@ -260,8 +260,11 @@ class RunTable:
         return self.shape().copied(), wanted
 
     def _batches(self, shape: Shape, wanted: list[str] | None) -> Iterator[Any]:
-        batches = self.batches_of(shape)
-        return batches if wanted is None else (batch.select(wanted) for batch in batches)
+        try:
+            for batch in self.batches_of(shape):
+                yield batch if wanted is None else batch.select(wanted)
+        finally:  # also where it is not read to its end
+            warn_of_rest(self.name, shape, wanted)
 
 
 def _there(batch: Any, wanted: Sequence[str]) -> list[str]:

@@ -22,6 +22,7 @@ from dqlab.datasets.sink_merging import merge
 from dqlab.datasets.sink_parts import PartError, Reader, SinkRow, open_parts, referred, writer_of
 from dqlab.datasets.sinks import claim
 from dqlab.datasets.table import RunTable
+from dqlab.errors import DqlabWarning
 from tests.datasets.pages import in_json, same
 from tests.sampled import examples
 
@@ -154,6 +155,7 @@ def test_keys_that_are_named_alike_are_as_far_apart_as_without_a_sink(tmp_path: 
     assert [row[0] for row in found if isinstance(row, tuple)] == values
     tables = [RunTable(source).to_arrow() for source in (fast, slow, InQueue(values))]
     columns = [name for name in tables[0].column_names if name not in LINEAGE]
+    assert all(table["_rest"].null_count == len(values) for table in tables)
     assert [table.select(columns).to_pydict() for table in tables[1:]] == [tables[0].select(columns).to_pydict()] * 2
 
 
@@ -178,6 +180,22 @@ def test_keys_of_types_that_json_does_not_have_are_texts_and_none_is_lost(tmp_pa
         fast, _ = pages_of(tmp_path, [{day: 1, "2024-05-01": 2, np.int64(3): 4}], 0, 1, sink=sink)
         ((value, _),) = (row for row in fast.reader.find(fast.references) if isinstance(row, tuple))
         assert value == {"2024-05-01": 1, "2024-05-01_": 2, 3: 4}
+
+
+def test_values_of_a_sink_that_are_null_in_a_stream_are_counted_in_a_warning(tmp_path: Path) -> None:
+    """Where rows are columns of their parts, nothing was counted."""
+    sink = dq.Parquet(tmp_path)
+    claim(sink, RUN, ID)
+    writer, references = writer_of(sink, RUN, ID, "here"), list[bytes]()
+    for name, values in {"p0": range(1_000), "p1": [n + 0.5 for n in range(40)]}.items():
+        rows = [SinkRow(n, None, {"v": value}, "", "c", 0.5, 1, "consumer", 1e9) for n, value in enumerate(values)]
+        references += [each for each in writer.write(name, rows) if isinstance(each, bytes)]
+    source = SinkPages(Reader(sink, RUN, ID), references, page=500, columns=True)
+
+    with pytest.warns(DqlabWarning, match=r"null there: 40 in v \(int64\)"):
+        stream = RunTable(source).to_reader().read_all()
+    assert stream["v"].null_count == 40
+    assert source.fast == 5  # two of them for the schema
 
 
 def without_nothing(value: Any) -> Any:

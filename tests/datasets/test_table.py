@@ -86,6 +86,11 @@ LATE: list[Any] = [{"v": n, "w": n} for n in range(MANY)] + [{"v": "s", "w": 1}]
         lambda table: table.to_arrow(),
         lambda table: table.to_arrow(["v"]),
         lambda table: table.to_pandas(),
+        lambda table: table.to_reader().read_all(),
+        lambda table: table.to_reader(["v"]).read_all(),
+        lambda table: list(table.to_batches()),
+        lambda table: pa.table(table),
+        lambda rows: duckdb.sql("select count(v) from rows").fetchall(),
         lambda table: query(table, "select count(v) from results", ""),
         lambda table: query(table, "select * from results", ""),
     ],
@@ -98,10 +103,23 @@ def test_values_that_are_null_in_their_column_are_counted_in_a_warning(read: Any
 
 @pytest.mark.parametrize(
     "read",
-    [lambda table: table.to_arrow(["w"]), lambda table: query(table, "select count(*), sum(w) from results", "")],
+    [
+        lambda table: table.to_arrow(["w"]),
+        lambda table: list(table.to_batches(["w"])),
+        lambda table: query(table, "select count(*), sum(w) from results", ""),
+    ],
 )
 def test_columns_that_have_all_their_values_warn_of_nothing(read: Any) -> None:
     read(table_of(LATE))
+
+
+def test_a_stream_that_is_not_read_to_its_end_warns_of_what_was_read() -> None:
+    """Its first batches have nulls as well."""
+    batches: Any = table_of([{"v": n} for n in range(SAMPLE)] + [{"v": "s"}] * MANY).to_batches()
+    next(batch for batch in batches if batch["v"].null_count)
+
+    with pytest.warns(DqlabWarning, match=r"null there: \d+ in v \(int64\)"):
+        batches.close()
 
 
 def test_a_table_widens_and_a_stream_keeps_its_schema() -> None:
@@ -109,7 +127,8 @@ def test_a_table_widens_and_a_stream_keeps_its_schema() -> None:
     values: list[Any] = [{"n": n} for n in range(SAMPLE)] + [{"n": 0.5}, {"n": 7, "new": 1}]
     table = table_of(values)
 
-    stream = table.to_reader().read_all()
+    with pytest.warns(DqlabWarning, match="1 in n"):
+        stream = table.to_reader().read_all()
     assert str(stream.schema.field("n").type) == "int64"
     assert stream["n"].to_pylist()[-2:] == [None, 7]
     assert stream["_rest"].to_pylist()[-2:] == ['{"n":0.5}', '{"new":1}']
