@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from dqlab.datasets.plain import EXACT
 from dqlab.errors import BadOption, DqlabWarning, UsageError
 from dqlab.imports import import_whole
 from dqlab.texts import one_line
@@ -74,6 +75,9 @@ def joined(frame: Any, results: Any, on: str, run: str) -> Any:
         said = f"run {run!r}: key {again!r} belongs to more than one document; the rows that have it come as often."
         warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
     results = results.rename(columns={name: f"{name}{SUFFIX}" for name in results.columns if name in frame.columns})
+    if len(frame) and not keys.isin(results.index).all():  # a column with gaps has numbers with a point
+        large = [name for name in results.columns[results.dtypes == "int64"] if (results[name].abs() > EXACT).any()]
+        results = results.astype(dict.fromkeys(large, object))
     if in_index and frame.index.nlevels == 1:
         return frame.join(results)
     return frame.join(results, on=on)

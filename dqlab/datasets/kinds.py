@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from dqlab.datasets.plain import plain
+from dqlab.datasets.plain import EXACT, plain
 
 __all__ = ["NULL", "Kind", "check_of", "join", "kind_of"]
 
@@ -173,7 +173,7 @@ def check_of(kind: Kind) -> Callable[[Any], bool] | None:
 
 def _is_double(value: int) -> bool:
     try:
-        return int(float(value)) == value and abs(value) <= 2**53
+        return int(float(value)) == value and abs(value) <= EXACT
     except OverflowError:
         return False
 

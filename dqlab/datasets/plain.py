@@ -21,8 +21,10 @@ from typing import Any
 
 from dqlab.texts import brief, said_by, shown
 
-__all__ = ["SCALARS", "InRest", "exact_key", "json_of", "keys_behind", "name_of", "plain", "row_of", "same"]
+__all__ = ["EXACT", "SCALARS", "InRest", "exact_key", "json_of", "keys_behind", "name_of", "plain", "row_of", "same"]
 
+EXACT = 2**53
+"""Up to here each whole number is a number with a point."""
 SCALARS = frozenset(
     {
         type(None), bool, int, float, str, bytes,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from numbers import Integral
 from operator import itemgetter
 from typing import Any, TypeAlias
 
 from dqlab.datasets.alike import Alike
+from dqlab.datasets.plain import EXACT
 
-__all__ = ["EvenRows", "frame_of", "index_of", "series_of"]
+__all__ = ["EvenRows", "frame_of", "index_of", "inferred", "series_of"]
 
 
 def index_of(keys: Sequence[Any]) -> Any:
@@ -23,22 +26,48 @@ def index_of(keys: Sequence[Any]) -> Any:
 
 
 def frame_of(rows: Sequence[Mapping[Any, Any]], index: Any, columns: list[str] | None = None) -> Any:
-    """Return rows as a table; a column with text that is not valid Unicode is of objects, others of a fitting type."""
+    """Return rows as a table.
+
+    A column is of objects where one has text that is not valid Unicode, or a whole number that a number with a point
+    would round; others are of a fitting type.
+    """
     import pandas as pd
 
     rows = list(rows)
     try:  # not from_records: it takes an index whose labels are all columns for the names of these columns
-        return pd.DataFrame(rows, index=index, columns=columns)
+        frame = pd.DataFrame(rows, index=index, columns=columns)
+        for at, key in enumerate(frame.columns):
+            if _may_round(frame.iloc[:, at]) and _rounds(row.get(key) for row in rows):
+                exact: Any = pd.Series([row.get(key, math.nan) for row in rows], frame.index, dtype=object)
+                frame.isetitem(at, exact)
+        return frame
     except UnicodeEncodeError:
         names = list(dict.fromkeys(chain.from_iterable(rows))) if columns is None else columns
         named = pd.Index(names, dtype=object, tupleize_cols=False)
         frame = pd.DataFrame(rows, index=index, columns=named, dtype=object)
     for name in frame:
-        try:
-            frame[name] = frame[name].infer_objects()
-        except UnicodeEncodeError:
-            continue
+        frame[name] = inferred(frame[name])
     return frame
+
+
+def inferred(column: Any) -> Any:
+    """Return a column of objects as one of a fitting type, or as it is where this cannot have its values."""
+    try:
+        made = column.infer_objects()
+    except UnicodeEncodeError:
+        return column
+    return column if _may_round(made) and _rounds(column) else made
+
+
+def _may_round(column: Any) -> bool:
+    return column.dtype == "float64" and bool((column.abs() >= EXACT).any())
+
+
+def _rounds(values: Iterable[Any]) -> bool:
+    """Return whether a whole number among some values is none that a number with a point has."""
+    return any(
+        isinstance(value, Integral) and abs(int(value)) > EXACT and int(float(value)) != value for value in values
+    )
 
 
 def series_of(values: Any, index: Any) -> Any:

@@ -9,7 +9,6 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, chain, groupby, islice
 from reprlib import repr as brief
@@ -31,7 +30,7 @@ from dqlab.imports import import_whole
 from dqlab.keywords import SuggestsAttributes
 from dqlab.numbers import many
 from dqlab.rules.ranges import Ranges
-from dqlab.runs.dataframes import EvenRows, frame_of, index_of, series_of
+from dqlab.runs.dataframes import EvenRows, frame_of, index_of, inferred, series_of
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import AbsentDocument
 from dqlab.runs.objects import StaysHere
@@ -953,9 +952,7 @@ def _frame_of(
                 name = f"dqlab_{name}"
             frame[name] = pd.Series(reasons, index, dtype=object)
         return frame
-    column = pd.Series(values, index=index, name="value", dtype=object)
-    with suppress(UnicodeEncodeError):  # text that is not valid Unicode stays an object
-        column = column.infer_objects()
+    column: pd.Series[Any] = inferred(pd.Series(values, index=index, name="value", dtype=object))
     return column.to_frame()
 
 

@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import dqlab as dq
+from dqlab.datasets.joining import joined
 from dqlab.documents import Labelled, sealed_label
 from dqlab.errors import BadOption
 from dqlab.runs.dataframes import EvenRows, frame_of, index_of
@@ -133,6 +134,45 @@ def test_a_table_has_every_row_and_column_whatever_they_are_called(rows: list[tu
         for column, name in enumerate(expected):
             found = frame.iat[at, column]
             assert found == row[name] if name in row else pd.isna(found)
+
+
+LARGE = 2**60 + 1
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"n": LARGE}, {"n": 0.5}],
+        [{"n": LARGE}, {"n": None}],
+        [{"n": LARGE}, {}],
+        [{"n": LARGE, "\ud800": 1}, {"n": 0.5}],
+        [{"n": np.int64(LARGE)}, {"n": 0.5}],
+        [{"n": 2**64 + 1}, {"n": 0.5}],
+        [{("n", "m"): LARGE}, {("n", "m"): 0.5}],
+    ],
+)
+def test_a_table_rounds_no_whole_number(rows: list[dict[Any, Any]]) -> None:
+    """A warning sends here for every value."""
+    (first, *_), frame = rows[0].values(), frame_of(rows, index_of([0, 1]))
+
+    assert int(frame.iat[0, 0]) == int(first)
+    assert frame.dtypes.iloc[0] == "object"
+    assert pd.isna(frame.iat[1, 0]) or frame.iat[1, 0] == 0.5
+
+
+def test_a_column_of_values_rounds_no_whole_number() -> None:
+    frame = frame_of_pairs(enumerate([LARGE, 0.5]), 2, None)
+    assert frame["value"].tolist() == [LARGE, 0.5]
+    assert frame_of_pairs(enumerate([1, 0.5]), 2, None)["value"].dtype == "float64"
+    assert frame_of([{"n": 2**53}, {"n": 0.5}], index_of([0, 1]))["n"].dtype == "float64"
+
+
+def test_rows_without_a_result_round_no_whole_number_beside_them() -> None:
+    """Where a column has gaps, pandas makes its numbers such with a point."""
+    rows, results = pd.DataFrame(index=["a", "b"]), pd.DataFrame({"n": [LARGE], "m": [1]}, index=["a"])
+    beside = joined(rows, results, "key", "numbers")
+    assert beside["n"].tolist()[0] == LARGE
+    assert beside["m"].dtype == "float64"
 
 
 @of_a_cell
