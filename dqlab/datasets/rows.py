@@ -135,6 +135,11 @@ class Columns:
                     return False
         return True
 
+    def are_of(self, ordinals: Sequence[int]) -> bool:
+        """Return whether each row is that of its document."""
+        found = self.ordered([_flat(part.table.column(ORDINAL)) for part in self.parts])
+        return bool(found.equals(_ordinals(ordinals)))
+
     def ordered(self, arrays: Sequence[Any]) -> Any:
         """Return arrays of all parts as one, in the order of the rows."""
         return pa.concat_arrays(arrays).take(self.order)

@@ -585,7 +585,7 @@ class _Opened(Protocol):
 
 
 def _check_ordinals(found: Sequence[int], ordinals: Sequence[int] | None) -> None:
-    if ordinals is not None and list(found) != list(ordinals):
+    if ordinals is not None and found != ordinals and list(found) != list(ordinals):
         theirs, its = next(pair for pair in zip(found, ordinals, strict=True) if pair[0] != pair[1])
         raise ValueError(f"it has the row of document {theirs:,} where that of document {its:,} was written")
 
@@ -621,16 +621,12 @@ class _Table:
     def whose(self) -> tuple[list[Any], list[int]]:
         return self._table[KEY].to_pylist(), self._table[ORDINAL].to_pylist()
 
-    def take(self, at: Sequence[int], ordinals: Sequence[int] | None) -> PartRows | None:
+    def take(self, at: Sequence[int]) -> PartRows | None:
         """Return rows by position as columns; None where some have values in the rest, which are no columns yet."""
-        import pyarrow as pa
-
         from dqlab.datasets.rows import PartRows
 
         _check_there(at, len(self))
         taken = self._near(at)
-        if ordinals is not None and not taken[ORDINAL].equals(pa.chunked_array([pa.array(ordinals, pa.int64())])):
-            _check_ordinals(taken[ORDINAL].to_pylist(), ordinals)
         if taken.column(REST).null_count < len(at):
             return None
         return PartRows(taken, self._value, self._kinds, [self._kind_of[row] for row in at], self._keys)
@@ -643,24 +639,33 @@ class _Table:
         for name in ROW_LINEAGE:  # a part that was written before it had all of them
             columns.setdefault(name, [None] * len(at))
         rest, found = columns[REST], list[Found]()
+        of_kind: dict[int, list[tuple[Any, str, list[Any]]]] = {}
         for i, row in enumerate(at):
-            more = json.loads(rest[i]) if rest[i] is not None else {}
-            more.pop(KEY, None)
-            pairs = more.pop(REST, [])
-            if marked:
-                more = {name: InRest(each) for name, each in more.items()}
-                pairs = [(key, InRest(each)) for key, each in pairs]
-            kind, names = self._kinds[self._kind_of[row]], self._columns[self._kind_of[row]]
+            number = self._kind_of[row]
+            kind = self._kinds[number]
+            more: dict[str, Any] = {}
             value: Any = None
+            if rest[i] is not None:
+                more = json.loads(rest[i])
+                more.pop(KEY, None)
+            pairs = more.pop(REST, ()) if more else ()
+            if marked and more:
+                more = {name: InRest(each) for name, each in more.items()}
             if kind == BARE:
                 value = more[self._value] if self._value in more else columns[self._value][i]
             elif kind != NOTHING:
-                value = {
-                    key: more.pop(name) if name in more else columns[name][i]
-                    for key, name in zip(kind, names, strict=True)
-                }
-                value.update(more)
-                value.update(pairs)
+                its = of_kind.get(number)
+                if its is None:
+                    names = self._columns[number]
+                    its = [(key, name, columns[name]) for key, name in zip(kind, names, strict=True)]
+                    of_kind[number] = its
+                if more:
+                    value = {key: more.pop(name) if name in more else column[i] for key, name, column in its}
+                    value.update(more)
+                else:
+                    value = {key: column[i] for key, _, column in its}
+                for key, each in pairs:
+                    value[key] = InRest(each) if marked else each
             found.append((value, {name: columns[name][i] for name in ROW_LINEAGE}))
         return found
 
@@ -820,22 +825,18 @@ class Reader:
         from dqlab.datasets.rows import Columns
 
         rows_of: dict[str, list[int]] = {}
-        ordinals_of: dict[str, list[int]] = {}
         places: list[tuple[str, int]] = []
-        for at, reference in enumerate(references):
+        for reference in references:
             part, row = referred(reference)
             rows = rows_of.setdefault(part, [])
             places.append((part, len(rows)))
             rows.append(row)
-            if ordinals is not None:
-                ordinals_of.setdefault(part, []).append(ordinals[at])
         tables: list[PartRows] = []
         begins, end = dict[str, int](), 0
         for part, rows in rows_of.items():
             try:
                 opened, first = self._there(part, len(rows))
-                where, its = [first + row for row in rows], ordinals_of.get(part)
-                taken = opened.take(where, its) if isinstance(opened, _Table) else None
+                taken = opened.take([first + row for row in rows]) if isinstance(opened, _Table) else None
             except Exception:  # noqa: BLE001 - `find` meets the same, and names the rows
                 return None
             if taken is None:
@@ -843,7 +844,7 @@ class Reader:
             tables.append(taken)
             begins[part], end = end, end + len(rows)
         columns = Columns(tables, pa.array([begins[part] + at for part, at in places], pa.int64()))
-        return columns if columns.agree() else None
+        return columns if columns.agree() and (ordinals is None or columns.are_of(ordinals)) else None
 
     def _rows(
         self, part: str, rows: Sequence[int], ordinals: Sequence[int] | None, *, marked: bool
