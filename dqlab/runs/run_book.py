@@ -251,12 +251,11 @@ class RunBook:
     def _known(self, name: str | None = None) -> dict[str, Run]:
         """Return the runs of that name, or all, as this lab's queues know them; runs of a queue that is gone stay."""
         runs = {own: run for own, run in list(self._runs.items()) if name is None or own == name}
-        for pool in self._pools():
-            try:
-                answer, _ = self._link.sync(pool.handle.ask(0, "runs", {"name": name}))
-            except ActorGone:  # its runs are lost with it, those of other queues are not
+        pools = list(self._pools())
+        for pool, listed in zip(pools, self._link.sync(_listed(pools, name)), strict=True):
+            if listed is None:
                 continue
-            there = {known: id for id, known in answer["runs"]}
+            there = {known: id for id, known in listed}
             for own, run in list(runs.items()):
                 if run.queue == pool.name and there.get(own) != run.id:
                     del runs[own]  # another client has dropped it, or started it over
@@ -581,3 +580,17 @@ def _some_of(names: list[str]) -> str:
     """Format a few names and the number of the others."""
     more = f", and {len(names) - LISTED} more (lab.all_runs() has all)" if len(names) > LISTED else ""
     return ", ".join(names[:LISTED]) + more
+
+
+async def _listed(pools: Sequence[PoolLike], name: str | None) -> list[list[tuple[bytes, str]] | None]:
+    """Return the runs of that name, or all, of each queue: (id, name); None where it is gone, and its runs with it."""
+
+    async def of(pool: PoolLike) -> list[tuple[bytes, str]] | None:
+        try:
+            answer, _ = await pool.handle.ask(0, "runs", {"name": name})
+        except ActorGone:
+            return None
+        runs: list[tuple[bytes, str]] = answer["runs"]
+        return runs
+
+    return await asyncio.gather(*map(of, pools))
