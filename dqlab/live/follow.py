@@ -324,6 +324,10 @@ class Canvas(Protocol[V]):
         """
         ...
 
+    def beat(self) -> None:
+        """Let the front end know that the view lives, though there is nothing to draw; called in each step."""
+        ...
+
     def finish(self, view: V) -> None:
         """Show the last view, for good; called once."""
         ...
@@ -393,6 +397,7 @@ class Live(ABC, Generic[View]):
             return False
         if (view, answered) != self._drawn and self._canvas.draw(view, answered):
             self._drawn = view, answered
+        self._canvas.beat()
         return True
 
     @property

@@ -181,7 +181,7 @@ def outputs(monkeypatch: pytest.MonkeyPatch) -> list[Output]:
 
 
 def press_in_view(run: dq.Run) -> None:
-    canvas = SimpleNamespace(gone=False, keeps=True, awaits=False, draw=lambda view, answered: True)
+    canvas = SimpleNamespace(gone=False, keeps=True, awaits=False, draw=lambda view, answered: True, beat=lambda: None)
     commands: SimpleQueue[Press] = SimpleQueue()
     live = LiveRun(run, canvas, commands=commands)
     live.tick()
@@ -242,7 +242,7 @@ def test_retry_out_of_sight_is_noticed_by_the_view_that_the_cell_has(
     outputs: list[Output], edited: Any, lab: dq.Lab
 ) -> None:
     """Another notebook has no way to report to the buttons of this one."""
-    canvas = SimpleNamespace(gone=False, keeps=True, awaits=False, draw=lambda view, answered: True)
+    canvas = SimpleNamespace(gone=False, keeps=True, awaits=False, draw=lambda view, answered: True, beat=lambda: None)
     live = LiveRun(edited["run"], canvas)
     live.tick()
     sentences, _ = outputs

@@ -246,11 +246,15 @@ class ListCanvas:
     def __init__(self) -> None:
         self.gone = self.keeps = self.awaits = False
         self.drawn: list[Any] = []
+        self.beats = 0
         self.last: Any = None
 
     def draw(self, view: Any, answered: int = 0) -> bool:
         self.drawn.append(view)
         return True
+
+    def beat(self) -> None:
+        self.beats += 1
 
     def finish(self, view: Any) -> None:
         self.last = view

@@ -62,6 +62,18 @@ def test_incomplete_run_ends_when_all_that_was_submitted_is_settled(
     assert canvas.last.face is Face.INCOMPLETE
 
 
+def test_every_step_of_a_run_at_rest_shows_that_the_view_lives(
+    live: LiveRun, source: Any, canvas: Any, clock: Any, done: RunStats
+) -> None:
+    """It has nothing to draw, and a front end cannot know that nobody would act on a press."""
+    canvas.keeps, source.answer = True, done
+    for _ in range(5):
+        live.tick()
+        clock.now += 3
+
+    assert canvas.beats == 5
+
+
 @pytest.mark.parametrize("error", [GONE, SLOW, ActorGone(name="q", reason="its worker died")])
 def test_short_silence_is_not_worth_a_word(
     live: LiveRun, source: Any, canvas: Any, clock: Any, error: Exception

@@ -106,6 +106,24 @@ def test_press_says_which_queue_run_class_and_how_many(widget: LiveWidget, press
     assert pressed == [Press(Command.SCALE, "pages", "r", "f1", 4)]
 
 
+def test_a_run_that_has_ended_gives_signs_of_life_until_its_view_is_final(done: RunStats, clock: Any) -> None:
+    """Nothing else comes of a run at rest: its buttons looked alive after their kernel had died."""
+    canvas = LooseCanvas(lambda press: None, clock=clock)
+    canvas.draw(run_view(done))
+    widget = canvas.widget
+    signs = []
+    for _ in range(40):
+        clock.now += 0.25
+        canvas.beat()
+        signs.append(widget.beats)
+    assert signs[-1] == 4, "one every three seconds"
+
+    canvas.finish(run_view(done))
+
+    assert widget.beats == 0
+    widget.close()
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -123,11 +123,16 @@ class WidgetCanvas:
             return drawn
         from dqlab.live.outputs.widget import LiveWidget
 
-        self._widget, self._made = LiveWidget(view, on_press=self._press), self._clock.monotonic()
+        self._widget, self._made = LiveWidget(view, on_press=self._press, clock=self._clock), self._clock.monotonic()
         shown = self._widget._repr_mimebundle_()
         data = shown[0] if isinstance(shown, tuple) else shown
         self._handle = self._show({**data, **bundle(view)})
         return True
+
+    def beat(self) -> None:
+        """Send a sign of life, if it is time."""
+        if self._widget is not None:
+            self._widget.beat()
 
     def finish(self, view: View) -> None:
         """Replace the widget by static HTML and text, and close it."""
@@ -152,8 +157,8 @@ class LooseCanvas:
     keeps = awaits = False
 
     def __init__(self, press: Callable[[Press], None], *, clock: Clock | None = None) -> None:
-        self._press = press
-        self._twins = _Twins(clock or SystemClock(), alone=False)
+        self._press, self._clock = press, clock or SystemClock()
+        self._twins = _Twins(self._clock, alone=False)
         self.widget: Any = None
 
     @property
@@ -169,12 +174,18 @@ class LooseCanvas:
             return drawn
         from dqlab.live.outputs.widget import LiveWidget
 
-        self.widget = LiveWidget(view, on_press=self._press)
+        self.widget = LiveWidget(view, on_press=self._press, clock=self._clock)
         return True
+
+    def beat(self) -> None:
+        """Send a sign of life, if it is time."""
+        if self.widget is not None:
+            self.widget.beat()
 
     def finish(self, view: View) -> None:
         """Show the last view, and leave the widget open: it is part of the user's layout."""
         self.draw(view)
+        self.widget.rest()
 
 
 class HtmlCanvas:
@@ -203,6 +214,9 @@ class HtmlCanvas:
             return False
         self._due = now + HTML_PERIOD
         return True
+
+    def beat(self) -> None:
+        """Do nothing: HTML expects no signs of life."""
 
     def finish(self, view: View) -> None:
         """Show the last view, however recent the one before."""

@@ -46,6 +46,9 @@ class ScreenCanvas:
         self._widths = widths
         return True
 
+    def beat(self) -> None:
+        """Do nothing: a terminal has no front end."""
+
     def finish(self, view: View) -> None:
         """Draw the last screen; the cursor stays below it."""
         self.draw(view)
@@ -74,6 +77,9 @@ class LineCanvas:
         self._due = self._clock.monotonic() + LINE_PERIOD
         self.finish(view)
         return True
+
+    def beat(self) -> None:
+        """Do nothing: a terminal has no front end."""
 
     def finish(self, view: View) -> None:
         """Write the line now."""

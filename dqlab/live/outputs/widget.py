@@ -57,6 +57,8 @@ class _HeldParts:
         return changed
 
 
+BEAT = 3.0
+"""Seconds without a message after which a widget shows its front end that the kernel lives, a run at rest too."""
 _COMMANDS = {command.value: command for command in Command}
 _FRAMES = {"run": 0.5, "queue": 1.0, "lab": 1.0}
 """Least seconds between two messages, by kind of widget."""
@@ -90,6 +92,8 @@ class LiveWidget(anywidget.AnyWidget):
     kind = traitlets.Unicode().tag(sync=True)
     answered = traitlets.Int(0).tag(sync=True)
     """How many presses have been obeyed or refused."""
+    beats = traitlets.Int(1).tag(sync=True)
+    """How many signs of life were sent; 0: no others come, for the view is final."""
     head = _part()
     bars = _part()
     numbers = _part()
@@ -115,6 +119,7 @@ class LiveWidget(anywidget.AnyWidget):
         kind = "run" if isinstance(view, RunView) else "queue" if view.single else "lab"
         self._held_parts, self._clock = _HeldParts(_FRAMES[kind], clock), clock or SystemClock()
         self._kept: float | None = None
+        self._beat = self._clock.monotonic()
         super().__init__(kind=kind, **self._held_parts.due(view.parts()))
         self._on_press = on_press
         self.on_msg(self._receive)
@@ -137,6 +142,16 @@ class LiveWidget(anywidget.AnyWidget):
                 setattr(self, name, part)
             self.answered = answered
         return not self._held_parts.behind
+
+    def beat(self) -> None:
+        """Send a sign of life, if it is time."""
+        now = self._clock.monotonic()
+        if now - self._beat >= BEAT - _SLACK:
+            self.beats, self._beat = self.beats + 1, now
+
+    def rest(self) -> None:
+        """Let the front end expect no more signs of life."""
+        self.beats = 0
 
     def close(self) -> None:
         """Close the widget, and the layout that came with it, in kernel and front end."""

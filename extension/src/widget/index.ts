@@ -6,7 +6,7 @@ import { labWidget } from './lab';
 import { NAMES, type AnyParts, type Press } from './parts';
 import { queueWidget } from './queues';
 import { runWidget } from './run';
-import { isLive, SILENT_MS, silenced, telling, unanswered, unsent, warning } from './silence';
+import { patience, SILENT_MS, silenced, telling, unanswered, unsent, warning } from './silence';
 import { copied, INSERT, KEEP, wish, type Insertion, type Kept, type Twin } from './wishes';
 
 /** The model as anywidget gives it. */
@@ -18,6 +18,8 @@ export interface Model {
 }
 
 const KINDS: Record<string, (context: Context<any>) => WidgetView> = { run: runWidget, lab: labWidget, queue: queueWidget };
+/** Counts signs of life of a kernel that has nothing new to show. */
+const BEATS = 'beats';
 const LOOK_MS = 500;
 const FIRST_TRIES = 20;
 /** How often the kernel is told that the widget is kept; dqlab/live/outputs/widget.py forgets it after five minutes. */
@@ -105,7 +107,8 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     context.redraw();
   };
   const look = (): void => {
-    if (silent || Date.now() - heard < SILENT_MS || !isLive(context.part('numbers'))) return;
+    const beats = (model.get(BEATS) as number | undefined) ?? 0;
+    if (silent || Date.now() - heard < patience(context.part('numbers'), beats)) return;
     silent = true;
     clearTimeout(waiting);
     giveUp();
@@ -131,9 +134,10 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
   let widget: WidgetView | null = null;
   const made = (widget = KINDS[context.kind]!(context));
 
-  const listeners = [...NAMES, 'answered'].map((name) => {
+  const listeners = [...NAMES, 'answered', BEATS].map((name) => {
     const listener = (): void => {
       heard = Date.now();
+      if (name === BEATS && !silent) return; // there is nothing to draw
       if (silent) missed = '';
       silent = false;
       if (name === 'answered') context.pressed = missed = '';

@@ -1,10 +1,17 @@
 // What is shown once nothing has come from the kernel for a while: it may be gone, hung, or this page was asleep.
-// The kernel dates its numbers every second, so only the browser can notice that it has stopped.
+// The kernel dates its numbers every second, and sends signs of life of a view at rest, so only the browser can notice
+// that it has stopped.
 
 import { clock, UNKNOWN } from '../shared/format';
 import type { Figure, Head, Numbers, Parts } from './parts';
 
 export const SILENT_MS = 4_000;
+/** For a view at rest: signs of life come every three seconds (BEAT in dqlab/live/outputs/widget.py). */
+export const RESTING_MS = 10_000;
+
+/** How long nothing may come: for ever where the view is final, and no kernel need be there. */
+export const patience = (numbers: Numbers | null, beats: number): number =>
+  isLive(numbers) ? SILENT_MS : beats > 0 ? RESTING_MS : Infinity;
 
 /** Whether the numbers claim to be from now, so that newer ones must come. */
 export const isLive = (numbers: Numbers | null): boolean => numbers?.live.startsWith('live') ?? false;

@@ -1,0 +1,68 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+
+import widget from '../src/widget/index';
+
+const plain = { text: '', tone: 'plain', buttons: [] };
+const button = { command: 'retry', label: 'Retry 3', primary: false, n: 0, hint: '', target: '' };
+const ended = {
+  kind: 'run',
+  answered: 0,
+  beats: 1,
+  over: false,
+  twin: {},
+  head: { name: 'invoices', face: 'done with dead', chip: 'Done, 3 dead', stale: false, notice: plain, buttons: [button] },
+  bars: { percent: '100 %', unit: 'documents', bars: [], label: '', milestone: '' },
+  numbers: { subtitle: 'ended 14:22:07', live: 'ended 14:22:07', figures: [], counters: [], lines: [], ask: null }
+};
+
+/** A widget in the page, and the kernel's side of it. */
+function shown(state: object) {
+  const now: Record<string, unknown> = { ...state };
+  const listeners = new Map<string, () => void>();
+  const sent: object[] = [];
+  const el = document.createElement('div');
+  document.body.append(el);
+  const model = {
+    get: (name: string) => now[name],
+    send: (message: object) => void sent.push(message),
+    on: (name: string, listener: () => void) => void listeners.set(name, listener),
+    off: (name: string) => void listeners.delete(name)
+  };
+  const end = widget.render({ el, model });
+  const set = (name: string, value: unknown): void => {
+    now[name] = value;
+    listeners.get(`change:${name}`)?.();
+  };
+  const root = (): HTMLElement => el.querySelector<HTMLElement>('.dqlab')!;
+  const tool = (): HTMLElement => el.querySelector<HTMLElement>('[data-command="retry"]')!;
+  return { root, tool, set, sent, end };
+}
+
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => void vi.useRealTimers());
+
+test('a run that has ended is grey, and holds its buttons, once its kernel gives no sign of life', async () => {
+  const view = shown(ended);
+  for (let beat = 2; beat < 12; beat++) {
+    await vi.advanceTimersByTimeAsync(3_000);
+    view.set('beats', beat);
+  }
+  expect(view.root().dataset.stale).toBe('false');
+  await vi.advanceTimersByTimeAsync(11_000);
+  expect(view.root().dataset.stale).toBe('true');
+  expect(view.root().textContent).toContain('No answer since');
+  expect(view.root().textContent).toContain('ended 14:22:07');
+  expect(view.tool().getAttribute('aria-disabled')).toBe('true');
+  view.set('beats', 12);
+  await vi.advanceTimersByTimeAsync(0);
+  expect(view.root().dataset.stale).toBe('false');
+  expect(view.tool().getAttribute('aria-disabled')).not.toBe('true');
+  view.end();
+});
+
+test('a picture that is final needs no kernel', async () => {
+  const view = shown({ ...ended, beats: 0 });
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(view.root().dataset.stale).toBe('false');
+  view.end();
+});
