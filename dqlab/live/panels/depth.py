@@ -12,7 +12,7 @@ from dqlab.live.panels.markup import columns, glyph, strong, text
 from dqlab.live.panels.panel import Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Table
-from dqlab.numbers import clock, count, duration, minute, rate
+from dqlab.numbers import clock, count, due, duration, rate
 from dqlab.stats import QueueState
 
 __all__ = ["DepthPanel"]
@@ -107,7 +107,7 @@ class DepthPanel:
             spelt = f"by {rate(abs(net))} messages/s, last {duration(over)}"
             words.append("steady" if abs(net) < 0.005 else f"fell {spelt}" if net < 0 else f"grew {spelt}")
         if queue.empty_in is not None:
-            words.append(f"empty about {minute(scene.snapshot.at + queue.empty_in)}")
+            words.append(f"empty about {due(scene.snapshot.at + queue.empty_in, now=scene.snapshot.at)}")
         elif queue.why:
             words.append(queue.why)
         return " · ".join(words)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from bokeh.models import CustomJS, Div, InlineStyleSheet, RadioButtonGroup, Select, Toggle
 
-from dqlab.live.details import last_ends, with_pause
+from dqlab.live.details import last_ends, sure, with_pause
 from dqlab.live.next_lines import failed_line, next_line
 from dqlab.live.panels.changes import html, show
 from dqlab.live.panels.look import read
@@ -18,8 +18,8 @@ from dqlab.live.panels.scene import SPANS, WHOLE, Request, Scene
 from dqlab.numbers import (
     UNKNOWN,
     amount,
-    between,
     count,
+    due,
     duration,
     many,
     minute,
@@ -27,7 +27,7 @@ from dqlab.numbers import (
     rate,
     share,
     size,
-    span,
+    soon,
     speed,
 )
 from dqlab.stats import Attention, RunStats, Severity
@@ -242,10 +242,7 @@ def _done(scene: Scene) -> Figure:
         return "Done at", minute(run.ended), "", f"took {duration(run.elapsed)}", ""
     if run.eta is None:
         return "Done at", UNKNOWN, "", run.why or _no_eta(run), ""
-    sure = f"80 % sure: {between(minute(run.eta.p10), minute(run.eta.p90))}"
-    if minute(run.eta.p10) == minute(run.eta.p90):
-        sure = "80 % sure, to the minute"
-    return "Done at", minute(run.eta.p50), f"in {span(run.eta_in)}", sure, ""
+    return "Done at", due(run.eta.p50, now=run.at), f"in {soon(run.eta.p50 - run.at)}", sure(run.eta, run.at), ""
 
 
 def _empty(scene: Scene, empty_in: float | None, at: float) -> Figure:
@@ -255,7 +252,7 @@ def _empty(scene: Scene, empty_in: float | None, at: float) -> Figure:
         why = queue.why or ("nothing waits" if not queue.counts.left else "not known yet")
         return "Empty at", UNKNOWN, "", why, ""
     names = " and ".join(endless) if len(endless) < 3 else many(len(endless), "queue")
-    return "Empty at", minute(at + empty_in), f"in {span(empty_in)}", f"without {names}" if endless else "", ""
+    return "Empty at", due(at + empty_in, now=at), f"in {soon(empty_in)}", f"without {names}" if endless else "", ""
 
 
 def _no_eta(run: RunStats) -> str:

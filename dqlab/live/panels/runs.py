@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bokeh.core.properties import value
 from bokeh.models import ColumnDataSource, HoverTool, Span, TextInput
 
+from dqlab.live.details import band
 from dqlab.live.palette import Ink
 from dqlab.live.panels.axis import Caption, strip, times, tip
 from dqlab.live.panels.changes import fill, html, show
@@ -16,7 +17,7 @@ from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.run_rows import RunRow, SortBy, run_rows, run_word
 from dqlab.live.tables import Cell, Table
-from dqlab.numbers import UNKNOWN, between, clock, count, minute
+from dqlab.numbers import UNKNOWN, clock, count, minute
 from dqlab.stats import RunState, RunStats
 
 __all__ = ["RunsPanel"]
@@ -230,8 +231,7 @@ class RunsPanel:
             if not (run.resting or held):
                 dots.append((y, now, run.eta.p10 if run.eta is not None else end, theme.brand))
             if run.eta is not None:
-                sure = between(minute(run.eta.p10), minute(run.eta.p90))
-                bands.append((y, run.eta.p10, run.eta.p90, run.eta.p50, sure))
+                bands.append((y, run.eta.p10, run.eta.p90, run.eta.p50, band(run.eta, run.at)))
         fill(
             self._bars,
             y=[bar[0] for bar in bars],

@@ -61,7 +61,7 @@ ANSWERS: dict[str, Answers] = {
     "queue widget": ("Waiting 16,057", "Empty in 12 ?min", FAILS, WHY, "1 slow", STUCK, "Fix & retry"),
     "dashboard, all queues": (
         "Left 60,295",
-        "Empty at 14:34 in 11 min without embed",
+        "Empty at 14:34 in 12 min without embed",
         FAILS,
         WHY,
         "c7 does 14.0/s",

@@ -12,7 +12,9 @@ pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
 from bokeh.models import Div
 
-from dqlab.stats import Counts, History, QueueStats, RunState, Unacked, total_queue
+from dqlab.live.run_rows import runs_in_order
+from dqlab.numbers import due, soon
+from dqlab.stats import Counts, Eta, History, QueueStats, RunState, Unacked, total_queue
 
 Open = Callable[..., Any]
 
@@ -247,3 +249,18 @@ def test_what_needs_the_user_names_what_to_type_next(open_page: Open, feed: Any,
     feed.change(attention=(), attention_total=0, runs=(run,))
     clock.now += 1
     assert ">%dq failed &#x27;two words&#x27;</code>" in open_page().doc.get_model_by_name("needs").text
+
+
+@pytest.mark.parametrize("left", [31.0, 100.0, 115.0, 170.0, 1_790.0])
+def test_an_end_is_rounded_alike_by_tile_row_and_widget(open_page: Open, feed: Any, left: float) -> None:
+    """A tile had "00:43 in 1 min" where the row below it had "in 115 s", and the sidebar 00:44."""
+    run = feed.now.runs[0]
+    now = 60.0 * (run.at // 60) + 7
+    run = replace(run, at=now, eta=Eta(now + left - 1, now + left, now + left + 1))
+    feed.change(at=now, runs=(run,), queues=(replace(feed.now.queues[0], empty_in=left), *feed.now.queues[1:]))
+
+    tile = summary(open_page(queue="pages"))
+    assert f"<small>in {soon(left)}</small>" in tile
+    assert due(now + left, now=now) in tile
+    assert runs_in_order((run,))[0].end == f"in {soon(left)}"
+    assert f"empty about {due(now + left, now=now)}" in answer(open_page(queue="pages"), "depth")
