@@ -105,13 +105,15 @@ class Asking:
     ----------
     answered : bool
         The last poll was answered.
+    since : float
+        When the last answer came, or the polling began; seconds since 1970 UTC.
     """
 
     def __init__(self, clock: Clock, period: float = 0.0, silences: tuple[type[DqlabError], ...] = UNREACHABLE) -> None:
         self._clock, self.period, self._silences = clock, period, silences
         self._answered = clock.monotonic()
         self._retry, self._due = FIRST_RETRY, self._answered
-        self.answered = False
+        self.answered, self.since = False, clock.wall()
 
     @property
     def due(self) -> bool:
@@ -128,7 +130,7 @@ class Asking:
         """How long there has been no answer, if that is long enough to be shown."""
         if self.quiet <= STALE_AFTER:
             return None
-        return Silence(self.quiet, max(0.0, self._due - self._clock.monotonic()))
+        return Silence(self.quiet, self.since)
 
     def every(self, period: float) -> None:
         """Set the least seconds between two polls; a shorter period holds for the next one too."""
@@ -149,7 +151,7 @@ class Asking:
             self._due = self._clock.monotonic() + self._retry
             self._retry = min(2 * self._retry, LONGEST_RETRY)
             return before
-        self.answered = True
+        self.answered, self.since = True, self._clock.wall()
         self._answered = self._clock.monotonic()
         self._retry, self._due = FIRST_RETRY, self._answered + self.period
         return answer
@@ -387,7 +389,7 @@ class Live(ABC, Generic[View]):
                 self._over = str(error)
         if self._asking.quiet > GIVE_UP_AFTER:  # a picture that stays must not say that it tries again
             self._over = self._over or (
-                f"No answer for {numbers.span(self._asking.quiet)}. This view asks no more; what it shows is not "
+                f"No answer since {numbers.clock(self._asking.since)}. This view asks no more; what it shows is not "
                 "touched by that. Show it again to go on."
             )
         view, answered = self._view(), self.obeying.answered

@@ -61,10 +61,10 @@ __all__ = [
 
 
 class Silence(NamedTuple):
-    """How long there has been no answer, and when the next poll is; both in seconds."""
+    """How long there has been no answer, in seconds, and when the last one came, in seconds since 1970 UTC."""
 
     seconds: float
-    retry_in: float
+    since: float
 
 
 class Focus(NamedTuple):
@@ -383,10 +383,12 @@ def _done_of(counts: Counts, unit: str) -> str:
 
 
 def silence_notice(silence: Silence, what: str = "The run") -> Notice:
-    """Return how long there has been no answer, and what that means for what is shown, which may have ended as well."""
-    again = f"Trying again in {int(silence.retry_in)} s." if silence.retry_in >= 1 else "Trying again now."
+    """Return since when there is no answer, and what that means for what is shown, which may have ended as well.
+
+    A poll that waits holds the view up: nothing here counts seconds, which would stand still meanwhile.
+    """
     fate = f"{what} goes on without this view, unless its cluster has ended."
-    return Notice(f"No answer for {numbers.span(silence.seconds)}. {again} {fate}", Tone.WARN)
+    return Notice(f"No answer since {numbers.clock(silence.since)}. This view keeps asking. {fate}", Tone.WARN)
 
 
 def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dqlab import numbers
 from dqlab.errors import ActorGone, CallTimeout, RunNotFound, SchedulerGone
 from dqlab.live.follow import GIVE_UP_AFTER, REFUSED, LiveRun
 from dqlab.live.views import Command, Face, Press
@@ -100,6 +101,22 @@ def test_silence_is_asked_less_and_less_often(live: LiveRun, source: Any, clock:
         live.tick()
 
     assert source.asked == 6  # after 0, 1, 3, 7, 15 and 31 s
+
+
+def test_a_poll_that_waits_leaves_no_count_that_stands_still(
+    live: LiveRun, source: Any, canvas: Any, clock: Any
+) -> None:
+    """ "No answer for 13 s. Trying again in 3 s" stood still for six seconds, while a poll waited."""
+    live.tick()
+    answered = clock.wall()
+    source.answer = SLOW
+    for _ in range(80):
+        clock.now += 0.25
+        live.tick()
+
+    texts = {view.notice.text for view in canvas.drawn if view.face is Face.NO_ANSWER}
+    assert len(texts) == 1
+    assert texts.pop().startswith(f"No answer since {numbers.clock(answered)}.")
 
 
 def test_answer_after_silence_clears_it(live: LiveRun, source: Any, canvas: Any, clock: Any, running: RunStats) -> None:

@@ -242,11 +242,11 @@ def test_input_that_failed_before_its_first_document_is_not_called_empty(running
 
 def test_silence_keeps_numbers_and_drops_what_is_live(running: RunStats) -> None:
     """The last counts are worth something; a speed from a minute ago is not."""
-    view = run_view(running, silence=Silence(38.2, 8.4))
+    view = run_view(running, silence=Silence(38.2, running.at - 38.2))
 
     assert (view.face, view.stale, view.live) == (Face.NO_ANSWER, True, "as of 14:22:07")
     fate = "The run goes on without this view, unless its cluster has ended."
-    assert view.notice.text == f"No answer for 38 s. Trying again in 8 s. {fate}"
+    assert view.notice.text == f"No answer since 14:21:28. This view keeps asking. {fate}"
     assert view.figures[2].value == UNKNOWN
     assert view.figures[0].value == "315,894"
     assert [button.command for button in view.buttons] == [Command.ASK]
@@ -255,7 +255,7 @@ def test_silence_keeps_numbers_and_drops_what_is_live(running: RunStats) -> None
 def test_a_run_that_never_answered_has_no_numbers() -> None:
     """Zeros would look like an empty run."""
     assert connecting_view("x").face is Face.CONNECTING
-    assert connecting_view("x", Silence(5, 1)).chip == "No answer"
+    assert connecting_view("x", Silence(5, 1.0)).chip == "No answer"
     assert connecting_view("x").percent == UNKNOWN
 
 
@@ -395,7 +395,7 @@ def test_what_a_press_has_done_is_not_what_is_kept(running: RunStats, snapshot: 
 
 def test_a_run_that_has_not_ended_is_dated_by_its_last_numbers(running: RunStats) -> None:
     """ "no answer, 35.1 % since 20:10:16" gave the begin of the run; its last answer was of 23 s later."""
-    for view in (run_view(running), run_view(running, silence=Silence(38, 8))):
+    for view in (run_view(running), run_view(running, silence=Silence(38, running.at - 38))):
         assert view.period == "as of 21 Nov 2026, 14:22:07, began 13:58:40"
         assert "as of 21 Nov 2026, 14:22:07, began 13:58:40" in run_html(view)
     assert run_view(replace(running, started=running.started - 86_400)).period.endswith("began 20 Nov 2026, 13:58:40")

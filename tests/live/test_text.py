@@ -95,10 +95,10 @@ def test_no_line_is_wider_than_the_terminal(
 
 def test_silence_is_dated(running: RunStats) -> None:
     """Numbers of a minute ago say so in the first line."""
-    screen = run_screen(run_view(running, silence=Silence(38, 8)))
+    screen = run_screen(run_view(running, silence=Silence(38, running.at - 38)))
 
     assert screen.startswith(
-        "parse-invoices  no answer   parse v4 on queue pages, as of 14:22:07\n! No answer for 38 s."
+        "parse-invoices  no answer   parse v4 on queue pages, as of 14:22:07\n! No answer since 14:21:29."
     )
 
 
