@@ -66,3 +66,44 @@ test('a picture that is final needs no kernel', async () => {
   expect(view.root().dataset.stale).toBe('false');
   view.end();
 });
+
+const needs = {
+  total: 1,
+  rows: [{ key: 'k', tone: 'bad', icon: 'dead', subject: '3 dead', text: 'x', detail: '', action: 'show', label: 'Fix & retry…', pane: 'failures', queue: 'q', run: 'r', target: 'f1', ready: false, line: '' }]
+};
+const again = { ...button, command: 'ask', label: 'Retry now' };
+const figure = { label: 'Done at', value: '14:34', unit: 'in 12 min', second: '80 % sure: 14:32–14:38', extra: '', tone: 'plain', live: true };
+const speed = { ...figure, label: 'Speed', value: '451', unit: 'pages/s', second: '' };
+const hung = {
+  ...ended,
+  head: { ...ended.head, face: 'no answer', chip: 'No answer', stale: true, notice: { ...plain, text: 'No answer since 14:21:29.' }, buttons: [again] },
+  numbers: { ...ended.numbers, live: 'as of 14:22:07', figures: [figure, speed] },
+  chart: { title: '', label: '', empty: 'nothing', step: 1, now: 0, end: 0, values: [], fan: [], due: '', band: '', ticks: [], marks: [] },
+  needs
+};
+
+test('while a cluster does not answer, only the button that asks again can be pressed', async () => {
+  const view = shown(hung);
+  const [ask] = [...view.root().querySelectorAll<HTMLElement>('[data-command="ask"]')];
+  expect(ask!.getAttribute('aria-disabled')).toBe('false');
+  const fix = [...view.root().querySelectorAll('button')].find((each) => each.textContent === 'Fix & retry…')!;
+  expect(fix.getAttribute('aria-disabled')).toBe('true');
+  ask!.click();
+  expect(view.sent).toContainEqual({ command: 'ask' });
+  view.end();
+});
+
+test('a press by a key while a cluster does not answer is not sent', async () => {
+  const view = shown({ ...hung, kind: 'queue', head: { ...hung.head, icon: 'no answer', buttons: [{ ...button, command: 'pause', label: 'Pause' }] } });
+  view.root().querySelector('header')!.dispatchEvent(new KeyboardEvent('keydown', { key: 'p', bubbles: true }));
+  expect(view.sent.filter((each: any) => each.command === 'pause')).toEqual([]);
+  view.end();
+});
+
+test('of an end nothing is left once the kernel is silent, of a speed its unit', async () => {
+  const view = shown({ ...ended, numbers: { ...ended.numbers, live: 'live 14:22:07', figures: [figure, { ...figure, label: 'Done in', value: '10 to 30', unit: 's' }, speed] } });
+  await vi.advanceTimersByTimeAsync(5_000);
+  const shownFigures = [...view.root().querySelectorAll('.dq-stat')].map((each) => each.textContent);
+  expect(shownFigures).toEqual(['Done at–', 'Done at–', 'Speed–pages/s']);
+  view.end();
+});

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dqlab.live.lab_picture import Site, lab_view, queue_view
-from dqlab.live.run_picture import Focus, run_view
+from dqlab.live.run_picture import Focus, Silence, run_view
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import Eta, RunState, RunStats, Snapshot
 from tests.chromium import needs_chromium
@@ -208,3 +208,35 @@ def test_what_was_copied_makes_room_for_what_is_true(show: Show, running: RunSta
     page.clock.fast_forward(61_000)
 
     page.get_by_text("its store takes nothing").wait_for()
+
+
+COLOURED = """() => {
+  const coloured = (text) => { const [r, g, b, a = 1] = (text?.match(/[\\d.]+/g) ?? [0, 0, 0]).map(Number);
+    return a > 0 && Math.max(r, g, b) - Math.min(r, g, b) > 8; };
+  const grey = (each) => each && (getComputedStyle(each).filter.includes("grayscale") || grey(each.parentElement));
+  return [...document.querySelectorAll(".dq-card > :not(header, .dq-news, .dq-notice, .dq-ask) *")]
+    .filter((each) => each.getClientRects().length && !each.closest("button, a") && !grey(each))
+    .filter((each) => ["color", "backgroundColor", "fill"].some((name) => coloured(getComputedStyle(each)[name])))
+    .map((each) => each.outerHTML.slice(0, 90));
+}"""
+
+
+@pytest.mark.parametrize("kind", ["run", "lab", "queue"])
+def test_nothing_below_the_notice_has_a_colour_while_it_is_old(
+    show: Show, running: RunStats, snapshot: Snapshot, kind: str
+) -> None:
+    """Rows of a lab stayed amber, red and blue, and the legend of a run its colours: they seemed to be of now."""
+    silence = Silence(13, snapshot.at - 13)
+    views: dict[str, tuple[Any, Any]] = {
+        "run": (run_view(running, Focus(snapshot)), run_view(running, Focus(snapshot), silence=silence)),
+        "lab": tuple(lab_view(snapshot, place=Site("papers"), silence=each) for each in (None, silence)),
+        "queue": tuple(queue_view(snapshot, place=Site("pages"), silence=each) for each in (None, silence)),
+    }
+    now, old = views[kind]
+    page = show(now)
+    assert page.evaluate(COLOURED)
+
+    page.evaluate("view => update(view)", as_sent(old))
+    page.wait_for_selector(".dqlab[data-stale=true]")
+
+    assert page.evaluate(COLOURED) == []

@@ -16,6 +16,8 @@ export interface Context<P extends Parts = Parts> {
   pressed: string;
   /** Nothing comes from the kernel: nobody would act on a press. */
   readonly silent: boolean;
+  /** What is shown is old, because the kernel, or the cluster, does not answer. */
+  readonly stale: boolean;
   /** Insert a cell below the widget; where that cannot be, copy it and say so. */
   insert(source: string): void;
   /** Copy a line and say so. */
@@ -34,7 +36,12 @@ export interface WidgetView {
   keys: Keys;
 }
 
-export const blocked = (context: Context): boolean => context.asking || context.silent || context.pressed !== '';
+/** The command that asks a cluster that does not answer again. */
+export const ASK = 'ask';
+
+/** Whether a button is held for now; while what is shown is old, only the one that asks again is not. */
+export const blocked = (context: Context, command = ''): boolean =>
+  context.asking || context.silent || (context.stale && command !== ASK) || context.pressed !== '';
 
 let ids = 0;
 export const unique = (name: string): string => `dq-${name}-${Date.now().toString(36)}-${ids++}`;

@@ -1,9 +1,9 @@
 // What a front end calls: makes the widget of one kind, and lets it draw when parts have changed.
 
 import { make } from '../shared/dom';
-import type { Context, WidgetView } from './context';
+import { ASK, type Context, type WidgetView } from './context';
 import { labWidget } from './lab';
-import { NAMES, type AnyParts, type Press } from './parts';
+import { NAMES, type AnyParts, type Head, type Press } from './parts';
 import { queueWidget } from './queues';
 import { runWidget } from './run';
 import { patience, SILENT_MS, silenced, telling, unanswered, unsent, warning } from './silence';
@@ -66,11 +66,15 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     get silent() {
       return silent;
     },
+    get stale() {
+      return silent || ((model.get('head') as Head | null)?.stale ?? false);
+    },
     part: (name) => {
       const part = (model.get(name) ?? null) as any;
       if (silent) return silenced(name as never, part as never, heard, missed);
       if (name !== 'head') return part;
-      return missed ? warning(part, missed) : told ? telling(part, told) : part;
+      if (missed) return warning(part, part?.stale ? `${missed} ${part.notice.text}` : missed);
+      return told ? telling(part, told) : part;
     },
     insert(source) {
       const detail: Insertion = { source };
@@ -84,11 +88,12 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
       }),
     redraw,
     // A second press must do nothing until the first was answered; if no answer comes, that is shown, and buttons come back.
-    // While the kernel is silent they are held. What a menu or a question sends then would be done whenever it comes back.
+    // While nothing answers they are held. What a menu or a question sends then would be done whenever something comes back.
     send(message, free = false) {
-      if (silent) {
+      if (silent || (context.stale && message.command !== ASK)) {
         if (free) return;
         missed = unsent(message.command);
+        if (!silent) forget();
         return context.redraw();
       }
       if (free) return model.send(message);

@@ -2,7 +2,7 @@
 
 import { button, hint, hold, make, mark, say, show, sync, text } from '../shared/dom';
 import { face } from '../shared/glyphs';
-import { blocked, type Context, type WidgetView } from './context';
+import { ASK, blocked, type Context, type WidgetView } from './context';
 import { faceOf } from './faces';
 import { heatBox } from './heat';
 import { queueRows, type QueueRow, type QueuesParts, type Toggle } from './parts';
@@ -22,7 +22,7 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
     if (event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
     if (openDashboard(context, '')) event.preventDefault();
   });
-  const again = button('Retry now', '', () => context.send({ command: 'ask' }));
+  const again = button('Retry now', '', () => context.send({ command: ASK }));
   const tools = make('span', { class: 'dq-tools', role: 'toolbar', 'aria-label': 'Lab controls' }, again, dashboard);
   const notice = noticeBox(context);
   const ask = askBox(context);
@@ -127,7 +127,7 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
     show(dashboard, linked);
     if (linked) mark(dashboard, 'href', head.dashboard);
     show(again, head.buttons.length > 0);
-    hold(again, blocked(context));
+    hold(again, blocked(context, ASK));
     const numbers = context.part('numbers');
     sub.draw(numbers);
     drawFigures(figures, numbers.figures);

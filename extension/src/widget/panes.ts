@@ -158,7 +158,7 @@ export function failuresPane(context: Context): Pane {
   const drawDetail = (line: HTMLTableRowElement, row: FailureRow): void => {
     const cell = line.cells[0]!;
     mark(cell, 'colspan', made.width());
-    const key = JSON.stringify([row, context.part('examples'), context.asking, context.silent, context.pressed]);
+    const key = JSON.stringify([row, context.part('examples'), blocked(context)]);
     if (line.dataset.key === key) return;
     line.dataset.key = key;
     const focused = cell.contains(document.activeElement) ? (document.activeElement as HTMLElement).dataset : null;

@@ -228,7 +228,7 @@ export function noticeBox(context: Context): { element: HTMLElement; draw(notice
       say(words, notice.text);
       sync(tools, notice.buttons, ({ command, target }) => `${command} ${target}`, create, (child, each) => {
         hint(child, each.hint);
-        hold(child, blocked(context));
+        hold(child, blocked(context, each.command));
       });
     }
   };

@@ -105,7 +105,7 @@ export function queueWidget(context: Context<QueuesParts>): WidgetView {
         say(first, press.label);
         first.className = press.primary ? 'dq-pri' : '';
       }
-      for (const each of [first, toggle]) hold(each, blocked(context));
+      for (const each of [first, toggle]) hold(each, blocked(context, each.dataset.command));
       show(toggle, current() !== undefined && !head.stale);
       const numbers = context.part('numbers');
       sub.draw(numbers);

@@ -129,7 +129,7 @@ export function runWidget(context: Context<RunParts>): WidgetView {
     if (!all.includes(MORE) && !FACELESS.includes(head.face)) all.push(MORE);
     sync(tools, all, (each) => each.command + each.label, createTool, (element, { command, hint: words }) => {
       hint(element, words);
-      if (command !== SEPARATOR.command) hold(element, command === MORE.command ? context.asking : blocked(context));
+      if (command !== SEPARATOR.command) hold(element, command === MORE.command ? context.asking : blocked(context, command));
     });
     if (!was || tools.contains(document.activeElement)) return;
     // The same button with other words, or its twin. Never another one: a second Enter would press it.

@@ -30,10 +30,10 @@ export function telling(head: Head | null, text: string): Head | null {
   return head && { ...head, notice: { text, tone: 'quiet', buttons: [] } };
 }
 
-/** Return a figure without its value; an end that was some minutes away has neither these nor a unit. */
+/** Return a figure without its value; of an end nothing is left, of a speed its unit. */
 function unknown(figure: Figure): Figure {
-  const gone = { ...figure, value: UNKNOWN, second: '', extra: '' };
-  return figure.label === 'Done in' ? { ...gone, label: 'Done at', unit: '' } : gone;
+  const unit = figure.unit.endsWith('/s') ? figure.unit : '';
+  return { ...figure, label: figure.label.replace('Done in', 'Done at'), value: UNKNOWN, unit, second: '', extra: '' };
 }
 
 /** Return a part as it is shown while nothing comes: dated, without speeds and forecasts. `since` is in milliseconds. */
