@@ -155,8 +155,9 @@ class RunStats(SuggestsAttributes):
 
     @property
     def dead_share(self) -> float:
-        """Dead documents as a share of the settled ones, 0 to 1."""
-        return self.counts.dead / self.counts.settled if self.counts.settled else 0.0
+        """Dead documents as a share of those that ran, 0 to 1: cancelling the others does not change it."""
+        ran = self.counts.settled - self.counts.cancelled
+        return self.counts.dead / ran if ran else 0.0
 
     @property
     def elapsed(self) -> float:

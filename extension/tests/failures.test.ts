@@ -118,7 +118,12 @@ test('a queue in which one run failed is that run', async () => {
   open({ queue: 'pages' });
   await vi.advanceTimersByTimeAsync(200);
   expect(model.scope).toEqual({ queue: 'pages', run: 'parse-invoices' });
-  expect(summary(model).join('')).toBe('parse-invoices · 212 dead in 4 classes · 0.66 % of 32,089 settled · 211 more waiting to retry');
+  expect(summary(model).join('')).toBe('parse-invoices · 212 dead in 4 classes · 0.66 % of 32,089 that ran · 211 more waiting to retry');
+  const [run, ...others] = snapshot.runs;
+  const runs = [{ ...run!, counts: { ...run!.counts, ready: 0, cancelled: run!.counts.cancelled + run!.counts.ready } }, ...others];
+  expect(run!.name).toBe('parse-invoices');
+  model.snapshot = { ...snapshot, runs };
+  expect(summary(model).join('')).toContain('0.66 % of 32,089 that ran'); // what is cancelled has not
 });
 
 test('versions are those of documents that were looked at', async () => {

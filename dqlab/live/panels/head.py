@@ -297,7 +297,7 @@ def _unacked(scene: Scene) -> Figure:
 
 def _dead(scene: Scene) -> Figure:
     run, dead, all_dead = scene.run, scene.counts.dead, scene.queue.counts.dead
-    words = [f"{share(run.dead_share, places=2)} of settled"] if run is not None and run.counts.settled else []
+    words = [f"{share(run.dead_share, places=2)} of what ran"] if run is not None and run.counts.settled else []
     if run is not None and all_dead > dead:
         words.append(f"{count(all_dead)}{_queues(scene)}")
     return "Dead", count(dead), noun_of(dead, _noun(scene)), ", ".join(words), "bad" if dead else ""

@@ -260,11 +260,11 @@ class RunsPanel:
 
 
 def _red(run: RunStats) -> float:
-    """Return how much of a run's bar is red: the dead share of what is settled, and never too little to be seen."""
+    """Return how much of a run's bar is red: the dead share of what ran, and never too little to be seen."""
     bad = run.counts.dead + run.counts.lost
     if not bad:
         return 0.0
-    return min(1.0, max(bad / max(1, run.counts.settled), LEAST_DEAD))
+    return min(1.0, max(bad / max(1, run.counts.settled - run.counts.cancelled), LEAST_DEAD))
 
 
 def _glyph(run: RunStats) -> str:

@@ -228,6 +228,8 @@ export type Mark = Read<typeof mark>;
 
 /** Acked, dead, cancelled or lost: nothing more happens to them by itself. */
 export const settled = (of: Counts): number => of.acked + of.dead + of.cancelled + of.lost;
+/** What has run to its end: settled, and not cancelled. As in `RunStats.dead_share` in dqlab/stats/runs.py. */
+export const ran = (of: Counts): number => settled(of) - of.cancelled;
 /** Ready, delayed or leased. */
 export const left = (of: Counts): number => of.ready + of.delayed + of.leased;
 /** Ready or delayed. */
@@ -244,7 +246,7 @@ export function settledShare(of: Run): number | null {
   if (of.total === null) return null;
   if (left(of.counts) === 0 && !of.counts.cancelled) return 1;
   const measured = progress(of);
-  return all(measured) ? Math.min((settled(measured) - measured.cancelled) / all(measured), 0.999999) : 0;
+  return all(measured) ? Math.min(ran(measured) / all(measured), 0.999999) : 0;
 }
 
 /** Nothing more will happen by itself. */

@@ -72,7 +72,7 @@ def test_seven_figures_are_those_of_the_run_that_is_looked_at(open_page: Open) -
         "14:32\N{EN DASH}14:38",
         "451",
         "4 min 12 s",
-        "0.66 % of settled",
+        "0.66 % of what ran",
         "2.2",
     ):
         assert figure in text

@@ -14,7 +14,7 @@ import { face } from '../../shared/glyphs';
 import { dqlabIcon } from '../icons';
 import { subjectKey, type Model } from '../model';
 import { word } from '../python';
-import { failsThroughout, settled, type Run } from '../../shared/snapshot';
+import { failsThroughout, ran, type Run } from '../../shared/snapshot';
 import { minutesChart } from './chart';
 import { minutesOf } from './minutes';
 import { FailuresModel } from './model';
@@ -180,18 +180,18 @@ export class FailuresView extends Widget {
   private readonly python = make('code', { class: 'dq-ell' });
 }
 
-/** `parse-invoices · `, `212`, ` dead in 4 classes · 0.66 % of 32,089 settled · 211 more waiting to retry`. */
+/** `parse-invoices · `, `212`, ` dead in 4 classes · 0.66 % of 32,089 that ran · 211 more waiting to retry`. */
 export function summary(failures: Pick<FailuresModel, 'snapshot' | 'scope' | 'run' | 'failure'>): [string, string, string] {
   const { run, scope, snapshot } = failures;
   if (!snapshot) return [failures.failure ? '' : 'asking for the first numbers', '', ''];
   const { classes_total: classes, dead, retrying } = snapshot.failures;
   const rest = [dead ? ` dead in ${many(classes, 'class')}` : 'no dead document'];
-  if (run && dead) rest.push(`${share(deadShare(run), 2)} of ${count(settled(run.counts))} settled`);
+  if (run && dead) rest.push(`${share(deadShare(run), 2)} of ${count(ran(run.counts))} that ran`);
   if (retrying) rest.push(`${count(retrying)} more waiting to retry`);
   return [`${scope.run ?? scope.queue ?? 'all queues'} · `, dead ? count(dead) : '', rest.join(' · ')];
 }
 
 function deadShare(run: Run): number {
-  const all = settled(run.counts);
+  const all = ran(run.counts);
   return all ? run.counts.dead / all : 0;
 }
