@@ -91,6 +91,7 @@ def test_the_button_that_cancels_repeats_the_count(show: Show, running: RunStats
     page.get_by_role("button", name="Cancel 15,275").click()
 
     assert page.evaluate("sent") == [{"command": "cancel"}]
+    assert page.evaluate("document.activeElement.textContent") == "Cancel run…", "the focus does not fall to the page"
 
 
 def test_narrow_widget_keeps_cancel_behind_a_menu(show: Show, running: RunStats) -> None:

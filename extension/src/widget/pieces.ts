@@ -129,18 +129,19 @@ export function askBox(context: Context): AskBox {
     element.replaceChildren();
     context.asking = false;
   };
+  /** The buttons of a question take the focus with them: it goes back to where the question came from, or near it. */
+  const refocus = (): void => {
+    if (back?.isConnected && seen(back)) return back.focus();
+    const { root } = context;
+    const command = back?.dataset.command;
+    const same = command ? firstSeen(root.querySelectorAll<HTMLElement>(`[data-command="${command}"]`)) : undefined;
+    (same ?? firstSeen(root.querySelectorAll<HTMLElement>('.dq-more')) ?? root.querySelector('h1'))?.focus({ preventScroll: true });
+  };
   const close = (): boolean => {
     if (element.hidden) return false;
     empty();
     context.redraw();
-    if (back?.isConnected && seen(back)) {
-      back.focus();
-      return true;
-    }
-    const { root } = context;
-    const command = back?.dataset.command;
-    const same = command ? firstSeen(root.querySelectorAll<HTMLElement>(`[data-command="${command}"]`)) : undefined;
-    (same ?? firstSeen(root.querySelectorAll<HTMLElement>('.dq-more')))?.focus();
+    refocus();
     return true;
   };
   const open = (label: string, parts: Node[], first: HTMLElement, from: HTMLElement | null, dangerous: boolean): void => {
@@ -157,6 +158,7 @@ export function askBox(context: Context): AskBox {
     empty();
     act();
     context.redraw();
+    refocus();
   };
   return {
     element,

@@ -107,3 +107,19 @@ test('of an end nothing is left once the kernel is silent, of a speed its unit',
   expect(shownFigures).toEqual(['Done at–', 'Done at–', 'Speed–pages/s']);
   view.end();
 });
+
+test('who confirms a question keeps the focus in the view', async () => {
+  const cancel = { ...button, command: 'cancel', label: 'Cancel run…' };
+  const asked = { question: 'Cancel 18 documents?', detail: '', keep: 'Keep running', go: 'Cancel 18' };
+  const view = shown({ ...ended, head: { ...ended.head, face: 'running', buttons: [cancel] }, numbers: { ...ended.numbers, live: 'live 14:22:07', ask: asked } });
+  const named = (label: string): HTMLElement => [...view.root().querySelectorAll('button')].find((each) => each.textContent === label)!;
+  named('Cancel run…').click();
+  named('Cancel 18').focus();
+  named('Cancel 18').click();
+  expect(view.sent).toContainEqual({ command: 'cancel' });
+  expect(view.root().contains(document.activeElement)).toBe(true);
+  view.set('head', { ...ended.head, face: 'cancelled', chip: 'Cancelled', buttons: [] });
+  await vi.advanceTimersByTimeAsync(0);
+  expect(view.root().contains(document.activeElement)).toBe(true);
+  view.end();
+});
