@@ -147,8 +147,8 @@ def run_word(run: RunStats) -> tuple[str, Ink]:
         return "done", Ink.GOOD
     if run.stuck:
         return RunState.WAITING.value, Ink.WARN
-    bad = run.state is RunState.STOPPED or (run.resting and bool(counts.dead or counts.lost))
     calm = run.state in (RunState.RUNNING, RunState.SUBMITTING) or (run.resting and run.state is RunState.CANCELLED)
+    bad = run.state is RunState.STOPPED or (run.resting and not calm and bool(counts.dead or counts.lost))
     return run.state.value, Ink.BAD if bad else Ink.PLAIN if calm else Ink.WARN
 
 

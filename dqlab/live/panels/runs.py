@@ -26,11 +26,11 @@ STEPS = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_40
 """Seconds between the times of day above the chart."""
 GLYPHS = {
     RunState.PAUSED: "paused",
-    RunState.STOPPED: "paused",
+    RunState.STOPPED: "dead",
     RunState.WAITING: "waiting",
     RunState.DONE: "done",
     RunState.CANCELLED: "cancelled",
-    RunState.INCOMPLETE: "cancelled",
+    RunState.INCOMPLETE: "waiting",
 }
 REST = 0.3
 """How far the axis reaches ahead when nothing is estimated: a share of the time until now."""
@@ -61,7 +61,8 @@ class SortOrder:
 class RunsPanel:
     """A row per run: figures, and a bar until now, dots to the early estimate, a band to the late one.
 
-    What is dead is red: in the glyph of an ended run, in its bar, and as a number.
+    What is dead is red: in the glyph of a run that is done, in the bar, and as a number; in the bar of one that was
+    cancelled, what never ran is grey.
     """
 
     name, title = "runs", "Runs"
@@ -219,15 +220,14 @@ class RunsPanel:
             held = run.state in (RunState.PAUSED, RunState.STOPPED, RunState.WAITING)
             if held:
                 dots.append((y, run.started, now, theme.ink2))
-            red = _red(run)
-            border = until - red * (until - run.started)
-            colour = theme.ready
-            if run.resting:
-                colour = theme.acked if run.state is RunState.DONE else theme.cancelled
-            if red < 1 and not held:
-                bars.append((y, run.started, border, colour, run))
-            if red:
-                bars.append((y, border, until, theme.dead, run))
+            grey = run.counts.cancelled / run.counts.all if run.resting and run.counts.cancelled else 0.0
+            red = min(_red(run), 1.0 - grey)
+            good = theme.acked if run.resting else theme.ready
+            length, left = until - run.started, run.started
+            for part, colour in ((1.0 - red - grey, good), (red, theme.dead), (grey, theme.cancelled)):
+                if part > 0 and not (held and colour is good):
+                    bars.append((y, left, left + part * length, colour, run))
+                left += part * length
             if not (run.resting or held):
                 dots.append((y, now, run.eta.p10 if run.eta is not None else end, theme.brand))
             if run.eta is not None:
@@ -260,15 +260,15 @@ class RunsPanel:
 
 
 def _red(run: RunStats) -> float:
-    """Return how much of a run's bar is red: the dead share of what ran, and never too little to be seen."""
+    """Return how much of a run's bar is red: the dead share of what is settled, and never too little to be seen."""
     bad = run.counts.dead + run.counts.lost
     if not bad:
         return 0.0
-    return min(1.0, max(bad / max(1, run.counts.settled - run.counts.cancelled), LEAST_DEAD))
+    return min(1.0, max(bad / max(1, run.counts.settled), LEAST_DEAD))
 
 
 def _glyph(run: RunStats) -> str:
-    if run.resting and (run.counts.dead or run.counts.lost):
+    if run.state is RunState.DONE and (run.counts.dead or run.counts.lost):
         return "dead"
     if run.stuck:
         return GLYPHS[RunState.WAITING]

@@ -13,6 +13,7 @@ pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 from dqlab.live.panels.axis import Caption, strip
 from dqlab.live.panels.page import PANELS
 from dqlab.live.panels.scene import scene
+from dqlab.live.run_picture import run_view
 from dqlab.stats import Counts, RunState, RunStats, Snapshot
 
 Open = Callable[..., Any]
@@ -70,6 +71,34 @@ def test_a_run_with_dead_documents_is_never_green(open_page: Open, ended: list[R
     assert left.count('class="g dead"') == 2
     assert '<b class="bad">all dead</b>' in left
     assert page.doc.get_model_by_name("runs-answer").text.startswith("1 done, 1 all dead, 1 some dead")
+
+
+def test_a_cancelled_run_looks_as_in_its_own_view(open_page: Open, feed: Any) -> None:
+    """Here it had a red cross and a bar of grey and red, there a struck ring and a bar of green, red and grey."""
+    counts = Counts(acked=500, dead=200, cancelled=300)
+    run = replace(feed.now.runs[0], state=RunState.CANCELLED, counts=counts, units=None, ended=feed.now.at, eta=None)
+    feed.change(runs=(run,))
+
+    page = open_page("runs")
+    theme, drawn = page.theme, bars(page)
+    whole = sum(length for *_, length in drawn)
+
+    assert [colour for _, colour, _ in drawn] == [theme.acked, theme.dead, theme.cancelled]
+    assert [round(length / whole, 2) for *_, length in drawn] == [0.5, 0.2, 0.3]
+    left = page.panels[0]._chart.left.text
+    assert 'class="g cancelled"' in left
+    assert 'class="bad"' not in left
+    assert [each.state for each in run_view(run).bars] == ["acked", "dead", "cancelled"]
+
+
+@pytest.mark.parametrize(("state", "glyph"), [(RunState.STOPPED, "dead"), (RunState.INCOMPLETE, "waiting")])
+def test_a_run_that_stopped_or_is_incomplete_has_the_glyph_of_its_own_view(
+    open_page: Open, feed: Any, state: RunState, glyph: str
+) -> None:
+    """The widget and the sidebar have a cross and a warning there."""
+    feed.change(runs=(replace(feed.now.runs[0], state=state),))
+
+    assert f'class="g {glyph}"' in open_page("runs").panels[0]._chart.left.text
 
 
 def test_a_run_in_progress_with_dead_documents_has_a_red_end(open_page: Open) -> None:
