@@ -12,7 +12,7 @@ from dqlab.live.views import Need
 from dqlab.stats import Attention, AttentionKind, RunStats
 from dqlab.texts import as_word
 
-__all__ = ["NAMED", "failed_line", "lines_of", "more_needs", "next_line"]
+__all__ = ["NAMED", "failed_lines", "lines_of", "more_needs", "next_line"]
 
 NAMED = 3
 """Runs that are named where several have dead documents."""
@@ -35,9 +35,9 @@ def more_needs(needs: Sequence[Need], total: int) -> str:
     return f"and {numbers.count(more)} more: %dq doctor" if more > 0 else ""
 
 
-def failed_line(runs: Sequence[RunStats]) -> str:
-    """Return the line that lists the dead documents of some runs; of several, for the first ones."""
-    return "    ".join(_failed(run.name) for run in runs[:NAMED])
+def failed_lines(runs: Sequence[RunStats]) -> list[str]:
+    """Return the lines that list the dead documents of some runs; of several, for the first ones."""
+    return [_failed(run.name) for run in runs[:NAMED]]
 
 
 def _failed(run: str) -> str:

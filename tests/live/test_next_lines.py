@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dqlab.jupyter.grammar import COMMANDS
-from dqlab.live.next_lines import failed_line, next_line
+from dqlab.live.next_lines import failed_lines, next_line
 from dqlab.stats import Attention, AttentionKind, Counts, RunState, RunStats, Severity, Snapshot
 from dqlab.stats.attention import brief
 from dqlab.stats.snapshot import plain
@@ -55,7 +55,7 @@ def test_kinds_of_a_newer_scheduler_have_no_line() -> None:
 
 
 def test_of_many_runs_with_failures_three_are_named() -> None:
-    """The line fits."""
+    """They fit in a line."""
     runs = [RunStats(f"r{n}", "q", RunState.DONE, Counts(dead=1)) for n in range(5)]
 
-    assert failed_line(runs) == "%dq failed r0    %dq failed r1    %dq failed r2"
+    assert failed_lines(runs) == ["%dq failed r0", "%dq failed r1", "%dq failed r2"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from bokeh.models import ColumnDataSource
 
-from dqlab.live.next_lines import NAMED, failed_line
+from dqlab.live.next_lines import NAMED, failed_lines
 from dqlab.live.palette import Ink
 from dqlab.live.panels.axis import nice, times
 from dqlab.live.panels.changes import fill, html, show
-from dqlab.live.panels.markup import cells, code, columns, text, whole
+from dqlab.live.panels.markup import cells, codes, columns, text, whole
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Column, Table
@@ -115,13 +115,13 @@ def _way_to_all(scene: Scene) -> str:
     asked = scene.snapshot.of_run
     runs = [run for run in scene.runs if run.counts.dead and asked in ("", run.name)]
     if runs:
-        lines = failed_line(runs)
+        lines = failed_lines(runs)
     else:
-        lines = f"lab.queue({scene.queue.name!r}).dead()" if scene.queue.state else ""
+        lines = [f"lab.queue({scene.queue.name!r}).dead()"] if scene.queue.state else []
     more = f" and of {many(len(runs) - NAMED, 'more run')}" if len(runs) > NAMED else ""
     noun = noun_of(dead, "document" if runs else "message")
     said = f"All {count(dead)} dead {noun}, with tracebacks:" if dead > 1 else f"The dead {noun}, with its traceback:"
-    either = f"{code(lines)}{text(more)} or " if lines else ""
+    either = f"{codes(lines)}{text(more)} or " if lines else ""
     return f'<div class="way">{text(said)} {either}the Failures tab of JupyterLab</div>'
 
 

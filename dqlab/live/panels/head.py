@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from bokeh.models import CustomJS, Div, InlineStyleSheet, RadioButtonGroup, Select, Toggle
 
 from dqlab.live.details import last_ends, sure, with_pause
-from dqlab.live.next_lines import failed_line, next_line
+from dqlab.live.next_lines import failed_lines, next_line
 from dqlab.live.panels.changes import html, show
 from dqlab.live.panels.look import read
-from dqlab.live.panels.markup import code, glyph, strong, text, unit
+from dqlab.live.panels.markup import codes, glyph, strong, text, unit
 from dqlab.live.panels.scene import SPANS, WHOLE, Request, Scene
 from dqlab.numbers import (
     UNKNOWN,
@@ -150,14 +150,14 @@ def _need_line(need: Attention) -> str:
     where = " · ".join(dict.fromkeys(each for each in (need.queue, need.run) if each and each != need.subject))
     return (
         f"<li>{glyph('dead' if bad else 'slow')}<span>{strong(need.subject)} {text(need.text)}"
-        f"{f' <i class=mut>{text(need.detail)}</i>' if need.detail else ''}{_next(next_line(need))}</span>"
+        f"{f' <i class=mut>{text(need.detail)}</i>' if need.detail else ''}{_next([next_line(need)])}</span>"
         f'<i class="mut">{text(where)}</i></li>'
     )
 
 
-def _next(line: str) -> str:
-    """Return the line to be typed next, as HTML: the page has no buttons that change a queue."""
-    return f' <span class="next">· next: {code(line)}</span>' if line else ""
+def _next(lines: list[str]) -> str:
+    """Return what to type next, as HTML: the page has no buttons that change a queue."""
+    return f' <span class="next">· next: {codes(lines)}</span>' if any(lines) else ""
 
 
 def _ended(scene: Scene) -> list[str]:
@@ -171,7 +171,7 @@ def _ended(scene: Scene) -> list[str]:
     verb = "has" if amount == 1 else "have"
     return [
         f"<li>{glyph('dead')}<span>{strong(f'{count(dead)} dead')} in {text(where)} that {verb} ended"
-        f"{_next(failed_line(ended) if ended else '%dq runs')}</span></li>"
+        f"{_next(failed_lines(ended) if ended else ['%dq runs'])}</span></li>"
     ]
 
 

@@ -55,6 +55,11 @@ def code(line: object) -> str:
     return f'<code class="mono">{text(line)}</code>'
 
 
+def codes(lines: Iterable[object]) -> str:
+    """Return lines each of which can be typed."""
+    return " · ".join(map(code, lines))
+
+
 def glyph(shape: str) -> str:
     """Return a picture of 12 pixels beside a word, coloured by its class; never shown without the word."""
     return (

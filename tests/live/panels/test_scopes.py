@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -236,6 +237,18 @@ def test_an_ended_run_has_its_speed_over_the_whole_run(open_page: Open, feed: An
     assert "9.00<small>pages/s" in said
     assert "0.50 documents/s" in said
     assert "451" not in said
+
+
+def test_lines_of_several_runs_are_read_one_by_one(open_page: Open, feed: Any) -> None:
+    """ "next: %dq failed fourth %dq failed rechnungen" was read, and typed, as one line."""
+    run = replace(feed.now.runs[0], state=RunState.DONE, ended=feed.now.at, counts=Counts(dead=3))
+    runs = tuple(replace(run, name=each) for each in ("fourth", "third"))
+    feed.change(attention=(), attention_total=0, runs=runs, of_queue="", of_run="")
+    page = open_page()
+    both = re.compile(r">%dq failed fourth</code> · <code[^>]*>%dq failed third</code>")
+
+    assert both.search(page.doc.get_model_by_name("needs").text)
+    assert both.search(words(page).partition("with tracebacks:")[2])
 
 
 def test_what_needs_the_user_names_what_to_type_next(open_page: Open, feed: Any, clock: Any) -> None:
