@@ -13,7 +13,7 @@ from dqlab.live.panels.panel import Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Table
 from dqlab.numbers import clock, count, due, duration, rate
-from dqlab.stats import QueueState
+from dqlab.stats import Mark, QueueState
 
 __all__ = ["DepthPanel"]
 
@@ -146,11 +146,7 @@ class DepthPanel:
     def _marks_html(self, scene: Scene) -> str:
         if not scene.history.ready and not scene.queue.counts.all:
             return '<div class="strip"><i class="empty">No message has come in this window</i></div>'
-        places = (
-            Caption(mark.at, f"[{mark.cell}]" if mark.cell is not None else "·", mark.text, "cell")
-            for mark in scene.history.marks
-        )
-        return strip(places, scene.start, scene.end)
+        return strip(map(_caption, scene.history.marks), scene.start, scene.end)
 
     def _values_html(self, scene: Scene, top: float) -> str:
         counts = scene.queue.counts
@@ -173,3 +169,11 @@ class DepthPanel:
 
 def _highest(column: Series) -> float:
     return float(column.max(initial=0.0))
+
+
+def _caption(mark: Mark) -> Caption:
+    """Return a mark's number of its cell, or else its first word, where there is no room for the rest."""
+    if mark.cell is not None:
+        return Caption(mark.at, f"[{mark.cell}]", mark.text, "cell")
+    lead, _, rest = mark.text.partition(" ")
+    return Caption(mark.at, lead.rstrip(","), rest)

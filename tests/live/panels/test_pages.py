@@ -183,6 +183,18 @@ def test_an_end_that_is_sure_to_the_minute_is_one_time(open_page: Open, feed: An
     assert open_page("runs").panels[0]._bands.data["sure"][0] == clock(at)[:5]
 
 
+def test_a_mark_without_a_cell_begins_with_its_word(open_page: Open, feed: Any) -> None:
+    """What was pressed has no cell: of six marks in a chart all that fitted was six dots."""
+    end = feed.past.end
+    feed.past = replace(feed.past, marks=(Mark(end - 90, "retry, parse v4", None, ""), Mark(end - 60, "pause", 7, "")))
+
+    above = open_page("depth").panels[0]._above.text
+
+    assert "<b>retry</b><span>parse v4</span>" in above
+    assert "<b>[7]</b><span>pause</span>" in above
+    assert "·" not in above
+
+
 def test_more_consumers_than_rows_are_said_with_their_number(open_page: Open, feed: Any, crowd: Any) -> None:
     """A list that is cut without a word is taken for the whole."""
     feed.now, feed.past = crowd.now, crowd.past
