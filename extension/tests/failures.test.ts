@@ -126,10 +126,21 @@ test('a queue in which one run failed is that run', async () => {
   expect(summary(model).join('')).toContain('0.66 % of 32,089 that ran'); // what is cancelled has not
 });
 
-test('versions are those of documents that were looked at', async () => {
+test('code is called as everywhere else, a hash where its number is not known', async () => {
+  const { name, short, version } = snapshot.runs.find((each) => each.name === 'parse-invoices')!.code;
+  const newest = `${name} v${version}`;
+  const versions = [[`${name} v1`], [`${name} v1`, newest], [`${name} v1`, `${name} v2`], []];
+  const classes = snapshot.failures.classes.map((each, place) => ({ ...each, versions: versions[place] ?? [] }));
+  snapshot = { ...snapshot, failures: { ...snapshot.failures, classes } };
   open({ queue: 'pages', run: 'parse-invoices' });
   await vi.advanceTimersByTimeAsync(200);
-  expect([...model.versions.get('7b0f44a1')!].sort()).toEqual(['v3', 'v4']);
+  const wordsOf = (hash: string): string[] => classes.map(({ fingerprint }) => model.versionOf({ version: hash, fingerprint }));
+  expect(wordsOf('6e96ae5f')).toEqual(['v1', 'v1', '6e96ae', '6e96ae']);
+  expect(wordsOf(`${short}77`)).toEqual(Array(4).fill(`v${version}`));
+  const table = classesTable(model);
+  document.body.append(table.element);
+  table.draw();
+  expect([...table.element.querySelectorAll('.dq-versions')].map((each) => each.textContent)).toEqual(versions.map((each) => each.join(', ') || '–'));
   expect([versionWord(4), versionWord('4'), versionWord('a41f9c22')]).toEqual(['v4', 'v4', 'a41f9c']);
 });
 

@@ -17,7 +17,6 @@ export const SPAN = 1_800;
 export const PAGE = 50;
 /** Looked at in place of one class: all dead documents, also those of classes that are not listed. */
 export const ALL = '';
-const SAMPLE = 5;
 
 export type Asking = Pick<Client, 'snapshot' | 'history' | 'failures'>;
 
@@ -41,8 +40,6 @@ export class FailuresModel implements IDisposable {
   looked: string | null = null;
   page: Page | null = null;
   pageError = '';
-  /** Code versions that occurred among a few documents of each class. */
-  readonly versions = new Map<string, Set<string>>();
 
   constructor(
     private client: Asking,
@@ -109,12 +106,15 @@ export class FailuresModel implements IDisposable {
     return retryCode(this.selection);
   }
 
-  /** A code version as it is shown: `v4` where the run knows its number, else how its hash begins. */
-  versionOf(version: Failure['version']): string {
+  /** The code of a document as it is shown: `v4` where its number is known, else how its hash begins. */
+  versionOf({ version, fingerprint }: Pick<Failure, 'version' | 'fingerprint'>): string {
     if (version === null || version === '') return UNKNOWN;
     const code = this.run?.code;
     if (code?.short && String(version).startsWith(code.short)) return `v${code.version}`;
-    return versionWord(version);
+    // It is not the newest: which one it is, is clear where its class failed with one other.
+    const failed = this.classes.find((each) => each.fingerprint === fingerprint)?.versions ?? [];
+    const others = failed.filter((each) => each !== `${code?.name} v${code?.version}`);
+    return typeof version === 'string' && others.length === 1 ? others[0]!.split(' ').at(-1)! : versionWord(version);
   }
 
   /** The number that the cell of a function had, if the newest code of the run is that function, and of this version. */
@@ -185,7 +185,6 @@ export class FailuresModel implements IDisposable {
       const { next, rows, total } = await this.client.failures(this.service, scope);
       if (this.looked !== fingerprint || this.cursor !== cursor) return;
       this.page = { fingerprint, rows, total, first, next, at: Date.now() / 1000 };
-      this.note(fingerprint, rows);
     } catch (error) {
       this.pageError = sentence(error);
     }
@@ -208,7 +207,6 @@ export class FailuresModel implements IDisposable {
       }
       this.failure = null;
       if (this.looked === null && this.classes.length) void this.look(this.classes[0]!.fingerprint);
-      void this.sample();
     } catch (error) {
       this.failure = error instanceof Refusal ? error : new Refusal(0, '', sentence(error));
       throw error;
@@ -221,28 +219,6 @@ export class FailuresModel implements IDisposable {
   private async readHistory(): Promise<void> {
     this.history = await this.client.history(this.service, SPAN, this.scope);
     this.change.emit();
-  }
-
-  /** Learn the code versions of each class from a few of its documents, once. */
-  private async sample(): Promise<void> {
-    for (const { fingerprint, dead } of this.classes) {
-      if (this.isDisposed || this.versions.has(fingerprint) || !dead) continue;
-      this.versions.set(fingerprint, new Set());
-      try {
-        const { rows } = await this.client.failures(this.service, { ...this.scope, fingerprint, limit: SAMPLE });
-        this.note(fingerprint, rows);
-        this.change.emit();
-      } catch {
-        this.versions.delete(fingerprint);
-        return;
-      }
-    }
-  }
-
-  private note(fingerprint: string, rows: readonly Failure[]): void {
-    const known = this.versions.get(fingerprint) ?? new Set<string>();
-    for (const row of rows) known.add(this.versionOf(row.version));
-    this.versions.set(fingerprint, known);
   }
 
   private readonly numbers: Poll;

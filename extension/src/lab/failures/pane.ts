@@ -79,7 +79,7 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
       { title: 'document', cell: 'dq-mono dq-ell dq-key', text: (row) => row.key, hint: (row) => (row.consumer ? `${row.key}, on ${row.consumer}` : row.key) },
       { title: 'error', kind: 'dq-of-error', text: (row) => row.error, hint: (row) => `${row.error}: ${row.message}` },
       { title: 'deliveries', kind: 'dq-num dq-deliveries', text: (row) => count(row.deliveries) },
-      { title: 'code version', kind: 'dq-version', cell: 'dq-quiet', text: (row) => model.versionOf(row.version) },
+      { title: 'code version', kind: 'dq-version', cell: 'dq-quiet', text: (row) => model.versionOf(row) },
       { title: 'failed', kind: 'dq-num dq-at', cell: 'dq-quiet', text: (row) => age(row.when, Date.now() / 1000) },
       { title: 'more', kind: 'dq-tools', make: (row) => [moreOf(row)] }
     ],
@@ -113,7 +113,7 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
     show(tools, row !== null);
     const amounts = new Map<string, number>();
     for (const each of page?.rows ?? []) {
-      const word = model.versionOf(each.version);
+      const word = model.versionOf(each);
       amounts.set(word, (amounts.get(word) ?? 0) + 1);
     }
     const parts = [...amounts].map(([word, amount]) => `${word}: ${count(amount)}`);

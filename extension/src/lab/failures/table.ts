@@ -41,8 +41,8 @@ export function classesTable(model: FailuresModel): Drawn {
         title: 'code version',
         kind: 'dq-mid dq-code',
         cell: 'dq-quiet dq-versions',
-        text: (each) => [...(model.versions.get(each.fingerprint) ?? [])].sort().join(' ') || UNKNOWN,
-        hint: () => 'of the documents that were looked at'
+        text: (each) => each.versions.join(', ') || UNKNOWN,
+        hint: (each) => each.versions.join(', ')
       },
       { title: 'last failure', kind: 'dq-num dq-mid', cell: 'dq-quiet dq-last', text: (each) => (each.last ? age(each.last, model.snapshot!.at) : UNKNOWN) }
     ],
