@@ -63,7 +63,7 @@ _MAX_FRAMES = 1_000
 _MAX_NAME = 300
 _MAX_CAUSES = 5
 _MAX_MEMBERS = 50
-_VARYING = re.compile(r"0x[0-9a-fA-F]+|(?<=['\"])[^'\"\s]*[/\\][^'\"\s]*(?=['\"])|\b\d[\d_.]*")
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|(?<=['\"])[^'\"\s]*[/\\][^'\"\s]*(?=['\"])|\b\d+(?:[._]\d+)*")
 
 
 @dataclass(frozen=True, slots=True)

@@ -450,6 +450,8 @@ def test_message_that_fails_alike_is_counted_once() -> None:
     [
         ("no table at 0x1475a in /data/2016/a.pdf", "no table at 0x99 in /data/b.pdf", "no table at <n> in <n>"),
         ("over 90 s", "over 96.5 s", "over <n> s"),
+        ("no total in f-größe-007.txt", "no total in f-größe-012.txt", "no total in f-größe-<n>.txt"),
+        ("stopped at 1.5.", "stopped at 2.", "stopped at <n>."),
         ("page 3 of 9", "page 3 of 12", "page 3 of <n>"),
         ("'total'", "'sum'", "'total'"),
         ("it's gone", "it's all gone", "it's gone"),
