@@ -193,16 +193,17 @@ class Book:
         The table counts failures as they come; a message whose consumer died after it had failed is dead all the
         same, and one that was purged no longer is.
         """
-        lane, classes = self.lane, []
+        lane, classes, unanswered = self.lane, [], self.lane.died_unanswered
         for each in self.classes.top(_CLASSES):
             dead = lane.dead_count([each.fingerprint])
             retrying = max(0, each.retrying - max(0, dead - each.dead))
             if dead or retrying:
-                classes.append(each._replace(dead=dead, retrying=retrying))
+                failed = each.failed + unanswered[each.fingerprint]
+                classes.append(each._replace(dead=dead, retrying=retrying, failed=failed))
         for letter in islice(lane.letters(-1, [NO_ANSWER]), 1):
             dead = lane.dead_count([NO_ANSWER])
-            key = f"#{letter.ordinal}"
-            classes.append(FailureClass(NO_ANSWER, NO_ERROR, letter.reason, "", dead, 0, 0.0, 0.0, key))
+            key, failed = f"#{letter.ordinal}", unanswered[NO_ANSWER]
+            classes.append(FailureClass(NO_ANSWER, NO_ERROR, letter.reason, "", dead, 0, 0.0, 0.0, key, failed))
         return sorted(classes, key=lambda each: (-each.dead, -each.retrying, -each.last, each.fingerprint))
 
     def _failing(self) -> list[Failing]:
@@ -288,7 +289,7 @@ class Book:
             died=list(self.died),
             classes=classes[:_CLASSES],
             classes_total=max(len(self.classes), len(classes)),
-            failed=self.classes.failed,
+            failed=self.classes.failed + self.lane.died_unanswered.total(),
             failing=self._failing(),
             max_deliveries=lane.retry.retries + 1,
             effort=replace(self.effort),

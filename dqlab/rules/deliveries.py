@@ -22,7 +22,7 @@ import math
 from random import Random
 from typing import NamedTuple
 
-from dqlab.failures.records import keep
+from dqlab.failures.records import fingerprint_of, keep
 from dqlab.frame import Outcome, Piece, Settlement
 from dqlab.rules.batches import Batch
 from dqlab.rules.lane import Lane, microseconds
@@ -75,6 +75,9 @@ def fail(
         record.exceptions += 1
         record.failure = keep(entry)
     record.reason = _death(lane, record, outcome, early=early)
+    if record.reason and outcome is Outcome.NACK:
+        _bury(lane, batch, index, record)
+        return True
     if record.reason:
         lane.move(batch, index, index + 1, State.DEAD)
         return True
@@ -116,6 +119,12 @@ def give_up(lane: Lane, batch: Batch, index: int, lease: Lease, why: str) -> Non
     """End a delivery that a user waits for no longer: its message is dead."""
     record = lane.count_delivery(batch.first + index)
     record.receipt, record.reason = lease.receipt, brief(why, _REASON)
+    _bury(lane, batch, index, record)
+
+
+def _bury(lane: Lane, batch: Batch, index: int, record: Trouble) -> None:
+    """Make a message dead whose delivery ended without an exception: no failure record counts it."""
+    lane.died_unanswered[fingerprint_of(record.failure)] += 1
     lane.move(batch, index, index + 1, State.DEAD)
 
 
@@ -129,7 +138,10 @@ def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, why: str, *, died:
         record.reason = "lost after early ack"
     elif record.unanswered >= lane.max_deliveries:
         record.reason = _without_answer(record) + (f"; {brief(why, _REASON)}" if why else "")
-    lane.move(batch, index, index + 1, State.DEAD if record.reason else State.READY, suspect=not record.reason)
+    if record.reason:
+        _bury(lane, batch, index, record)
+    else:
+        lane.move(batch, index, index + 1, State.READY, suspect=True)
 
 
 def _without_answer(record: Trouble) -> str:

@@ -6,6 +6,7 @@ bytes, the counters and the indexes in step; which changes are right is for the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from operator import add, eq
@@ -83,6 +84,9 @@ class Lane:
         Functions that adopted code replaces, also in frames that come later; None: all, as in earlier versions.
     acked_by : dict of bytes to int
         Messages that each function has acked, by its hash; under `NO_ID` those where it is not known. Not in lane 0.
+    died_unanswered : Counter
+        Deliveries without an exception after which a message was dead, by the fingerprint of its last failure, as
+        `DeadIndex` files it. In memory only, like the count of deliveries that raised.
     functions : FrameFunctions
         What the stored frames run unless overridden.
     groups : Groups or None
@@ -132,6 +136,7 @@ class Lane:
         self.functions = FrameFunctions()
         self.groups: Groups | None = None
         self.acked_by: dict[bytes, int] = {}
+        self.died_unanswered: Counter[str] = Counter()
         self.paused = False
         self.held = ""
         self.total: int | None = None

@@ -15,11 +15,13 @@ from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.failures.failure import Failure
 from dqlab.failures.records import NO_ANSWER, fingerprint_of, keep
 from dqlab.frame import NO_ID, Frame, Kind, Outcome
+from dqlab.rules.book import Book
 from dqlab.rules.lanes.trouble import Trouble
 from dqlab.rules.retry import Retry
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
 
+RUN = b"run-of-the-tests"
 MANY = 200_000
 CLASSES = "11111111", "22222222"
 RARE = 1000
@@ -139,3 +141,60 @@ def test_page_of_fifty_takes_no_longer_with_two_hundred_thousand_dead() -> None:
                 assert min(times) < 0.05
 
     asyncio.run(look())
+
+
+def given_up(desk: Any) -> None:
+    lease = desk.lease(2)
+    desk.shard.let_go(lease.run, [(0, 2)], "given up after 35 s on c2")
+
+
+def lost_after_early_ack(desk: Any) -> None:
+    for _ in range(2):
+        assert desk.shard.begin(desk.lease(1).id)
+        desk.shard.release("c")
+
+
+def deadly(desk: Any) -> None:
+    for _ in range(2):
+        desk.lease_isolated()
+        desk.shard.release("c")
+
+
+def put_off_after_early_ack(desk: Any) -> None:
+    for _ in range(2):
+        lease = desk.lease(1)
+        assert desk.shard.begin(lease.id)
+        desk.settle(lease, Outcome.NACK, payloads=[b"5"])
+
+
+@pytest.mark.parametrize("end", [given_up, lost_after_early_ack, deadly, put_off_after_early_ack])
+def test_a_document_that_is_dead_without_an_exception_counts_as_a_failed_delivery(
+    make_desk: Callable[..., Any], end: Callable[[Any], None]
+) -> None:
+    """Dead rose, and the views of failures said "none in the last minute"."""
+    desk = make_desk(max_deliveries=1)
+    desk.put(2)
+    book = Book(desk.shard.lanes[RUN])
+
+    end(desk)
+
+    report = book.report(RUN)
+    assert report.counts[State.DEAD] == report.failed == 2
+    assert [(each.fingerprint, each.dead, each.failed) for each in report.classes] == [(NO_ANSWER, 2, 2)]
+
+
+def test_a_document_that_raised_and_is_given_up_fails_twice_in_its_class(make_desk: Callable[..., Any]) -> None:
+    """Its dead letter is of the class of its exception, so that its last delivery is, too."""
+    desk = make_desk(retry=Retry(3, backoff=0.0))
+    desk.put(1)
+    book = Book(desk.shard.lanes[RUN])
+    failure = record("11111111")
+    desk.settle(desk.lease(1), Outcome.FAIL, payloads=[failure])
+    book.failed(failure, dead=False, ordinal=0, id=0)
+
+    desk.lease(1)
+    desk.shard.let_go(RUN, [(0, 1)], "given up")
+
+    report = book.report(RUN)
+    assert [(each.fingerprint, each.dead, each.failed) for each in report.classes] == [("11111111", 1, 2)]
+    assert report.failed == 2
