@@ -126,6 +126,20 @@ class Speed(Meter):
         """Leave out the time from the last feed to the next."""
         self._lasts = 0.0
 
+    def leave_out(self, since: float, until: float) -> None:
+        """Leave out the time between two instants, with what it brought; nothing was fed after the second."""
+        points, kept = self._points, deque[tuple[float, float]]()
+        if not points or until <= max(since, points[0][0]):
+            return
+        start = max(since, points[0][0])
+        stood, end = next(total for at, total in reversed(points) if at <= start), points[-1][1]
+        for at, total in points:
+            if at <= start:
+                kept.append((at + until - start, total + end - stood))
+        if kept[-1][0] < until:
+            kept.append((until, end))
+        self._points = kept
+
     def lasting(self, at: float) -> float | None:
         """Return the rate that continues when work does: nothing after work stopped counts; None if unknown."""
         return self.rate(self._until(at))

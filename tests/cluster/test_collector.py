@@ -25,6 +25,7 @@ class Hall:
         self.clock = FakeClock()
         self.collector = Collector(clock=self.clock)
         self.since = 0.0
+        self.worked: dict[int, int] = {}
 
     def shard(self, queue: str = "pages", *lanes: dict[str, Any], **more: Any) -> None:
         self.collector.take(shard_report(queue, *lanes, **more))
@@ -381,6 +382,51 @@ def test_a_consumer_far_below_the_median_is_slow_once_it_has_settled_in(hall: Ha
     assert [consumer.name for consumer in snapshot.consumers if consumer.slow] == ["c3"]
     assert "slow" in kinds(snapshot)
     assert snapshot.consumers[0].name == "c3"
+
+
+def at_work(hall: Hall, seconds: int, *, held: bool = False) -> None:
+    """Let three consumers do ten documents a second each; with `held`, the second one runs one document throughout."""
+    for second in range(seconds):
+        for number in range(3):
+            if not (held and number == 1):
+                hall.worked[number] = hall.worked.get(number, 0) + 10
+            oldest = ("#77", second + 1.0) if held and number == 1 else None
+            hall.consumer("a", number, units=hall.worked[number], leased=3, oldest=oldest)
+        hall.after(1)
+
+
+@pytest.mark.parametrize("rest", [0, 20, 90])
+def test_a_consumer_whose_document_was_taken_from_it_is_not_slow_by_that_document(hall: Hall, rest: int) -> None:
+    """After a stuck document was given up, and a rest, it was slow: "does 0.07/s, median 0.07/s"."""
+    hall.shard("a", lane_report("r", counts=counts(500, leased=9)))
+    at_work(hall, 40)
+    at_work(hall, 50, held=True)
+    hall.consumer("a", 1, units=hall.worked[1], leased=3)  # not yet remembered
+    hall.after(0.25)
+    hall.collector.took("consumer/a/1", 50.25)
+    for number in range(3):
+        hall.consumer("a", number, units=hall.worked[number], leased=0)
+    hall.after(rest)
+
+    for _ in range(40):
+        at_work(hall, 1)
+        assert not any(each.slow for each in hall.see("a").consumers)
+
+
+def test_a_consumer_is_slow_by_the_speeds_that_are_shown(hall: Hall) -> None:
+    """It was slow by its speed at work, and what was shown were speeds of the last minute, all alike."""
+    hall.shard("a", lane_report("r", counts=counts(500, leased=9)))
+    at_work(hall, 60)
+    at_work(hall, 50, held=True)
+    for number in range(3):
+        hall.consumer("a", number, units=hall.worked[number], leased=0)
+    hall.after(90)
+    at_work(hall, 2)
+
+    snapshot = hall.see("a")
+
+    assert len({each.units_rate for each in snapshot.consumers}) == 1
+    assert not any(each.slow for each in snapshot.consumers)
 
 
 def test_a_document_held_for_long_is_one_of_its_run_alone(hall: Hall) -> None:

@@ -212,7 +212,7 @@ class Collector:
             self._remember_queue(name, now, wall)
             return
         report = self.known.consumers[name]
-        track = self.known.consumer_tracks.setdefault(name, ConsumerTrack(now))
+        track = self.known.consumer_tracks.setdefault(name, ConsumerTrack())
         units, busy = track.feed(now, wall, report, awake=now - self._woke >= WAKES)
         self.known.host_rings.setdefault(report.host, track.ring_of_host()).note(wall, flows=(units, busy))
 
@@ -257,6 +257,14 @@ class Collector:
             self.known.paused_by[queue] = by
         self.known.versions[queue] = self.known.versions.get(queue, 0) + 1
         self._changed()
+
+    def took(self, consumer: str, seconds: float) -> None:
+        """Note that a consumer, by its full name, does not run a document any more that it has had for so long."""
+        if consumer in self._consumers_due:  # what came before this instant
+            self._remember(consumer, self._consumers_due)
+        track, now = self.known.consumer_tracks.get(consumer), self.known.clock.monotonic()
+        if track is not None:
+            track.pace.leave_out(now - seconds, now)
 
     def forget(self, consumers: Collection[str]) -> None:
         """Drop consumers that are gone."""

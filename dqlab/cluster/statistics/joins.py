@@ -23,6 +23,7 @@ from dqlab.stats import (
     FailingDocument,
     Failures,
     Held,
+    Speed,
     StorageStats,
     Unacked,
     short_name,
@@ -111,30 +112,36 @@ def _named(oldest: Sequence[Held], documents: Mapping[str, str]) -> Iterator[Hel
 
 
 def mark_slow(
-    consumers: Sequence[ConsumerStats], ages: Sequence[float], paces: Sequence[float | None], share: float
+    consumers: Sequence[ConsumerStats], paces: Sequence[Speed], now: float, share: float
 ) -> tuple[list[ConsumerStats], float | None]:
     """Return the consumers of one queue with the slow ones marked, and the median of their speeds.
 
+    One is slow by its pace, and by the speeds that views show: after a rest these are alike, whatever was before it.
+
     Parameters
     ----------
-    ages : sequence of float
-        Seconds since each began.
-    paces : sequence of float or None
+    paces : sequence of Speed
         What each does in a second while it has work.
+    now : float
+        Monotonic seconds.
     share : float
         Share of the median of these below which a consumer is slow.
     """
-    speeds, known = [each.units_rate for each in consumers if each.units_rate], [pace for pace in paces if pace]
+    speeds, known = (
+        [each.units_rate for each in consumers if each.units_rate],
+        [rate for each in paces if (rate := each.rate(now))],
+    )
     middle = median(speeds) if speeds else None
-    if not known or len(consumers) < 3:
+    if middle is None or not known or len(consumers) < 3:
         return list(consumers), middle
-    least = share * median(known)
-    return [
-        replace(each, slow=True)
-        if age >= SETTLED_IN and each.leased and each.silent is None and (pace or 0.0) < least
-        else each
-        for each, age, pace in zip(consumers, ages, paces, strict=True)
-    ], middle
+    least, shown = share * median(known), share * middle
+
+    def is_slow(of: ConsumerStats, pace: Speed) -> bool:
+        works = of.leased and of.silent is None and pace.span(now) >= SETTLED_IN
+        return bool(works) and (pace.rate(now) or 0.0) < least and (of.units_rate or 0.0) < shown
+
+    marked = zip(consumers, paces, strict=True)
+    return [replace(each, slow=True) if is_slow(each, pace) else each for each, pace in marked], middle
 
 
 def classes_of(lanes: Iterable[LaneReport]) -> list[ClassStats]:

@@ -82,13 +82,12 @@ class JoinedQueue:
         self._serving = list(known.serving.get(name, ()))
         self._failure = next((report.failure for report in self._shards.reports if report.failure), "")
         self._trouble = self._failure or next((each.short for each in self._shards.reports if each.short), "")
-        ages = [now - known.consumer_tracks[each].since for each in self._serving]
         self._answering = known.answering(name)
-        paces = [known.consumer_tracks[each].pace.rate(now) for each in self._serving]
+        paces = [known.consumer_tracks[each].pace for each in self._serving]
         efforts = (known.track_of(name, run).effort for run in self._listed)
         self._typical = max(map(typical, efforts), default=0.0)
         consumers = list(map(self._consumer, self._serving))
-        self._consumers, self._median = mark_slow(consumers, ages, paces, known.thresholds.slow)
+        self._consumers, self._median = mark_slow(consumers, paces, now, known.thresholds.slow)
 
     def facts(self) -> QueueFacts:
         """Return the queue with all that belongs to it."""

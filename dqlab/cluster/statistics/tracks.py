@@ -264,13 +264,13 @@ class ConsumerTrack:
     done, units, busy : Meter
         Documents, pages and seconds in functions over the last minute, rest included, as those of its queue.
     pace : Speed
-        Pages while it had work, to be compared with those of others.
+        Pages while it had work, to be compared with those of others. The time of a document that was taken from it,
+        because it was replaced or the document given up, is left out.
     """
 
-    def __init__(self, now: float) -> None:
+    def __init__(self) -> None:
         self.ring = self.ring_of_host()
         self.done, self.units, self.busy, self.pace = Meter(), Meter(), Meter(), Speed()
-        self.since = now
         self._growth = _Growth()
 
     @staticmethod
