@@ -429,6 +429,18 @@ def test_a_consumer_is_slow_by_the_speeds_that_are_shown(hall: Hall) -> None:
     assert not any(each.slow for each in snapshot.consumers)
 
 
+def test_a_stuck_consumer_is_not_slow_as_well(hall: Hall) -> None:
+    """It took two lines of what needs the user, and hid another."""
+    hall.shard("a", lane_report("r", counts=counts(500, leased=9)))
+    at_work(hall, 40)
+    at_work(hall, 70, held=True)
+
+    snapshot = hall.see("a")
+
+    assert [need.kind for need in snapshot.attention if need.subject == "c1"] == ["held"]
+    assert snapshot.consumer_troubles == "1 stuck"
+
+
 def test_a_document_held_for_long_is_one_of_its_run_alone(hall: Hall) -> None:
     """What needed somebody of a new run was the stuck document of the one before it, which had been cancelled."""
     hall.shard("a", *(lane_report(name, counts=counts(ready=5, leased=1)) for name in ("first", "second")))

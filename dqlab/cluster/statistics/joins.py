@@ -137,7 +137,7 @@ def mark_slow(
     least, shown = share * median(known), share * middle
 
     def is_slow(of: ConsumerStats, pace: Speed) -> bool:
-        works = of.leased and of.silent is None and pace.span(now) >= SETTLED_IN
+        works = of.leased and not of.trouble and pace.span(now) >= SETTLED_IN
         return bool(works) and (pace.rate(now) or 0.0) < least and (of.units_rate or 0.0) < shown
 
     marked = zip(consumers, paces, strict=True)

@@ -308,10 +308,10 @@ def _consumers(scene: Scene) -> Figure:
     amount = scene.consumers
     of = _queues(scene) if not scene.queue.state else ""
     idle = f"{share(snapshot.idle_share, places=0)} idle{of}" if snapshot.idle_share is not None else ""
-    slow = f"{count(snapshot.slow_consumers)} slow" if snapshot.slow_consumers else ""
-    words = ", ".join(filter(None, (slow, idle)))
+    troubles = snapshot.consumer_troubles
+    words = ", ".join(filter(None, (troubles, idle)))
     waits = not amount and scene.counts.left > 0
-    return "Consumers", count(amount), "", words or ("work waits" if waits else ""), "warn" if slow or waits else ""
+    return "Consumers", count(amount), "", words or ("work waits" if waits else ""), "warn" if troubles or waits else ""
 
 
 def _disk(scene: Scene) -> Figure:

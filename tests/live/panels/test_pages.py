@@ -49,6 +49,14 @@ def test_each_page_has_all_the_roots_its_template_places(open_page: Open, names:
     assert (len(names) == 1) != ({"where", "queues", "spans", "stamp", "hold", "summary"} <= roots)
 
 
+def test_the_figures_count_stuck_consumers_as_every_other_view_does(open_page: Open, feed: Any) -> None:
+    """They counted slow ones only: a stuck one was slow at first, and then nothing."""
+    first, *others = feed.now.consumers
+    feed.change(consumers=(replace(first, slow=False, stuck=True), *(replace(each, slow=False) for each in others)))
+
+    assert 'class="lab warn">1 stuck, ' in open_page().doc.get_model_by_name("summary").text
+
+
 def test_title_lines_answer_in_words(open_page: Open) -> None:
     """Who reads nothing else knows how long, what fails, who is slow, what is stuck."""
     assert answers(open_page(queue="pages")) == {
