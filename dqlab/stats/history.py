@@ -19,6 +19,10 @@ PIECES = (5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21_6
 """Seconds that one figure of a run's speed covers."""
 
 
+QUIET = 5.0
+"""Seconds in which no message came, after which a queue is judged by these alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What is written beside a history's lines; None where nothing is known.
@@ -121,15 +125,26 @@ class History(SuggestsAttributes):
         rest = {name: cut(getattr(self, name)) for name in (*names, "consumers", "idle") if name != "marks"}
         return replace(self, t0=self.t0 + first * self.step, **rest)
 
-    def net_rate(self, over: float = 20.0) -> float | None:
-        """Return messages put less those settled, per second, over the last seconds; None where nothing is known."""
-        last = slice(-max(1, math.ceil(over / self.step)), None)
-        known = [
-            put - settled
-            for put, settled in zip(self.in_rate[last], self.out_rate[last], strict=False)
-            if put is not None and settled is not None
-        ]
-        return sum(known) / len(known) if known else None
+    def net_rate(self, over: float = 20.0) -> tuple[float, float] | None:
+        """Return messages put less those settled, per second, and the seconds in which it was so.
+
+        Those are the last `over` seconds, or those since the last message came, where that is long enough ago: after
+        a batch that came at once a queue gets shorter.
+
+        Returns
+        -------
+        (float, float) or None
+            None where nothing is known.
+        """
+        points = max(1, math.ceil(over / self.step))
+        last = zip(self.in_rate[-points:], self.out_rate[-points:], strict=False)
+        known = [(put, settled) for put, settled in last if put is not None and settled is not None]
+        if not known:
+            return None
+        quiet = next((at for at, (put, _) in enumerate(reversed(known)) if put), len(known))
+        if quiet * self.step >= QUIET:
+            known = known[-quiet:]
+        return sum(put - settled for put, settled in known) / len(known), len(known) * self.step
 
     def pulse(self, limit: int = 60) -> tuple[float, tuple[float | None, ...]]:
         """Return the speed of the run in equal pieces of the span: seconds of one piece, and the mean of each.

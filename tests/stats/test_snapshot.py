@@ -305,9 +305,29 @@ def test_a_queue_that_was_filled_at_once_falls_soon_after() -> None:
     """Over a minute it would be said to grow while everybody sees it fall."""
     past = History(t0=0.0, step=5.0, in_rate=(None, 800.0, 0.0, 0.0, 0.0, 0.0), out_rate=(None, 90.0, *(100.0,) * 4))
 
-    assert past.net_rate() == -100.0
-    assert past.net_rate(over=60.0) == (710.0 - 400.0) / 5
+    assert past.net_rate() == (-100.0, 20.0)
+    assert past.net_rate(over=60.0) == (-100.0, 20.0)
     assert History(t0=0.0, step=5.0).net_rate() is None
+
+
+@pytest.mark.parametrize(
+    ("came", "left", "net", "over"),
+    [
+        pytest.param([0.0] * 11 + [181.0] + [0.0] * 8, [0.0] * 12 + [9.0] * 8, -9.0, 8.0, id="a batch came 8 s ago"),
+        pytest.param([0.0] * 3 + [658.0] + [0.0] * 16, [0.0] * 20, 0.0, 16.0, id="and is paused"),
+        pytest.param([0.0] * 17 + [200.0] + [0.0] * 2, [5.0] * 20, 5.0, 20.0, id="it came just now"),
+        pytest.param([9.0, 0.0] * 10, [4.0] * 20, 0.5, 20.0, id="they come one by one"),
+        pytest.param([0.0] * 20, [4.0] * 20, -4.0, 20.0, id="nothing came"),
+        pytest.param([2.0] * 3, [1.0] * 3, 1.0, 3.0, id="it is young"),
+    ],
+)
+def test_whether_a_queue_grows_is_judged_since_the_last_message_came(
+    came: list[float], left: list[float], net: float, over: float
+) -> None:
+    """It "grew by 5.50 messages/s, last 20 s" while it drained, and by 32.9 while it was paused."""
+    past = History(t0=0.0, step=1.0, in_rate=tuple(came), out_rate=tuple(left))
+
+    assert past.net_rate() == (net, over)
 
 
 def test_a_run_whose_sink_refuses_rows_needs_a_user() -> None:

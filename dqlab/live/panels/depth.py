@@ -101,8 +101,8 @@ class DepthPanel:
             return f"paused {queue.why}".strip()
         if queue.counts.left == 0:
             return "nothing waits"
-        lately, words = scene.history.net_rate(LATELY), []
-        net, over = (lately, max(LATELY, scene.history.step)) if lately is not None else (queue.net_rate, 60.0)
+        net, over = scene.history.net_rate(LATELY) or (queue.net_rate, 60.0)
+        words = []
         if net is not None:
             spelt = f"by {rate(abs(net))} messages/s, last {duration(over)}"
             words.append("steady" if abs(net) < 0.005 else f"fell {spelt}" if net < 0 else f"grew {spelt}")
