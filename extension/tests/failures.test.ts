@@ -180,12 +180,25 @@ test('in mid-run what died after a retry is what was settled and not done', () =
   expect(minutesOf(history).map((each) => [Math.round(each.failed), each.dead])).toEqual([[11, 3]]);
 });
 
+test('failures are drawn in the minute of the clock in which they came, whenever one looks', () => {
+  open({});
+  // 5,000 failed 18 s after a full minute; drawn in minutes that end now, they began before they were submitted.
+  for (const end of [90, 120, 150, 180]) {
+    const points = Array.from({ length: 19 }, (_, at) => end - 180 + 10 * at);
+    const history = { ...goldenHistory(), t0: points[0]!, step: 10, dead: points.map((at) => (at > 78 ? 5000 : 0)), failure_rate: points.map((at) => (at === 80 ? 500 : 0)) };
+    const minutes = minutesOf(history);
+    expect(minutes.filter((each) => each.failed > 0)).toEqual([{ at: 60, failed: 5000, dead: 5000 }]);
+    expect(minutes.every((each) => each.at % 60 === 0 && each.at < end)).toBe(true);
+  }
+});
+
 test('minutes of a history add up to its rate, and what is not known is not drawn', () => {
   open({});
   const history = { ...goldenHistory(), t0: 0, step: 20, dead: [null, 0, 0, 1, 2, 2, 2, 1], failure_rate: [null, null, 0.1, 0.1, 0.2, 0.2, 0.2, 0.2] };
   expect(minutesOf(history).map((each) => [each.at, Math.round(each.failed), each.dead])).toEqual([
-    [20, 8, 2],
-    [80, 12, 0]
+    [0, 4, 1],
+    [60, 12, 1],
+    [120, 4, 0]
   ]);
   expect(minutesOf({ ...history, dead: [], failure_rate: [] })).toEqual([]);
   expect(lastMinutes([1, 2], 4)).toEqual([0, 0, 1, 2]);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import floor
+
 import numpy as np
 from bokeh.models import ColumnDataSource
 
@@ -19,6 +21,10 @@ from dqlab.stats import ClassStats, FailingDocument
 __all__ = ["FailuresPanel"]
 
 FULL = 0.8
+GAP = 6.0
+"""Seconds that are free on either side of a bar of one minute."""
+LEAST = 0.01
+"""Share of the axis that the bar of a minute that has just begun takes at least."""
 
 
 class FailuresPanel:
@@ -72,11 +78,9 @@ class FailuresPanel:
         show(self._documents, text=f"{_documents(failures.documents)}{_way_to_all(scene)}")
 
     def table(self, scene: Scene) -> Table:
-        """Return the classes, with how often each has failed in the last minute, and in all minutes shown."""
+        """Return the classes, with how often each has failed in this minute of the clock, and in all minutes shown."""
         return Table(
-            columns(
-                "class", "message", "code", "dead", "retrying", "failed in the last minute", "failed in the last 2 h"
-            ),
+            columns("class", "message", "code", "dead", "retrying", "failed in this minute", "failed in the last 2 h"),
             tuple(
                 (
                     *(Cell(word) for word in (each.error, each.message, ", ".join(each.versions))),
@@ -93,14 +97,24 @@ class FailuresPanel:
         minutes = [np.asarray(scene.history.classes.get(each.fingerprint, ()), dtype=np.float32) for each in classes]
         full = nice(max((float(each.max()) for each in minutes if len(each)), default=0.0), whole=True)
         rows = [np.full(len(each), at + 0.95, dtype=np.float32) for at, each in enumerate(minutes)]
-        ends = [scene.end - 60.0 * np.arange(len(each) - 1, -1, -1) - 30.0 for each in minutes]
+        spans = [_minutes(scene, len(each)) for each in minutes]
         failed, base = _joined(minutes), _joined(rows)
-        at = np.concatenate(ends) if ends else np.zeros(0)
-        seen = (failed > 0) & (at >= scene.start - 30.0)
-        failed, base, x = failed[seen], base[seen], times(scene, at[seen])
+        left, right = np.hstack(spans) if spans else np.zeros((2, 0))
+        seen = (failed > 0) & (right >= scene.start)
+        failed, base, left, right = failed[seen], base[seen], left[seen], right[seen]
         top = base - failed * np.float32(FULL / full)
-        fill(self._source, x=x, top=top, base=base, failed=failed, width=np.full(len(x), 48_000.0, dtype=np.float32))
+        width = np.asarray(1000.0 * (right - left), dtype=np.float32)
+        fill(self._source, x=times(scene, (left + right) / 2), top=top, base=base, failed=failed, width=width)
         return full
+
+
+def _minutes(scene: Scene, amount: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return where bars of minutes of the clock begin and end, the present one last; it ends now."""
+    begun = floor(scene.end / 60.0) * 60.0 - 60.0 * np.arange(amount - 1, -1, -1)
+    left, right = begun + GAP, begun + 60.0 - GAP
+    right[-1:] = np.minimum(right[-1:], scene.end)
+    left[-1:] = np.minimum(left[-1:], right[-1:] - scene.span * LEAST)
+    return left, right
 
 
 def _joined(pieces: list[np.ndarray]) -> np.ndarray:

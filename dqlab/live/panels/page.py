@@ -319,7 +319,7 @@ class Page:
         history = self._readings.history(span, asked.queue, asked.run)
         if not history.classes:  # of all queues there is none
             failing = [queue.name for queue in snapshot.queues if queue.counts.dead or queue.retrying]
-            history = replace(history, classes=self._readings.classes(failing[:MOST_FAILING]))
+            history = replace(history, classes=self._readings.classes(failing[:MOST_FAILING], history.end))
         return scene(snapshot, history, span, asked.queue, asked.run)
 
     @property

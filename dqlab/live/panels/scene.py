@@ -219,13 +219,15 @@ class Readings:
         """Return a history at most a second old."""
         return self._read((span, queue, run), SLOW, lambda: self.feed.history(span, queue, run))
 
-    def classes(self, queues: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        """Return deliveries that failed in each minute by class, added up over queues; the last minute last."""
+    def classes(self, queues: Sequence[str], at: float) -> dict[str, tuple[int, ...]]:
+        """Return deliveries that failed in each minute by class, added up over queues; the minute of `at` last."""
         summed: dict[str, tuple[int, ...]] = {}
         for queue in queues:
             past = self._read(("classes", queue), MINUTES, partial(self.feed.history, SHORTEST, queue))
+            later = max(0, int(at // 60) - int(past.end // 60))  # it was read in an earlier minute
             for mark, amounts in past.classes.items():
-                pairs = zip_longest(reversed(summed.get(mark, ())), reversed(tuple(amounts)), fillvalue=0)
+                present = (*amounts, *(0,) * later)
+                pairs = zip_longest(reversed(summed.get(mark, ())), reversed(present), fillvalue=0)
                 summed[mark] = tuple(one + other for one, other in pairs)[::-1]
         return summed
 

@@ -13,9 +13,11 @@ pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
 from bokeh.models import Div
 
+from dqlab.live.panels.scene import Readings, scene
 from dqlab.live.run_rows import runs_in_order
 from dqlab.numbers import due, soon
 from dqlab.stats import Counts, Eta, History, QueueStats, RunState, Unacked, total_queue
+from dqlab.testing import FakeClock
 
 Open = Callable[..., Any]
 
@@ -119,6 +121,41 @@ def test_failures_of_all_queues_are_drawn_per_minute(open_page: Open, feed: Any)
 
     assert page.panels[0]._source.data["failed"].tolist() == [10.0]  # both queues with dead messages
     assert "scale 0\N{EN DASH}10" in words(page)
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 30, 59])
+def test_failures_are_drawn_in_the_minute_of_the_clock_in_which_they_came(
+    open_page: Open, feed: Any, seconds: int
+) -> None:
+    """In minutes that end now they were drawn up to a minute early, before their documents were submitted."""
+    past: History = feed.past
+    end = past.end // 60 * 60 + seconds
+    mark = feed.now.failures.classes[0].fingerprint
+    feed.past = replace(past, t0=past.t0 + end - past.end, classes={mark: (0, 3, 5)})
+    page = open_page("failures", queue="pages")
+
+    drawn = page.panels[0]._source.data
+    zone = scene(feed.now, feed.past, 300.0, "pages", "").zone
+    sides = [
+        (x / 1000 - zone - end + seconds - width / 2000, x / 1000 - zone - end + seconds + width / 2000)
+        for x, width in zip(drawn["x"], drawn["width"], strict=True)
+    ]
+    assert drawn["failed"].tolist() == [3.0, 5.0]
+    (before, until), (begun, now) = sides
+    assert (before, until) == (pytest.approx(-54, abs=0.5), pytest.approx(-6, abs=0.5))
+    assert now == pytest.approx(min(54, seconds), abs=0.5)
+    assert begun == pytest.approx(6, abs=0.5) if seconds > 15 else now - begun > 0
+
+
+def test_what_was_read_in_an_earlier_minute_is_of_that_minute(feed: Any) -> None:
+    """Figures per minute are read every few seconds: those of the minute before moved into the next."""
+    end = feed.past.end // 60 * 60 + 59.0
+    feed.past = replace(feed.past, t0=feed.past.t0 + end - feed.past.end, classes={"a": (1, 5)})
+
+    readings = Readings(feed, FakeClock())
+
+    assert readings.classes(["pages"], end) == {"a": (1, 5)}
+    assert readings.classes(["pages"], end + 2.0) == {"a": (1, 5, 0)}
 
 
 def test_deliveries_are_not_said_to_be_of_a_limit_that_the_run_may_not_have(open_page: Open) -> None:

@@ -10,15 +10,17 @@ export interface Minute {
   dead: number;
 }
 
-/** Whole minutes of a history, the last one ending at its last point; none before anything is known. */
+/** Minutes of the clock that a history covers from their begin, the last one up to its last point; none before anything is known. */
 export function minutesOf(history: History): Minute[] {
   const { dead, failure_rate: rates, step, t0 } = history;
   const points = rates.length;
   if (points < 2 || step <= 0) return [];
-  const each = Math.max(1, Math.round(60 / step));
+  const seconds = Math.max(60, step);
   const minutes: Minute[] = [];
-  for (let end = points - 1; end - each >= 0; end -= each) {
-    const from = end - each;
+  for (let end = points - 1, from = end; end > 0; end = from) {
+    const at = (Math.ceil((t0 + end * step) / seconds) - 1) * seconds;
+    from = Math.round((at - t0) / step);
+    if (from < 0) break;
     const known = rates.slice(from + 1, end + 1).filter((rate): rate is number => rate !== null);
     if (!known.length) break;
     const failed = known.reduce((sum, rate) => sum + rate, 0) * step;
@@ -26,7 +28,7 @@ export function minutesOf(history: History): Minute[] {
     const first = dead.slice(from, end + 1).find((value, at) => value !== null && at > 0 && dead[from + at - 1] === null);
     const grown = deaths(history, from, end);
     const died = grown + Math.min(first ?? 0, Math.max(0, Math.round(failed) - grown));
-    minutes.unshift({ at: t0 + from * step, failed: Math.max(failed, died), dead: died });
+    minutes.unshift({ at, failed: Math.max(failed, died), dead: died });
   }
   return minutes;
 }
