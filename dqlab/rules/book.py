@@ -272,6 +272,7 @@ class Book:
             missing=self.missing,
             units=list(lane.units) if any(lane.units) else None,
             unit=record.unit if record else "",
+            revived=list(lane.revived),
             retrying=lane.retrying,
             nbytes=lane.nbytes,
             paused=lane.paused,

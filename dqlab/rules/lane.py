@@ -89,6 +89,9 @@ class Lane:
         `DeadIndex` files it. In memory only, like the count of deliveries that raised.
     functions : FrameFunctions
         What the stored frames run unless overridden.
+    revived : list of int
+        How many messages were dead or lost and are delivered again, and the sum of their weights: with these, what was
+        settled only grows. In memory only.
     groups : Groups or None
         Neighbours that are better run by one consumer; None where none are known.
     came : Ranges
@@ -137,6 +140,7 @@ class Lane:
         self.groups: Groups | None = None
         self.acked_by: dict[bytes, int] = {}
         self.died_unanswered: Counter[str] = Counter()
+        self.revived = [0, 0]
         self.paused = False
         self.held = ""
         self.total: int | None = None
@@ -276,8 +280,10 @@ class Lane:
         self.units[State.READY] += units
         self.nbytes += row.size
         if self.sealed:
-            self.counts[State.LOST] -= min(row.n, self.counts[State.LOST])
-            self.units[State.LOST] -= min(units, self.units[State.LOST])
+            found, of_them = min(row.n, self.counts[State.LOST]), min(units, self.units[State.LOST])
+            self.counts[State.LOST] -= found
+            self.units[State.LOST] -= of_them
+            self._revive(found, of_them)
 
     def put_rows(self, rows: Sequence[Row]) -> None:
         """Store one or more frames without weights, in ascending order of ids; much faster than `put_row` for each."""
@@ -359,6 +365,7 @@ class Lane:
         batch.states[a:b] = _FILL[new] * n
         self.counts[old] -= n
         self.counts[new] += n
+        units = 0
         if batch.weights is not None:
             units = batch.units(a, b)
             self.units[old] -= units
@@ -367,6 +374,7 @@ class Lane:
             self.nbytes -= batch.nbytes(a, b)
             self.retrying -= sum(self.trouble[id].deliveries > 0 for id in self.troubled(lo, hi))
         elif new.alive and not old.alive:
+            self._revive(n, units)
             self.nbytes += batch.nbytes(a, b)
             self.retrying += sum(self.trouble[id].deliveries > 0 for id in self.troubled(lo, hi))
         if self.quarantined and not suspect and new is not State.LEASED:
@@ -510,6 +518,9 @@ class Lane:
             for id in range(lo, hi):
                 self.trouble[id].due = due
                 self._delayed().add(due << ID_BITS | id)
+
+    def _revive(self, messages: int, units: int) -> None:
+        self.revived = [self.revived[0] + messages, self.revived[1] + units]
 
     def _credit(self, lo: int, hi: int) -> None:
         """Count acked messages for the functions that they ran.

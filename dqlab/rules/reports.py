@@ -75,6 +75,8 @@ class LaneReport:
     missing: int = 0
     """Acked messages without a result: a defect."""
     units: list[int] | None = None
+    revived: list[int] = field(default_factory=lambda: [0, 0])
+    """Messages that were settled and are delivered again, and the sum of their weights; see `Lane.revived`."""
     unit: str = ""
     """What these count: "bytes"; "" for pages."""
     retrying: int = 0

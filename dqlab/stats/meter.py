@@ -14,6 +14,9 @@ POINTS = 60
 STALL = 5.0
 """Seconds without anything to do that still count as part of a slow flow of work."""
 
+SEEN_WITHIN = 1.0
+"""Seconds within which it is seen that work goes on."""
+
 
 class Meter:
     """Rate of a growing total over a window, by default the last minute.
@@ -125,6 +128,17 @@ class Speed(Meter):
     def interrupt(self) -> None:
         """Leave out the time from the last feed to the next."""
         self._lasts = 0.0
+
+    def start_over(self, at: float) -> None:
+        """Forget what was before a rest that has just ended: what comes since is measured from its end.
+
+        That was seen a moment late, so what came up to now took a second.
+        """
+        if self._points:
+            last, total = self._points[-1]
+            self._points = deque([(max(last, at - SEEN_WITHIN), total)])
+            self._lasts = math.inf
+            self.gaps += 1
 
     def leave_out(self, since: float, until: float) -> None:
         """Leave out the time between two instants, with what it brought; nothing was fed after the second."""

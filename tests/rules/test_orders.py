@@ -13,6 +13,7 @@ from dqlab.rules.deliveries import Settled
 from dqlab.rules.journal import Op
 from dqlab.rules.lanes.trouble import Death
 from dqlab.rules.ledger import Ledger
+from dqlab.rules.retry import Retry
 from dqlab.rules.states import State, Verdict
 from dqlab.rules.sweeps import Revoked
 
@@ -305,3 +306,19 @@ def test_the_queue_seals_a_run_whichever_submission_goes_on_with_it(desk: Any, c
 def test_each_order_has_its_name_and_each_name_its_order(desk: Any) -> None:
     """A name without an order would fail where a log is replayed, and nowhere before."""
     assert Ledger(desk.shard).orders(None).keys() == set(Op)
+
+
+def test_what_was_settled_with_what_was_revived_only_grows(make_desk: Any) -> None:
+    """A speed is measured by it: after a retry fewer are settled than before."""
+    desk = make_desk(retry=Retry(0))
+    desk.put(4, weights=[1, 2, 3, 4])
+    lane = desk.shard.lanes[RUN]
+    desk.settle(desk.lease(4), Outcome.ACK, *[Outcome.FAIL] * 3)
+    assert lane.revived == [0, 0]
+
+    assert desk.shard.retry(RUN, [(0, 4)]) == 3
+    assert lane.revived == [3, 2 + 3 + 4]
+    desk.ack(desk.lease(4))
+
+    assert lane.revived == [3, 9]
+    assert lane.counts[State.ACKED] + lane.revived[0] == 7

@@ -26,7 +26,7 @@ from dqlab.cluster.statistics.snapshots import Snapshots
 from dqlab.cluster.statistics.tracks import ConsumerTrack, QueueTrack, RunTrack
 from dqlab.cluster.transport.parking import Bell
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
-from dqlab.cluster.transport.run_facts import state_of, sum_counts, sum_units
+from dqlab.cluster.transport.run_facts import state_of, sum_counts, sum_revived, sum_units
 from dqlab.config import option, seconds
 from dqlab.errors import BadOption
 from dqlab.stats import History, Mark, QueueState, RunState, Snapshot
@@ -225,7 +225,7 @@ class Collector:
         blocked = next((why for report in reports if (why := report.failure or report.short)), "")
         paused, served = any(report.state == QueueState.PAUSED for report in reports), bool(known.answering(queue))
         free = works and not blocked and not paused
-        grown = track.feed(now, wall, lanes.counts, lag, lanes.failed, reports, works=free)
+        grown = track.feed(now, wall, lanes.counts, lag, lanes.failed, reports, works=free, revived=lanes.revived)
         known.all.note(wall, tuple(map(add, known.all.gauges, map(sub, track.gauges, before))), grown)
         track.count_classes(wall, lanes.failed_by_class())
         listed, changed = lanes.listed(), lanes.take_changed()
@@ -239,7 +239,7 @@ class Collector:
             if works:
                 state = state_of(own, paused=paused, blocked=blocked, served=served)
             sums = sum_counts(own), sum_units(own), sum_effort(own)
-            track_of_run.feed(now, wall, *sums, state=state, slots=slots)
+            track_of_run.feed(now, wall, *sums, state=state, slots=slots, revived=sum_revived(own))
         for key in [key for key in known.run_tracks if key[0] == queue and key[1] not in listed]:
             del known.run_tracks[key]  # dropped, or ended before others that did
 

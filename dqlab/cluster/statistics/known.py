@@ -18,7 +18,7 @@ from dqlab.clock import Clock
 from dqlab.cluster.statistics.joins import Shards, class_stats, classes_of, failed_by_class, merged_classes, versions_of
 from dqlab.cluster.statistics.tracks import ConsumerTrack, QueueTrack, RunTrack
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
-from dqlab.cluster.transport.run_facts import sum_counts
+from dqlab.cluster.transport.run_facts import sum_counts, sum_revived
 from dqlab.failures.classes import FailureClass
 from dqlab.rules.reports import LaneReport
 from dqlab.rules.states import State
@@ -151,6 +151,11 @@ class KnownLanes:
         return total_counts([sum_counts(self.working()), Counts(*self._sums.counts)])
 
     @property
+    def revived(self) -> int:
+        """Messages that were settled and are delivered again."""
+        return self._sums.revived + sum_revived(self.working())[0]
+
+    @property
     def dead_at_rest(self) -> tuple[int, int]:
         """How many runs at rest have dead documents, and how many these are."""
         return self._sums.failed_runs, self._sums.counts[State.DEAD]
@@ -178,7 +183,7 @@ class _Sums:
 
     def __init__(self) -> None:
         self.counts = [0] * len(State)
-        self.failed = self.failed_runs = 0
+        self.failed = self.failed_runs = self.revived = 0
         self.classes: dict[str, FailureClass] = {}
         self._lanes: dict[str, int] = {}
         """In how many lanes a class is."""
@@ -199,6 +204,7 @@ class _Sums:
     def _add(self, lane: LaneReport, codes: Iterable[tuple[str, str]], sign: int) -> None:
         self.counts = [total + sign * count for total, count in zip(self.counts, lane.counts, strict=True)]
         self.failed += sign * lane.failed
+        self.revived += sign * lane.revived[0]
         for entry in lane.classes:
             mark = entry.fingerprint
             self._lanes[mark] = self._lanes.get(mark, 0) + sign

@@ -117,6 +117,7 @@ class QueueTrack:
         reports: Sequence[ShardReport],
         *,
         works: bool = True,
+        revived: int = 0,
     ) -> tuple[float, ...]:
         """Note the sums over a queue's shards; return how many were put, were settled and failed since the last time.
 
@@ -126,10 +127,13 @@ class QueueTrack:
             Monotonic seconds, and seconds since 1970 UTC.
         works : bool, default True
             Whether nothing keeps messages from being taken; without consumers nothing has to.
+        revived : int, default 0
+            Messages that were settled and are delivered again.
         """
+        settled = counts.settled + revived
         self.put.feed(now, counts.all)
-        self.out.feed(now, counts.settled)
-        self.settled.feed(now, counts.settled, lasts=_lasts(counts) if works else 0.0)
+        self.out.feed(now, settled)
+        self.settled.feed(now, settled, lasts=_lasts(counts) if works else 0.0)
         self.failed.feed(now, failed)
         self.redelivered.feed(now, sum(report.redelivered for report in reports))
         self.leases_lost.feed(now, sum(report.leases_lost for report in reports))
@@ -138,7 +142,7 @@ class QueueTrack:
             self.written.feed(now, sum(each.written for each in storage))
         # The first report of a queue that was opened for the first time has what came before that report.
         new = all(report.epoch == 1 for report in reports)
-        grown = self._growth.of(counts.all, counts.settled, failed, new=new)
+        grown = self._growth.of(counts.all, settled, failed, new=new)
         live, garbage = float(sum(each.live for each in storage)), float(sum(each.garbage for each in storage))
         self.note(wall, (counts.ready, counts.delayed, counts.leased, counts.dead, live, garbage, lag), grown)
         return grown
@@ -202,6 +206,7 @@ class RunTrack:
         self.moved, self._moved_to = 0.0, -1
         self.shown: RunStats | None = None
         self.paused, self._is_paused = 0.0, False
+        self._lasts, self._revived = math.inf, 0
 
     def feed(
         self,
@@ -213,8 +218,12 @@ class RunTrack:
         *,
         state: RunState = RunState.RUNNING,
         slots: int = 0,
+        revived: tuple[int, int] = (0, 0),
     ) -> None:
-        """Note the sums over a run's lanes, what it is doing, and how many slots serve its queue."""
+        """Note the sums over a run's lanes, what it is doing, and how many slots serve its queue.
+
+        What a retry sends again after a rest has a speed of its own: it may run other code.
+        """
         self.shown = None
         progress = counts if units is None else units
         lasts = 0.0 if state in _KEPT else _lasts(counts)
@@ -222,12 +231,18 @@ class RunTrack:
         self._is_paused = state in (RunState.PAUSED, RunState.STOPPED)
         self._slot_seconds += self._slots * (now - self._fed)
         self._slots, self._fed, gaps = slots if lasts == math.inf else 0, now, self.settled.gaps
+        messages, weights = revived
+        if messages > self._revived and self._lasts < math.inf:
+            self.settled.start_over(now)
+            self.units.start_over(now)
+        self._lasts, self._revived = lasts, messages
+        settled = counts.settled + messages
         self._offered.feed(now, self._slot_seconds, lasts=lasts)
-        self.settled.feed(now, counts.settled, lasts=lasts)
-        self.units.feed(now, progress.settled, lasts=lasts)
+        self.settled.feed(now, settled, lasts=lasts)
+        self.units.feed(now, progress.settled + (messages if units is None else weights), lasts=lasts)
         self.busy.feed(now, effort.seconds, lasts=lasts)
-        if counts.settled != self._moved_to or self.settled.gaps != gaps:
-            self.moved, self._moved_to = now, counts.settled
+        if settled != self._moved_to or self.settled.gaps != gaps:
+            self.moved, self._moved_to = now, settled
         self.effort = effort
         self.ring.note(wall, (progress.left,))
 

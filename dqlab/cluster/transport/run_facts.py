@@ -11,7 +11,7 @@ from dqlab.rules.book import CANCELLED
 from dqlab.rules.reports import CodeName, LaneReport
 from dqlab.stats import CodeStats, Counts, RunFacts, RunState, run_state
 
-__all__ = ["run_facts", "state_of", "sum_counts", "sum_units"]
+__all__ = ["run_facts", "state_of", "sum_counts", "sum_revived", "sum_units"]
 
 
 def sum_counts(lanes: Iterable[LaneReport]) -> Counts:
@@ -23,6 +23,12 @@ def sum_units(lanes: Iterable[LaneReport]) -> Counts | None:
     """Return the weights of lanes by state, pages or bytes; None where messages have none."""
     known = [lane.units for lane in lanes if lane.units]
     return _summed(known) if known else None
+
+
+def sum_revived(lanes: Iterable[LaneReport]) -> tuple[int, int]:
+    """Return how many messages of lanes were settled and are delivered again, and the sum of their weights."""
+    rows = [lane.revived for lane in lanes]
+    return sum(messages for messages, _ in rows), sum(units for _, units in rows)
 
 
 def _summed(rows: Sequence[Sequence[int]]) -> Counts:
