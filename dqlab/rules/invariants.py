@@ -60,6 +60,8 @@ def _check_indexes(lane: Lane, by_state: dict[State, Ranges]) -> None:
     suspects = Ranges([*lane.suspects, *by_state[State.LEASED]])
     assert all(not suspects.gaps(lo, hi) for lo, hi in lane.quarantined), "only suspects are quarantined"
     assert all(id in lane.quarantined for id in lane.in_vain), "what is not quarantined has not been lost in vain"
+    alive = (by_state[state] for state in (State.READY, State.DELAYED, State.LEASED))
+    assert sum(id in ids for ids in alive for id in lane.taken) == len(lane.taken), "what has ended is forgotten"
     assert lane.dead == by_state[State.DEAD], "the dead letters are exactly what is dead"
     delayed = {id: record.due for id, record in lane.trouble.items() if id in by_state[State.DELAYED]}
     assert len(delayed) == by_state[State.DELAYED].size == len(lane.delayed or ()), "one entry per delayed message"

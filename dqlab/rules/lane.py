@@ -78,6 +78,9 @@ class Lane:
         Suspects that were lost as suspects: nothing runs beside them. In memory only: a restart makes them suspects.
     in_vain : dict of int to int
         How often those were lost beside others all the same, by id.
+    taken : dict of int to int
+        How often a living message was taken from a consumer by order, to be delivered again, by id. It counts for no
+        limit, and in memory only.
     delayed : SortedList or None
         ``due << 53 | id`` with due in monotonic microseconds; made on first use.
     replaced : set of bytes or None
@@ -128,6 +131,7 @@ class Lane:
         self.suspects = Ranges()
         self.quarantined = Ranges()
         self.in_vain: dict[int, int] = {}
+        self.taken: dict[int, int] = {}
         self.dead = Ranges()
         self.dead_index = DeadIndex()
         self.settled = Ranges()
@@ -381,6 +385,9 @@ class Lane:
             self.quarantined.discard(lo, hi)
             for id in [id for id in self.in_vain if lo <= id < hi]:
                 del self.in_vain[id]
+        if self.taken and not new.alive:
+            for id in self.taken_among(lo, hi):
+                del self.taken[id]
         if new is State.ACKED and self.run != NO_ID:
             self._credit(lo, hi)
         if new is State.LOST and self.run != NO_ID:
@@ -441,6 +448,20 @@ class Lane:
             return []
         found = ((id, self.trouble[id].deliveries) for lo, hi in ids for id in self.troubled(lo, hi))
         return [(id, counted + 1) for id, counted in found if counted]
+
+    def take(self, lo: int, hi: int) -> None:
+        """Note that the messages ``[lo, hi)`` were taken from a consumer by order, to be delivered again."""
+        for id in range(lo, hi):
+            self.taken[id] = self.taken.get(id, 0) + 1
+
+    def taken_among(self, lo: int, hi: int) -> list[int]:
+        """Return the ids in ``[lo, hi)`` that were taken from a consumer by order."""
+        return [id for id in self.taken if lo <= id < hi]
+
+    def delivered_before(self, lo: int, hi: int) -> int:
+        """Return how many messages in ``[lo, hi)`` have been delivered before, as far as that is known."""
+        known = {id for id in self.troubled(lo, hi) if self.trouble[id].deliveries} if self.retrying else set()
+        return len(known.union(self.taken_among(lo, hi)))
 
     def quarantine(self, id: int, *, in_vain: bool) -> None:
         """Have a suspect run with nothing beside it in its process; `in_vain` when it was to, and did not."""

@@ -195,11 +195,9 @@ class Shard:
         pieces = pick_suspect(lane) if suspect else pick(lane, n, max_bytes, consumer)
         if suspect:
             self.redelivered += 1
-        elif lane.retrying:
+        elif lane.retrying or lane.taken:
             self.redelivered += sum(
-                lane.trouble[id].deliveries > 0
-                for piece in pieces
-                for id in lane.troubled(piece.frame + piece.lo, piece.frame + piece.lo + piece.n)
+                lane.delivered_before(piece.frame + piece.lo, piece.frame + piece.lo + piece.n) for piece in pieces
             )
         return self._grant(consumer, run, pieces, suspect=suspect)
 
@@ -681,7 +679,8 @@ def described(shard: Shard, lease: Lease) -> HeldLease:
     now, delivery = shard.clock.monotonic(), 1
     if lease.remaining.size == 1:
         ((id, _),) = lease.remaining
-        trouble = shard.lanes[lease.run].trouble.get(id)
-        delivery += trouble.deliveries if trouble is not None else 0
+        lane = shard.lanes[lease.run]
+        trouble = lane.trouble.get(id)
+        delivery += (trouble.deliveries if trouble is not None else 0) + lane.taken.get(id, 0)
     age, left = now - lease.since, lease.deadline - now
     return HeldLease(lease.consumer, age, left, lease.remaining.size, lease.renewals, delivery)

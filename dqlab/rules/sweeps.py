@@ -59,6 +59,7 @@ def let_go(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: 
             for batch, a, b in lane.batches.covering(lo, hi):
                 if not why:
                     lane.move(batch, a, b, State.READY, suspect=lease.suspect)
+                    lane.take(batch.first + a, batch.first + b)
                     continue
                 for index in range(a, b):
                     give_up(lane, batch, index, lease, why)

@@ -14,6 +14,7 @@ from dqlab.rules.journal import Op
 from dqlab.rules.lanes.trouble import Death
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.retry import Retry
+from dqlab.rules.shard import described
 from dqlab.rules.states import State, Verdict
 from dqlab.rules.sweeps import Revoked
 
@@ -322,3 +323,35 @@ def test_what_was_settled_with_what_was_revived_only_grows(make_desk: Any) -> No
 
     assert lane.revived == [3, 9]
     assert lane.counts[State.ACKED] + lane.revived[0] == 7
+
+
+def test_a_message_that_was_taken_from_its_consumer_is_delivered_again_and_counts_for_no_limit(desk: Any) -> None:
+    """After *Replace* views had "0 delivered again", and "delivery 1" of the second one."""
+    desk.put(3)
+    lane = desk.shard.lanes[RUN]
+    for taken in range(2):
+        lease = desk.lease(1)
+        assert (described(desk.shard, lease).delivery, desk.shard.redelivered) == (1 + taken, taken)
+        assert desk.shard.let_go(RUN, list(lease.remaining)) == 1
+
+    again = desk.lease(3)
+    assert desk.shard.redelivered == 2
+    desk.settle(again, Outcome.NACK, payloads=[b""], ids=[0])
+    assert lane.trouble[0].deliveries == 0
+    lease = desk.lease(1)
+    assert described(desk.shard, lease).delivery == 3
+    desk.ack(lease)
+
+    assert lane.taken == {}
+
+
+@pytest.mark.parametrize("end", ["cancelled", "given up"])
+def test_what_was_taken_and_has_ended_is_forgotten(desk: Any, end: str) -> None:
+    desk.put(1)
+    desk.shard.let_go(RUN, list(desk.lease(1).remaining))
+    if end == "cancelled":
+        desk.shard.cancel(RUN)
+    else:
+        desk.shard.let_go(RUN, list(desk.lease(1).remaining), "given up")
+
+    assert desk.shard.lanes[RUN].taken == {}
