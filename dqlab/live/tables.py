@@ -19,6 +19,7 @@ from dqlab.live.palette import Ink
 from dqlab.live.run_rows import RunRow, SortBy, put_off_words, runs_in_order
 from dqlab.numbers import count, many
 from dqlab.stats import Attention, ClassStats, QueueStats, RunStats, Snapshot
+from dqlab.stats.meter import RATE_WINDOW
 from dqlab.texts import as_word, one_line
 
 __all__ = [
@@ -101,6 +102,8 @@ _STATUS = (
     Column("lag", right=True),
     Column("disk", right=True),
 )
+RATES_OVER = (f"in/s and out/s: mean of the last {RATE_WINDOW:.0f} s, rest included",)
+"""What tells them from the speed of a run, which is of the time in which it worked."""
 
 
 def status_table(snapshot: Snapshot, *, only: str = "", stale: bool = False) -> Table:
@@ -120,7 +123,8 @@ def status_table(snapshot: Snapshot, *, only: str = "", stale: bool = False) -> 
         columns = (columns[0], Column(_state_at(snapshot.at), whole=True), *columns[2:])
     if only:
         rows = tuple(_queue_cells(queue, durable=durable) for queue in snapshot.queues if queue.name == only)
-        return Table(columns, rows, notes=() if rows else (f"no queue named {one_line(only)}",))
+        about = () if stale else RATES_OVER
+        return Table(columns, rows, notes=about if rows else (f"no queue named {one_line(only)}",))
     busy = [queue for queue in snapshot.queues if not queue.empty]
     idle = [one_line(queue.name, 40) for queue in snapshot.queues if queue.empty]
     notes = []
@@ -137,6 +141,8 @@ def status_table(snapshot: Snapshot, *, only: str = "", stale: bool = False) -> 
         lines = ("%dq runs    # what runs they have", 'lab.attach("name")    # goes on with one')
     elif not snapshot.queues:
         notes.append("no queues yet")
+    if busy and not stale:
+        notes += RATES_OVER
     total = _queue_cells(snapshot.totals, durable=durable, total=True) if len(busy) > 1 else ()
     rows = tuple(_queue_cells(queue, durable=durable) for queue in busy)
     return Table(columns, rows, total, tuple(notes), lines)

@@ -140,7 +140,18 @@ def test_status_lists_busy_queues_and_sums_them(snapshot: Snapshot) -> None:
     assert lines[1] == "pages  running     15,846      211       64   212  0.40   23.9  23 min  1.8 GB"
     assert lines[3] == f"embed  paused      41,200        0        0     0     {UNKNOWN}      {UNKNOWN}  48 min   96 MB"
     assert lines[5] == "2 empty: thumbs, default"
-    assert lines[6] == "total              59,968      223      104   215  24.2   51.9          2.2 GB"
+    assert lines[6] == "in/s and out/s: mean of the last 60 s, rest included"
+    assert lines[7] == "total              59,968      223      104   215  24.2   51.9          2.2 GB"
+
+
+@pytest.mark.parametrize("only", ["", "pages"])
+def test_status_names_the_time_of_its_rates_while_they_are_known(snapshot: Snapshot, only: str) -> None:
+    """A run of 22.6/s stood beside 5.53 out/s of its queue: one at work, the other over a minute."""
+    over = "in/s and out/s: mean of the last 60 s, rest included"
+
+    assert over in status_table(snapshot, only=only).notes
+    assert over not in status_table(snapshot, only=only, stale=True).notes
+    assert over not in status_table(replace(snapshot, queues=()), only=only).notes
 
 
 def test_runs_are_a_table_that_says_what_it_leaves_out(running: RunStats) -> None:
