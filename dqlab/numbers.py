@@ -27,6 +27,7 @@ __all__ = [
     "few_of",
     "many",
     "minute",
+    "moment",
     "noun_of",
     "rate",
     "share",
@@ -218,6 +219,17 @@ def due(at: float, *, now: float) -> str:
     return minute(at) if date(at) == date(now) else f"{moment.day} {_MONTHS[moment.month - 1]} {minute(at)}"
 
 
+def moment(at: float, *, now: float) -> str:
+    """Return when something in the past was: ``14:03``, on another day the date; true also where it is read later.
+
+    Parameters
+    ----------
+    at, now : float
+        Seconds since 1970 UTC.
+    """
+    return minute(at) if date(at) == date(now) else date(at)
+
+
 def between(low: str, high: str) -> str:
     """Return a range of two spelled numbers, with an en dash; of equal ones, the one."""
     return low if low == high else f"{low}\N{EN DASH}{high}"
@@ -254,4 +266,4 @@ def age(at: float, *, now: float) -> str:
     past = now - at
     if past < 60:
         return f"{int(max(past, 0))} s ago"
-    return minute(at) if date(at) == date(now) else date(at)
+    return moment(at, now=now)

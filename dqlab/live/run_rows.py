@@ -204,7 +204,7 @@ def _speed(run: RunStats) -> tuple[float | None, str]:
 
 def _end(run: RunStats) -> str:
     if run.resting:
-        return numbers.UNKNOWN if run.ended is None else numbers.age(run.ended, now=run.at)
+        return numbers.UNKNOWN if run.ended is None else numbers.moment(run.ended, now=run.at)
     if run.eta is None:
         return numbers.UNKNOWN
     return f"in {numbers.ahead(run.eta.p10 - run.at, run.eta.p50 - run.at, run.eta.p90 - run.at)}"

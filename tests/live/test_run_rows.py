@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from dqlab import numbers
 from dqlab.live.html import table_html
 from dqlab.live.lab_picture import Site, queue_view
 from dqlab.live.palette import Ink
@@ -15,6 +16,7 @@ from dqlab.live.style import TextStyle, columns
 from dqlab.live.tables import runs_table
 from dqlab.live.text import run_screen, table_text
 from dqlab.stats import Attention, Counts, QueueStats, RunState, RunStats, Severity, Snapshot
+from dqlab.stats.attention import failures_of
 
 
 def ended(running: RunStats, name: str, counts: Counts, *, state: RunState = RunState.DONE) -> RunStats:
@@ -148,3 +150,20 @@ def test_the_note_on_dead_documents_stands_where_no_listed_run_has_any(running: 
     everything = QueueStats("total", "", Counts(), runs=2, failed_runs=1, dead_at_rest=3)
 
     assert "3 dead in 1 run at rest: %dq runs" in table_text(runs_table([running], 1, ended=everything))
+
+
+def test_times_in_a_table_that_may_be_saved_are_those_of_the_clock(done: RunStats) -> None:
+    """A saved notebook had "last 17 s ago" for ever, and the end of a run "13 s ago"."""
+    assert done.ended is not None
+    just_now = replace(done, at=done.ended + 5)
+    entry = replace(done.classes[0], first=done.ended - 120, last=done.ended)
+
+    table = runs_table([just_now])
+    alert = failures_of(just_now, entry)
+
+    ended = numbers.minute(done.ended)
+    assert ended in [cell.text for cell in table.rows[0]]
+    assert alert.detail.endswith(f" · first {numbers.minute(done.ended - 120)}, last {ended}")
+    assert failures_of(just_now, replace(entry, first=done.ended)).detail.endswith(f" · at {ended}")
+    assert failures_of(replace(just_now, at=done.ended + 2 * 86_400), entry).detail.endswith(numbers.date(done.ended))
+    assert "ago" not in " ".join([alert.detail, *(cell.text for cell in table.rows[0])])
