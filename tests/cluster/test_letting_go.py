@@ -320,6 +320,30 @@ def test_what_consumers_hold_names_what_can_be_ordered_of_it(
     run.wait(timeout=20)
 
 
+def test_the_time_of_a_document_that_was_taken_is_not_part_of_the_pace_of_its_consumer(
+    impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any
+) -> None:
+    """It was called slow by that document, as soon as it had others."""
+    gate = Gate(tmp_path)
+    run = queue.map(_stuck(gate, "thread"), range(5), name="paced")
+    gate.until_arrived(1)
+    holder = _held_by(impatient_lab, "#3")
+    name = f"consumer/{queue.name}/{holder.removeprefix('c')}"
+
+    def worked(dask_scheduler: Any) -> float:
+        known = dask_scheduler.plugins["dqlab"].collector.known
+        span: float = known.consumer_tracks[name].pace.span(known.clock.monotonic())
+        return span
+
+    while (before := impatient_lab.client.run_on_scheduler(worked)) < 2.0:
+        impatient_lab.wait_for_change(impatient_lab.stats().seq, timeout=0.2)
+    assert run.replace(holder) == ["#3"]
+
+    assert impatient_lab.client.run_on_scheduler(worked) < before - 1.0
+    gate.open()
+    run.wait(timeout=20)
+
+
 def test_an_order_says_that_a_function_in_a_thread_goes_on_and_how_to_end_it(
     impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any
 ) -> None:
