@@ -58,6 +58,7 @@ from dqlab.documents.storage import (
     stamp_of_open,
     stored,
 )
+from dqlab.documents.unreadable import Torn, unreadable
 from dqlab.errors import BadOption, DocumentChanged, RowTooLarge, WrongKind
 from dqlab.keywords import SuggestsAttributes, SuggestsNames, checks_keywords, checks_making
 
@@ -444,6 +445,8 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
             The line is not JSON, or has more or fewer cells than the file has columns.
         RowTooLarge
             The row of a frame did not fit into its message.
+        ValueUnreadable
+            Python cannot hold a value: a date after the year 9999, or a text that is not UTF-8.
         FileUnreadable, OSError
             The file is damaged, gone, or not readable here.
 
@@ -461,7 +464,7 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         Raises
         ------
         ColumnNotFound
-            There is no such column; a `KeyError`. Other errors as for `row`.
+            There is no such column; a `KeyError`. Other errors as for `row`, of this column alone.
         """
         return _cell_of(self, column)
 
@@ -708,7 +711,9 @@ def _row_of(document: Document) -> dict[Any, Any]:
         return lines.row(document.where, document.version, document.key, part)  # type: ignore[arg-type]
     if kind is Inline:
         names, values = part  # type: ignore[misc]
-        return dict(zip(names, _there(document.key, values), strict=True))
+        if type(values) is not tuple:
+            values = _there(document.key, names, values)
+        return dict(zip(names, values, strict=True))
     raise WrongKind(key=document.key, kind=_kind_of(part), asked="doc.row", instead=_READ_AS_FILE)
 
 
@@ -723,7 +728,10 @@ def _cell_of(document: Document, column: Any) -> Any:
         names, values = part  # type: ignore[misc]
         if column not in names:
             check_column(column, names, "the frame", "read")
-        return _there(document.key, values)[names.index(column)]
+        at = names.index(column)
+        if type(values) is not tuple:
+            values = _there(document.key, names, values, at)
+        return values[at]
     raise WrongKind(key=document.key, kind=_kind_of(part), asked=f"doc[{column!r}]", instead=_READ_AS_FILE)
 
 
@@ -747,10 +755,16 @@ def _kind_of(part: Part | None) -> str:
     return "a record in a file" if type(part) is Line else "a file, or a part of one"
 
 
-def _there(key: Any, values: tuple[Any, ...] | int) -> tuple[Any, ...]:
+def _there(key: Any, names: Any, values: Any, at: int | None = None) -> tuple[Any, ...]:
+    """Return the values of a row that is not whole, if the one that is read, or each of them for None, is there."""
     if isinstance(values, int):
         raise RowTooLarge(key=key, size=values, limit=largest_row())
-    return values
+    if type(values) is Torn:
+        for lost, reason in values.reasons.items():
+            if at is None or at == lost:
+                unreadable(key, names[lost], "the frame", reason)
+        return values.values
+    return tuple(values)
 
 
 def largest_row() -> int:

@@ -25,7 +25,8 @@ from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
 from dqlab.documents.parquet import plain_values
 from dqlab.documents.parts import Inline
 from dqlab.documents.sources import Look
-from dqlab.errors import BadOption, KeysRepeat, in_words
+from dqlab.documents.unreadable import Unreadable, are_unreadable, converted, torn
+from dqlab.errors import BadOption, KeyMissing, KeysRepeat, in_words
 
 __all__ = ["FrameRows", "Table", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
 
@@ -141,6 +142,9 @@ class FrameRows:
         key = keys[at]
         if type(key) is str or type(key) is int:
             return key
+        if type(key) is Unreadable:
+            position = block.first + at
+            raise KeyMissing(where=self._where, position=position, column=self._column, value=key.in_words)
         return key_of_row(key, self._column, self._where, block.first + at)
 
     @property
@@ -193,16 +197,24 @@ class _Block:
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the values of all rows."""
         if self._rows is None:
-            columns = self._table.read(self._start, self._stop, self._positions)
-            self._rows = list(zip(*columns, strict=True)) if columns else [()] * self.count
+            try:
+                columns = self._table.read(self._start, self._stop, self._positions)
+                self._rows = list(zip(*columns, strict=True)) if columns else [()] * self.count
+            except Exception as error:
+                if not are_unreadable(error):
+                    raise
+                self._rows = list(map(torn, zip(*map(self._column, self._positions), strict=True)))
         return self._rows
+
+    def _column(self, position: int) -> list[Any]:
+        """Return the values of one column, with `Unreadable` among them."""
+        return converted(lambda start, stop: self._table.read(start, stop, (position,))[0], self._start, self._stop)
 
     def keys(self) -> list[Any] | None:
         """Return the keys of all rows; None if they are positions."""
         if self._keys is None and self.named:
             if self._key is not None:
-                at = self._table.names.index(self._key)
-                (self._keys,) = self._table.read(self._start, self._stop, (at,))
+                self._keys = self._column(self._table.names.index(self._key))
             elif self._table.index is not None:
                 self._keys = self._table.index(self._start, self._stop)
         return self._keys

@@ -405,6 +405,9 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
             While iterating: a key is null, or repeats.
         DocumentChanged
             A file changes while it is listed; or, in the function, after it was listed.
+        ValueUnreadable
+            In the function: Python cannot hold the value that it reads, such as a date after the year 9999. Other
+            columns and rows are not affected.
         BadOption, FolderUnreadable
             `files` or `columns` has an invalid value; a folder cannot be listed.
         ExtraMissing
@@ -449,6 +452,8 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
             While iterating: a key is missing, is neither text nor whole number, or repeats.
         RowTooLarge
             In the function: the row is above the limit of a message, 1 MiB. Other rows are not affected.
+        ValueUnreadable
+            In the function: Python cannot hold the value that it reads. Other columns and rows are not affected.
 
         Notes
         -----

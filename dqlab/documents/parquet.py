@@ -20,10 +20,11 @@ from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Row
 from dqlab.documents.refusals import note_read
 from dqlab.documents.storage import local_path, open_binary, place_of, stamp_of
+from dqlab.documents.unreadable import CannotRead, Partly, are_unreadable, converted, unreadable
 from dqlab.errors import DocumentChanged, ExtraMissing, FileUnreadable, in_words
 from dqlab.imports import import_whole
 
-__all__ = ["ParquetTable", "cell", "plain_values", "row"]
+__all__ = ["ParquetTable", "cell", "plain_values", "row", "values_of"]
 
 BATCH_BYTES = 4 << 20
 """Bytes of a row group that are decoded in one go, about; and at most so many rows:"""
@@ -41,9 +42,11 @@ class _Changed(Exception):
 
 
 def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
-    """Return one value of a row; `DocumentChanged` when the file is not the one that was listed."""
+    """Return one value of a row; `DocumentChanged` when the file is not the one that was listed, `ValueUnreadable`."""
     try:
         return _cell(where, version, part, column)
+    except CannotRead as error:
+        unreadable(key, column, where, error.args[0])
     except _Changed as error:
         raise DocumentChanged(document=key, was=error.args[0], now=error.args[1]) from None
 
@@ -70,6 +73,10 @@ def row(where: str, version: str, key: Any, part: Row) -> dict[str, Any]:
         chosen = tuple(table.chosen(part.columns))
         batches = _batches(table, version, part, chosen)
         return {name: batches.value(part.at, name) for name in chosen}
+    except CannotRead:
+        for name in chosen:
+            cell(where, version, key, part, name)  # one of them raises it with its name
+        raise
     except _Changed as error:
         raise DocumentChanged(document=key, was=error.args[0], now=error.args[1]) from None
 
@@ -265,7 +272,7 @@ class _Batch:
             values = self._lists.get((name, block))
             if values is None:
                 part = self._batch.column(self._at[name]).slice(block * self._rows, self._rows)
-                values = self._lists[name, block] = plain_values(part)
+                values = self._lists[name, block] = values_of(part)
                 if len(self._lists) > self._most:
                     del self._lists[next(iter(self._lists))]
             return values
@@ -294,6 +301,16 @@ def _unreadable(where: str, error: BaseException) -> FileUnreadable:
 # --- values of Arrow columns -----------------------------------------------------------------
 
 
+def values_of(array: Any) -> list[Any]:
+    """Return the values of an Arrow array; a `Partly` if Python cannot hold one of them."""
+    try:
+        return plain_values(array)
+    except Exception as error:
+        if not are_unreadable(error):
+            raise
+    return Partly(converted(lambda start, stop: plain_values(array.slice(start, stop - start)), 0, len(array)))
+
+
 def plain_values(array: Any) -> list[Any]:
     """Return the values of an Arrow array, or of a part of a column."""
     import pyarrow as pa
@@ -310,7 +327,7 @@ def plain_values(array: Any) -> list[Any]:
         try:  # a tenth of the time of to_pylist, which makes a scalar of each value first
             values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
             return values
-        except (ImportError, NotImplementedError):  # pyarrow comes without numpy, since 18
+        except (ImportError, NotImplementedError, pa.ArrowException):  # without numpy; or a text that is not UTF-8
             pass
     coarse = _to_microseconds(pa, kind)
     if coarse is not kind:

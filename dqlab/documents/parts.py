@@ -82,8 +82,8 @@ class Inline(NamedTuple):
     names : tuple
         Labels of the columns; texts, mostly.
     values : tuple or int
-        One for each name. An int in their place: the bytes of a row that is too large for a message, which is sent
-        without them and fails when it is opened.
+        One for each name; a `Torn` if some of them cannot be read. An int in their place: the bytes of a row that is
+        too large for a message, which is sent without them and fails when it is opened.
     """
 
     names: tuple[Any, ...]

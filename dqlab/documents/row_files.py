@@ -18,11 +18,12 @@ from dqlab.documents.document import Document, made
 from dqlab.documents.folders import Files, ListedFile
 from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
 from dqlab.documents.lines import Header, Record, header_of, open_lines, records, version_of_record
-from dqlab.documents.parquet import ParquetTable, plain_values
+from dqlab.documents.parquet import ParquetTable, values_of
 from dqlab.documents.parts import Line, Row
 from dqlab.documents.sources import Look
 from dqlab.documents.storage import stamp_of
-from dqlab.errors import BadOption, DocumentChanged, DqlabWarning, KeyUnusable
+from dqlab.documents.unreadable import Partly, Unreadable
+from dqlab.errors import BadOption, DocumentChanged, DqlabWarning, KeyMissing, KeyUnusable
 from dqlab.numbers import few_of
 from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
@@ -187,7 +188,11 @@ class _KeyColumn:
             start += batch.num_rows
 
     def _checked(self, start: int, array: Any) -> list[Any]:
-        keys = plain_values(array)
+        keys = values_of(array)
+        if type(keys) is Partly:
+            at, lost = next((at, each) for at, each in enumerate(keys) if type(each) is Unreadable)
+            position, where = self._before + start + at, self._file.where
+            raise KeyMissing(where=where, position=position, column=self._column, value=lost.in_words)
         if array.null_count:
             position = self._before + start + keys.index(None)
             key_of_row(None, self._column, self._file.where, position)

@@ -25,7 +25,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
     │                                    FileUnreadable · RecordInvalid · RowTooLarge · WrongKind · ColumnNotFound
     │                                    ColumnRepeated · KeyMissing · KeyUnusable · KeysRepeat · NoFiles
-    │                                    StorageUnset · StorageUnknown
+    │                                    StorageUnset · StorageUnknown · ValueUnreadable
     └── UsageError ── BadName · BadOption · UnknownOption · WrongArguments · NoAttribute · WrongUse
                     NotSettable · PositionNotFound · RunsInFlight
                     QueueNotFound · QueueInUse · QueueClosed
@@ -146,6 +146,7 @@ __all__ = [
     "UnknownOption",
     "UnsupportedSystem",
     "UsageError",
+    "ValueUnreadable",
     "VersionMismatch",
     "WaitTimeout",
     "WidgetNotBuilt",
@@ -738,6 +739,16 @@ class RecordInvalid(DocumentError):
     text = (
         "document {key!r}, {length:byte} from byte {offset:,} of {where!r}, {problem}. It has no values; the other "
         "records of the file are not touched by this. Its text is there as doc.text(). Correct the file, map it again."
+    )
+
+
+class ValueUnreadable(DocumentError):
+    """Python cannot hold a value of a row: a date after the year 9999, or a text whose bytes are not UTF-8."""
+
+    text = (
+        "document {key!r} has a value in column {column!r} that Python cannot hold: {reason}. It was not read, and the "
+        "document has no result; its other columns, and other rows of {where!r}, are not touched by this. Correct the "
+        "value and map the rows again; or read other columns, doc['column'] or columns=[...]."
     )
 
 

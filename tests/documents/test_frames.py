@@ -29,6 +29,7 @@ from dqlab.errors import (
     KeysRepeat,
     KeyUnusable,
     RowTooLarge,
+    ValueUnreadable,
     WrongKind,
 )
 from tests.hugging_face import Dataset
@@ -415,3 +416,31 @@ def test_a_row_is_no_sequence_and_is_shown_briefly() -> None:
         with pytest.raises(TypeError, match=r"iterable|container"):
             mistake()
     assert len(repr(row)) < 400
+
+
+def _polars(seconds: list[int]) -> Any:
+    polars = pytest.importorskip("polars")
+    return polars.DataFrame(
+        {"n": [1, 2, 3], "when": polars.Series(seconds).cast(polars.Int64).cast(polars.Datetime("ms"))}
+    )
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: pd.DataFrame({"n": [1, 2, 3], "when": np.array([0, 253402300800, 5], "datetime64[s]")}),
+        lambda: _polars([0, 253402300800_000, 5]),
+    ],
+    ids=["pandas", "polars"],
+)
+def test_a_value_of_a_frame_that_python_cannot_hold_fails_its_row_alone(made: Any) -> None:
+    frame = made()
+    first, second, third = (pickle.loads(pickle.dumps(each, 5)) for each in dq.Documents.from_frame(frame, key="n"))
+
+    assert first.row["when"].year == third.row["when"].year == 1970
+    assert second["n"] == 2
+    for asked in (lambda: second.row, lambda: second["when"]):
+        with pytest.raises(ValueUnreadable, match=r"document 2 .*column 'when'.*out of range.*map the rows again"):
+            asked()
+    assert sealed_label(pickle.dumps(second, 5)) == 2
+    assert versions(frame) == versions(made())

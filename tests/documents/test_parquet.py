@@ -36,6 +36,7 @@ from dqlab.errors import (
     KeysRepeat,
     KeyUnusable,
     NoFiles,
+    ValueUnreadable,
     WrongKind,
 )
 from tests.descriptors import count_files
@@ -620,3 +621,78 @@ def test_numpy_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         to_pylist = staticmethod(lambda: ["a"])
 
     assert parquet.plain_values(Without()) == ["a"]
+
+
+# --- values that Python cannot hold ----------------------------------------------------------
+
+
+AFTER_9999 = 253402300800
+"""Seconds from 1970 to the year 10000."""
+
+
+def broken_text(values: list[bytes]) -> pa.Array:
+    """Make texts of any bytes, as other programs write them: pyarrow does not check them."""
+    array = pa.array(values, pa.binary())
+    return pa.StringArray.from_buffers(len(values), array.buffers()[1], array.buffers()[2])
+
+
+POISONED = {
+    "timestamp": (pa.array([0, AFTER_9999 * 10**6, 5], pa.timestamp("us")), "out of range"),
+    "seconds": (pa.array([0, AFTER_9999, 5], pa.timestamp("s")), "out of range"),
+    "date": (pa.array([0, 3_000_000, 5], pa.int32()).cast(pa.date32()), "out of range"),
+    "duration": (pa.array([0, 2**62, 5], pa.int64()).cast(pa.duration("s")), "Overflow"),
+    "text": (broken_text([b"a", b"\xff\xfe", b"c"]), "utf-8.*0xff"),
+    "category": (broken_text([b"a", b"\xff\xfe", b"c"]).dictionary_encode(), "utf-8.*0xff"),
+    "list": (pa.array([[0], [1, AFTER_9999 * 10**6], []], pa.list_(pa.timestamp("us"))), "out of range"),
+    "struct": (
+        pa.StructArray.from_arrays([broken_text([b"a", b"\xff\xfe", b"c"])], names=["inner"]),
+        "utf-8.*0xff",
+    ),
+}
+"""Three values by kind, the second of which Python cannot hold, and why."""
+
+
+@pytest.mark.parametrize("kind", POISONED)
+@pytest.mark.parametrize("source", ["parquet", "arrow"])
+def test_a_value_that_python_cannot_hold_fails_its_row_alone_and_by_name(
+    tmp_path: Path, kind: str, source: str
+) -> None:
+    array, said = POISONED[kind]
+    table = pa.table({"id": ["a", "b", "c"], "n": [1, 2, 3], "v": array})
+    if source == "parquet":
+        documents = list(dq.Documents.from_parquet(written(tmp_path / "a.parquet", table), key="id"))
+    else:
+        documents = [pickle.loads(pickle.dumps(each, 5)) for each in dq.Documents.from_frame(table, key="id")]
+
+    assert [each.key for each in documents] == ["a", "b", "c"]
+    for whole in (documents[0], documents[2]):
+        assert set(whole.row) == {"id", "n", "v"}
+        assert whole["v"] == whole.row["v"]
+    assert [each["n"] for each in documents] == [1, 2, 3]
+    for asked in (lambda: documents[1]["v"], lambda: documents[1].row):
+        with pytest.raises(ValueUnreadable, match=rf"document 'b'.*column 'v'.*{said}.*other rows of") as caught:
+            asked()
+        assert (caught.value.key, caught.value.column) == ("b", "v")
+
+
+def test_one_value_among_thousands_costs_no_other_row(tmp_path: Path) -> None:
+    when = pa.array([at if at != 2500 else AFTER_9999 * 10**6 for at in range(5000)], pa.timestamp("us"))
+    written(tmp_path / "a.parquet", {"id": range(5000), "when": when}, 5000)
+
+    failed = []
+    for document in dq.Documents.from_parquet(tmp_path / "a.parquet", key="id"):
+        try:
+            _ = document["when"]
+        except ValueUnreadable as error:
+            failed.append(error.key)
+
+    assert failed == [2500]
+
+
+def test_a_key_that_python_cannot_hold_is_named_by_its_row(tmp_path: Path) -> None:
+    table = pa.table({"id": broken_text([b"a", b"\xff\xfe", b"c"])})
+
+    with pytest.raises(KeyMissing, match=r"row 1 of .*a.parquet' has no key: its 'id' is a value .*utf-8"):
+        list(dq.Documents.from_parquet(written(tmp_path / "a.parquet", table), key="id"))
+    with pytest.raises(KeyMissing, match=r"row 1 of .*Table.* has no key: its 'id' is a value .*utf-8"):
+        list(dq.Documents.from_frame(table, key="id"))
