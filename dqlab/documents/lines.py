@@ -53,6 +53,8 @@ _OTHERS = {
     b"PK\x03\x04": "a zip archive",
     b"ARROW1": "an Arrow file",
     b"%PDF": "a PDF",
+    b"\xff\xfe\0\0": "text in UTF-32",
+    b"\0\0\xfe\xff": "text in UTF-32",
     b"\xff\xfe": "text in UTF-16",
     b"\xfe\xff": "text in UTF-16",
 }
@@ -189,7 +191,6 @@ def header_of(stream: BinaryIO, form: str, where: str) -> Header:
         return Header((), mark, None)
     for record in records(stream, form, 0, where):
         cells = list(record.cells or [])
-        cells[0] = cells[0].removeprefix("\ufeff")
         twice = next((name for at, name in enumerate(cells) if name in cells[:at]), None)
         if twice is not None:
             raise ColumnRepeated(where=where, column=twice)
@@ -228,8 +229,15 @@ def _csv_records(stream: BinaryIO, form: str, at: int) -> Iterator[Record]:
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_CELL))
     taken: list[bytes] = []
     encoding = form[1:]
+    named = at > 0
 
     def lines() -> Iterator[str]:
+        for line in stream if not named else ():
+            taken.append(line)
+            # A mark before a name in quotes would make the quotes a part of it.
+            yield line.removeprefix(BOM_UTF8).decode(encoding, "replace").removeprefix("\ufeff")
+            if named:
+                break
         for line in stream:
             taken.append(line)
             # Bytes that are not in this encoding fail their own record, where it is read.
@@ -246,7 +254,8 @@ def _csv_records(stream: BinaryIO, form: str, at: int) -> Iterator[Record]:
         whole = b"".join(taken)
         taken.clear()
         found = whole.removesuffix(b"\n").removesuffix(b"\r")
-        if found:
+        if found and (cells or found != BOM_UTF8):
+            named = True
             yield Record(at, found, at + len(whole), cells)
         at += len(whole)
 

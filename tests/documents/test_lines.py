@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import csv
 import gc
 import gzip
@@ -391,6 +392,8 @@ def test_an_error_of_the_network_is_not_taken_for_damage() -> None:
         (b"PAR1", "a Parquet file"),
         (b"PK\x03\x04", "a zip archive"),
         (b"\xff\xfe{\0", "text in UTF-16"),
+        (b"\xff\xfe\0\0{\0\0\0", "text in UTF-32"),
+        (b"\0\0\xfe\xff\0\0\0{", "text in UTF-32"),
     ],
 )
 def test_files_of_other_formats_in_one_pattern_are_named(tmp_path: Path, head: bytes, said: str) -> None:
@@ -511,6 +514,32 @@ def test_odd_files_are_read_as_they_are(tmp_path: Path) -> None:
 
     assert [each["a"] for each in dq.Documents.from_jsonl(tmp_path / "*.gz")] == [1, 2, 3]
     assert [each["a"] for each in dq.Documents.from_jsonl(tmp_path / "[d].jsonl")] == [4]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "mark"),
+    [("utf-8", codecs.BOM_UTF8), ("latin-1", codecs.BOM_UTF8), ("gb18030", "\ufeff".encode("gb18030"))],
+)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_mark_before_names_in_quotes_is_no_part_of_them(
+    tmp_path: Path, encoding: str, mark: bytes, suffix: str
+) -> None:
+    """As Excel and others write it."""
+    path = tmp_path / f"a.csv{suffix}"
+    text = mark + b'"title, short","id"\r\n"x, y","1"\r\n'
+    path.write_bytes(COMPRESSED[suffix](text))
+
+    (found,) = dq.Documents.from_csv(path, key="id", encoding=encoding)
+
+    assert (found.key, found.row) == ("1", {"title, short": "x, y", "id": "1"})
+
+
+@pytest.mark.parametrize("head", [codecs.BOM_UTF8 + b"\n", b"\n"])
+def test_a_mark_on_a_line_of_its_own_is_blank(tmp_path: Path, head: bytes) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(head + b'"id"\n1\n')
+
+    assert [each.row for each in dq.Documents.from_csv(path)] == [{"id": "1"}]
 
 
 def test_a_delimiter_that_makes_one_column_of_all_is_warned_of(tmp_path: Path) -> None:
