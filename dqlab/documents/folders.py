@@ -16,7 +16,7 @@ import heapq
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from fnmatch import translate
@@ -32,6 +32,7 @@ from dqlab.documents.storage import (
     local_path,
     local_stamp,
     located,
+    place_of,
     redacted,
     remote,
     remote_stamp,
@@ -493,7 +494,7 @@ class ListedFile(NamedTuple):
 
 
 class Files:
-    """Files by a pattern, or one by one; found again each time they are iterated.
+    """Files by a pattern, or one by one; found again each time they are iterated, and each of them once.
 
     An iterator of paths is read at once: paths are few beside the documents in them. `form` is what they hold, for
     errors; `storage` is the name of the options that file systems of URLs are opened with.
@@ -513,9 +514,12 @@ class Files:
             raise NoFiles(pattern=self._given[0] if one else self.label, hint=hint)
 
     def __iter__(self) -> Iterator[ListedFile]:
+        places = _Places() if len(self._given) > 1 else None
         for text in self._given:
             try:
-                yield from self._named(text)
+                for file in self._named(text):
+                    if places is None or places.is_new(file.where):
+                        yield file
             except (DqlabError, GeneratorExit):
                 raise
             except PermissionError as error:
@@ -544,7 +548,8 @@ class Files:
             raise NoFiles(pattern=text, hint=f"there is no folder {folder.where!r}")
         for found in below.walk(folder):
             try:
-                yield ListedFile(found.path, folder.at(found.path), found.entry.stamp().version)
+                where = folder.at(found.path)
+                yield ListedFile(self._name_of(text, found.path, where), where, found.entry.stamp().version)
             except FileNotFoundError:
                 continue  # gone since its folder was listed
 
@@ -552,6 +557,34 @@ class Files:
         """Return what a path is called: one by its name, as a pattern does; several as they were given."""
         text = text.replace(os.sep, "/")
         return text.rpartition("/")[2] if self._one else text
+
+    def _name_of(self, pattern: str, path: str, where: str) -> str:
+        """Return what a file of a pattern is called: of several patterns by all of it, for two folders may have it."""
+        if self._one:
+            return path
+        return str(where) if local_path(where) is None else _split(pattern.replace(os.sep, "/"))[0] + path
+
+
+class _Places:
+    """Where files are that were listed: however a path is spelled, its file is at one place; a link is a file."""
+
+    def __init__(self) -> None:
+        self._seen: set[Hashable] = set()
+        self._folders: dict[str, str] = {}
+
+    def is_new(self, where: str) -> bool:
+        """Note a file; return whether it was not noted before."""
+        local = local_path(where)
+        place = place_of(where) if local is None else self._resolved(local)
+        known = place in self._seen
+        self._seen.add(place)
+        return not known
+
+    def _resolved(self, path: str) -> str:
+        folder, _, name = path.rpartition(os.sep)
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(folder or os.sep)
+        return os.path.join(self._folders[folder], name)
 
 
 def _text(each: Any) -> str:

@@ -378,10 +378,10 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Parameters
         ----------
         files : str, path, or iterable of them
-            Paths, fsspec URLs, and patterns as for `from_glob`.
+            Paths, fsspec URLs, and patterns as for `from_glob`. A file that several of them match is listed once.
         key : str or None
             The column with the keys, unique texts or whole numbers. None: keys are the file and the row's position in
-            it, from 0, such as "papers.parquet:17".
+            it, from 0, such as "papers.parquet:17"; of a list of files with its folder, "2024/papers.parquet:17".
         columns : iterable of str or None
             The columns that rows have, in the file's order. None: all of them.
         storage_options : dict, str or None
@@ -544,7 +544,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Parameters
         ----------
         files : str, path, or iterable of them
-            Paths, fsspec URLs, and patterns as for `from_glob`.
+            Paths, fsspec URLs, and patterns as for `from_glob`. A file that several of them match is listed once.
         key : str or None
             The name whose values are the keys, unique texts or whole numbers. None: keys are the file and the record's
             position in it, from 0, such as "notes.jsonl:17", and no line is parsed here.

@@ -436,6 +436,56 @@ def test_options_of_csv_are_checked(tmp_path: Path, options: dict[str, Any]) -> 
         dq.Documents.from_csv(tmp_path / "a.csv", **options)
 
 
+def _files_of_each_kind(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    frame = pd.DataFrame({"id": [1, 2]})
+    frame.to_parquet(folder / "a.parquet")
+    frame.to_json(folder / "a.jsonl", orient="records", lines=True)
+    frame.to_csv(folder / "a.csv", index=False)
+
+
+KINDS = ("parquet", "jsonl", "csv")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("given", [("a.{}", "*.{}"), ("a.{}", "a.{}"), ("a.{}", "./a.{}"), ("*.{}", "x/../a.{}", "**")])
+def test_a_file_that_several_patterns_match_is_listed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, given: tuple[str, ...]
+) -> None:
+    """Twice, its keys would repeat, and results could not be joined with rows."""
+    monkeypatch.chdir(tmp_path)
+    _files_of_each_kind(tmp_path / "x")
+    for other in set(KINDS) - {kind}:
+        (tmp_path / "x" / f"a.{other}").unlink()
+    (tmp_path / "x" / f"a.{kind}").rename(f"a.{kind}")
+    listing = getattr(dq.Documents, f"from_{kind}")([each.format(kind) for each in given])
+
+    assert [each.key for each in listing] == [f"a.{kind}:0", f"a.{kind}:1"]
+    assert len(listing) == 2
+
+
+def test_a_file_behind_a_url_that_several_patterns_match_is_listed_once() -> None:
+    with fsspec.open("memory://twice/a.jsonl", "wb") as stream:
+        stream.write(notes(2))
+
+    listing = dq.Documents.from_jsonl(["memory://twice/a.jsonl", "memory://twice/*.jsonl"])
+
+    assert [each["at"] for each in listing] == [0, 1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_of_one_name_in_several_folders_have_keys_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("x", "y"):
+        _files_of_each_kind(tmp_path / name)
+
+    listing = getattr(dq.Documents, f"from_{kind}")([f"x/*.{kind}", f"./y/*.{kind}"])
+
+    assert [each.key for each in listing] == [f"{at}/a.{kind}:{n}" for at in ("x", "./y") for n in (0, 1)]
+
+
 def test_a_pattern_that_matches_nothing_is_refused(tmp_path: Path) -> None:
     for constructor in (dq.Documents.from_jsonl, dq.Documents.from_csv):
         with pytest.raises(NoFiles, match="no file matches"):
