@@ -158,7 +158,8 @@ def values_of(found: bytes, names: tuple[str, ...], form: str) -> dict[str, Any]
     try:
         rows = list(csv.reader(io.StringIO(text, newline="\n"), delimiter=form[0]))
     except csv.Error as error:
-        raise _Invalid(f"is not CSV: {error}") from error
+        why = "it has a carriage return outside of quotes, which ends no line" if b"\r" in found else str(error)
+        raise _Invalid(f"is not CSV: {why}") from error
     cells = rows[0] if rows else []
     if len(cells) != len(names):
         raise _Invalid(f"has {len(cells):,} cells, and the first line of the file {len(names):,}")
@@ -190,6 +191,10 @@ def header_of(stream: BinaryIO, form: str, where: str) -> Header:
             raise FileUnreadable(where=where, form="JSON lines", reason=reason, hint=_WHOLE.format(where=repr(where)))
         return Header((), mark, None)
     for record in records(stream, form, 0, where):
+        if record.cells is _BROKEN:
+            lone = b"\r" in record.raw
+            reason = "its lines end with a carriage return alone" if lone else "its first line is not CSV"
+            raise FileUnreadable(where=where, form="CSV", reason=reason, hint=_WITH_NEWLINES if lone else _WITH_NAMES)
         cells = list(record.cells or [])
         twice = next((name for at, name in enumerate(cells) if name in cells[:at]), None)
         if twice is not None:
@@ -203,6 +208,7 @@ def header_of(stream: BinaryIO, form: str, where: str) -> Header:
 _ONE_DOCUMENT = re.compile(rb"\s*[\[{][ \t\r]*\n")
 """The first line of JSON that was indented: no record is a bracket alone."""
 _WHOLE = "Read it as a whole: dq.Documents.from_frame(pd.read_json({where})), or map the list that json.load returns"
+_WITH_NEWLINES = "Convert its line ends to newlines, for example with tr '\\r' '\\n' < old.csv > new.csv"
 _WITH_NAMES = "Give it a first line with the names of its columns, or leave it out of the pattern"
 
 
@@ -222,6 +228,10 @@ def _json_records(stream: BinaryIO, at: int) -> Iterator[Record]:
         if found:
             yield Record(at + line.index(found[:1]), found, at + len(line))
         at += len(line)
+
+
+_BROKEN: list[str] = []
+"""The cells of a line that is not CSV; a blank one has none either, and is no record."""
 
 
 def _csv_records(stream: BinaryIO, form: str, at: int) -> Iterator[Record]:
@@ -248,13 +258,13 @@ def _csv_records(stream: BinaryIO, form: str, at: int) -> Iterator[Record]:
         try:
             cells = next(reader, None)
         except csv.Error:
-            cells = [] if taken else None
+            cells = _BROKEN if taken else None
         if cells is None:
             return
         whole = b"".join(taken)
         taken.clear()
         found = whole.removesuffix(b"\n").removesuffix(b"\r")
-        if found and (cells or found != BOM_UTF8):
+        if cells or cells is _BROKEN:
             named = True
             yield Record(at, found, at + len(whole), cells)
         at += len(whole)

@@ -260,7 +260,7 @@ def test_a_line_that_is_not_json_fails_by_name_and_alone(tmp_path: Path, line: b
         (b"x", "x", "has 1 cells, and the first line of the file 2|has 1 cell"),
         (b"x,1,2", "x", "has 3 cells"),
         (b"\xff,1", "\ufffd", "is not text in utf-8"),
-        (b"x\ry,1", "a.csv:1", "is not CSV: new-line character"),
+        (b"x\ry,1", "a.csv:1", "is not CSV: it has a carriage return"),
     ],
 )
 def test_a_row_of_csv_with_other_cells_fails_by_name_and_alone(
@@ -445,6 +445,37 @@ def _files_of_each_kind(folder: Path) -> None:
 
 
 KINDS = ("parquet", "jsonl", "csv")
+
+
+@pytest.mark.parametrize("text", [b"a,b\r1,2\r3,4\r", b"a,b\r1,2", b"a,b\rc\n1,2\n"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_csv_whose_lines_end_with_a_carriage_return_alone_is_refused_by_name(
+    tmp_path: Path, text: bytes, suffix: str
+) -> None:
+    path = tmp_path / f"a.csv{suffix}"
+    path.write_bytes(COMPRESSED[suffix](text))
+
+    with pytest.raises(FileUnreadable, match=r"a\.csv.*' cannot be read as CSV: .*carriage return.*Convert .*newline"):
+        dq.Documents.from_csv(path)
+
+
+def test_a_row_with_a_carriage_return_outside_of_quotes_fails_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'a,b\n1,2\r3,4\n"5\r",6\n\r\r\n7,8\n')
+    first, *others = dq.Documents.from_csv(path)
+
+    with pytest.raises(RecordInvalid, match=r"document 'a.csv:0'.*it has a carriage return outside of quotes.*Correct"):
+        _ = first.row
+    assert [each.row for each in others] == [{"a": "5\r", "b": "6"}, {"a": "7", "b": "8"}]
+
+
+@pytest.mark.parametrize("text", [b"", b"\n", b"\r", b"\r\r", b"\r\r\r\n", codecs.BOM_UTF8, codecs.BOM_UTF8 + b"\r\n"])
+def test_csv_of_blank_lines_alone_has_no_names(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(text)
+
+    with pytest.raises(FileUnreadable, match=r"a\.csv' cannot be read as CSV: it is empty, and has no first line"):
+        dq.Documents.from_csv(path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
