@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from dqlab.documents.buckets import FoundKey, bucket_of
-from dqlab.documents.refusals import connected, reconnect
+from dqlab.documents.refusals import connected, is_cut_off, reconnect, words_of_server
 from dqlab.documents.storage import (
     UNKNOWN,
     Stamp,
@@ -38,7 +38,7 @@ from dqlab.documents.storage import (
     remote_stamp,
     stamp_of,
 )
-from dqlab.errors import BadOption, DqlabError, FolderUnreadable, NoFiles, in_words
+from dqlab.errors import BadOption, DqlabError, FileUnreadable, FolderUnreadable, NoFiles, in_words
 from dqlab.texts import kept, restored
 
 __all__ = [
@@ -525,6 +525,8 @@ class Files:
             except PermissionError as error:
                 raise FolderUnreadable(folder=str(error.filename or text), reason=in_words(error)) from error
             except Exception as error:
+                if is_cut_off(error):
+                    raise self._cut_off(text, error) from error
                 problem = f"cannot be listed: {in_words(error)}. Check its scheme, host and path. Nothing was listed."
                 raise BadOption(option="files", value=text, problem=problem) from error
 
@@ -539,7 +541,9 @@ class Files:
             try:
                 where = local or located(text, self._storage)
                 version = connected(where, lambda: stamp_of(where)).version
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if is_cut_off(error):  # some file systems call what does not answer missing
+                    raise self._cut_off(text, error) from error
                 raise NoFiles(pattern=text, hint="a relative path starts at the current directory") from None
             yield ListedFile(self._name(text), where, version)
             return
@@ -552,6 +556,10 @@ class Files:
                 yield ListedFile(self._name_of(text, found.path, where), where, found.entry.stamp().version)
             except FileNotFoundError:
                 continue  # gone since its folder was listed
+
+    def _cut_off(self, text: str, error: Exception) -> FileUnreadable:
+        reason = words_of_server(error, located(text, self._storage))
+        return FileUnreadable(where=text, form=self._form, reason=reason, hint=FileUnreadable.OF_SERVER)
 
     def _name(self, text: str) -> str:
         """Return what a path is called: one by its name, as a pattern does; several as they were given."""

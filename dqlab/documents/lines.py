@@ -16,6 +16,7 @@ import threading
 import weakref
 from codecs import BOM_UTF8
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -24,7 +25,7 @@ from dqlab.documents.archives import compression_in, decompressor, is_damage
 from dqlab.documents.kept_open import Forward, KeptOpen, Piece, at_let_go
 from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Line
-from dqlab.documents.refusals import note_read
+from dqlab.documents.refusals import is_of_server, note_read, words_of_server
 from dqlab.documents.storage import local_path, open_binary, place_of
 from dqlab.errors import ColumnRepeated, DocumentChanged, FileUnreadable, RecordInvalid, in_words
 
@@ -33,6 +34,7 @@ __all__ = [
     "Record",
     "cell",
     "header_of",
+    "listed",
     "open_lines",
     "raw",
     "records",
@@ -382,6 +384,18 @@ def _let_go() -> None:
 
 def _called(form: str) -> str:
     return "CSV" if form else "JSON lines"
+
+
+@contextmanager
+def listed(where: str, form: str) -> Iterator[None]:
+    """Raise what its server does while a file is listed as `FileUnreadable`; where functions run it is tried again."""
+    try:
+        yield
+    except Exception as error:
+        if not is_of_server(error, where):
+            raise
+        reason = words_of_server(error, where)
+        raise FileUnreadable(where=where, form=_called(form), reason=reason, hint=FileUnreadable.OF_SERVER) from error
 
 
 def _damaged(where: str, form: str, error: BaseException) -> FileUnreadable:

@@ -1,8 +1,8 @@
 """Storage that refuses what it gave before: expired credentials, found out from errors and by trying.
 
-Owns which errors of a file system are refusals, which file of each storage was read last in this process, and trying
-one again. A refused file alone says little, since it may be forbidden for good; one that was read before says that the
-credentials are what is refused. Knows nothing of messages.
+Owns which errors of a file system are refusals, which are those of a server that ends a transfer early, which file of
+each storage was read last in this process, and trying one again. A refused file alone says little, since it may be
+forbidden for good; one that was read before says that the credentials are what is refused. Knows nothing of messages.
 """
 
 from __future__ import annotations
@@ -14,10 +14,22 @@ from typing import Any, TypeVar
 
 from dqlab.documents.kept_open import let_go
 from dqlab.documents.storage import local_path, located, open_binary, storage_of, without_secrets
-from dqlab.errors import in_words
+from dqlab.errors import DqlabError, in_words
 from dqlab.texts import one_line
 
-__all__ = ["connected", "is_refusal", "last_read", "note_read", "reconnect", "refuses", "root_of", "words_of_refusal"]
+__all__ = [
+    "connected",
+    "is_cut_off",
+    "is_of_server",
+    "is_refusal",
+    "last_read",
+    "note_read",
+    "reconnect",
+    "refuses",
+    "root_of",
+    "words_of_refusal",
+    "words_of_server",
+]
 
 T = TypeVar("T")
 
@@ -71,10 +83,7 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def _refusal_in(error: BaseException) -> BaseException | None:
-    seen: list[BaseException] = []
-    at: BaseException | None = error
-    while at is not None and not any(at is each for each in seen):
-        seen.append(at)
+    for at in _chain(error):
         if isinstance(at, PermissionError) or not _CLASSES.isdisjoint(kind.__name__ for kind in type(at).__mro__):
             return at
         if any(_is_status(getattr(at, name, None)) for name in ("status", "status_code", "code")):
@@ -82,8 +91,54 @@ def _refusal_in(error: BaseException) -> BaseException | None:
         answer = getattr(at, "response", None)
         if isinstance(answer, dict) and _is_refused(answer):
             return at
-        at = at.__cause__ or at.__context__
     return None
+
+
+_CUT_OFF = frozenset(
+    {
+        "ChunkedEncodingError",
+        "ClientPayloadError",
+        "ConnectionClosedError",
+        "ConnectionResetError",
+        "IncompleteReadError",
+        "ProtocolError",
+        "ReadTimeoutError",
+        "ResponseStreamingError",
+        "ServerDisconnectedError",
+        "ServiceResponseError",
+        "TimeoutError",
+    }
+)
+"""Errors of aiohttp, botocore, urllib3, requests and azure-core where a server ends a transfer early, or is silent."""
+
+
+def is_cut_off(error: BaseException) -> bool:
+    """Return whether a server ended a transfer early, or did not answer, by an error or one that it came from."""
+    return any(not _CUT_OFF.isdisjoint(kind.__name__ for kind in type(each).__mro__) for each in _chain(error))
+
+
+def is_of_server(error: BaseException, where: str) -> bool:
+    """Return whether reading a file fails for its server or the way there: it is neither refused, nor gone."""
+    if local_path(where) is not None or is_refusal(error):
+        return False
+    mine = DqlabError, MemoryError, ImportError, IsADirectoryError
+    return is_cut_off(error) or not isinstance(error, (*mine, FileNotFoundError))
+
+
+def words_of_server(error: BaseException, where: str) -> str:
+    """Return in words what a server did, without secrets."""
+    found = next((each for each in _chain(error) if not isinstance(each, FileNotFoundError)), error)
+    return one_line(without_secrets(in_words(found), where), 200)
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an error and those that it came from."""
+    seen: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and not any(at is each for each in seen):
+        seen.append(at)
+        at = at.__cause__ or at.__context__
+    return seen
 
 
 def _is_status(value: object) -> bool:

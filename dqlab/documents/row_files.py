@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from dqlab.documents.document import Document, made
 from dqlab.documents.folders import Files, ListedFile
 from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
-from dqlab.documents.lines import Header, Record, header_of, open_lines, records, version_of_record
+from dqlab.documents.lines import Header, Record, header_of, listed, open_lines, records, version_of_record
 from dqlab.documents.parquet import ParquetTable, values_of
 from dqlab.documents.parts import Line, Row
 from dqlab.documents.sources import Look
@@ -226,7 +226,8 @@ class Records:
         self.label = f"Documents.{label}({', '.join(words)})"
         assert self._files.first is not None, "or it had raised NoFiles"
         self.place = self._files.first.where
-        with open_lines(self._files.first.where, form) as stream:  # found here, not when others are on their way
+        where = self._files.first.where
+        with listed(where, form), open_lines(where, form) as stream:  # found here, not when others are on their way
             header = self._header(stream, self._files.first)
         self._tell_delimiter(header, self._files.first.where)
 
@@ -246,7 +247,8 @@ class Records:
         """Return what files without records have, in words; "" where there are records, or a file has none of it."""
         if not self._form or next(self.looks(), None) is not None or self._files.first is None:
             return ""
-        with open_lines(self._files.first.where, self._form) as stream:
+        where = self._files.first.where
+        with listed(where, self._form), open_lines(where, self._form) as stream:
             header = header_of(stream, self._form, self._files.first.where)
         names = few_of([repr(name) for name in header.names], _NAMED)
         return f"{self._files.first.where!r} has a first line, which names the columns ({names}), and no rows below it."
@@ -266,7 +268,7 @@ class Records:
                 yield self._look(file, header, position, record, keys)
 
     def _of_file(self, file: ListedFile) -> Iterator[tuple[Header, int, Record]]:
-        with open_lines(file.where, self._form) as stream:
+        with listed(file.where, self._form), open_lines(file.where, self._form) as stream:
             header = self._header(stream, file)
             for position, record in enumerate(records(stream, self._form, header.size, file.where)):
                 yield header, position, record

@@ -17,8 +17,9 @@ from typing import Any, Protocol
 from dqlab.documents.archives import FoundMember, members
 from dqlab.documents.document import LINES_PER_PAGE, Document
 from dqlab.documents.folders import MAGIC, Folder, FoundFile, LocalFolder, Pattern, parse
+from dqlab.documents.refusals import is_cut_off, is_of_server, words_of_server
 from dqlab.documents.storage import UNKNOWN, Stamp, local_path, located, stamp_of, storage_of
-from dqlab.errors import ArchiveNotFound, BadOption, DocumentsUsedUp, FolderNotFound, NotADocument
+from dqlab.errors import ArchiveNotFound, ArchiveUnreadable, BadOption, DocumentsUsedUp, FolderNotFound, NotADocument
 from dqlab.numbers import many
 
 __all__ = ["Given", "Glob", "Look", "Source", "Unpacked", "Window", "misread", "stdlib"]
@@ -246,9 +247,16 @@ class Unpacked:
             found_any = True
             where = self._folder.at(found.path)
             prefix = f"{found.path}/" if self._several else ""
-            for member in members(where):
-                if self._pattern.matches(member.path):
-                    yield partial(_of_member, where, prefix, member)
+            listed = 0
+            try:
+                for member in members(where):
+                    if self._pattern.matches(member.path):
+                        yield partial(_of_member, where, prefix, member)
+                    listed += 1
+            except Exception as error:
+                if not is_of_server(error, where):
+                    raise
+                raise _cut_off(where, error, listed) from error
         if not (found_any or self._several):
             raise ArchiveNotFound(archive=self._archive)
 
@@ -267,6 +275,15 @@ def _parsed_archives(archive: str, storage: str) -> tuple[Folder, Pattern]:
             problem = "that is a folder. Use Documents.from_glob for the files in it."
             raise BadOption(option="archive", value=archive, problem=problem) from None
         raise
+    except Exception as error:
+        if not is_cut_off(error):
+            raise
+        raise _cut_off(archive, error) from error
+
+
+def _cut_off(where: str, error: Exception, listed: int = 0) -> ArchiveUnreadable:
+    reason = f"{words_of_server(error, where)}, so its server ended the transfer early or did not answer"
+    return ArchiveUnreadable(archive=where, reason=reason, listed=listed)
 
 
 def _of_member(where: str, prefix: str, member: FoundMember) -> Document:

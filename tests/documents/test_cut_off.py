@@ -1,0 +1,111 @@
+"""Listing files of a web server that ends a transfer early, or never answers: a typed error that names the file."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler
+from types import MappingProxyType
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import ArchiveUnreadable, BadOption, FileUnreadable
+from tests.http_server import serving
+
+pytest.importorskip("aiohttp")
+
+
+def _zipped() -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("a", "x" * 300_000)
+    return packed.getvalue()
+
+
+def _tarred() -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name in "abcdef":
+            info = tarfile.TarInfo(name)
+            info.size = 100_000
+            archive.addfile(info, io.BytesIO(bytes(info.size)))
+    return packed.getvalue()
+
+
+FILES = {
+    "a.jsonl": b'{"id": 1, "text": "%s"}\n' % (b"x" * 200) * 2000,
+    "a.csv": b"id,t\n" + b"1,2\n" * 100_000,
+    "a.zip": _zipped(),
+    "a.tar": _tarred(),
+}
+
+
+class _Cutting(BaseHTTPRequestHandler):
+    """Gives half of a file and hangs up; with a length, or in chunks; with the kind of the file, or without."""
+
+    protocol_version = "HTTP/1.1"
+    files: Mapping[str, bytes] = MappingProxyType(FILES)
+
+    def do_HEAD(self) -> None:
+        self._begin()
+
+    def do_GET(self) -> None:
+        way, body = self._begin()
+        half = body[: len(body) // 2]
+        if way == "chunks":
+            for at in range(0, len(half), 65_536):
+                part = half[at : at + 65_536]
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+        else:
+            self.wfile.write(half)
+        self.close_connection = True
+
+    def _begin(self) -> tuple[str, bytes]:
+        way, name = self.path.strip("/").split("/")
+        body = self.files[name]
+        self.send_response(200)
+        self.send_header(*(("Transfer-Encoding", "chunked") if way == "chunks" else ("Content-Length", str(len(body)))))
+        if way != "unnamed":
+            self.send_header("Content-Type", "application/octet-stream")
+        self.end_headers()
+        return way, body
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with serving(_Cutting, quiet=True) as address:
+        yield address
+
+
+WAYS = ("length", "chunks", "unnamed")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("make", "name"), [(dq.Documents.from_jsonl, "a.jsonl"), (dq.Documents.from_csv, "a.csv")], ids=["jsonl", "csv"]
+)
+def test_a_file_whose_transfer_ends_early_ends_its_listing_by_name(
+    server: str, way: str, make: Callable[..., dq.Documents], name: str
+) -> None:
+    with pytest.raises(FileUnreadable, match=rf"{way}/{name}' cannot be read as .*not completed.*server") as caught:
+        list(make(f"{server}/{way}/{name}"))
+
+    assert type(caught.value.__cause__).__name__ == "ClientPayloadError"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["a.zip", "a.tar"])
+def test_an_archive_whose_transfer_ends_early_ends_its_listing_by_name(server: str, way: str, name: str) -> None:
+    with pytest.raises(ArchiveUnreadable, match=rf"archive '.*{way}/{name}' cannot be listed: .*not completed"):
+        list(dq.Documents.from_archive(f"{server}/{way}/{name}"))
+
+
+def test_a_host_that_is_not_known_is_still_a_wrong_option() -> None:
+    with pytest.raises(BadOption, match="Check its scheme, host and path"):
+        list(dq.Documents.from_archive("no-such-scheme-at-all://x/a.zip"))
