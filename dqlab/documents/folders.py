@@ -255,7 +255,11 @@ class RemoteFile(RemoteFolder):
             self._system.invalidate_cache()
             try:
                 info = self._system.info(_join(self._path, self._name) if self._path else self._name)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if is_cut_off(error):  # it may be there
+                    where, reason = _join(self.where, self._name), words_of_server(error, self.where)
+                    hint = FileUnreadable.OF_SERVER
+                    raise FileUnreadable(where=where, form="a file", reason=reason, hint=hint) from error
                 return iter(())
         return iter((FolderEntry(self._name, info["type"] == "directory", partial(remote_stamp, info)),))
 

@@ -62,7 +62,9 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
     Notes
     -----
     An element that cannot be examined from here is listed with version "" and size None, and fails
-    when it is opened. Each URL costs one request to its store; a `Document` costs nothing.
+    when it is opened. Each URL costs one request to its store; a `Document` costs nothing. A web server that sends
+    nothing for 20 seconds (``{"client_kwargs": {"timeout": 120}}`` in `storage_options`: for 120) is warned of, and its
+    other URLs are listed like that without a request.
 
     Raises
     ------

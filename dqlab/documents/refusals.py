@@ -22,6 +22,7 @@ __all__ = [
     "is_cut_off",
     "is_of_server",
     "is_refusal",
+    "is_silent",
     "last_read",
     "note_read",
     "reconnect",
@@ -115,6 +116,11 @@ _CUT_OFF = frozenset(
 def is_cut_off(error: BaseException) -> bool:
     """Return whether a server ended a transfer early, or did not answer, by an error or one that it came from."""
     return any(not _CUT_OFF.isdisjoint(kind.__name__ for kind in type(each).__mro__) for each in _chain(error))
+
+
+def is_silent(error: BaseException) -> bool:
+    """Return whether a server did not answer in time, by an error or one that it came from."""
+    return any(isinstance(each, TimeoutError) for each in _chain(error))
 
 
 def is_of_server(error: BaseException, where: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,10 +18,19 @@ from typing import Any, Protocol
 from dqlab.documents.archives import FoundMember, members
 from dqlab.documents.document import LINES_PER_PAGE, Document
 from dqlab.documents.folders import MAGIC, Folder, FoundFile, LocalFolder, Pattern, parse
-from dqlab.documents.refusals import is_cut_off, is_of_server, words_of_server
+from dqlab.documents.refusals import is_cut_off, is_of_server, is_silent, root_of, words_of_server
 from dqlab.documents.storage import UNKNOWN, Stamp, local_path, located, stamp_of, storage_of
-from dqlab.errors import ArchiveNotFound, ArchiveUnreadable, BadOption, DocumentsUsedUp, FolderNotFound, NotADocument
+from dqlab.errors import (
+    ArchiveNotFound,
+    ArchiveUnreadable,
+    BadOption,
+    DocumentsUsedUp,
+    DqlabWarning,
+    FolderNotFound,
+    NotADocument,
+)
 from dqlab.numbers import many
+from dqlab.user_frames import level_of_user
 
 __all__ = ["Given", "Glob", "Look", "Source", "Unpacked", "Window", "misread", "stdlib"]
 
@@ -146,17 +156,20 @@ class Given:
         named = f"<{kind}>" if isinstance(iterable, Iterable) else getattr(iterable, "__qualname__", kind)
         self.label = f"Documents({named})"
         self._used_up = False
+        self._silent: set[str] = set()
+        """Servers that did not answer while this is listed."""
 
     def looks(self) -> Iterator[Look]:
         """Name the elements, in the order they come."""
         if self._used_up:
             raise DocumentsUsedUp(kind=type(self.iterable).__name__)
         self._used_up = not self.repeats
+        self._silent.clear()
         elements = self.iterable if isinstance(self.iterable, Iterable) else self.iterable()
         return (partial(self._look, position, element) for position, element in enumerate(elements))
 
     def _look(self, position: int, element: Any) -> Document:
-        document = _document(element, position, self.storage)
+        document = _document(element, position, self.storage, self._silent)
         if self._key is None:
             return document
         key = self._key(element)
@@ -166,7 +179,7 @@ class Given:
         return replace(document, key=key)
 
 
-def _document(element: Any, position: int, storage: str) -> Document:
+def _document(element: Any, position: int, storage: str, silent: set[str]) -> Document:
     if isinstance(element, Document):
         return element
     place = os.fspath(element) if isinstance(element, str | os.PathLike) else None
@@ -174,17 +187,31 @@ def _document(element: Any, position: int, storage: str) -> Document:
         raise NotADocument(position=position, type=type(element).__name__)
     path = local_path(place)
     where = located(place, storage) if path is None else path
-    version, size = _stamp(where)
+    version, size = _stamp(where, silent)
     return Document(place if path is None else place.replace(os.sep, "/"), version, where, size)
 
 
-def _stamp(place: str) -> Stamp:
+def _stamp(place: str, silent: set[str]) -> Stamp:
     # What this process cannot examine, consumers perhaps can; and if they cannot either, one
     # failed message with the operating system's own words is worth more than an ended submission.
+    if silent and root_of(place) in silent:
+        return UNKNOWN
     try:
         return stamp_of(place)
-    except OSError:
+    except OSError as error:
+        if is_silent(error):
+            silent.add(root_of(place))
+            said = _SILENT.format(place=str(place), reason=words_of_server(error, place))
+            warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
         return UNKNOWN
+
+
+_SILENT = (
+    "the server of {place!r} did not answer in time ({reason}): size and version of this document are not known, and "
+    "it fails where a function opens it, if the server is still silent there. Other documents of this server are "
+    "listed in the same way, without a question to it. Look at the server, or wait longer: "
+    "storage_options={{'client_kwargs': {{'timeout': 120}}}}."
+)
 
 
 _TESTS = frozenset({"test", "tests", "idle_test"})

@@ -71,6 +71,8 @@ __all__ = [
 IN_MEMORY = 16 << 20
 """Bytes of a file without a length that are kept in memory; of a larger one all are in a temporary file."""
 _PIECE = 1 << 16
+SILENCE = 20.0
+"""Seconds for which a web server may send nothing before reading from it fails; listing one file asks it twice."""
 _URL = re.compile(r"(?:[a-z][a-z0-9+._-]*::)*[a-z][a-z0-9+._-]*://", re.ASCII | re.IGNORECASE)
 _LOCAL_URL = re.compile(r"(?:file|local)://", re.IGNORECASE)
 _ETAGS = ("ETag", "etag", "md5Hash", "CRC")
@@ -571,8 +573,8 @@ def remote(url: str) -> tuple[Any, str]:
     storage = storage_of(url)
     options = _resolved(storage) if storage else {}
     try:
-        if _ENCODED.match(url) is not None:
-            options = _undecoded(url, options)
+        if _WEB.match(url) is not None:
+            options = _of_web(url, options)
         # A string of its own class would give its options once more, and compiled code does not take it for text.
         system, path = fsspec.core.url_to_fs(str(url), **options)
     except ImportError as error:
@@ -580,17 +582,38 @@ def remote(url: str) -> tuple[Any, str]:
     return system, path
 
 
+_WEB = re.compile(r"(?:.*::)?(https?)://(?!.*::)", re.ASCII | re.IGNORECASE | re.DOTALL)
 _ENCODED = re.compile(r"https?://(?!.*::).*\.(?:gz|tgz|zst)\Z", re.ASCII | re.IGNORECASE | re.DOTALL)
 """URLs of files whose compression a web server may call the encoding of its answer, which clients undo."""
 
 
-def _undecoded(url: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return options with which a compressed file behind a web server arrives as it is stored, however it is called."""
+def _of_web(url: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with which a web server is not waited for without end, and files arrive as they are stored."""
     import fsspec
     from fsspec.implementations.http import HTTPFileSystem
 
-    if fsspec.get_filesystem_class(url.partition("://")[0].lower()) is not HTTPFileSystem:
+    scheme = cast(re.Match[str], _WEB.match(url))[1].lower()
+    if fsspec.get_filesystem_class(scheme) is not HTTPFileSystem:
         return options
+    if "::" in url:  # what is above it has options of its own
+        return {**options, scheme: _bounded(options.get(scheme) or {})}
+    options = _bounded(options)
+    return options if _ENCODED.match(url) is None else _undecoded(options)
+
+
+def _bounded(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with a limit of silence, `client_kwargs["timeout"]` in seconds, in place of one of whole files."""
+    import aiohttp
+
+    client = dict(options.get("client_kwargs") or {})
+    seconds = client.get("timeout", SILENCE)
+    if isinstance(seconds, int | float):
+        client["timeout"] = aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds)
+    return {**options, "client_kwargs": client}
+
+
+def _undecoded(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with which a compressed file behind a web server arrives as it is stored, however it is called."""
     headers = {"Accept-Encoding": "identity", **(options.get("headers") or {})}  # else it may be compressed once more
     return {"auto_decompress": False, **options, "headers": headers}
 

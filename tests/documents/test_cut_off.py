@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import socket
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,14 @@ from types import MappingProxyType
 import pytest
 
 import dqlab as dq
-from dqlab.errors import ArchiveUnreadable, BadOption, FileUnreadable
+from dqlab.documents import storage
+from dqlab.errors import (
+    ArchiveUnreadable,
+    BadOption,
+    DocumentError,
+    DqlabWarning,
+    FileUnreadable,
+)
 from tests.http_server import serving
 
 pytest.importorskip("aiohttp")
@@ -109,3 +117,63 @@ def test_an_archive_whose_transfer_ends_early_ends_its_listing_by_name(server: s
 def test_a_host_that_is_not_known_is_still_a_wrong_option() -> None:
     with pytest.raises(BadOption, match="Check its scheme, host and path"):
         list(dq.Documents.from_archive("no-such-scheme-at-all://x/a.zip"))
+
+
+# --- silence ---
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server that takes connections, and never answers."""
+    monkeypatch.setattr(storage, "SILENCE", 0.1)
+    with socket.create_server(("127.0.0.1", 0), backlog=50) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_urls_of_a_server_that_does_not_answer_are_listed_with_a_warning(silent: str) -> None:
+    with pytest.warns(
+        DqlabWarning, match=rf"{silent}/0.txt' did not answer in time .*Timeout.*size and version.*client_kwargs"
+    ) as caught:
+        documents = list(dq.Documents([f"{silent}/{at}.txt" for at in range(100)]))
+
+    assert [(each.key, each.size, each.version) for each in documents[98:]] == [
+        (f"{silent}/98.txt", None, ""),
+        (f"{silent}/99.txt", None, ""),
+    ]
+    assert len(caught) == 1, "the others of that server are not asked for"
+
+
+@pytest.mark.parametrize("make", [dq.Documents.from_jsonl, dq.Documents.from_csv, dq.Documents.from_parquet])
+def test_rows_of_a_server_that_does_not_answer_end_the_listing_by_name(
+    silent: str, make: Callable[..., dq.Documents]
+) -> None:
+    with pytest.raises(FileUnreadable, match=rf"{silent}/a' cannot be read as .*[Tt]imeout.*did not answer"):
+        list(make(f"{silent}/a"))
+
+
+def test_an_archive_of_a_server_that_does_not_answer_ends_the_listing_by_name(silent: str) -> None:
+    with pytest.raises(ArchiveUnreadable, match=rf"{silent}/a.zip' cannot be listed: .*[Tt]imeout.*did not answer"):
+        list(dq.Documents.from_archive(f"{silent}/a.zip"))
+
+
+def test_a_file_of_a_server_that_does_not_answer_is_not_taken_for_none(silent: str) -> None:
+    with pytest.raises((BadOption, FileUnreadable), match=rf"{silent}/a.txt.*[Tt]imeout"):
+        list(dq.Documents.from_glob(f"{silent}/a.txt"))
+
+
+@pytest.mark.parametrize("url", ["{}/a.txt", "simplecache::{}/a.txt"])
+def test_seconds_of_silence_are_an_option(silent: str, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setattr(storage, "SILENCE", 600)
+    kwargs = {"client_kwargs": {"timeout": 0.1}}
+    options = {"http": kwargs} if "::" in url else kwargs
+    with pytest.warns(DqlabWarning, match="did not answer"):
+        (document,) = dq.Documents([url.format(silent)], storage_options=options)
+
+    assert document.size is None
+
+
+def test_reading_from_a_server_that_does_not_answer_ends(silent: str) -> None:
+    with pytest.raises(OSError, match=r"a.txt") as caught:
+        dq.Document("a.txt", "", f"{silent}/a.txt").text()
+
+    assert not isinstance(caught.value, DocumentError), "it is tried again"
