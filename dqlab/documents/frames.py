@@ -26,7 +26,7 @@ from dqlab.documents.parquet import plain_values
 from dqlab.documents.parts import Inline
 from dqlab.documents.sources import Look
 from dqlab.documents.unreadable import Unreadable, are_unreadable, converted, torn
-from dqlab.errors import BadOption, KeyMissing, KeysRepeat, in_words
+from dqlab.errors import BadOption, DocumentError, KeyMissing, KeysRepeat, in_words
 
 __all__ = ["FrameRows", "Table", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
 
@@ -117,10 +117,25 @@ class FrameRows:
         keys = Keys(self._keys, KeysRepeat.OF_INDEX if self._key is None else KeysRepeat.OF_FRAME)
         for table, before in self._tables():
             for block in self._blocks(table, before):
-                labels = [self._key_at(block, at) for at in range(block.count)]
+                labels, wrong = self._labels(block)
                 if block.named:
-                    keys.add_all(labels)
+                    listed, repeated = keys.add_all(labels)
+                    labels, wrong = labels[:listed], repeated or wrong
                 yield from map(block.layout.document, labels, block.rows())
+                if wrong is not None:
+                    raise wrong
+
+    def _labels(self, block: _Block) -> tuple[list[str | int], DocumentError | None]:
+        """Return the keys of a block up to one that cannot be a key, and its error."""
+        try:
+            return [self._key_at(block, at) for at in range(block.count)], None
+        except DocumentError:
+            labels: list[str | int] = []
+        try:
+            labels.extend(self._key_at(block, at) for at in range(block.count))  # keeps those before the error
+        except DocumentError as error:
+            return labels, error
+        return labels, None
 
     def _tables(self) -> Iterator[tuple[Table, int]]:
         before = 0

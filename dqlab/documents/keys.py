@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
-from dqlab.errors import BadOption, ColumnNotFound, ColumnRepeated, KeyMissing, KeysRepeat, KeyUnusable
+from dqlab.errors import BadOption, ColumnNotFound, ColumnRepeated, DocumentError, KeyMissing, KeysRepeat, KeyUnusable
 from dqlab.numbers import few_of
 
 __all__ = ["Keys", "check_column", "check_columns", "chosen", "key_of_row"]
 
 _ALL = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
+_OF_ZERO = 0xD1B54A32D192ED03
+"""Stands for 0, which marks a free place; 1 would be that of the next row, mostly."""
 NAMED = 10
 """Keys that an error names at most."""
 
@@ -28,7 +31,7 @@ def key_of_row(value: Any, column: Any, where: str, position: int) -> str | int:
         return value
     if value is None:
         raise KeyMissing(where=where, position=position, column=column, value="null")
-    raise KeyUnusable(where=where, column=column, type=type(value).__name__)
+    raise KeyUnusable(where=where, column=column, type=type(value).__name__, position=position)
 
 
 class Keys:
@@ -45,35 +48,44 @@ class Keys:
     def __init__(self, again: Callable[[], Iterable[tuple[str | int, str]]], way: str = KeysRepeat.OF_FILES) -> None:
         self._again, self._way = again, way
         self._codes = _Codes()
-        self._shared: set[int] = set()
-        """Codes that different keys have; of a billion keys some do."""
 
     def add(self, key: str | int) -> None:
         """Note a key; if it was there before, `KeysRepeat` names the first ten that repeat."""
-        code = hash(key) & _ALL or 1
-        if not self._codes.add(code) and code not in self._shared:
+        code = hash(key) & _ALL or _OF_ZERO
+        if not self._codes.add(code):
             self._look(code)
 
-    def add_all(self, keys: Sequence[str | int]) -> None:
-        """Note several keys at once, in half the time; errors as `add`."""
-        codes = [hash(key) & _ALL or 1 for key in keys]
-        for code in self._codes.add_all(codes):
-            if code not in self._shared:
+    def add_all(self, keys: Sequence[str | int]) -> tuple[int, KeysRepeat | None]:
+        """Note several keys at once, in half the time; return how many come before one that repeats, and its error."""
+        codes = [hash(key) & _ALL or _OF_ZERO for key in keys]
+        known = self._codes.add_all(codes)
+        for code in known:
+            try:
                 self._look(code)
+            except KeysRepeat as error:
+                first = codes.index(code)
+                was_known = codes.count(code) == known.count(code)
+                return first if was_known else codes.index(code, first + 1), error
+        return len(codes), None
+
+    def _all(self) -> Iterator[tuple[str | int, str]]:
+        """Read keys again, up to one that cannot be a key: it is behind those that were listed, and met there."""
+        with suppress(DocumentError):
+            yield from self._again()
 
     def _look(self, code: int) -> None:
         """Read all keys again, twice and without keeping them; raise if there are two alike."""
         codes = _Codes()
-        repeating: set[int] = set()
-        for key, _ in self._again():
-            each = hash(key) & _ALL or 1
+        repeating = {code}  # if not, two keys have one code: of a billion some do
+        for key, _ in self._all():
+            each = hash(key) & _ALL or _OF_ZERO
             if not codes.add(each):
                 repeating.add(each)
                 if len(repeating) > NAMED:
                     break
         places: dict[str | int, list[str]] = {}
-        for key, place in self._again():
-            if (hash(key) & _ALL or 1) in repeating:
+        for key, place in self._all():
+            if (hash(key) & _ALL or _OF_ZERO) in repeating:
                 there = places.setdefault(key, [])
                 there += [place] if len(there) < 2 else []
         alike = {key: there for key, there in places.items() if len(there) > 1}
@@ -81,7 +93,6 @@ class Keys:
             shown = [f"{key!r} in {' and '.join(there)}" for key, there in alike.items()]
             more = " and more" if len(shown) > NAMED else ""
             raise KeysRepeat(shown="; ".join(shown[:NAMED]) + more, keys=list(alike)[:NAMED], way=self._way)
-        self._shared.add(code)
 
 
 class _Codes:

@@ -103,11 +103,14 @@ class ParquetRows:
                             yield made(f"{name}:{before + at}", where, version, None, _tuple(Row, (group, at, mask)))
                     else:
                         at = 0
-                        for found in _KeyColumn(file, table, group, self._key, before).blocks():
-                            keys.add_all(found)
-                            for key in found:
+                        for found, wrong in _KeyColumn(file, table, group, self._key, before).blocks():
+                            listed_keys, repeated = keys.add_all(found)
+                            for key in found if repeated is None else found[:listed_keys]:
                                 yield made(key, where, version, None, _tuple(Row, (group, at, mask)))
                                 at += 1
+                            error = repeated or wrong
+                            if error is not None:
+                                raise error
                     before += rows
             finally:
                 table.close()
@@ -160,10 +163,11 @@ class _KeyColumn:
         self._file, self._table, self._group, self._column, self._before = file, table, group, column, before
         self._arrays = self._read()
         self._keys: list[Any] = []
+        self._wrong: KeyMissing | None = None
         self._start = self._stop = 0
 
-    def blocks(self) -> Iterator[list[Any]]:
-        """Yield all keys, block by block."""
+    def blocks(self) -> Iterator[tuple[list[Any], KeyMissing | None]]:
+        """Yield all keys, block by block; up to one that cannot be a key, with its error."""
         for start, array in self._read():
             yield self._checked(start, array)
 
@@ -173,7 +177,9 @@ class _KeyColumn:
             self._start, array = next(self._arrays)
             self._stop = self._start + len(array)
             if index < self._stop:
-                self._keys = self._checked(self._start, array)
+                self._keys, self._wrong = self._checked(self._start, array)
+        if self._wrong is not None and index - self._start >= len(self._keys):
+            raise self._wrong
         return self._keys[index - self._start]  # type: ignore[no-any-return]
 
     def _read(self) -> Iterator[tuple[int, Any]]:
@@ -187,16 +193,15 @@ class _KeyColumn:
             yield start, batch.column(batch.schema.names.index(self._column))
             start += batch.num_rows
 
-    def _checked(self, start: int, array: Any) -> list[Any]:
+    def _checked(self, start: int, array: Any) -> tuple[list[Any], KeyMissing | None]:
+        """Return the keys in an array up to one that cannot be a key, and its error."""
         keys = values_of(array)
-        if type(keys) is Partly:
-            at, lost = next((at, each) for at, each in enumerate(keys) if type(each) is Unreadable)
-            position, where = self._before + start + at, self._file.where
-            raise KeyMissing(where=where, position=position, column=self._column, value=lost.in_words)
-        if array.null_count:
-            position = self._before + start + keys.index(None)
-            key_of_row(None, self._column, self._file.where, position)
-        return keys
+        if not array.null_count and type(keys) is not Partly:
+            return keys, None
+        at, wrong = next((at, each) for at, each in enumerate(keys) if each is None or type(each) is Unreadable)
+        value = "null" if wrong is None else wrong.in_words
+        position = self._before + start + at
+        return keys[:at], KeyMissing(where=self._file.where, position=position, column=self._column, value=value)
 
 
 def _check_type(column: str, kind: Any, where: str) -> None:

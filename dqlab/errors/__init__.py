@@ -802,6 +802,17 @@ class KeyUnusable(DocumentError):
         "texts or whole numbers. Nothing was submitted. Convert the column, name another one, or leave out key=: "
         "rows of files are then called by file and position, rows of a frame by its index."
     )
+    of_row = (
+        "row {position:,} of {where!r} has a key of type {type} in {column!r}; keys of documents are texts or whole "
+        "numbers. The rows before it were listed, and those that were submitted go on. Convert the column, name "
+        "another one, or leave out key=: rows of files are then called by file and position, rows of a frame by its "
+        "index."
+    )
+
+    def __init__(self, *, where: str, column: Any, type: str, position: int | None = None) -> None:
+        if position is not None:
+            self.text = self.of_row  # type: ignore[misc]
+        super().__init__(where=where, column=column, type=type, position=position)
 
 
 class KeysRepeat(DocumentError):

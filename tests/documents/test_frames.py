@@ -307,7 +307,7 @@ def test_what_cannot_be_listed_is_refused_at_once(
         (pd.DataFrame({"id": ["a", None]}), "id", KeyMissing, "row 1 .*'id' is null"),
         (pd.DataFrame({"id": [1.0, np.nan]}), "id", KeyUnusable, "type float.*Convert the column"),
         (pd.DataFrame({"id": [True]}), "id", KeyUnusable, "type bool"),
-        (FRAME.set_index(pd.to_datetime(["2024"] * 3)), None, KeyUnusable, "column 'index'.*type datetime"),
+        (FRAME.set_index(pd.to_datetime(["2024"] * 3)), None, KeyUnusable, "row 0 .*type datetime in 'index'"),
         (FRAME.set_index(["id", "n"]), None, BadOption, r"several levels.*frame.reset_index\(\)"),
         (
             pd.DataFrame({"id": ["b", "a", "a", "b", "a"]}),

@@ -12,6 +12,7 @@ import json
 import lzma
 import pickle
 import random
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -20,12 +21,15 @@ from typing import Any, cast
 
 import fsspec
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.documents import lines
+from dqlab.documents.keys import Keys
 from dqlab.documents.summary import summarize
 from dqlab.errors import (
     BadOption,
@@ -434,6 +438,99 @@ def test_options_of_csv_are_checked(tmp_path: Path, options: dict[str, Any]) -> 
 
     with pytest.raises(BadOption, match="Nothing was listed"):
         dq.Documents.from_csv(tmp_path / "a.csv", **options)
+
+
+def _listed(documents: dq.Documents) -> tuple[list[Any], BaseException]:
+    """Return the keys that come before an error, and the error."""
+    keys = []
+    with pytest.raises((KeyMissing, KeysRepeat, KeyUnusable, FileUnreadable)) as caught:  # noqa: PT012
+        for document in documents:
+            keys.append(document.key)
+    return keys, caught.value
+
+
+def _rows_with(path: Path, kind: str, ids: list[Any]) -> dq.Documents:
+    """Return a listing of rows with these keys."""
+    match kind:
+        case "parquet" | "where":
+            pq.write_table(pa.table({"id": ids}), path, row_group_size=500)
+            rows = dq.Documents.from_parquet(path, key="id")
+            return rows.where("version != ''") if kind == "where" else rows
+        case "arrow":
+            return dq.Documents.from_frame(pa.table({"id": ids}), key="id")
+        case "pandas":
+            return dq.Documents.from_frame(pd.DataFrame({"id": pd.Series(ids, dtype=object)}), key="id")
+        case "index":
+            return dq.Documents.from_frame(pd.DataFrame({"n": range(len(ids))}, index=pd.Index(ids, dtype=object)))
+        case "jsonl":
+            path.write_text("".join(json.dumps({"id": each}) + "\n" for each in ids))
+            return dq.Documents.from_jsonl(path, key="id")
+    path.write_text("id\n" + "".join(f"{each}\n" for each in ids))
+    return dq.Documents.from_csv(path, key="id")
+
+
+BAD = {
+    "missing": (None, KeyMissing, "row 3,000 .*rows before it were listed"),
+    "twice": (5, KeysRepeat, "5.* in .*5 and .*3000.*before them goes on"),
+    "far": (2999, KeysRepeat, "2999.* in .*2999 and .*3000"),
+    "float": (1.5, KeyUnusable, "row 3,000 .*type float.*rows before it were listed"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [
+        *((kind, bad) for kind in ("jsonl", "pandas", "index") for bad in BAD),
+        *((kind, bad) for kind in ("parquet", "where", "arrow") for bad in ("missing", "twice", "far")),
+        *(("csv", bad) for bad in ("twice", "far")),
+    ],
+)
+def test_all_rows_before_a_bad_key_are_listed(tmp_path: Path, kind: str, bad: str) -> None:
+    value, error, said = BAD[bad]
+
+    keys, met = _listed(_rows_with(tmp_path / "rows", kind, [*range(3000), value, 9000, value]))
+
+    assert type(met) is error
+    assert re.search(said, str(met), re.DOTALL)
+    assert list(map(int, keys)) == list(range(3000))
+
+
+def test_a_key_that_repeats_within_a_block_is_met_behind_what_comes_before(tmp_path: Path) -> None:
+    for kind in ("parquet", "arrow"):
+        keys, met = _listed(_rows_with(tmp_path / "rows", kind, [7, 8, 8, None, 7]))
+
+        assert (keys, type(met)) == ([7, 8], KeysRepeat)
+
+
+def test_keys_0_and_1_are_told_apart_without_reading_all_keys_again() -> None:
+    """Hash tables have no place for 0; as 1 it met the next row of nearly every table."""
+    again = 0
+
+    def read_again() -> list[tuple[int, str]]:
+        nonlocal again
+        again += 1
+        return [(0, "a"), (0, "b")]
+
+    keys = Keys(read_again)
+    keys.add_all([0, 1, 2])
+    keys.add(3)
+
+    assert not again
+    with pytest.raises(KeysRepeat, match="0 in a and b"):
+        keys.add(0)
+
+
+def test_a_key_that_repeats_is_found_behind_two_that_share_a_code() -> None:
+    """As -1 and -2 do in Python."""
+    listed = [-1, -2, -1]
+    keys = Keys(lambda: [(key, str(at)) for at, key in enumerate(listed)])
+    keys.add(-1)
+    listed.pop()
+    keys.add(-2)
+    listed.append(-1)
+
+    with pytest.raises(KeysRepeat, match="-1 in 0 and 2"):
+        keys.add(-1)
 
 
 def _files_of_each_kind(folder: Path) -> None:
