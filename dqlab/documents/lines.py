@@ -300,12 +300,45 @@ class _Decompressed(io.BufferedReader):
     """A decompressed stream that closes the compressed one, too."""
 
     def __init__(self, opened: Any, stream: BinaryIO) -> None:
-        super().__init__(opened, BLOCK)
+        super().__init__(cast(Any, _UpToError(opened)), BLOCK)
         self._compressed = stream
 
     def close(self) -> None:
         super().close()
         self._compressed.close()
+
+
+class _UpToError(io.RawIOBase):
+    """What is inside a compressed stream, also in front of an error, which comes when all of that was read."""
+
+    def __init__(self, opened: BinaryIO) -> None:
+        super().__init__()
+        self._opened: Any = opened
+        self._error: Exception | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        had, room = 0, len(buffer)
+        while had < room and self._error is None:
+            try:
+                data = self._opened.read1(room - had)  # more in one go would lose what came before an error
+            except Exception as error:  # noqa: BLE001 - raised below, or by the next read
+                self._error = error
+                break
+            if not data:
+                break
+            buffer[had : had + len(data)] = data
+            had += len(data)
+        if self._error is not None and not had:
+            raise self._error
+        return had
+
+    def close(self) -> None:
+        if not self.closed:
+            self._opened.close()
+            super().close()
 
 
 class _LinesFile:
@@ -365,7 +398,7 @@ def _blocks(where: str, form: str) -> Iterator[Piece[bytes]]:
     at = 0
     with open_lines(where, form) as stream:
         try:
-            while block := stream.read(BLOCK):
+            while block := cast(Any, stream).read1(BLOCK):
                 yield Piece(at, at + len(block), block, len(block))
                 at += len(block)
         except Exception as error:

@@ -342,6 +342,32 @@ def test_a_short_compressed_file_that_was_cut_off_is_refused_by_name(tmp_path: P
         list(getattr(dq.Documents, f"from_{kind}")(path))
 
 
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
+@pytest.mark.parametrize("records", [500, pytest.param(50_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_all_records_before_a_cut_are_listed_and_read(tmp_path: Path, suffix: str, records: int, kind: str) -> None:
+    """As many as the decompressor gives, when it is fed the same bytes."""
+    random.seed(records)
+    row = b'{"x": "%030x"}\n' if kind == "jsonl" else b"%030x\n"
+    text = b"".join(row % random.getrandbits(120) for _ in range(records))
+    whole = COMPRESSED[suffix](text if kind == "jsonl" else b"x\n" + text)
+    path = tmp_path / f"a.{kind}{suffix}"
+    path.write_bytes(whole[: len(whole) * 9 // 10] if suffix != ".gz" else whole[:-9])
+    make = getattr(dq.Documents, f"from_{kind}")
+    in_blocks = 0 if records == 500 else records // 2  # of these a block is there as a whole, or not at all
+    least = {".gz": records, ".bz2": in_blocks, ".xz": records // 2, ".zst": in_blocks}
+
+    documents = []
+    with pytest.raises(FileUnreadable, match=r"cut off"):  # noqa: PT012
+        for document in make(path):
+            documents.append(document)
+
+    assert len(documents) >= least[suffix]
+    expected = [json.loads(line) if kind == "jsonl" else {"x": line} for line in text.decode().splitlines()]
+    for at in {*range(0, len(documents), 997), *range(max(0, len(documents) - 3), len(documents))}:
+        assert documents[at].row == expected[at]
+
+
 def test_lines_of_zstandard_in_several_frames_are_one_file(tmp_path: Path) -> None:
     """As logs are appended to; and nothing but their bytes says what they are."""
     path = tmp_path / "a.jsonl"
