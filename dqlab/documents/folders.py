@@ -458,7 +458,8 @@ def parse(text: str, storage: str = "") -> tuple[Folder, Pattern]:
     if MAGIC.search(tail) is None:
         # Mostly it is a file: what a store does not show as a folder is not looked for twice.
         if LocalFolder(local).exists() if local is not None else RemoteFolder(url, rest, storage).is_seen():
-            problem = f"that is a folder. Use {text.rstrip('/') + '/**'!r} for all files in it."
+            below = f"{text}NAME/**" if text.endswith("://") else f"{text.rstrip('/')}/**"
+            problem = f"that is a folder. Use {below!r} for all files in it."
             raise BadOption(option="pattern", value=text, problem=problem)
         if local is None and tail:
             folder = RemoteFile(url[:path_at] + head, rest, storage, tail)

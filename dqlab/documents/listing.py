@@ -392,7 +392,8 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Returns
         -------
         Documents
-            Versions are the file's etag, or its size and modification time; `size` and `page_count` are unknown.
+            Versions are the file's etag, or its size and modification time; `size` and `page_count` are unknown. Rows
+            have the columns that are in their file: not those that names of folders add, such as ``year=2024/``.
 
         Raises
         ------

@@ -28,6 +28,7 @@ from dqlab.errors import (
     DqlabWarning,
     FolderNotFound,
     NotADocument,
+    in_words,
 )
 from dqlab.numbers import many
 from dqlab.user_frames import level_of_user
@@ -187,7 +188,14 @@ def _document(element: Any, position: int, storage: str, silent: set[str]) -> Do
         raise NotADocument(position=position, type=type(element).__name__)
     path = local_path(place)
     where = located(place, storage) if path is None else path
-    version, size = _stamp(where, silent)
+    try:
+        version, size = _stamp(where, silent)
+    except ValueError as error:
+        problem = (
+            f"cannot be a path or URL of a document: {in_words(error)}. Those before it were listed, and what was "
+            "submitted of them goes on. Check its scheme, host and path."
+        )
+        raise BadOption(option=f"element {position:,}", value=place, problem=problem) from error
     return Document(place if path is None else place.replace(os.sep, "/"), version, where, size)
 
 

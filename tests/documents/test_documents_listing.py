@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -249,3 +250,22 @@ def test_errors_of_listings_survive_pickling() -> None:
     """They may be raised in another process than the one that shows them."""
     for error in (LengthUnknown(), DocumentsUsedUp(kind="generator"), NotADocument(position=1, type="int")):
         assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize(("element", "said"), [("foo://x", "Protocol not known: foo"), ("a\0b", "null byte")])
+def test_an_element_that_can_be_no_place_is_named(element: str, said: str) -> None:
+    listed = iter(Documents(["/no/such/file", element]))
+    assert next(listed).size is None
+
+    with pytest.raises(BadOption, match=rf"element 1=.*{said}.*before it were listed"):
+        next(listed)
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"), [("memory://", "memory://NAME/**"), ("memory://below/", "memory://below/**")]
+)
+def test_a_folder_behind_a_url_is_refused_with_a_pattern_that_is_one(url: str, advice: str) -> None:
+    fsspec.filesystem("memory").pipe("/below/a.txt", b"a")
+
+    with pytest.raises(BadOption, match=re.escape(f"Use {advice!r}")):
+        Documents.from_glob(url)
