@@ -32,6 +32,7 @@ from dqlab.errors import ColumnRepeated, DocumentChanged, FileUnreadable, Record
 __all__ = [
     "Header",
     "Record",
+    "called",
     "cell",
     "header_of",
     "listed",
@@ -289,7 +290,7 @@ def open_lines(where: str, form: str) -> BinaryIO:
             if head.startswith(magic):
                 hint = "Leave it out of the pattern, or convert it first: lines are read as they are, or from gzip, "
                 hint += "bzip2, xz and Zstandard"
-                raise FileUnreadable(where=where, form=_called(form), reason=f"it is {form_found}", hint=hint)
+                raise FileUnreadable(where=where, form=called(form), reason=f"it is {form_found}", hint=hint)
         return stream
     except BaseException:
         stream.close()
@@ -415,12 +416,13 @@ def _let_go() -> None:
     _FILES.clear()
 
 
-def _called(form: str) -> str:
+def called(form: str) -> str:
+    """Return what a form of lines is called in errors."""
     return "CSV" if form else "JSON lines"
 
 
 @contextmanager
-def listed(where: str, form: str) -> Iterator[None]:
+def listed(where: str, called: str) -> Iterator[None]:
     """Raise what its server does while a file is listed as `FileUnreadable`; where functions run it is tried again."""
     try:
         yield
@@ -428,9 +430,9 @@ def listed(where: str, form: str) -> Iterator[None]:
         if not is_of_server(error, where):
             raise
         reason = words_of_server(error, where)
-        raise FileUnreadable(where=where, form=_called(form), reason=reason, hint=FileUnreadable.OF_SERVER) from error
+        raise FileUnreadable(where=where, form=called, reason=reason, hint=FileUnreadable.OF_SERVER) from error
 
 
 def _damaged(where: str, form: str, error: BaseException) -> FileUnreadable:
     hint = "It was cut off, or is still being written. Fetch or write it again, or leave it out of the pattern"
-    return FileUnreadable(where=where, form=_called(form), reason=in_words(error), hint=hint)
+    return FileUnreadable(where=where, form=called(form), reason=in_words(error), hint=hint)

@@ -18,7 +18,7 @@ from typing import Any
 from dqlab.documents.kept_open import Forward, KeptOpen, Piece, at_let_go
 from dqlab.documents.keys import check_column
 from dqlab.documents.parts import Row
-from dqlab.documents.refusals import note_read
+from dqlab.documents.refusals import is_cut_off, note_read
 from dqlab.documents.storage import local_path, open_binary, place_of, stamp_of
 from dqlab.documents.unreadable import CannotRead, Partly, are_unreadable, converted, unreadable
 from dqlab.errors import DocumentChanged, ExtraMissing, FileUnreadable, in_words
@@ -95,11 +95,13 @@ class ParquetTable:
             self._file = parquet.ParquetFile(self._stream or local_path(where), pre_buffer=self._stream is not None)
         except OSError as error:
             self.close()
-            if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
+            if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError) or self._is_cut_off(error):
                 raise
             raise _unreadable(where, error) from None  # its sentence has what pyarrow found wrong
-        except Exception as error:  # noqa: BLE001 - ArrowInvalid, and what damaged footers raise besides
+        except Exception as error:  # ArrowInvalid, and what damaged footers raise besides
             self.close()
+            if self._is_cut_off(error):
+                raise
             raise _unreadable(where, error) from None
         self.schema: Any = self._file.schema_arrow
         self.names: list[str] = self.schema.names
@@ -133,7 +135,13 @@ class ParquetTable:
         except MemoryError:  # the file is as it should be, and another process may have the memory
             raise
         except Exception as error:
+            if self._is_cut_off(error):
+                raise
             raise _unreadable(self.where, error) from error
+
+    def _is_cut_off(self, error: Exception) -> bool:
+        """Return whether the file may be whole, and its server ended the transfer: functions try that again."""
+        return self._stream is not None and is_cut_off(error)
 
     def _rows_of_a_batch(self, group: int, names: set[str]) -> int:
         described = self._file.metadata.row_group(group)

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from dqlab.documents.document import Document, made
 from dqlab.documents.folders import Files, ListedFile
 from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
-from dqlab.documents.lines import Header, Record, header_of, listed, open_lines, records, version_of_record
+from dqlab.documents.lines import Header, Record, called, header_of, listed, open_lines, records, version_of_record
 from dqlab.documents.parquet import ParquetTable, values_of
 from dqlab.documents.parts import Line, Row
 from dqlab.documents.sources import Look
@@ -117,7 +117,8 @@ class ParquetRows:
 
     def _open(self, file: ListedFile) -> ParquetTable:
         """Open a file, and check that it has the columns that were chosen."""
-        table = ParquetTable(file.where)
+        with listed(file.where, "Parquet"):
+            table = ParquetTable(file.where)
         try:
             wanted = table.names if self._columns is None else self._columns
             check_columns([*wanted, *([] if self._key is None else [self._key])], table.names, file.where)
@@ -184,14 +185,15 @@ class _KeyColumn:
 
     def _read(self) -> Iterator[tuple[int, Any]]:
         start = 0
-        for batch in self._table.batches(self._group, [self._column], KEYS_AT_ONCE):
-            now = stamp_of(self._file.where).version
-            if now != self._file.version:
-                raise DocumentChanged(
-                    document=f"{self._file.name}:{self._before + start}", was=self._file.version, now=now
-                )
-            yield start, batch.column(batch.schema.names.index(self._column))
-            start += batch.num_rows
+        with listed(self._file.where, "Parquet"):
+            for batch in self._table.batches(self._group, [self._column], KEYS_AT_ONCE):
+                now = stamp_of(self._file.where).version
+                if now != self._file.version:
+                    raise DocumentChanged(
+                        document=f"{self._file.name}:{self._before + start}", was=self._file.version, now=now
+                    )
+                yield start, batch.column(batch.schema.names.index(self._column))
+                start += batch.num_rows
 
     def _checked(self, start: int, array: Any) -> tuple[list[Any], KeyMissing | None]:
         """Return the keys in an array up to one that cannot be a key, and its error."""
@@ -232,7 +234,10 @@ class Records:
         assert self._files.first is not None, "or it had raised NoFiles"
         self.place = self._files.first.where
         where = self._files.first.where
-        with listed(where, form), open_lines(where, form) as stream:  # found here, not when others are on their way
+        with (
+            listed(where, called(form)),
+            open_lines(where, form) as stream,
+        ):  # found here, not when others are on their way
             header = self._header(stream, self._files.first)
         self._tell_delimiter(header, self._files.first.where)
 
@@ -253,7 +258,7 @@ class Records:
         if not self._form or next(self.looks(), None) is not None or self._files.first is None:
             return ""
         where = self._files.first.where
-        with listed(where, self._form), open_lines(where, self._form) as stream:
+        with listed(where, called(self._form)), open_lines(where, self._form) as stream:
             header = header_of(stream, self._form, self._files.first.where)
         names = few_of([repr(name) for name in header.names], _NAMED)
         return f"{self._files.first.where!r} has a first line, which names the columns ({names}), and no rows below it."
@@ -273,7 +278,7 @@ class Records:
                 yield self._look(file, header, position, record, keys)
 
     def _of_file(self, file: ListedFile) -> Iterator[tuple[Header, int, Record]]:
-        with listed(file.where, self._form), open_lines(file.where, self._form) as stream:
+        with listed(file.where, called(self._form)), open_lines(file.where, self._form) as stream:
             header = self._header(stream, file)
             for position, record in enumerate(records(stream, self._form, header.size, file.where)):
                 yield header, position, record

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
 from types import MappingProxyType
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dqlab as dq
-from dqlab.documents import storage
+from dqlab.documents import parquet, storage
 from dqlab.errors import (
     ArchiveUnreadable,
     BadOption,
@@ -43,7 +45,14 @@ def _tarred() -> bytes:
     return packed.getvalue()
 
 
+def _rows() -> bytes:
+    packed = io.BytesIO()
+    pq.write_table(pa.table({"id": range(1000), "text": ["x" * 500] * 1000}), packed, compression="none")
+    return packed.getvalue()
+
+
 FILES = {
+    "a.parquet": _rows(),
     "a.jsonl": b'{"id": 1, "text": "%s"}\n' % (b"x" * 200) * 2000,
     "a.csv": b"id,t\n" + b"1,2\n" * 100_000,
     "a.zip": _zipped(),
@@ -105,6 +114,17 @@ def test_a_file_whose_transfer_ends_early_ends_its_listing_by_name(
         list(make(f"{server}/{way}/{name}"))
 
     assert type(caught.value.__cause__).__name__ == "ClientPayloadError"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_transfer_of_parquet_that_ends_early_ends_its_listing_and_is_tried_again_by_functions(
+    server: str, way: str
+) -> None:
+    with pytest.raises(FileUnreadable, match=rf"{way}/a.parquet' cannot be read as Parquet: .*not completed.*server"):
+        list(dq.Documents.from_parquet(f"{server}/{way}/a.parquet"))
+    with pytest.raises(Exception, match="not completed") as caught:
+        parquet.ParquetTable(f"{server}/{way}/a.parquet")
+    assert not isinstance(caught.value, DocumentError), "a retry would help"
 
 
 @pytest.mark.parametrize("way", WAYS)
