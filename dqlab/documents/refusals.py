@@ -133,7 +133,7 @@ def is_of_server(error: BaseException, where: str) -> bool:
 
 def words_of_server(error: BaseException, where: str) -> str:
     """Return in words what a server did, without secrets."""
-    found = next((each for each in _chain(error) if not isinstance(each, FileNotFoundError)), error)
+    found = next((each for each in _chain(error) if type(each) not in (FileNotFoundError, TimeoutError)), error)
     return one_line(without_secrets(in_words(found), where), 200)
 
 

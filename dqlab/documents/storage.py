@@ -549,7 +549,7 @@ def open_binary(where: str) -> BinaryIO:
     path = local_path(where)
     if path is not None:
         return Path(path).open("rb")
-    with redacted(where):
+    with _answered(where), redacted(where):
         system, path = remote(where)
         stream = cast(BinaryIO, system.open(path, "rb"))
     details = getattr(stream, "details", None)
@@ -559,6 +559,21 @@ def open_binary(where: str) -> BinaryIO:
         # An archive closes itself, and its members, when it is no longer referenced: the stream keeps a reference.
         weakref.finalize(stream, _let_go, system)
     return cast(BinaryIO, Guarded(stream, partial(redacted, where))) if storage_of(where) else stream
+
+
+@contextmanager
+def _answered(where: str) -> Iterator[None]:
+    """Raise that a server did not answer as that: file systems call such a file missing, at times."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if not isinstance(error.__cause__, TimeoutError):
+            raise
+        said = (
+            f"the server of {str(where)!r} did not answer in time. Nothing of it was read. Look at the server, or wait "
+            "longer: storage_options={'client_kwargs': {'timeout': 120}}, then try again."
+        )
+        raise TimeoutError(said) from error.__cause__
 
 
 def _let_go(system: object) -> None:
@@ -672,7 +687,7 @@ def stamp_of(where: str) -> Stamp:
     path = local_path(where)
     if path is not None:
         return local_stamp(Path(path).stat())
-    with redacted(where):
+    with _answered(where), redacted(where):
         system, path = remote(where)
         return remote_stamp(system.info(path))
 
