@@ -24,10 +24,14 @@ __all__ = ["Field", "Fields", "Unmet", "compile_condition"]
 
 
 class Field(NamedTuple):
-    """What a condition may name: whether it is text or a number, and how it is read; None is neither."""
+    """What a condition may name: whether it is text or a number, and how it is read; None is neither.
+
+    `instead` is what to write, in words, for a comparison with the other kind.
+    """
 
     kind: type[str] | type[int]
     get: Callable[[Any], Any]
+    instead: str = ""
 
 
 class Fields(NamedTuple):
@@ -317,7 +321,13 @@ class _Compiler:
                 raise self.refused(f"{self.piece(side.node)} is a list; write in before it.")
         if left.kind is not right.kind and _Kind.NONE not in (left.kind, right.kind):
             one, other = self.piece(left.node), self.piece(right.node)
-            raise self.refused(f"{one} is {left.kind.value}, {other} is {right.kind.value}; they are never equal.")
+            what = f"{one} is {left.kind.value}, {other} is {right.kind.value}; they are never equal."
+            raise self.refused(f"{what} {self.instead(left, right)}".rstrip())
+
+    def instead(self, *sides: _Operand) -> str:
+        """Return what to write for a field that is compared with the other kind; "" if nothing is known."""
+        named = (self.language.fields[side.node.id] for side in sides if isinstance(side.node, ast.Name))
+        return next((field.instead for field in named), "")
 
     def piece(self, node: ast.expr) -> str:
         """Return a piece of the expression as the user wrote it, with its place."""

@@ -31,7 +31,12 @@ EXAMINED = 10_000
 """Most documents that are examined to report why none meets a condition."""
 FIELDS = Fields(
     {
-        "key": Field(str, lambda document: str(document.key)),
+        "key": Field(
+            str,
+            lambda document: str(document.key),
+            "Keys are compared as texts, also whole numbers: key == '3'. By their numbers: "
+            "docs.where(lambda document: document.key < 3).",
+        ),
         "size": Field(int, attrgetter("size")),
         "pages": Field(int, attrgetter("page_count")),
         "version": Field(str, attrgetter("version")),

@@ -225,8 +225,8 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         ----------
         condition : str or callable
             An expression of comparisons, ``in``, ``is None``, ``and``, ``or``, ``not`` over ``key``, ``size`` (bytes),
-            ``pages``, ``version`` and ``where``; unknown values are None, neither below nor above anything. Or a
-            function of a `Document`; its result counts as true or false.
+            ``pages``, ``version`` and ``where``; unknown values are None, neither below nor above anything. Keys that
+            are whole numbers are compared as texts. Or a function of a `Document`; its result counts as true or false.
 
         Raises
         ------

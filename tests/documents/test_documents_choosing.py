@@ -333,3 +333,11 @@ def test_condition_that_no_document_meets_is_answered_by_what_there_is(
     assert docs.where("size > 0").why_none() == docs[:0].why_none() == Documents([]).where("size > 0").why_none() == ""
     assert docs.where(condition).filtered
     assert not docs.filtered
+
+
+@pytest.mark.parametrize("condition", ["key < 3", "key == 3", "3 >= key", "key in [1, 2]"])
+def test_a_key_compared_with_a_number_names_the_way_to_do_it(condition: str) -> None:
+    documents = Documents([Document(str(at), "", f"/nowhere/{at}") for at in range(5)])
+
+    with pytest.raises(BadOption, match=r"never equal.*texts.*key == '3'.*lambda document: document.key < 3"):
+        documents.where(condition)
