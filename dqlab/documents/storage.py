@@ -506,7 +506,11 @@ class _Copied(io.RawIOBase):
             self._had += self._copy.write(data)
 
     def readinto(self, buffer: Any) -> int:
-        self._fetch(self._at + len(buffer))
+        try:
+            self._fetch(self._at + len(buffer))
+        except Exception:
+            if self._had <= self._at:  # else what came before the error is given first, and the next read meets it
+                raise
         self._copy.seek(self._at)
         data = self._copy.read(len(buffer))
         buffer[: len(data)] = data
