@@ -19,6 +19,7 @@ import dqlab as dq
 from dqlab.datasets.sink_parts import open_parts
 from tests import forking
 from tests.cells import of_a_cell
+from tests.sampled import mostly_slow
 from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
@@ -100,7 +101,10 @@ def play(lab: dq.Lab, folder: Path, victim: str, seed: int, *, durable: bool, co
         pool.close(force=True)
 
 
-@pytest.mark.parametrize(("victim", "durable"), [("consumer", False), ("queue", True), ("both", True)])
+KILLS = [("consumer", False), ("queue", True), ("both", True)]
+
+
+@pytest.mark.parametrize(("victim", "durable"), mostly_slow(KILLS, ("both", True)))
 def test_a_kill_in_the_middle_of_a_part_costs_no_row_and_doubles_none(
     own_lab: dq.Lab, tmp_path: Path, victim: str, durable: bool
 ) -> None:

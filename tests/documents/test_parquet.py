@@ -40,6 +40,7 @@ from dqlab.errors import (
     WrongKind,
 )
 from tests.descriptors import count_files
+from tests.sampled import mostly_slow
 
 
 def written(path: Path, columns: dict[str, Any] | pa.Table, group: int = 3) -> Path:
@@ -207,7 +208,7 @@ def test_values_become_plain_python_with_none_for_null(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
+@pytest.mark.parametrize("kind", mostly_slow(["parquet", "jsonl", "csv"], "parquet"))
 def test_a_very_large_row_among_small_ones_is_read_and_leaves_them_alone(tmp_path: Path, kind: str) -> None:
     """As a book in a column of abstracts; it travels in no message, and is larger than what is decoded in one go."""
     text = "word " * (7 << 20)

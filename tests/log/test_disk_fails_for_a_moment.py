@@ -18,6 +18,7 @@ from tests.log.crash.ledger import RESULTS, Ledger
 from tests.log.crash.recording import read_tree
 from tests.log.crash.simulator import clear, materialise
 from tests.log.crash.workload import small_options
+from tests.sampled import mostly_slow
 
 OPTIONS = small_options(segment_bytes=2048)
 WINDOWS = (1, 2, 1 << 30)
@@ -186,7 +187,7 @@ def live(image: dict[str, bytes], box: Path, name: str, number: str, failing: ra
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["open", *OPERATIONS])
+@pytest.mark.parametrize("name", mostly_slow(["open", *OPERATIONS], "open", "commit", "compact"))
 def test_a_disk_that_fails_for_a_moment_loses_nothing(
     name: str, every: bool, images: list[dict[str, bytes]], box: Path
 ) -> None:
