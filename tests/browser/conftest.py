@@ -22,8 +22,14 @@ def address(feed: Feed) -> Iterator[str]:
     from distributed import LocalCluster
 
     import dqlab.live.panels as panels
+    from dqlab.live.panels import scene
 
-    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
+    ):
+        for age in ("QUICK", "SLOW", "MINUTES"):  # a page is open within the second for which readings are kept, and
+            patch.setattr(scene, age, 0.0)  # would draw the scene of the test before, once: nothing moves here
 
         async def install() -> None:
             panels.install(cluster.scheduler, feed)

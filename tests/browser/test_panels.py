@@ -113,7 +113,7 @@ def test_the_page_answers_from_the_screen_alone_and_is_found(show: Any) -> None:
 
     for answer in (
         "16,121 documents",
-        "14:34 in 11 min",
+        "14:34 in 12 min",
         "80 % sure: 14:32\N{EN DASH}14:38",
         "PdfError invalid xref table",
         "c5 does 14.0 pages/s, median 63.5",
