@@ -25,7 +25,7 @@ class Unreadable(NamedTuple):
 
 
 class Torn(NamedTuple):
-    """The values of a row of a frame of which some cannot be read; travels in place of a row's tuple.
+    """The values of a row of a frame, some unreadable; travels in place of a row's tuple.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Torn(NamedTuple):
 
 
 class Partly(list[Any]):
-    """Values of which some cannot be read; taking one of these raises `CannotRead`. Other lists pay nothing for it."""
+    """Values, some unreadable; taking an unreadable one raises `CannotRead`. Other lists pay nothing for it."""
 
     def __getitem__(self, at: Any) -> Any:
         """Return a value."""

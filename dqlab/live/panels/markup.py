@@ -56,7 +56,7 @@ def code(line: object) -> str:
 
 
 def codes(lines: Iterable[object]) -> str:
-    """Return lines each of which can be typed."""
+    """Return lines that can be typed, one by one."""
     return " · ".join(map(code, lines))
 
 
