@@ -13,6 +13,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbval.plugin import get_sanitize_patterns
 
 from dqlab.cluster.transport.protocol import OLDEST_DASK
 
@@ -192,6 +193,13 @@ def shown(cell: nbformat.NotebookNode) -> list[str]:
     ]
 
 
+def compared(output: str) -> str:
+    """Return what the notebooks' tests compare of an output."""
+    for pattern, instead in get_sanitize_patterns((ROOT / "tests" / "notebooks.cfg").read_text()):
+        output = re.sub(pattern, instead, output)
+    return output
+
+
 def test_notebooks_show_nothing_of_the_machine_they_were_run_on() -> None:
     """Where somebody keeps their files is nobody's business, and differs in every copy; `make notebooks` leaves it."""
     found = [(where, OF_A_MACHINE.search(text)) for where, cell in code_cells() for text in shown(cell)]
@@ -211,6 +219,16 @@ def test_what_the_cells_of_notebooks_show_is_compared() -> None:
     assert len(cells) > 30
     assert not loose
     assert not [where for where, cell in cells if cell.execution_count is None], "never run: make notebooks"
+
+
+def test_the_speed_of_a_run_is_not_compared_since_a_fast_one_has_none() -> None:
+    """A run of less than half a second has no speed: the same notebook shows one on some machines and none on others."""
+    texts = [text for _, cell in code_cells() for text in shown(cell)]
+    speeds = re.compile(r"(?<= in )([\d.,]+ (?:ms|s|min)): .*/s$", re.M)
+    slow = [text for text in texts if speeds.search(text)]
+
+    assert slow
+    assert [compared(speeds.sub(r"\1", text)) for text in slow] == [compared(text) for text in slow]
 
 
 @pytest.mark.slow
