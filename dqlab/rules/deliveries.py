@@ -2,8 +2,9 @@
 
 An outcome is accepted when its message is leased under the settlement's receipt. An ack or a failure is also accepted
 when the message is ready or delayed and no consumer holds it (its lease expired, or an earlier epoch granted it): that
-saves running it again. A failure counts once per delivery, however often its settlement arrives. What was settled
-before is a duplicate, which is success; the rest is stale.
+saves running it again. A delivery from before a retry by hand is the exception: it ran the code that was retried. A
+failure counts once per delivery, however often its settlement arrives. What was settled before is a duplicate, which is
+success; the rest is stale.
 
 A delivery counts when it ends in an exception, or when the message ran alone in its process and its lease ended by
 death or expiry. Everything else returns the message uncounted; the function may request that itself, with a delay
@@ -208,7 +209,7 @@ class Settled(NamedTuple):
     duplicates : int
         Outcomes of messages that were settled before.
     stale : int
-        Outcomes of messages that are leased to another consumer, cancelled or unknown.
+        Outcomes of messages that are leased to another consumer, retried since, cancelled or unknown.
     """
 
     results: tuple[tuple[Piece, int], ...] = ()
@@ -285,12 +286,19 @@ class Settling:
                 self._duplicates += b - a
             elif state not in (State.READY, State.DELAYED):
                 self._stale += b - a
-            elif outcome is Outcome.ACK:
-                self._accept(batch, a, b, outcome, at + batch.first + a - lo)
             else:
-                self._free_failures(batch, a, b, outcome, at + batch.first + a - lo)
+                for x, y in self._lane.answerable(batch.first + a, batch.first + b, self._settlement.lease):
+                    self._waiting(batch, x - batch.first, y - batch.first, outcome, at + x - lo)
+                    self._stale -= y - x
+                self._stale += b - a
         self._duplicates += settled
         self._stale += unknown
+
+    def _waiting(self, batch: Batch, a: int, b: int, outcome: Outcome, at: int) -> None:
+        if outcome is Outcome.ACK:
+            self._accept(batch, a, b, outcome, at)
+        else:
+            self._free_failures(batch, a, b, outcome, at)
 
     def _free_failures(self, batch: Batch, a: int, b: int, outcome: Outcome, at: int) -> None:
         """Accept failures of waiting messages unless the same delivery was counted or given back before."""

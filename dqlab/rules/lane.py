@@ -427,6 +427,15 @@ class Lane:
         """Return the ids in ``[lo, hi)`` that have a record in `trouble`."""
         return list(self.trouble.irange(lo, hi, inclusive=(True, False))) if self.trouble else []
 
+    def answerable(self, lo: int, hi: int, lease_id: int) -> list[tuple[int, int]]:
+        """Return the parts of ``[lo, hi)`` that were not retried by hand after this lease was granted."""
+        parts: list[tuple[int, int]] = []
+        at = lo
+        for id in self.troubled(lo, hi):
+            if self.trouble[id].first_lease > lease_id:
+                parts, at = [*parts, (at, id)] if at < id else parts, id + 1
+        return [*parts, (at, hi)] if at < hi else parts
+
     def trouble_of(self, id: int) -> Trouble:
         """Return the record of a living message, created if it has none."""
         record: Trouble | None = self.trouble.get(id)

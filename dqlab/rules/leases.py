@@ -111,13 +111,18 @@ class Leases(Mapping[int, Lease]):
     ----------
     epoch : int, default 1
         The shard's. Leases of different epochs have different ids, since a renewal may come an epoch late.
+
+    Attributes
+    ----------
+    next_id : int
+        The id of the next lease that this epoch grants; ids ascend, from epoch to epoch too.
     """
 
     def __init__(self, epoch: int = 1) -> None:
         self._by_id: dict[int, Lease] = {}
         self._by_consumer: dict[str, dict[int, Lease]] = {}
         self._deadlines: SortedList = SortedList()  # (deadline, id)
-        self._next_id = ((epoch - 1) << _EPOCH_SHIFT) + 1
+        self.next_id = ((epoch - 1) << _EPOCH_SHIFT) + 1
 
     def __getitem__(self, id: int) -> Lease:
         return self._by_id[id]
@@ -146,7 +151,7 @@ class Leases(Mapping[int, Lease]):
         remaining = Ranges((piece.frame + piece.lo, piece.frame + piece.lo + piece.n) for piece in pieces)
         deadline = now + timeout
         if id is None:
-            id, self._next_id = self._next_id, self._next_id + 1
+            id, self.next_id = self.next_id, self.next_id + 1
         receipt = id, consumer, run, tuple(pieces), now, deadline, timeout
         lease = Lease(*receipt, suspect, isolate, price, remaining, in_vain)
         self._by_id[lease.id] = lease

@@ -436,7 +436,9 @@ class Ledger:
             self._new_version(run, meta)
         if self._end_halt(run) and meta.get("function"):  # the code of the rest is what failed
             self.adopt(run, meta["function"])
-        count = self.shard.retry(run, meta["ids"], meta.get("function"))
+        # A replay has none of the leases, so what the order was to mean is recorded with it.
+        first_lease = meta.setdefault("first_lease", self.shard.leases.next_id)
+        count = self.shard.retry(run, meta["ids"], meta.get("function"), first_lease=first_lease)
         for lo, hi in meta["ordinals"]:
             book.classes.retried(lo, hi - lo)
         if count:

@@ -151,7 +151,7 @@ def pick(lane: Lane, n: int, max_bytes: int, slot: str = "") -> list[LeasedPiece
 
 
 def pick_again(
-    lane: Lane, ids: Ranges, *, suspects: bool, orphan: Ranges | None = None
+    lane: Lane, ids: Ranges, *, suspects: bool, lease_id: int | None = None, orphan: Ranges | None = None
 ) -> tuple[list[LeasedPiece], list[tuple[int, int]]]:
     """Take ready messages with these ids out of the lane.
 
@@ -159,6 +159,8 @@ def pick_again(
     ----------
     suspects : bool
         Take also those that are to be leased alone.
+    lease_id : int, optional
+        The lease that takes them again: not what was retried by hand since.
     orphan : Ranges, optional
         Take only the ids that this lease holds.
 
@@ -175,8 +177,10 @@ def pick_again(
             if orphan is not None:
                 hits = list(orphan.overlap(start, stop))
             elif state is State.READY:
-                hits = [(start, stop)] if suspects else list(lane.ready.overlap(start, stop))
-                others.discard(start, stop)
+                parts = [(start, stop)] if lease_id is None else lane.answerable(start, stop, lease_id)
+                hits = parts if suspects else [hit for part in parts for hit in lane.ready.overlap(*part)]
+                for x, y in parts:
+                    others.discard(x, y)
             else:
                 continue
             for x, y in hits:

@@ -225,7 +225,7 @@ class Shard:
         Returns
         -------
         list of (int, int)
-            Ids that are leased to others, settled or cancelled by now.
+            Ids that are leased to others, settled, cancelled or retried by hand by now.
         """
         self.tick()
         if lease_id in self.leases or epoch_of(lease_id) >= self.epoch:
@@ -237,7 +237,7 @@ class Shard:
         if early:
             return self._reclaim_begun(consumer, lease_id, run, wanted, age)
         suspect = wanted.size == 1 and wanted.first in lane.suspects
-        pieces, others = pick_again(lane, wanted, suspects=suspect)
+        pieces, others = pick_again(lane, wanted, suspects=suspect, lease_id=lease_id)
         if pieces:
             self._grant(consumer, run, pieces, suspect=suspect, id=lease_id).since -= age
         return others
@@ -502,16 +502,25 @@ class Shard:
         self.end_drain()
         return purged
 
-    def retry(self, run: bytes, ids: Iterable[tuple[int, int]], function: bytes | None = None) -> int:
+    def retry(
+        self,
+        run: bytes,
+        ids: Iterable[tuple[int, int]],
+        function: bytes | None = None,
+        *,
+        first_lease: int | None = None,
+    ) -> int:
         """Deliver dead messages again, in their old places and with fresh counts; return how many.
 
         Parameters
         ----------
         function : bytes, 16, optional
             Function that these messages run from now on, in place of their frames' function.
+        first_lease : int, optional
+            The first lease whose reports count; a replay passes the one of then. Default: the next.
         """
         self.tick()
-        return retry(self.lane(run), ids, function)
+        return retry(self.lane(run), ids, function, self.leases.next_id if first_lease is None else first_lease)
 
     def adopt(self, run: bytes, function: bytes, replaced: Iterable[bytes] | None = None) -> int:
         """Make every later delivery of a run's messages run this function; return how many are ready or delayed.

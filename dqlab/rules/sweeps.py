@@ -95,13 +95,15 @@ def purge(lane: Lane, ids: Iterable[tuple[int, int]], state: State) -> int:
     return purged
 
 
-def retry(lane: Lane, ids: Iterable[tuple[int, int]], function: bytes | None) -> int:
+def retry(lane: Lane, ids: Iterable[tuple[int, int]], function: bytes | None, first_lease: int) -> int:
     """Make the dead messages among `ids` ready in their old places; return how many.
 
     Parameters
     ----------
     function : bytes, 16, or None
         Function they run from now on; None keeps the current one.
+    first_lease : int
+        The id of the next lease: what earlier ones report of these messages does not count.
     """
     revived = 0
     for lo, hi in Ranges(ids):
@@ -110,7 +112,7 @@ def retry(lane: Lane, ids: Iterable[tuple[int, int]], function: bytes | None) ->
                 continue
             first, stop = batch.first + a, batch.first + b
             for id in range(first, stop):
-                lane.trouble[id].start_anew()  # before the move, which counts what is retried
+                lane.trouble[id].restart(first_lease)  # before the move, which counts what is retried
             if function is not None:
                 lane.overrides.assign(first, stop, function)
             lane.move(batch, a, b, State.READY)

@@ -163,6 +163,7 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard, *, reuse: bool) ->
         "suspects": _column(number for ids in (lane.suspects, *held) for interval in ids for number in interval),
         "states": [[batch.first, bytes(batch.states)] for batch in kept],
         "trouble": [_take_trouble(id, trouble, now) for id, trouble in lane.trouble.items()],
+        "first_leases": [[id, trouble.first_lease] for id, trouble in lane.trouble.items() if trouble.first_lease],
         "overrides": [[function, list(ids)] for function, ids in lane.overrides.items()],
         "replaced": None if lane.replaced is None else sorted(lane.replaced),
         "functions": lane.functions.to_list(),
@@ -224,6 +225,8 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
         lane.suspects.add(lo, hi)
     for row in entry["trouble"]:
         _restore_trouble(lane, row, shard.clock.monotonic(), elapsed)
+    for id, first_lease in entry.get("first_leases", ()):  # missing where an earlier dqlab wrote it
+        lane.trouble[id].first_lease = first_lease
     if entry["book"] is not None:
         ledger.keep(lane.run, _restore_book(lane, entry["book"]))
 

@@ -22,6 +22,7 @@ from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.sink_rows import opened_rows, settled_rows
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.datasets.sink_merging import compact
 from dqlab.datasets.sink_parts import Reader, Writer, open_parts, writer_of
 from dqlab.datasets.sinks import claim
 from dqlab.failures.failure import Failure
@@ -93,7 +94,9 @@ class Scene:
             index = chunk.todo.popleft()
             ordinal = chunk.ordinal_at(index)
             self.turns += 1
-            if ordinal % 5 == 0 and ordinal not in self.failed:
+            if ordinal % 7 == 3 and self.dice.random() < 0.4:
+                chunk.done.append((index, Outcome.REJECT, FAILED, f"k{ordinal}"))
+            elif ordinal % 5 == 0 and ordinal not in self.failed:
                 self.failed.add(ordinal)
                 chunk.done.append((index, Outcome.FAIL, FAILED, f"k{ordinal}"))
             else:
@@ -152,8 +155,37 @@ class Scene:
                 self.chunks.remove(chosen)
             await self.actor.release(pack({"consumers": [chosen[0].partition("#")[0]]}))
 
+    async def sweep(self) -> None:
+        """Have the run end, delete what nothing refers to, and retry what is dead: then something may come late."""
+        if self.sink is None:
+            return
+        await self.work()
+        listed = list(self.sink.target.names())
+        if not self.actor.shard.lanes[RUN].alive:
+            _, parts = unpack(await self.actor.page(pack({"run": RUN, "lo": 0, "hi": self.count})))
+            settlements = [Settlement.decode(part) for part in parts]
+            references = [
+                (n, bytes(at)) for each in settlements for n, at in zip(each.ordinals(), each.entries(), strict=True)
+            ]
+            compact(self.sink, "numbers", RUN.hex(), references, sweep=listed)
+            await self.retry()
+
+    async def retry(self) -> None:
+        """Have what is dead run again."""
+        await self.actor.retry(pack({"run": RUN, "classes": [], "after": -1, "limit": None}))
+
     async def end(self) -> None:
         """Have everything come to its end."""
+        for _ in range(40):
+            await self.work()
+            if not list(self.actor.shard.lanes[RUN].dead):
+                break
+            await self.retry()
+        while self.late:
+            await self._send(*self.late.pop())
+
+    async def work(self) -> None:
+        """Have all that is alive end; what is late stays late."""
         self.chunks.clear()
         for number in range(3):
             await self.actor.release(pack({"consumers": [f"consumer/q/{number}"]}))
@@ -168,8 +200,6 @@ class Scene:
                     await self._send(consumer, settlement)
             self.chunks.clear()
             await asyncio.sleep(0.001)
-        while self.late:
-            await self._send(*self.late.pop())
 
 
 async def play(sink: Any, seed: int, steps: int, count: int) -> None:
@@ -187,7 +217,7 @@ async def play(sink: Any, seed: int, steps: int, count: int) -> None:
         await actor.put(pack({"frames": 1, "wait": 0.0}, frame))
     acts = [scene.lease, scene.lease, scene.run, scene.run, scene.settle, scene.settle, scene.arrive, scene.give_back]
     for _ in range(steps):
-        await dice.choice([*acts, scene.die])()
+        await dice.choice([*acts, scene.die] if dice.random() < 0.95 else [scene.sweep])()
     await scene.end()
 
     counts = actor.shard.lanes[RUN].counts

@@ -30,6 +30,8 @@ class Message:
     receipt: tuple[int, int] | None = None
     function: bytes | None = None
     lives: int = 0
+    first_lease: int = 0
+    """Since its last retry: what earlier leases report does not count."""
 
 
 @dataclass
@@ -105,6 +107,8 @@ class Model:
         lease = self.leases.get(m.lease) if m.state == "leased" else None
         if lease is not None and receipt != (lease.epoch, lease.id):
             return "stale"
+        if lease is None and receipt[1] < m.first_lease:
+            return "stale"
         if lease is None and outcome is not Outcome.ACK and (outcome is Outcome.RETURN or m.receipt == receipt):
             return "duplicate"
         if outcome is Outcome.ACK:
@@ -129,7 +133,9 @@ class Model:
         """A consumer goes on with what it had before the shard was opened again; return what others have."""
         mine = [m for id in former.ids if (m := self.messages.get(id)) is not None and m.run == former.run]
         orphans = {m.id for lease in self.leases.values() if not lease.consumer for m in self.unsettled(lease)}
-        free = [m for m in mine if (m.id in orphans if former.early else m.state == "ready")]
+        free = [
+            m for m in mine if (m.id in orphans if former.early else m.state == "ready" and m.first_lease <= former.id)
+        ]
         others = sorted(set(former.ids) - {m.id for m in free})
         taken = [m for m in free if not m.suspect or len(former.ids) == 1]
         if taken:

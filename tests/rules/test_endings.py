@@ -455,7 +455,7 @@ def test_causes_before_a_retry_by_hand_are_not_counted(make_desk: Callable[..., 
     for _ in range(2):
         desk.lease_isolated()
         desk.shard.release("c")
-    desk.shard.lanes[RUN].trouble[0].start_anew()
+    desk.shard.lanes[RUN].trouble[0].restart(1)
     trouble = desk.shard.lanes[RUN].trouble[0]
 
     assert (trouble.deaths, trouble.expiries, trouble.history[0].reason) == (0, 0, "its consumer died 2 times")

@@ -320,8 +320,10 @@ class ShardMachine(RuleBasedStateMachine):
     @rule(run=runs, ids=spans, function=st.sampled_from([None, b"g" * 16, b"h" * 16]))
     def retry(self, run: bytes, ids: list[tuple[int, int]], function: bytes | None) -> None:
         wanted = [m for m in self.model.of(run, "dead") if any(lo <= m.id < hi for lo, hi in ids)]
+        first_lease = self.shard.leases.next_id
         assert self.shard.retry(run, ids, function) == len(wanted)
         for m in wanted:
+            m.first_lease = first_lease
             m.state, m.deliveries, m.exceptions, m.lives = "ready", 0, 0, m.lives + 1
             m.function = function or m.function
 

@@ -205,7 +205,7 @@ def test_a_late_copy_of_a_failure_does_not_kill_the_retried_message(desk: Any) -
     desk.settle(lease, REJECT)
     desk.shard.retry(RUN, [(0, 1)])
 
-    assert desk.settle(lease, REJECT, ids=[0]) == Settled(duplicates=1)
+    assert desk.settle(lease, REJECT, ids=[0]) == Settled(stale=1)
     assert desk.counts() == {State.READY: 1}
 
 

@@ -53,6 +53,16 @@ def test_what_others_have_meanwhile_stays_theirs(moved: Any) -> None:
     assert desk.ack(theirs).stale == 0
 
 
+def test_what_was_retried_since_is_not_given_back(moved: Any) -> None:
+    """It waits for the code of its retry."""
+    desk, _, id = moved()
+    desk.settle(desk.lease(1, consumer="other"), Outcome.REJECT)
+    desk.shard.retry(RUN, [(0, 1)])
+
+    assert desk.shard.reclaim("c", id, RUN, [(0, 4)]) == [(0, 1)]
+    assert list(desk.shard.leases[id].remaining) == [(1, 4)]
+
+
 def test_what_is_settled_or_gone_is_not_leased_again(moved: Any) -> None:
     desk, lease, id = moved()
     desk.settle(lease, Outcome.ACK, epoch=1)

@@ -98,6 +98,22 @@ def test_an_ack_of_a_delayed_message_ends_its_wait(desk: Any) -> None:
     assert desk.shard.next_deadline() is None
 
 
+@pytest.mark.parametrize("outcome", [ACK, FAIL, NACK, RETURN, REJECT])
+def test_what_a_delivery_from_before_a_retry_reports_does_not_count(desk: Any, outcome: Outcome) -> None:
+    """It ran the code that was retried, and what it wrote may be deleted: the run had ended before the retry."""
+    desk.put(3)
+    stopped = desk.lease()
+    desk.clock.advance(61)
+    for _ in range(3):  # leased one by one, since their consumer may be dead
+        desk.settle(desk.lease(1, "d"), REJECT)
+    assert desk.shard.retry(RUN, [(0, 2)]) == 2
+
+    reported = desk.settle(stopped, outcome, outcome, outcome)
+    assert reported == Settled(duplicates=1, stale=2)
+    assert desk.counts() == {State.READY: 2, State.DEAD: 1}
+    assert len(desk.ack(desk.lease(2, "d")).results) == 2
+
+
 @pytest.mark.parametrize("outcome", [FAIL, NACK, RETURN, REJECT])
 def test_a_settlement_that_arrives_twice_counts_once(desk: Any, outcome: Outcome) -> None:
     """A consumer that got no answer sends again; a failure must not use up two retries."""

@@ -75,6 +75,9 @@ class Trouble:
     filed : int
         Where a dead message is in the lane's `DeadIndex`; 0 = nowhere. It contains Python's hash of a string, which
         differs from process to process, so it is never stored or sent.
+    first_lease : int
+        Since the last retry by hand, the first lease that could have it. What earlier ones report does not count: they
+        ran the code that was retried, and a sweep of the run, which had ended, may have deleted what they wrote.
     deaths, expiries : int
         Counted deliveries that ended by the death of a consumer, and by the end of a lease, as far as this process has
         seen them: they are not recorded.
@@ -87,6 +90,7 @@ class Trouble:
     receipt: Receipt | None = None
     due: int = 0
     history: tuple[Death, ...] = ()
+    first_lease: int = 0
     filed: int = field(default=0, compare=False, repr=False)
     deaths: int = field(default=0, compare=False, repr=False)
     expiries: int = field(default=0, compare=False, repr=False)
@@ -96,12 +100,12 @@ class Trouble:
         """Counted deliveries that did not raise: they ended by death or expiry."""
         return self.deliveries - self.exceptions
 
-    def start_anew(self) -> None:
+    def restart(self, first_lease: int) -> None:
         """Move the counts to the history, before a retry by hand."""
         death = Death(self.reason, self.failure, self.deliveries, self.exceptions)
         self.history = (*self.history, death)[-_HISTORY:]
         self.deliveries = self.exceptions = self.deaths = self.expiries = 0
-        self.reason, self.failure = "", b""
+        self.reason, self.failure, self.first_lease = "", b"", first_lease
 
     def letter(self, id: int, ordinal: int) -> StoredLetter:
         """Return the dead letter of this message."""
