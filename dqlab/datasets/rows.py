@@ -28,7 +28,7 @@ from dqlab.errors import DqlabWarning
 from dqlab.texts import one_line, shown
 from dqlab.user_frames import level_of_user
 
-__all__ = ["MOST_COLUMNS", "SAMPLE", "Columns", "PartRows", "Rows", "Shape", "warn_of_rest"]
+__all__ = ["MOST_COLUMNS", "SAMPLE", "Columns", "PartRows", "Rows", "Shape", "moments_of", "warn_of_rest"]
 
 SAMPLE = 1_000
 """Values whose columns the schema has."""
@@ -320,9 +320,9 @@ class Shape:
         made[ORDINAL] = _ordinals(rows.ordinals)
         if self.lined:
             made |= _lined(rows)
-        made[ERROR] = pa.array(
-            [reason and shown(reason) for reason in rows.reasons or ()] or [None] * len(rows), pa.string()
-        )
+        if self.reasoned:
+            reasons = [reason and shown(reason) for reason in rows.reasons or ()]
+            made[ERROR] = pa.array(reasons or [None] * len(rows), pa.string())
         made[REST] = _rest_column(len(rows), rest)
         self.in_rest += len(rest)
         schema = self.schema
@@ -566,9 +566,23 @@ def _lined(rows: Rows) -> dict[str, Any]:
         return {name: pa.nulls(len(rows), kind) for name, kind in _LINED.items()}
     known = {name: rows.lineage.get(name, [None] * len(rows)) for name in _LINED}
     return {
-        name: known[name] if isinstance(known[name], pa.Array) else pa.array(list(known[name]), kind)
+        name: known[name] if isinstance(known[name], pa.Array) else _often_alike(list(known[name]), kind)
         for name, kind in _LINED.items()
     }
+
+
+def _often_alike(values: list[Any], kind: Any) -> Any:
+    """Return values as an array; of most parts all rows have the same code, consumer and attempt."""
+    if values and values.count(values[0]) == len(values):
+        return pa.repeat(pa.scalar(values[0], kind), len(values))
+    return pa.array(values, kind)
+
+
+def moments_of(seconds: Sequence[float]) -> Any:
+    """Return seconds since 1970 UTC as an array of times."""
+    import numpy as np
+
+    return pa.array(np.rint(np.asarray(seconds, np.float64) * 1e6).astype(np.int64)).view(_LINED["_at"])
 
 
 def _of_part(table: Any, name: str) -> Any:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, overload
 
 import msgpack
@@ -60,6 +60,9 @@ __all__ = [
 
 _ROW, _FILE = 1, 2
 _HEAD = struct.Struct("<BI")
+_HEADS: list[bytes] = []
+"""Of references to the first rows of any part, as far as they were needed."""
+_MOST_HEADS = 10_000
 _METADATA = b"dqlab"
 _OPEN_BYTES = 256 << 20
 """Bytes of parts that a process keeps open."""
@@ -198,8 +201,12 @@ class SinkNotReadable(PartError):
 
 def refer_all(part: str, rows: int) -> list[bytes | Exception]:
     """Return what the settlements of so many rows of a part have in their place, in order."""
-    head, name = _HEAD.pack, part.encode()
-    return [head(_ROW, row) + name for row in range(rows)]
+    name = part.encode()
+    if rows > len(_HEADS):
+        _HEADS.extend(_HEAD.pack(_ROW, row) for row in range(len(_HEADS), min(rows, _MOST_HEADS)))
+    made: list[bytes | Exception] = [head + name for head in islice(_HEADS, rows)]
+    made += [_HEAD.pack(_ROW, row) + name for row in range(len(made), rows)]
+    return made
 
 
 def referred(reference: bytes | memoryview) -> tuple[str, int]:
@@ -438,13 +445,14 @@ def _parquet(rows: Sequence[SinkRow], *, hurried: bool, run: str, id: str) -> me
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from dqlab.datasets.rows import Rows, Shape
+    from dqlab.datasets.rows import Rows, Shape, moments_of
 
     shape, (ordinals, labels, values, *known) = Shape(lined=True, exact=True), SinkRows.of(rows).columns
     lineage: dict[str, Sequence[Any]] = dict(zip(ROW_LINEAGE, known, strict=True))
-    lineage["_at"] = [round(at * 1e6) for at in lineage["_at"]]
-    lineage |= {name: [text or None for text in lineage[name]] for name in ("_version", "_code")}
-    keys = None if set(labels) == {None} else [_key_of(row) for row in rows] if None in labels else labels
+    lineage["_at"] = moments_of(lineage["_at"])
+    lineage |= {name: _known(lineage[name]) for name in ("_version", "_code")}
+    unnamed = labels.count(None)
+    keys = None if unnamed == len(rows) else [_key_of(row) for row in rows] if unnamed else labels
     batch = shape.whole(Rows(ordinals, keys, values, lineage=lineage))
     kinds, runs = _kinds_of(values, shape.name_of)
     about: dict[str, Any] = {"run": run, "id": id, "value": shape.value_column, "kinds": kinds, "runs": runs}
@@ -455,6 +463,13 @@ def _parquet(rows: Sequence[SinkRow], *, hurried: bool, run: str, id: str) -> me
     compression = "snappy" if hurried else "zstd"  # faster, and more bytes
     pq.write_table(table, file, compression=compression, use_dictionary=_repeating(batch))
     return memoryview(file.getvalue())
+
+
+def _known(texts: Sequence[str | None]) -> Sequence[str | None]:
+    """Return texts with None in place of "", which stands for one that is not known."""
+    if texts and texts[0] and texts.count(texts[0]) == len(texts):
+        return texts
+    return [text or None for text in texts]
 
 
 def _digest_of(data: bytes | memoryview) -> int:

@@ -281,8 +281,8 @@ class Gathering:
         if values is not None:
             rows = rows.with_values(values)
         references = self._writer.write(part, rows, hurried=hurried) if rows else []
-        if self._merged is not None and (kept := [each for each in references if isinstance(each, bytes)]):
-            self._small.add(referred(kept[0])[0], len(kept))
+        if self._merged is not None and (first := next((each for each in references if type(each) is bytes), b"")):
+            self._small.add(referred(first)[0], list(map(type, references)).count(bytes))
         left, made = iter(references), list[list[Done]]()
         for (chunk, done), others in zip(work, opened, strict=True):
             made.append(settled_rows(chunk, done, others, left, self._origin))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
+from operator import itemgetter
 from typing import Any
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
@@ -18,6 +19,8 @@ from dqlab.frame import Outcome
 
 __all__ = ["code_in", "opened_rows", "rows_alike", "settled_rows"]
 
+_POSITION, _OUTCOME, _PAYLOAD, _KEY = map(itemgetter, range(4))
+
 
 def code_in(blob: bytes | None) -> str:
     """Return the short code version of a packed function; "" of one that was lost."""
@@ -26,9 +29,14 @@ def code_in(blob: bytes | None) -> str:
 
 def rows_alike(work: Iterable[tuple[Chunk, Sequence[Done]]]) -> Alike | None:
     """Return the values of all results of some chunks, if they are rows that are pickled alike."""
-    acked = Outcome.ACK
-    payloads = [each[2] for _, done in work for each in done if each[1] is acked]
+    payloads: list[bytes] = []
+    for _, done in work:
+        payloads += map(_PAYLOAD, done if _all_acked(done) else [each for each in done if each[1] is Outcome.ACK])
     return alike(payloads, [list(map(len, payloads))], arrow=True)
+
+
+def _all_acked(done: Sequence[Done]) -> bool:
+    return list(map(_OUTCOME, done)).count(Outcome.ACK) == len(done)
 
 
 def opened_rows(
@@ -40,7 +48,7 @@ def opened_rows(
     """
     code, acked = chunk.code, Outcome.ACK
     kept, values, others = list[Done](), list[Any](), list[Done | None]()
-    if without_values and all(each[1] is acked for each in done):
+    if without_values and _all_acked(done):
         kept, values, others = list(done), [None] * len(done), [None] * len(done)
     else:
         for each in done:
@@ -57,10 +65,10 @@ def opened_rows(
     if not kept:
         return SinkRows(), others
     # Column by column: with a step of a loop for each row this takes as long as writing them.
-    n, indexes = len(kept), [each[0] for each in kept]
+    n, indexes, keys = len(kept), list(map(_POSITION, kept)), list(map(_KEY, kept))
     now = time.perf_counter()
-    since, ended, versions = time.time() - now, chunk.ended, chunk.versions
-    labels = [None if each[3] is None else label_of(each[3]) for each in kept]
+    since, versions = time.time() - now, chunk.versions
+    labels = keys if keys.count(None) == n else [None if key is None else label_of(key) for key in keys]
     columns = (
         chunk.ordinals_at(indexes),
         labels,
@@ -70,7 +78,7 @@ def opened_rows(
         chunk.seconds_at(indexes),
         chunk.attempts_at(indexes),
         [chunk.consumer] * n,
-        [since + (ended[index] or now) for index in indexes],
+        [since + (ended or now) for ended in chunk.ended_at(indexes)],
     )
     return SinkRows(columns), others
 
@@ -94,9 +102,9 @@ def settled_rows(
     acked, code = Outcome.ACK, chunk.code
     if not any(others):
         some = list(islice(references, len(done)))
-        written = [each for each in some if isinstance(each, bytes)]
-        if len(written) == len(some):
-            return [(each[0], acked, reference, each[3]) for each, reference in zip(done, written, strict=True)]
+        if set(map(type, some)) == {bytes}:
+            acks = repeat(acked, len(some))
+            return list(zip(map(_POSITION, done), acks, some, map(_KEY, done), strict=True))  # type: ignore[arg-type]
         references = iter(some)
     made: list[Done] = []
     for each, other in zip(done, others, strict=True):
