@@ -222,7 +222,7 @@ def test_what_the_cells_of_notebooks_show_is_compared() -> None:
 
 
 def test_the_speed_of_a_run_is_not_compared_since_a_fast_one_has_none() -> None:
-    """A run of less than half a second has no speed: the same notebook shows one on some machines and none on others."""
+    """The same notebook shows one on some machines and none on others: below half a second there is none."""
     texts = [text for _, cell in code_cells() for text in shown(cell)]
     speeds = re.compile(r"(?<= in )([\d.,]+ (?:ms|s|min)): .*/s$", re.M)
     slow = [text for text in texts if speeds.search(text)]
