@@ -65,6 +65,8 @@ PANELS = ("dq", "depth", "throughput", "failures", "unacked", "runs", "storage")
 """Pages of the dashboard that dqlab adds."""
 LOOK_TIMEOUT = 2.0
 """Seconds to wait for an answer when only the state of a lab is read."""
+PATIENCE = 5.0
+"""Seconds to wait for queues of other clients that may have a run of some name."""
 CLOSE_PATIENCE = 4.0
 """Seconds in which runs are asked, before a lab closes, whether they are done."""
 RESTING_FOR = 10.0
@@ -667,10 +669,14 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
 
     def _open_others(self, run: str) -> None:
         """Open the queue in which another client has a run of that name, else those of the store: it may be there."""
-        found = self._queue_of(run)
+        found, silent = self._queue_of(run)
         stored = self.session.stored_queues(self.store) if self.store is not None and not found else []
         held = self._open(name for name in ([found] if found else stored) if name not in self.session.pools)
-        self.session.runs.elsewhere = f" It may be in {self._who_holds(held)}" if held else ""
+        elsewhere = f" It may be in {self._who_holds(held)}" if held else ""
+        if silent:
+            queues = f"{'queue' if len(silent) == 1 else 'queues'} {', '.join(map(repr, silent))}"
+            elsewhere += f" It may be in {queues}: no answer came within {PATIENCE:g} s; try again."
+        self.session.runs.elsewhere = elsewhere
 
     def _who_holds(self, held: dict[str, OwnerStillAlive]) -> str:
         """Return a hint on which processes have queues of the store open that may have a run."""
@@ -678,24 +684,27 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         why = one.why if isinstance(one, QueueHeld) else f"process {one.pid} on {one.host} has it open; close it there"
         return f"{', '.join(map(repr, held))}, open elsewhere: {why}."
 
-    def _queue_of(self, run: str) -> str:
-        """Return the open queue of another client that has a run, else ""; one that does not answer is skipped."""
+    def _queue_of(self, run: str) -> tuple[str, list[str]]:
+        """Return the open queue of another client that has a run, else "" and the queues that did not answer."""
         link = self.session.link
         others = [name for name in self.session.open_queues() if name not in self.session.pools]
 
-        async def has(queue: str) -> bool:
+        async def has(queue: str) -> bool | None:
             try:
-                async with asyncio.timeout(LOOK_TIMEOUT):
+                async with asyncio.timeout(PATIENCE):
                     answer, _ = await Handle(link, queue, 1).ask(0, "runs", {"name": run})
-            except (DqlabError, TimeoutError):
+            except (CallTimeout, TimeoutError):
+                return None
+            except DqlabError:  # it was closed since it was listed
                 return False
             return bool(answer["runs"])
 
-        async def look() -> list[bool]:
+        async def look() -> list[bool | None]:
             return await asyncio.gather(*map(has, others))
 
-        found = link.sync(look()) if others else []
-        return next((queue for queue, there in zip(others, found, strict=True) if there), "")
+        found = dict(zip(others, link.sync(look()), strict=True)) if others else {}
+        queue = next((queue for queue, there in found.items() if there), "")
+        return queue, [] if queue else [queue for queue, there in found.items() if there is None]
 
     def _open(self, names: Iterable[str]) -> dict[str, OwnerStillAlive]:
         """Open queues; return by name, with the reason, those left out because another process has them open."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -733,6 +734,27 @@ def test_run_of_another_client_is_found_in_its_queue(lab: dq.Lab, queue: dq.Queu
     with dq.connect(lab.client.scheduler.address) as other:  # type: ignore[union-attr]
         assert list(other.attach(f"run-{queue.name}").results()) == [0, 1, 2, 3, 4]
         assert [pool.name for pool in other.queues] == [queue.name]
+
+
+def test_a_queue_that_does_not_answer_is_named_as_the_place_where_a_run_may_be(
+    lab: dq.Lab, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be busy: "there is no such run" would have the run made once more."""
+
+    class Silent(Handle):
+        async def ask(self, *args: Any, **options: Any) -> Any:
+            if self.name == queue.name:
+                await asyncio.Event().wait()
+            return await super().ask(*args, **options)
+
+    queue.map(abs, range(5), name=f"run-{queue.name}").wait(timeout=30)
+    monkeypatch.setattr("dqlab.lab.Handle", Silent)
+    monkeypatch.setattr("dqlab.lab.PATIENCE", 0.2)
+
+    with dq.connect(lab.client.scheduler.address) as other:  # type: ignore[union-attr]
+        with pytest.raises(RunNotFound, match=f"may be in queue '{queue.name}': no answer came within 0.2 s"):
+            other.attach(f"run-{queue.name}")
+        assert other.queues == []
 
 
 def test_looking_for_a_run_that_does_not_exist_opens_no_queue(lab: dq.Lab, queue: dq.QueuePool) -> None:
