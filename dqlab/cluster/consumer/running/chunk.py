@@ -312,8 +312,8 @@ class Chunk:
     def cancel(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Skip these ids where they have not started; where they run in a process, that is killed."""
         ids = {id for lo, hi in ranges for id in range(lo, hi)}
-        # In place: `run_calls` looks up the set that it has had since it began, and appends to such a list `done`. Another
-        # object here would never be seen there.
+        # In place: `run_calls` looks up the set that it has had since it began, and appends to such a list `done`.
+        # Another object here would never be seen there.
         self.cancelled |= {index for index in range(self.count) if self.id_at(index) in ids}
         self.cancelled_at = time.monotonic()
 
