@@ -36,6 +36,7 @@ from dqlab.stats import (
     ClassStats,
     CodeStats,
     Eta,
+    Held,
     History,
     RunStats,
     Severity,
@@ -47,6 +48,7 @@ __all__ = [
     "FIX_AND_RETRY",
     "NO_LEASES",
     "Again",
+    "age_of",
     "band",
     "code_pane",
     "consumers",
@@ -181,6 +183,11 @@ def held_for(seconds: float, units: int = 2) -> str:
     return f"{int(seconds)} s" if seconds < 60 else numbers.duration(seconds, units=units)
 
 
+def age_of(held: Held) -> str:
+    """Return for how long something is held: since its function began, and in words where only the lease is known."""
+    return held_for(held.age) if held.running is not None else f"{held_for(held.age)} since delivery"
+
+
 def _ages(low: float, high: float) -> str:
     """Return a range of ages; a unit that both ends have is written once."""
     least, most = held_for(low), held_for(high)
@@ -196,8 +203,8 @@ def leases(snapshot: Snapshot) -> Leases:
     """Return what consumers hold."""
     held = snapshot.unacked
     title = numbers.count(held.total)
-    if held.oldest_age is not None:
-        title += f" · oldest {held_for(held.oldest_age)}"
+    if held.oldest:
+        title += f" · oldest {age_of(held.oldest[0])}"
     parts = []
     if held.timeout is not None:
         parts.append(f"{many(held.past, 'message')} held longer than {held_for(held.timeout)}, the visibility timeout")
@@ -221,7 +228,7 @@ def held_rows(snapshot: Snapshot) -> tuple[HeldRow, ...]:
         HeldRow(
             document=one_line(each.document or many(each.messages, "message"), 120),
             consumer=one_line(each.consumer, 40),
-            held=held_for(each.held),
+            held=age_of(each),
             ends_in=held_for(each.ends_in, units=1),
             renewals=numbers.count(each.renewals),
             delivery=numbers.count(each.delivery),

@@ -409,8 +409,8 @@ def _waiting(counts: Counts) -> Figure:
 
 
 def _oldest(snapshot: Snapshot) -> str:
-    age = snapshot.unacked.oldest_age
-    return "" if age is None else f"oldest {details.held_for(age)}"
+    oldest = snapshot.unacked.oldest
+    return f"oldest {details.age_of(oldest[0])}" if oldest else ""
 
 
 def _out(queue: QueueStats, *, stale: bool) -> Figure:

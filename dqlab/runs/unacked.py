@@ -27,6 +27,8 @@ class Unacked:
         Time since delivery, and until the lease ends unless it is renewed.
     document : str or None
         What the consumer runs of them, as views name it, which `Run.give_up` takes; None where it has not reported yet.
+    running : float or None
+        Time since the function began with that document, as views show it; None where it has not reported yet.
     since : float
         When they were delivered, seconds since 1970 UTC.
     delivery : int
@@ -44,13 +46,17 @@ class Unacked:
     since: float = 0.0
     delivery: int = 1
     renewals: int = 0
+    running: float | None = None
 
     def __repr__(self) -> str:
-        what = repr(self.document) if self.document is not None else many(self.messages, "message")
-        others = f" and {many(self.messages - 1, 'other')}" if self.document is not None and self.messages > 1 else ""
         of = "" if self.run is None else f" of run {self.run!r}"
-        times = f" for {numbers.duration(self.held)} since {numbers.clock(self.since)}"
-        return f"<{self.consumer} holds {what}{others}{of}{times}, delivery {self.delivery}>"
+        delivery = f"delivery {self.delivery}, at {numbers.clock(self.since)}"
+        if self.document is None:
+            what = f"{many(self.messages, 'message')}{of}"
+            return f"<{self.consumer} holds {what}, for {numbers.duration(self.held)} since {delivery}>"
+        times = "" if self.running is None else f" for {numbers.duration(self.running)}"
+        others = f" and holds {many(self.messages - 1, 'other')}" if self.messages > 1 else ""
+        return f"<{self.consumer} runs {self.document!r}{of}{times}{others}, {delivery}>"
 
 
 class UnackedLeases(list[Unacked]):
@@ -88,9 +94,10 @@ def leases_of(
     now : float
         Seconds since 1970 UTC.
     """
-    documents = {each.name: each.document for each in consumers if each.queue == queue}
+    runs_now = {each.name: (each.document, each.oldest_age) for each in consumers if each.queue == queue}
     held = []
     for run, consumer, messages, age, left, *more in rows:
         held.append(Unacked(runs.get(run), short_name(consumer), messages, age, left, None, now - age, *more))
     found = sorted(held, key=lambda lease: -lease.held)
-    return UnackedLeases((replace(lease, document=documents.pop(lease.consumer, None)) for lease in found), queue)
+    named = ((lease, *runs_now.pop(lease.consumer, (None, None))) for lease in found)
+    return UnackedLeases((replace(lease, document=name, running=age) for lease, name, age in named), queue)

@@ -204,6 +204,8 @@ class Held:
         What the consumer is running of them.
     held, ends_in : float
         Seconds since they were delivered, and until the lease ends unless it is renewed.
+    running : float or None
+        Seconds since the function began with that document; None where that is not known.
     renewals, delivery, messages : int
         How often the lease was renewed; which delivery it is, for a message alone; how many messages.
     """
@@ -215,11 +217,17 @@ class Held:
     document: str | None = None
     renewals: int = 0
     delivery: int = 1
+    running: float | None = None
+
+    @property
+    def age(self) -> float:
+        """Seconds for which it is held, as every view shows it: since its function began, or else since delivery."""
+        return self.held if self.running is None else self.running
 
 
 @dataclass(frozen=True, slots=True)
 class Unacked:
-    """Messages in consumers' hands. Ages are seconds since delivery.
+    """Messages in consumers' hands. Ages of `age_bins` are seconds since delivery.
 
     Attributes
     ----------
@@ -245,9 +253,9 @@ class Unacked:
     ending_20s: int = 0
 
     @property
-    def oldest_age(self) -> float | None:
+    def oldest_delivery(self) -> float | None:
         """Seconds since the message that is held longest was delivered."""
-        return self.oldest[0].held if self.oldest else None
+        return max((each.held for each in self.oldest), default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,8 @@ def test_ages_of_leases_grow_between_reports(hall: Hall) -> None:
 
     assert unacked.age_bins[6] == 2
     assert unacked.ending_20s == 2
-    assert unacked.oldest_age == pytest.approx(40.5)
+    assert unacked.oldest_delivery == pytest.approx(40.5)
+    assert unacked.oldest[0].age == pytest.approx(40.4)
     (held,) = unacked.oldest
     assert (held.consumer, held.document, held.renewals) == ("c5", "ledger.pdf", 3)
     assert held.ends_in == pytest.approx(19.5)
@@ -460,6 +461,25 @@ def test_a_document_held_for_long_is_named(hall: Hall) -> None:
 
     assert (need.kind, need.subject, need.detail) == ("held", "c5", "acme/ledger.pdf")
     assert need.text == "held one document for 1 min 15 s"
+
+
+def test_a_held_document_has_one_age_everywhere(hall: Hall) -> None:
+    """It was held for six minutes as what needs the user, and for seven in the table below: since its delivery."""
+    stuck, young = ("consumer/a/5#0", 420.0, 50.0, 1, 30, 1), ("consumer/a/6#0", 500.0, 50.0, 90, 30, 1)
+    unknown = ("consumer/a/7#0", 430.0, 50.0, 2, 30, 1)
+    hall.shard("a", lane_report("r", counts=counts(leased=93)), oldest=[stuck, young, unknown])
+    hall.consumer("a", 5, leased=1, oldest=["acme/ledger.pdf", 360.0])
+    hall.consumer("a", 6, leased=90, oldest=["b.pdf", 2.0])
+    hall.after(70)
+
+    snapshot = hall.see("a")
+
+    (need,) = (need for need in snapshot.attention if need.subject == "c5")
+    ages = [(held.document, round(held.age)) for held in snapshot.unacked.oldest]
+    assert need.text == "held one document for 7 min 10 s"
+    assert ages == [(None, 500), ("acme/ledger.pdf", 430), ("b.pdf", 72)]
+    assert {each.document: each.oldest_age for each in snapshot.consumers if each.document} == dict(ages[1:])
+    assert round(snapshot.unacked.oldest_delivery or 0) == 570
 
 
 def test_a_failure_class_that_is_new_since_the_last_cell_needs_the_user(hall: Hall) -> None:

@@ -136,9 +136,9 @@ UNACKED = Unacked(
     past=1,
     timeout=60.0,
     oldest=(
-        Held("c5", 252.0, 38.0, 1, "acme/2019/ledger-0417.pdf", 12, 3),
-        Held("c7", 22.0, 57.0, 1, "nordic/scan-90233.pdf", 1),
-        Held("c6", 19.0, 44.0, 1, "acme/2020/inv-11802.pdf"),
+        Held("c5", 252.0, 38.0, 1, "acme/2019/ledger-0417.pdf", 12, 3, 252.0),
+        Held("c7", 22.0, 57.0, 1, "nordic/scan-90233.pdf", 1, 1, 22.0),
+        Held("c6", 19.0, 44.0, 1, "acme/2020/inv-11802.pdf", running=19.0),
     ),
     redelivered_10m=37,
     leases_lost_10m=4,

@@ -152,11 +152,21 @@ def test_leases_say_which_only_renewal_keeps(snapshot: Snapshot) -> None:
 @pytest.mark.parametrize(("seconds", "held", "ends_in"), [(5.96, "5 s", "5 s"), (754.0, "12 min 34 s", "12 min")])
 def test_end_of_a_lease_is_one_unit_away(snapshot: Snapshot, seconds: float, held: str, ends_in: str) -> None:
     """Its column is as narrow as its title; how long a message is held is what people look for."""
-    oldest = (Held("c0", seconds, seconds),)
+    oldest = (Held("c0", seconds, seconds, document="a.pdf", running=seconds),)
 
     (row,) = held_rows(replace(snapshot, unacked=replace(snapshot.unacked, oldest=oldest)))
 
     assert (row.held, row.ends_in) == (held, ends_in)
+
+
+def test_what_is_held_longest_is_as_old_as_its_function_unless_only_its_lease_is_known(snapshot: Snapshot) -> None:
+    """The same document was held for seven minutes here, and for six in each other place of the view."""
+    oldest = (Held("c0", 420.0, 50.0, document="a.pdf", running=360.0), Held("c1", 300.0, 50.0))
+
+    held = leases(replace(snapshot, unacked=Unacked(total=2, oldest=oldest)))
+
+    assert held.title == "2 · oldest 6 min"
+    assert [row.held for row in held.rows] == ["6 min", "5 min since delivery"]
 
 
 def test_bins_of_ages_have_a_unit_at_both_ends(snapshot: Snapshot) -> None:

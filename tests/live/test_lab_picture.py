@@ -195,7 +195,9 @@ def test_silence_of_a_lab_drops_what_is_live(snapshot: Snapshot) -> None:
 
 def test_ages_that_are_repeated_are_spelled_alike(snapshot: Snapshot, past: History) -> None:
     """ "Oldest 9.8 s" stood above "oldest 9 s"."""
-    young = replace(snapshot, unacked=replace(snapshot.unacked, oldest=(Held("c0", 9.8, 20.0),)))
+    young = replace(
+        snapshot, unacked=replace(snapshot.unacked, oldest=(Held("c0", 9.8, 20.0, document="a.pdf", running=9.8),))
+    )
 
     view = queue_view(young, past, place=Site("pages"))
 

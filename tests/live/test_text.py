@@ -173,17 +173,20 @@ def test_status_of_nothing_is_a_sentence() -> None:
 def test_what_consumers_hold_is_a_table_with_what_to_type() -> None:
     """It was a list of dataclasses without the document, and the line for one that is stuck led there."""
     rows = [[b"r", "consumer/pages/1#0", 1, 9.0, 50.0, 1, 0], [b"r", "consumer/pages/0#0", 1, 600.0, 41.0, 2, 30]]
-    staff = [ConsumerStats("c0", "pages", "w", document="inv 7.pdf"), ConsumerStats("c1", "pages", "w")]
+    staff = [
+        ConsumerStats("c0", "pages", "w", document="inv 7.pdf", oldest_age=370.0),
+        ConsumerStats("c1", "pages", "w"),
+    ]
     leases = leases_of(rows, queue="pages", runs={b"r": "count"}, consumers=staff, now=52_127.0)
 
     lines = table_text(leases_table(leases)).split("\n")
 
-    assert " ".join(lines[0].split()) == "document run consumer since held lease ends in delivery messages"
-    assert " ".join(lines[1].split()) == "inv 7.pdf count c0 14:18:47 10 min 41 s 2 1"
+    assert " ".join(lines[0].split()) == "document run consumer leased runs for lease ends in delivery"
+    assert " ".join(lines[1].split()) == "inv 7.pdf count c0 14:18:47 6 min 41 s 2"
     assert "  lab.attach('count').replace('c0')    # what it runs is tried again" in lines
     assert any("lab.attach('count').give_up('inv 7.pdf')" in line for line in lines)
-    assert repr(leases[0]) == "<c0 holds 'inv 7.pdf' of run 'count' for 10 min since 14:18:47, delivery 2>"
-    assert repr(leases[1]) == "<c1 holds 1 message of run 'count' for 9.0 s since 14:28:38, delivery 1>"
+    assert repr(leases[0]) == "<c0 runs 'inv 7.pdf' of run 'count' for 6 min 10 s, delivery 2, at 14:18:47>"
+    assert repr(leases[1]) == "<c1 holds 1 message of run 'count', for 9.0 s since delivery 1, at 14:28:38>"
     assert table_text(leases_table(leases_of([], queue="pages", runs={}, consumers=[], now=0.0))).endswith("anything")
 
 

@@ -10,7 +10,7 @@ from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
-from dqlab.cluster.transport.reports import ShardReport
+from dqlab.cluster.transport.reports import Running, ShardReport
 from dqlab.cluster.transport.run_facts import sum_counts
 from dqlab.failures.classes import FailureClass
 from dqlab.failures.failure import common_message, shown_name
@@ -67,13 +67,13 @@ def sum_effort(lanes: Iterable[LaneReport]) -> Effort:
     return sum((lane.effort for lane in lanes), Effort())
 
 
-def unacked_of(shards: Shards, now: float, documents: Mapping[str, str], lately: tuple[int, int]) -> Unacked:
+def unacked_of(shards: Shards, now: float, begun: Mapping[str, Running], lately: tuple[int, int]) -> Unacked:
     """Return which consumers hold which messages.
 
     Parameters
     ----------
-    documents : mapping
-        What each consumer is running, by its name.
+    begun : mapping
+        What each consumer is running, and for how many seconds by now, by its name.
     lately : (int, int)
         Redeliveries and lost leases of the last ten minutes.
     """
@@ -97,18 +97,22 @@ def unacked_of(shards: Shards, now: float, documents: Mapping[str, str], lately:
         total=sum(bins),
         past=past,
         timeout=timeout,
-        oldest=tuple(_named(nlargest(OLDEST, oldest, key=lambda held: held.held), documents)),
+        oldest=tuple(nlargest(OLDEST, _named(oldest, begun), key=attrgetter("age"))),
         redelivered_10m=redelivered,
         leases_lost_10m=lost,
         ending_20s=ending,
     )
 
 
-def _named(oldest: Sequence[Held], documents: Mapping[str, str]) -> Iterator[Held]:
+def _named(leases: Iterable[Held], begun: Mapping[str, Running]) -> Iterator[Held]:
     """Yield leases with short names; what a consumer runs is of the lease that it has had longest."""
-    left = dict(documents)
-    for held in oldest:
-        yield replace(held, consumer=short_name(held.consumer), document=left.pop(held.consumer, None))
+    left = dict(begun)
+    for held in sorted(leases, key=attrgetter("held"), reverse=True):
+        runs, short = left.pop(held.consumer, None), short_name(held.consumer)
+        if runs is None:
+            yield replace(held, consumer=short)
+        else:
+            yield replace(held, consumer=short, document=runs.document, running=runs.seconds)
 
 
 def mark_slow(

@@ -18,6 +18,7 @@ from dqlab.cluster.statistics.joins import (
 )
 from dqlab.cluster.statistics.known import Known, record_of
 from dqlab.cluster.statistics.tracks import RunTrack
+from dqlab.cluster.transport.reports import Running
 from dqlab.cluster.transport.run_facts import run_facts
 from dqlab.rules.reports import LaneReport
 from dqlab.stats import (
@@ -95,15 +96,14 @@ class JoinedQueue:
         found = dict(self._runs())
         runs = tuple(found.values())
         queue = self._with_all_runs(self._queue(runs), found)
-        begun = {each: known.consumers[each].oldest for each in self._serving}
-        documents = {each: oldest.document for each, oldest in begun.items() if oldest is not None}
+        begun = {each: running for each in self._serving if (running := self._begun(each)) is not None}
         lately = round(track.redelivered.growth(now)), round(track.leases_lost.growth(now))
         ins, outs, lag = self._lately(queue)
         return QueueFacts(
             queue,
             runs=runs,
             consumers=self._consumers,
-            unacked=unacked_of(self._shards, now, documents, lately),
+            unacked=unacked_of(self._shards, now, begun, lately),
             at=wall,
             median=self._median,
             unserved=self._unserved() if queue.counts.waiting else None,
@@ -239,9 +239,16 @@ class JoinedQueue:
         record = record_of(self._listed.get(run, []))
         return (record.name or "") if record is not None else ""
 
+    def _begun(self, name: str) -> Running | None:
+        """Return what a consumer has run for longest, and for how many seconds by now."""
+        oldest = self._known.consumers[name].oldest
+        if oldest is None:
+            return None
+        return oldest._replace(seconds=oldest.seconds + self._now - self._known.consumers_came[name])
+
     def _consumer(self, name: str) -> ConsumerStats:
         report, track = self._known.consumers[name], self._known.consumer_tracks[name]
-        busy, oldest, over = track.busy.rate(self._now), report.oldest, self._track.out.span(self._now)
+        busy, oldest, over = track.busy.rate(self._now), self._begun(name), self._track.out.span(self._now)
         stats = ConsumerStats(
             name=short_name(name),
             queue=report.queue,
@@ -252,7 +259,7 @@ class JoinedQueue:
             units_rate=track.units.rate(self._now, over=over),
             busy_share=None if busy is None else min(1.0, busy / max(1, report.slots)),
             last_error=report.last_error,
-            oldest_age=None if oldest is None else oldest.seconds + self._now - self._known.consumers_came[name],
+            oldest_age=None if oldest is None else oldest.seconds,
             document=None if oldest is None else oldest.document,
             run="" if oldest is None else self._name_of(oldest.run),
             silent=None if (heard := self._known.silent.get(report.host)) is None else self._now - heard,
@@ -519,7 +526,7 @@ def _merged(parts: Sequence[Unacked]) -> Unacked:
     if len(parts) == 1:
         return parts[0]
     timeouts = [part.timeout for part in parts if part.timeout is not None]
-    oldest = sorted((held for part in parts for held in part.oldest), key=lambda held: -held.held)
+    oldest = sorted((held for part in parts for held in part.oldest), key=lambda held: -held.age)
     bins = [sum(amounts) for amounts in zip(*(part.age_bins for part in parts), strict=True)]
     return Unacked(
         age_bins=tuple(bins) or Unacked().age_bins,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from bokeh.models import CustomJS, Div, InlineStyleSheet, RadioButtonGroup, Select, Toggle
 
-from dqlab.live.details import last_ends, sure, with_pause
+from dqlab.live.details import age_of, last_ends, sure, with_pause
 from dqlab.live.next_lines import failed_lines, next_line
 from dqlab.live.panels.changes import html, show
 from dqlab.live.panels.look import read
@@ -290,7 +290,7 @@ def _queues(scene: Scene) -> str:
 
 def _unacked(scene: Scene) -> Figure:
     unacked, held = scene.snapshot.unacked, scene.counts.leased
-    age = f"oldest{_queues(scene)} {duration(unacked.oldest_age)}" if unacked.oldest_age is not None else ""
+    age = f"oldest{_queues(scene)} {age_of(unacked.oldest[0])}" if unacked.oldest else ""
     second = age or ("none held" if not held else "")
     return "Unacked", count(held), noun_of(held, _noun(scene)), second, "warn" if unacked.past else ""
 

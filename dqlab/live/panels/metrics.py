@@ -113,7 +113,7 @@ def _counts(name: str, text: str, counts: Mapping[Labels, Counts], labels: Label
 
 def _held(snapshot: Snapshot) -> Iterator[Metric]:
     unacked, failures = snapshot.unacked, snapshot.failures
-    yield _gauge("dqlab_unacked_oldest_seconds", "Age of the delivery held longest.", unacked.oldest_age or 0.0)
+    yield _gauge("dqlab_unacked_oldest_seconds", "Age of the delivery held longest.", unacked.oldest_delivery or 0.0)
     yield _gauge("dqlab_unacked_past_timeout", "Messages held for longer than the visibility timeout.", unacked.past)
     yield _gauge("dqlab_failures_dead", "Dead messages.", failures.dead)
     yield _gauge("dqlab_failures_retrying", "Failed messages that wait for another delivery.", failures.retrying)

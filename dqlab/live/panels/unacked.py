@@ -120,12 +120,13 @@ class UnackedPanel:
     def _draw_notes(self, scene: Scene, top: float) -> None:
         unacked = scene.snapshot.unacked
         notes: list[tuple[float, float, str, str, int, int]] = []
-        if unacked.oldest_age is not None:
-            at = min(math.floor(_place(unacked.oldest_age)), BINS - 1) if unacked.oldest_age else 0
+        oldest = unacked.oldest_delivery
+        if oldest is not None:
+            at = min(math.floor(_place(oldest)), BINS - 1) if oldest else 0
             height = unacked.age_bins[at] if at < len(unacked.age_bins) else 0
             if height <= top / 2 and at >= 3:
                 notes.append(
-                    (min(at + 0.5, BINS - 1.4), height, f"oldest {duration(unacked.oldest_age)}", "center", 0, -16)
+                    (min(at + 0.5, BINS - 1.4), height, f"oldest delivery {duration(oldest)}", "center", 0, -16)
                 )
         names = ("x", "y", "text", "align", "shift", "lift")
         fill(self._notes, **{name: [note[at] for note in notes] for at, name in enumerate(names)})

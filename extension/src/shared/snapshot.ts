@@ -117,7 +117,8 @@ const held = record({
   messages: number(1),
   document: maybe<string>(),
   renewals: number(),
-  delivery: number(1)
+  delivery: number(1),
+  running: maybe<number>()
 });
 
 export const snapshotReader = record({
