@@ -204,7 +204,7 @@ def _silent(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     if unanswered is not None:
         if unanswered >= thresholds.no_consumer:
             left = f"{numbers.many(queue.counts.left, 'message')} left"
-            names = numbers.few_of([f"{each.name} on {each.worker}" for each in facts.consumers])
+            names = numbers.few_of([f"{each.name} on worker {each.worker}" for each in facts.consumers])
             detail = f"{names} silent for {numbers.duration(unanswered)} · {left}"
             since = f"since {numbers.clock(facts.at - unanswered)}"
             yield _of(
@@ -214,7 +214,7 @@ def _silent(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     for each in facts.consumers:
         if each.silent is not None and each.silent >= thresholds.no_consumer:
             text = f"has not answered for {numbers.duration(each.silent)}"
-            detail = f"on {each.worker}"
+            detail = f"on worker {each.worker}"
             yield _of(facts, AttentionKind.SILENT, each.name, text, detail, "doctor", target=each.name)
 
 
@@ -276,7 +276,7 @@ def _slow(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     for consumer in facts.consumers:
         if consumer.slow:
             text = f"does {numbers.rate(consumer.units_rate)}/s, median {numbers.rate(facts.median)}/s"
-            detail = f"on {consumer.worker}"
+            detail = f"on worker {consumer.worker}"
             yield _of(facts, AttentionKind.SLOW, consumer.name, text, detail, "show", target=consumer.name)
 
 

@@ -114,6 +114,7 @@ test('a run that has nothing left but a stuck document, and its consumer, are am
   expect([stuck!.dataset.slow, stuck!.querySelector<HTMLElement>('.dq-slot')!.dataset.glyph]).toEqual(['true', 'slow']);
   expect(words(stuck!, '.dq-s2')).toContain('stuck 4 min 6 s on inv-7.pdf');
   expect(words(silent!, '.dq-s2')).toContain('no answer for 40 s');
+  expect(words(silent!, '.dq-s2')).toContain(`worker ${shown.consumers[1]!.worker} · `);
 });
 
 test('consumers of one name in two queues are two rows, with their queues', async () => {

@@ -289,20 +289,20 @@ PLANTED = {
         with_scene(consumers=[consumer(slow=True, units_rate=1.0)], median=9.0),
         "leases",
         WARNING,
-        "consumer c0 of queue pages does 1.00/s, median 9.00/s, on w-1",
+        "consumer c0 of queue pages does 1.00/s, median 9.00/s, on worker w-1",
     ),
     "all consumers silent": (
         with_scene(consumers=[consumer(silent=75.0)], unanswered=75.0, at=1e9),
         "queues",
         PROBLEM,
-        f"queue pages has no consumer that answers since {numbers.clock(1e9 - 75)}: c0 on w-1 silent for 1 min 15 s; "
-        "6 messages left",
+        f"queue pages has no consumer that answers since {numbers.clock(1e9 - 75)}: c0 on worker w-1 silent for "
+        "1 min 15 s; 6 messages left",
     ),
     "one consumer silent": (
         with_scene(consumers=[consumer(silent=75.0), consumer(name="c1")]),
         "leases",
         WARNING,
-        "consumer c0 of queue pages has not answered for 1 min 15 s, on w-1",
+        "consumer c0 of queue pages has not answered for 1 min 15 s, on worker w-1",
     ),
     "leases that are not renewed": (
         with_scene(unacked=Unacked(ending_20s=3)),

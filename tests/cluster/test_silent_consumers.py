@@ -60,7 +60,7 @@ def test_a_run_whose_only_consumer_is_silent_waits_and_has_no_end(hall: Hall) ->
     assert (run.state, run.consumers, run.rate, run.eta) == (RunState.WAITING, 0, None, None)
     assert run.unanswered
     assert run.why.startswith("no consumer answers since ")
-    assert run.why.endswith(": c0 on w-0")
+    assert run.why.endswith(": c0 on worker w-0")
     assert (queue.state, queue.why, queue.empty_in) == ("waiting", run.why, None)
     assert consumer.silent == pytest.approx(20.0)
     assert hall.clock.wall() - heard == pytest.approx(20.0)
@@ -78,7 +78,7 @@ def test_it_needs_the_user_after_30_s_though_all_is_leased_or_no_lease_is(hall: 
 
     assert (need.kind, need.severity, need.subject) == ("no-answer", Severity.PROBLEM, "a")
     assert need.text.startswith("has no consumer that answers since ")
-    assert need.detail == "c0 on w-0 silent for 31 s · 1,440 messages left"
+    assert need.detail == "c0 on worker w-0 silent for 31 s · 1,440 messages left"
     hall.shard("a", lane_report("r", counts=counts(leased=20, acked=2000), total=2020, started=1.0))
     silent(hall, "w-0", seconds=2)
     assert kinds(hall.see()) == ["no-answer"]

@@ -149,7 +149,7 @@ class JoinedQueue:
         silence = self._unanswered()
         if silence is None:
             return ""
-        names = numbers.few_of([f"{each.name} on {each.worker}" for each in self._consumers])
+        names = numbers.few_of([f"{each.name} on worker {each.worker}" for each in self._consumers])
         return f"{UNANSWERED} since {numbers.clock(self._wall - silence)}: {names}"
 
     def _lately(self, queue: QueueStats) -> tuple[float | None, float | None, float | None]:

@@ -211,7 +211,8 @@ def _line_of(consumer: ConsumerStats, history: History) -> str:
 
 def _name(consumer: ConsumerStats, *, several: bool) -> Line:
     """Return what names a consumer: what differs between neighbours stands first, as the end is cut."""
-    where = f"{consumer.queue} \N{MIDDLE DOT} {consumer.worker}" if several else consumer.worker
+    worker = f"worker {consumer.worker}"
+    where = f"{consumer.queue} \N{MIDDLE DOT} {worker}" if several else worker
     return (
         Cell("", glyph="slow" if consumer.trouble else ""),
         Cell(consumer.name, Ink.STRONG),

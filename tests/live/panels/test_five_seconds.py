@@ -40,7 +40,15 @@ from tests.test_extension import EXTENSION, VITEST, node
 
 QUESTIONS = ("how much is left", "until when", "what fails", "why", "who is slow", "what is stuck", "what next")
 SLOW = Attention(
-    Severity.WARNING, "slow", "c7", "does 14.0/s, median 63.5/s", "on w-4", "show", "pages", "parse-invoices", "c7"
+    Severity.WARNING,
+    "slow",
+    "c7",
+    "does 14.0/s, median 63.5/s",
+    "on worker w-4",
+    "show",
+    "pages",
+    "parse-invoices",
+    "c7",
 )
 
 

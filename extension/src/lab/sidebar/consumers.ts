@@ -33,7 +33,7 @@ export function consumersSection(desk: Desk): Drawn {
     const trouble = troubleOf(consumer);
     face(part(line, '.dq-slot'), consumer.silent !== null ? 'offline' : trouble ? 'slow' : 'play');
     say(part(line, '.dq-name'), consumer.name);
-    const where = [several ? consumer.queue : '', consumer.worker].filter(Boolean).join(' · ');
+    const where = [several ? consumer.queue : '', consumer.worker && `worker ${consumer.worker}`].filter(Boolean).join(' · ');
     say(part(line, '.dq-right'), `${rate(consumer.units_rate)} ${unit}/s`);
     const held = consumer.oldest_age === null ? 'idle' : `${duration(consumer.oldest_age)} on ${consumer.document ?? 'one'}`;
     const busy = consumer.silent === null ? held : `no answer for ${duration(consumer.silent)}`;
