@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from dqlab import numbers
 from dqlab.live.next_lines import next_line
 from dqlab.live.offers import CANARY, first
+from dqlab.live.run_rows import LAST_MINUTE
 from dqlab.live.views import (
     NO_PULSE,
     Chart,
@@ -162,7 +163,7 @@ def consumers(snapshot: Snapshot, total: int, *, ended_on: str = "") -> Consumer
         )
         for each in listed
     ]
-    caption = "Slowest first · last 60 s"
+    caption = f"Slowest first · {LAST_MINUTE}"
     if ended_on:
         caption = f"Of queue {one_line(ended_on, 40)}, now that this run has ended · {caption[0].lower()}{caption[1:]}"
     if snapshot.median_units_rate is not None:
@@ -186,6 +187,12 @@ def held_for(seconds: float, units: int = 2) -> str:
 def age_of(held: Held) -> str:
     """Return for how long something is held: since its function began, and in words where only the lease is known."""
     return held_for(held.age) if held.running is not None else f"{held_for(held.age)} since delivery"
+
+
+def _held_what(held: Held) -> str:
+    """Return what is held; where only the lease is known, the row is as old as that, and the age has no room for it."""
+    what = one_line(held.document or many(held.messages, "message"), 120)
+    return what if held.running is not None else f"{what}, since delivery"
 
 
 def _ages(low: float, high: float) -> str:
@@ -226,9 +233,9 @@ def held_rows(snapshot: Snapshot) -> tuple[HeldRow, ...]:
     timeout = snapshot.unacked.timeout
     return tuple(
         HeldRow(
-            document=one_line(each.document or many(each.messages, "message"), 120),
+            document=_held_what(each),
             consumer=one_line(each.consumer, 40),
-            held=age_of(each),
+            held=held_for(each.age),
             ends_in=held_for(each.ends_in, units=1),
             renewals=numbers.count(each.renewals),
             delivery=numbers.count(each.delivery),

@@ -14,7 +14,7 @@ from dqlab.live import details
 from dqlab.live.details import failure_row
 from dqlab.live.palette import Ink
 from dqlab.live.run_picture import LONGEST, Silence, silence_notice
-from dqlab.live.run_rows import RunRow, runs_in_order, without_live
+from dqlab.live.run_rows import LAST_MINUTE, RunRow, runs_in_order, without_live
 from dqlab.live.tables import NO_TABLE, Table, runs_table, status_table
 from dqlab.live.views import (
     NO_NOTICE,
@@ -376,7 +376,7 @@ def _lab_figures(snapshot: Snapshot, *, stale: bool) -> tuple[Figure, ...]:
             "Busy",
             busy[0],
             "".join(busy[1:]),
-            f"of {many(snapshot.consumers_total, 'consumer')}, last 60 s",
+            f"of {many(snapshot.consumers_total, 'consumer')}, {LAST_MINUTE}",
             "" if stale else snapshot.consumer_troubles,
             live=True,
         ),
@@ -417,7 +417,11 @@ def _out(queue: QueueStats, *, stale: bool) -> Figure:
     rates = (None, None) if stale else (queue.out_rate, queue.in_rate)
     # Not the speed of this instant: a queue that has just become empty has one for a minute.
     return Figure(
-        "Out, last 60 s", numbers.rate(rates[0]), "messages/s", f"in {numbers.rate(rates[1])} messages/s", live=True
+        f"Out, {LAST_MINUTE}",
+        numbers.rate(rates[0]),
+        "messages/s",
+        f"in {numbers.rate(rates[1])} messages/s",
+        live=True,
     )
 
 

@@ -16,7 +16,7 @@ from dqlab.live import details
 from dqlab.live.details import FIX_AND_RETRY, Again, failure_row
 from dqlab.live.offers import NO_NAMES, NotebookNames, first, offers
 from dqlab.live.palette import StateLook
-from dqlab.live.run_rows import put_off_words
+from dqlab.live.run_rows import AT_WORK, WHOLE_RUN, put_off_words
 from dqlab.live.views import (
     NO_DETAILS,
     NO_NOTICE,
@@ -506,12 +506,12 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
     if stats.resting:
         ended = numbers.UNKNOWN if stats.ended is None else numbers.clock(stats.ended)
         done = Figure("Ended at", ended, "", f"after {numbers.duration(stats.elapsed)}")
-        speed = _speed("Speed, whole run", stats, stats.mean_rate, stats.mean_units_rate)
+        speed = _speed(f"Speed, {WHOLE_RUN}", stats, stats.mean_rate, stats.mean_units_rate)
         speed = speed._replace(extra=details.with_pause(stats))
     else:
         done = _done_at(face, stats)
         rates = (None, None) if face is Face.NO_ANSWER else (stats.rate, stats.units_rate)
-        speed = _speed("Speed, 60 s at work", stats, *rates)._replace(live=True)
+        speed = _speed(f"Speed, {AT_WORK}", stats, *rates)._replace(live=True)
         if face in _NO_SPEED:
             blocked = "while its store takes nothing" if face is Face.WAITING and stats.consumers else _NO_SPEED[face]
             blocked = "no consumer answers" if stats.unanswered else blocked

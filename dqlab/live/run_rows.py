@@ -16,6 +16,9 @@ from dqlab.stats import Attention, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
 
 __all__ = [
+    "AT_WORK",
+    "LAST_MINUTE",
+    "WHOLE_RUN",
     "RunRow",
     "SortBy",
     "SortedSnapshot",
@@ -24,8 +27,12 @@ __all__ = [
     "run_word",
     "runs_in_order",
     "sorted_by",
+    "speeds_over",
     "without_live",
 ]
+
+AT_WORK, WHOLE_RUN, LAST_MINUTE = "60 s at work", "whole run", "last 60 s"
+"""The times that rates are of, in the words of all views: of a run, of one that has ended, of queues and consumers."""
 
 
 class SortBy(StrEnum):
@@ -178,6 +185,14 @@ def _row(run: RunStats, need: Attention | None) -> RunRow:
         over=run.resting,
         started=run.started,
     )
+
+
+def speeds_over(rows: Iterable[RunRow]) -> str:
+    """Return which time the speeds of runs are of, in the words of their own views; "" where none is known."""
+    over = {row.over for row in rows if row.rate is not None}
+    if len(over) == 2:
+        return f"{AT_WORK}, of ended runs the {WHOLE_RUN}"
+    return "" if not over else WHOLE_RUN if True in over else AT_WORK
 
 
 def put_off_words(run: RunStats) -> str:

@@ -16,10 +16,9 @@ from dqlab import numbers
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.errors import DqlabError, in_words
 from dqlab.live.palette import Ink
-from dqlab.live.run_rows import RunRow, SortBy, put_off_words, runs_in_order
+from dqlab.live.run_rows import LAST_MINUTE, RunRow, SortBy, put_off_words, runs_in_order, speeds_over
 from dqlab.numbers import count, many
 from dqlab.stats import Attention, ClassStats, QueueStats, RunStats, Snapshot
-from dqlab.stats.meter import RATE_WINDOW
 from dqlab.texts import as_word, one_line
 
 __all__ = [
@@ -102,7 +101,7 @@ _STATUS = (
     Column("lag", right=True),
     Column("disk", right=True),
 )
-RATES_OVER = (f"in/s and out/s: mean of the last {RATE_WINDOW:.0f} s, rest included",)
+RATES_OVER = (f"in/s and out/s: mean of the {LAST_MINUTE}, rest included",)
 """What tells them from the speed of a run, which is of the time in which it worked."""
 
 
@@ -220,13 +219,14 @@ def runs_table(
     owners = {(run.queue, run.name): run.owner for run in runs}
     owned = any(owners[row.queue, row.name] for row in rows)
     more = (*(["owner"] if owned else []), *(["queue"] if len(queues) > 1 else []))
+    in_a_second = "per second" if mixed else f"{''.join(units)}/s"
     columns: tuple[Column, ...] = (
         Column("run", whole=True),
         Column(_state_at(max(run.at for run in runs)) if stale and runs else "state", whole=True),
         Column("done", right=True),
         Column("end", whole=True),
         Column("dead", right=True),
-        Column("per second" if mixed else f"{''.join(units)}/s", right=True),
+        Column(in_a_second, right=True),
         Column("code", mono=True),
         Column("took", right=True, spare=True),
         *(Column(head, spare=True) for head in more),
@@ -249,6 +249,8 @@ def runs_table(
         for row in rows
     )
     notes = [f"and {numbers.count(hidden)} more: %dq runs"] if hidden > 0 else []
+    if over := speeds_over(rows):
+        notes.insert(0, f"{in_a_second}: {over}")
     failed = [row for row in every if row.over and row.dead]
     amount, dead = len(failed), sum(row.dead for row in failed)
     if ended is not None:

@@ -12,6 +12,7 @@ from dqlab import numbers
 from dqlab.live.next_lines import lines_of, more_needs
 from dqlab.live.palette import Ink, StateLook
 from dqlab.live.run_picture import NEAR_END
+from dqlab.live.run_rows import AT_WORK, WHOLE_RUN
 from dqlab.live.style import PLAIN, Span, TextStyle, columns, cut, paint
 from dqlab.live.tables import Column, Table
 from dqlab.live.views import Face, Need, QueuesView, RunView, Tone
@@ -173,8 +174,7 @@ def _figure_lines(view: RunView) -> list[list[Span]]:
     if len(view.figures) != 4:
         return []
     left, done, speed, dead = view.figures
-    whole = "whole run"  # the head has the other unit's speed
-    of = whole if speed.label.endswith(whole) else speed.second
+    over = WHOLE_RUN if speed.label.endswith(WHOLE_RUN) else AT_WORK if speed.value != numbers.UNKNOWN else ""
     ended = f" {done.second}" if done.second.startswith("after ") and done.value != numbers.UNKNOWN else ""
     near = done.label == NEAR_END
     ended = "" if near else f" ({view.band})" if view.band else ended
@@ -188,7 +188,7 @@ def _figure_lines(view: RunView) -> list[list[Span]]:
         ],
         [
             Span(_field(f"speed  {speed.value} {speed.unit}", 25)),
-            Span(_field(of, 22)),
+            Span(_field(over or speed.second, 22)),
             Span("dead  "),
             Span(dead.value, _TONES[dead.tone]),
             Span(f" ({dead.second})"),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from dqlab import numbers
 from dqlab.live.html import quiet, wrap
 from dqlab.live.palette import StateLook
+from dqlab.live.run_rows import LAST_MINUTE
 from dqlab.live.style import TextStyle, columns, cut
 from dqlab.stats import History, Mark
 from dqlab.texts import one_line
@@ -30,8 +31,6 @@ NARROWEST, NAME = 16, 10
 """Columns of a line of blocks at least, and of the names before them."""
 DRAWN = 480, 30
 """Pixels of one drawing."""
-MEAN = "last 60 s"
-"""What the newest rate is of: all may have been still for most of it."""
 MARKS = 8
 """Marks that are shown, the newest."""
 
@@ -133,9 +132,9 @@ def _series(history: History) -> list[tuple[str, Sequence[float | None], str]]:
     rows: list[tuple[str, Sequence[float | None], str]] = [
         ("waiting", depth, _spelled(now.waiting, most.waiting, _count, "messages")),
         ("unacked", history.leased, _spelled(now.unacked, most.unacked, _count, "messages")),
-        ("in", history.in_rate, _spelled(now.in_rate, most.in_rate, numbers.rate, "messages/s", MEAN)),
-        ("out", history.out_rate, _spelled(now.out_rate, most.out_rate, numbers.rate, "messages/s", MEAN)),
-        ("failures", failures, _spelled(now.failure_rate, most.failure_rate, _by_minute, "per minute", MEAN)),
+        ("in", history.in_rate, _spelled(now.in_rate, most.in_rate, numbers.rate, "messages/s", LAST_MINUTE)),
+        ("out", history.out_rate, _spelled(now.out_rate, most.out_rate, numbers.rate, "messages/s", LAST_MINUTE)),
+        ("failures", failures, _spelled(now.failure_rate, most.failure_rate, _by_minute, "per minute", LAST_MINUTE)),
     ]
     return rows
 

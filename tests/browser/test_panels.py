@@ -268,7 +268,7 @@ def test_no_figure_and_no_head_is_cut(show: Any, width: int) -> None:
 NAMES_CUT = """() => {
   const cut = []
   const visit = (root) => root.querySelectorAll("*").forEach((each) => {
-    const isName = each.matches(".r:not(.h) > span:nth-child(2)") && root.host?.matches(".left.jobs")
+    const isName = each.matches(".r:not(.h) > span:nth-child(2):not(:has(.beyond))") && root.host?.matches(".left.jobs")
     if (isName) cut.push([each.textContent.trim(), each.scrollWidth > each.clientWidth])
     if (each.shadowRoot) visit(each.shadowRoot)
   })
@@ -319,7 +319,7 @@ def test_times_of_what_is_held_longest_are_read_in_full(show: Any, feed: Feed, p
     """Of 12 min 34 s the last figures were cut, with an age in bold also where a tab is narrow."""
     page, now = show(path, 700, 500, charts=1), feed.now
     for seconds in (5.96, 252.0, 3599.0, 86_000.0, 1_036_800.0):
-        oldest = (Held("c0", seconds, seconds, document=f"{seconds}.pdf"),)
+        oldest = (Held("c0", seconds, seconds, document=f"{seconds}.pdf", running=seconds),)
         feed.seq += 1
         feed.now = replace(now, seq=feed.seq, unacked=replace(now.unacked, oldest=oldest))
         page.wait_for_function(f"(name) => ({OLDEST})()[1]?.[0][0] === name", arg=f"{seconds}.pdf")

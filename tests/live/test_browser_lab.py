@@ -45,6 +45,8 @@ def test_rows_say_state_reason_and_figures(show: Show, lab: QueuesView) -> None:
     """Which queue needs what, in words, at one glance."""
     page = show(lab, width=1600)
 
+    heads = page.locator("thead").first.inner_text().replace("\N{NO-BREAK SPACE}", " ").split("\t")
+    assert heads[8:10] == ["in/s, last 60 s", "out/s, last 60 s"]
     assert page.locator("tr[data-name]").count() == 6
     words = row(page, "pages").inner_text().split()
     assert words[:4] == ["pages", "Running", "·", "KeyError"]

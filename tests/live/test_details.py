@@ -166,7 +166,10 @@ def test_what_is_held_longest_is_as_old_as_its_function_unless_only_its_lease_is
     held = leases(replace(snapshot, unacked=Unacked(total=2, oldest=oldest)))
 
     assert held.title == "2 · oldest 6 min"
-    assert [row.held for row in held.rows] == ["6 min", "5 min since delivery"]
+    assert [(row.document, row.held) for row in held.rows] == [
+        ("a.pdf", "6 min"),
+        ("1 message, since delivery", "5 min"),
+    ]
 
 
 def test_bins_of_ages_have_a_unit_at_both_ends(snapshot: Snapshot) -> None:

@@ -37,7 +37,7 @@ def test_screen_of_a_running_run(running: RunStats) -> None:
         "parse-invoices  running   parse v4 on queue pages, 8 consumers",
         " 65.4 % ██████████████████████████████████████▚▌░░░░░░░░░░░░░░░░░░░░░░ of pages",
         "left   315,894 pages     16,121 documents      done  14:34 (14:32\N{EN DASH}14:38)",
-        "speed  451 pages/s       23.9 documents/s      dead  212 (0.66 %)",
+        "speed  451 pages/s       60 s at work          dead  212 (0.66 %)",
         "● acked 31,877  ✕ dead 212  ◐ unacked 64  ○ ready 15,846  ◔ delayed 211",
         "✕   128 dead  PdfError invalid xref table         parse:31          d2c81e07",
     ]
@@ -161,8 +161,16 @@ def test_runs_are_a_table_that_says_what_it_leaves_out(running: RunStats) -> Non
     assert lines[0].split() == ["run", "state", "done", "end", "dead", "pages/s", "code", "took"]
     assert lines[1].startswith(running.name)
     assert f"{running.code.name} v{running.code.version}" in lines[1]
-    assert lines[-1] == "and 3 more: %dq runs"
+    assert lines[-2:] == ["pages/s: 60 s at work", "and 3 more: %dq runs"]
     assert table_text(runs_table([])) == "no runs yet"
+
+
+def test_speeds_of_runs_name_their_time(snapshot: Snapshot, running: RunStats, done: RunStats) -> None:
+    """That of an ended run, over all of it, stood below those of the last minute."""
+    assert runs_table([running]).notes[0] == "pages/s: 60 s at work"
+    assert runs_table([done]).notes[0].startswith("pages/s: whole run")
+    assert runs_table(snapshot.runs).notes[0] == "per second: 60 s at work, of ended runs the whole run"
+    assert runs_table([replace(running, rate=None, units_rate=None)]).notes == ()
 
 
 def test_status_of_nothing_is_a_sentence() -> None:

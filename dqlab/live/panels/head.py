@@ -15,6 +15,7 @@ from dqlab.live.panels.changes import html, show
 from dqlab.live.panels.look import read
 from dqlab.live.panels.markup import codes, glyph, strong, text, unit
 from dqlab.live.panels.scene import SPANS, WHOLE, Request, Scene
+from dqlab.live.run_rows import AT_WORK, LAST_MINUTE, WHOLE_RUN
 from dqlab.numbers import (
     UNKNOWN,
     amount,
@@ -264,11 +265,17 @@ def _no_eta(run: RunStats) -> str:
 def _speed(scene: Scene) -> Figure:
     run = scene.run
     if run is not None and run.resting:
-        label, value, unit, second, more = _speed_of("Speed, whole run", run, run.mean_rate, run.mean_units_rate)
+        label, value, unit, second, more = _speed_of(f"Speed, {WHOLE_RUN}", run, run.mean_rate, run.mean_units_rate)
         return label, value, unit, ", ".join(part for part in (second, with_pause(run)) if part), more
     if run is None:
-        return "Speed, 60 s", rate(scene.queue.out_rate), "messages/s", f"in {rate(scene.queue.in_rate)} messages/s", ""
-    return _speed_of("Speed, 60 s at work", run, run.rate, run.units_rate)
+        return (
+            f"Out, {LAST_MINUTE}",
+            rate(scene.queue.out_rate),
+            "messages/s",
+            f"in {rate(scene.queue.in_rate)} messages/s",
+            "",
+        )
+    return _speed_of(f"Speed, {AT_WORK}", run, run.rate, run.units_rate)
 
 
 def _speed_of(label: str, run: RunStats, documents: float | None, units: float | None) -> Figure:

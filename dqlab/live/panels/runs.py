@@ -15,7 +15,7 @@ from dqlab.live.panels.changes import fill, html, show
 from dqlab.live.panels.markup import columns, heads
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
-from dqlab.live.run_rows import RunRow, SortBy, run_rows, run_word
+from dqlab.live.run_rows import RunRow, SortBy, run_rows, run_word, speeds_over
 from dqlab.live.tables import Cell, Table
 from dqlab.numbers import UNKNOWN, clock, count, minute
 from dqlab.stats import RunState, RunStats
@@ -146,7 +146,9 @@ class RunsPanel:
             notes.append(f"of the newest {count(len(scene.snapshot.runs))} runs of all queues")
         if not runs:
             notes = ["Nothing has been mapped here yet"]
-        elif notes:
+        elif over_time := speeds_over(rows):
+            notes = [" \N{MIDDLE DOT} ".join([*notes, f"speed: {over_time}"])]
+        if runs and notes:
             right.append((Cell(""),) * len(RIGHT_COLUMNS))
         self._write_heads(owned=any(run.owner for run in runs))
         over = strip(_places(start, end, now), start, end) if runs else ""

@@ -15,6 +15,7 @@ from dqlab.live.panels.changes import Series, fill, series
 from dqlab.live.panels.markup import columns, whole
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
+from dqlab.live.run_rows import LAST_MINUTE
 from dqlab.live.tables import Cell, Column, Table
 from dqlab.numbers import UNKNOWN, between, count, many, rate, share
 from dqlab.stats import ConsumerStats, History
@@ -80,8 +81,9 @@ class ThroughputPanel:
         names = list(lines)[: self._stage.rows] if by_worker else list(named)
         full = self._draw_lines(scene, names, {name for name, each in named.items() if each.trouble})
         unit = f"{scene.snapshot.units}/s"
-        over = whole(f"{unit}, {scene.window}, same scale {between('0', _end(full))}")
         paged = scene.snapshot.units != PER_DOCUMENT
+        of = f"newest point, sum: {LAST_MINUTE}" if by_worker else LAST_MINUTE
+        over = whole(f"{unit}, {scene.window}, same scale {between('0', _end(full))} \N{MIDDLE DOT} figures: {of}")
         if by_worker:
             idle = {name: _last(scene.history.idle.get(name, ())) for name in names}
             left: list[Line] = [(Cell(""), Cell(name, Ink.STRONG), Cell("")) for name in names]
@@ -110,8 +112,9 @@ class ThroughputPanel:
 
     def table(self, scene: Scene) -> Table:
         """Return the speeds of all listed consumers."""
+        units = scene.snapshot.units, "documents"
         return Table(
-            columns("consumer", "queue", "worker", f"{scene.snapshot.units}/s", "documents/s", "idle", "unacked"),
+            columns("consumer", "queue", "worker", *(f"{each}/s, {LAST_MINUTE}" for each in units), "idle", "unacked"),
             tuple(
                 tuple(
                     Cell(word)

@@ -170,7 +170,7 @@ def test_consumers_of_several_queues_are_told_apart(open_page: Open, feed: Any) 
 
     assert said.count("<b>c0</b>") == 2
     assert all(f'<span class="mut">{queue} \N{MIDDLE DOT} worker 0</span>' in said for queue in "ab")
-    assert said.count("worker") == 2
+    assert "more worker" not in said
 
 
 @pytest.mark.parametrize(("fastest", "scale"), [(0.3, "0.3"), (1.4, "1.6"), (451.0, "500"), (3_900.0, "4,000")])
@@ -179,7 +179,7 @@ def test_scale_of_consumers_ends_where_the_chart_does(open_page: Open, feed: Any
     feed.past = replace(feed.past, consumers=dict.fromkeys(feed.past.consumers, (fastest,) * 300))
 
     said = words(open_page("throughput")).splitlines()
-    assert [line for line in said if f"same scale 0\N{EN DASH}{scale}<" in line]
+    assert [line for line in said if f"same scale 0\N{EN DASH}{scale} \N{MIDDLE DOT} figures: last 60 s<" in line]
 
 
 def test_an_end_that_is_sure_to_the_minute_is_one_time(open_page: Open, feed: Any) -> None:
@@ -271,11 +271,11 @@ def test_compactions_are_marked_with_what_they_freed(open_page: Open, feed: Any)
 
 def test_messages_without_a_name_do_not_pass_for_documents(open_page: Open, feed: Any) -> None:
     """ "2 messages" stood among the documents, in their face."""
-    oldest = (Held("c0", 2.0, 50.0, 2), Held("c1", 1.0, 50.0, 1, "a.pdf"))
+    oldest = (Held("c0", 2.0, 50.0, 2), Held("c1", 1.0, 50.0, 1, "a.pdf", running=1.0))
     feed.change(unacked=replace(feed.now.unacked, oldest=oldest))
 
     said = words(open_page("unacked", queue="pages"))
-    assert '<span class="mut">2 messages</span>' in said
+    assert '<span class="mut">2 messages, since delivery</span>' in said
     assert '<span class="mono">a.pdf</span>' in said
     assert '<span class="mono"><span class="mut">' not in said
 

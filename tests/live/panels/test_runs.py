@@ -131,6 +131,13 @@ def test_runs_are_sorted_by_the_column_that_is_pressed_and_backwards_by_the_seco
     assert names(page, every)[-1] == "clean"
 
 
+def test_speeds_in_the_table_of_runs_name_their_time(open_page: Open) -> None:
+    """That of an ended run, over all of it, stood below those of the last minute."""
+    said = "".join(str(getattr(model, "text", "")) for model in open_page("runs").doc.models)
+
+    assert "speed: 60 s at work, of ended runs the whole run" in said
+
+
 def test_a_run_names_who_made_it(open_page: Open, feed: Any) -> None:
     """On a cluster that several people share, the first question about a run that fails is whose it is."""
     first, *others = feed.now.runs

@@ -12,7 +12,7 @@ const keyOf = (consumer: Consumer): string => `consumer ${consumer.queue} ${cons
 
 export function consumersSection(desk: Desk): Drawn {
   const { model } = desk;
-  const body = make('div', { role: 'tree', 'aria-label': 'Consumers, the slowest first' });
+  const body = make('div', { role: 'tree', 'aria-label': 'Consumers, the slowest first; speeds of the last 60 s' });
   body.id = 'dq-consumers';
   const head = make('button', { class: 'dq-sec dq-disclosure', type: 'button', 'aria-controls': body.id, 'aria-expanded': 'false' });
   const amount = make('span', { class: 'dq-c' });
@@ -35,6 +35,7 @@ export function consumersSection(desk: Desk): Drawn {
     say(part(line, '.dq-name'), consumer.name);
     const where = [several ? consumer.queue : '', consumer.worker && `worker ${consumer.worker}`].filter(Boolean).join(' · ');
     say(part(line, '.dq-right'), `${rate(consumer.units_rate)} ${unit}/s`);
+    mark(part(line, '.dq-right'), 'title', 'last 60 s');
     const held = consumer.oldest_age === null ? 'idle' : `${duration(consumer.oldest_age)} on ${consumer.document ?? 'one'}`;
     const busy = consumer.silent === null ? held : `no answer for ${duration(consumer.silent)}`;
     say(part(line, '.dq-s2'), [where, trouble === 'stuck' ? `stuck ${busy}` : busy].filter(Boolean).join(' · '));
