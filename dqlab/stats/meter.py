@@ -47,6 +47,12 @@ class Meter:
         while len(points) > 2 and at - points[1][0] >= self.window:
             points.popleft()
 
+    def had(self, total: float) -> None:
+        """Take a total for one that it had all along: what is summed up has more parts than were known."""
+        if self._points:
+            more = total - self._points[-1][1]
+            self._points = deque((at, then + more) for at, then in self._points)
+
     def growth(self, at: float) -> float:
         """Return by how much the total grew within the window."""
         points = self._points

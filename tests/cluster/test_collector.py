@@ -752,6 +752,33 @@ def test_a_span_longer_than_the_cluster_has_lived_is_fitted_to_it(hall: Hall) ->
     assert None not in history.ready[2:]
 
 
+def test_what_had_failed_in_a_reopened_queue_did_not_fail_now(hall: Hall) -> None:
+    """All failures of last week were drawn in the minute in which the queue was opened again."""
+    old = [failure_class("k", failed=61)]
+    hall.shard("a", lane_report("r", classes=old), epoch=2)
+    assert sum(hall.collector.history(600, "a").classes["k"]) == 0
+    hall.after(60)
+
+    hall.shard("a", lane_report("r", classes=[failure_class("k", failed=63), failure_class("new", failed=4)]), epoch=2)
+
+    classes = hall.collector.history(600, "a").classes
+    assert (classes["k"][-2:], classes["new"][-2:]) == ((0, 2), (0, 4))
+
+
+def test_what_a_shard_held_that_is_reopened_after_another_did_not_come_in(hall: Hall) -> None:
+    lanes = [lane_report("r", counts=counts(500, acked=700, dead=61), classes=[failure_class("k", failed=61)])]
+    hall.consumer("a")
+    hall.shard("a", *lanes, epoch=2, shard=0)
+    hall.after(0.1)
+    hall.shard("a", *lanes, epoch=2, shard=1)
+    hall.after(3)
+
+    history = hall.collector.history(60, "a", whole=True)
+    (queue,) = hall.see("a").queues
+    assert (history.most.in_rate, history.most.out_rate, sum(history.classes["k"])) == (0, 0, 0)
+    assert (queue.in_rate, queue.out_rate, hall.see("a", "r").runs[0].rate) == (0, 0, 0)
+
+
 def test_what_a_reopened_queue_held_did_not_come_in(hall: Hall) -> None:
     hall.shard("a", lane_report("r", counts=counts(500)), epoch=2)
     hall.after(3)

@@ -109,9 +109,14 @@ class Collector:
             if index in known and known[index].epoch > report.epoch and not current:
                 return  # of one that was presumed dead, and replaced
             self._enter_late(self._due, queue, now)
+            joins = index not in known
+            if joins and queue in self._due:  # what came before is not of this shard
+                self._remember(queue, self._due)
             known[index] = self._enter(queue, index, known.get(index), report, now)
             self.known.came.setdefault(queue, {})[index] = now
             self._note(self._due, queue, now, wall)
+            if joins and queue in self._due:
+                self._remember(queue, self._due)
         else:
             name = report.name
             self._enter_late(self._consumers_due, name, now)
@@ -225,9 +230,12 @@ class Collector:
         blocked = next((why for report in reports if (why := report.failure or report.short)), "")
         paused, served = any(report.state == QueueState.PAUSED for report in reports), bool(known.answering(queue))
         free = works and not blocked and not paused
-        grown = track.feed(now, wall, lanes.counts, lag, lanes.failed, reports, works=free, revived=lanes.revived)
+        again = track.reopens(reports)
+        grown = track.feed(
+            now, wall, lanes.counts, lag, lanes.failed, reports, works=free, revived=lanes.revived, reopened=again
+        )
         known.all.note(wall, tuple(map(add, known.all.gauges, map(sub, track.gauges, before))), grown)
-        track.count_classes(wall, lanes.failed_by_class())
+        track.count_classes(wall, lanes.failed_by_class(), reopened=again)
         listed, changed = lanes.listed(), lanes.take_changed()
         for run, own in listed.items():
             track_of_run = known.run_tracks.get((queue, run))
@@ -239,7 +247,7 @@ class Collector:
             if works:
                 state = state_of(own, paused=paused, blocked=blocked, served=served)
             sums = sum_counts(own), sum_units(own), sum_effort(own)
-            track_of_run.feed(now, wall, *sums, state=state, slots=slots, revived=sum_revived(own))
+            track_of_run.feed(now, wall, *sums, state=state, slots=slots, revived=sum_revived(own), reopened=again)
         for key in [key for key in known.run_tracks if key[0] == queue and key[1] not in listed]:
             del known.run_tracks[key]  # dropped, or ended before others that did
 

@@ -6,7 +6,7 @@ Fed with absolute totals; one that falls (its actor was recreated) starts over a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import add
 
 from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
@@ -34,10 +34,10 @@ class _Growth:
     def __init__(self) -> None:
         self._last: tuple[float, ...] | None = None
 
-    def of(self, *totals: float, new: bool = False) -> tuple[float, ...]:
-        """Return the growth; the first time none, or with `new` all: what they are of began just now."""
+    def of(self, *totals: float, new: bool = False, old: bool = False) -> tuple[float, ...]:
+        """Return the growth: the first time none, or all of what is `new`; none of what is `old`, had before."""
         last, self._last = self._last, totals
-        if last is None:
+        if last is None or old:
             return totals if new else (0.0,) * len(totals)
         return tuple(max(0.0, total - old) for total, old in zip(totals, last, strict=True))
 
@@ -106,6 +106,13 @@ class QueueTrack:
         self.last_used: float | None = None
         self.classes: dict[str, _ClassTrack] = {}
         self._growth = _Growth()
+        self._shards: set[int] = set()
+
+    def reopens(self, reports: Iterable[ShardReport]) -> bool:
+        """Return whether a shard was opened again that is not known yet: what its totals have came before."""
+        unknown = [report for report in reports if report.shard not in self._shards]
+        self._shards.update(report.shard for report in unknown)
+        return any(report.epoch > 1 for report in unknown)
 
     def feed(
         self,
@@ -118,6 +125,7 @@ class QueueTrack:
         *,
         works: bool = True,
         revived: int = 0,
+        reopened: bool = False,
     ) -> tuple[float, ...]:
         """Note the sums over a queue's shards; return how many were put, were settled and failed since the last time.
 
@@ -129,8 +137,14 @@ class QueueTrack:
             Whether nothing keeps messages from being taken; without consumers nothing has to.
         revived : int, default 0
             Messages that were settled and are delivered again.
+        reopened : bool, default False
+            The totals have grown by what a shard held that was opened again; see `reopens`.
         """
         settled = counts.settled + revived
+        if reopened:
+            meters = (self.put, counts.all), (self.out, settled), (self.settled, settled), (self.failed, failed)
+            for meter, total in meters:
+                meter.had(total)
         self.put.feed(now, counts.all)
         self.out.feed(now, settled)
         self.settled.feed(now, settled, lasts=_lasts(counts) if works else 0.0)
@@ -141,8 +155,7 @@ class QueueTrack:
         if storage:
             self.written.feed(now, sum(each.written for each in storage))
         # The first report of a queue that was opened for the first time has what came before that report.
-        new = all(report.epoch == 1 for report in reports)
-        grown = self._growth.of(counts.all, settled, failed, new=new)
+        grown = self._growth.of(counts.all, settled, failed, new=not reopened, old=reopened)
         live, garbage = float(sum(each.live for each in storage)), float(sum(each.garbage for each in storage))
         self.note(wall, (counts.ready, counts.delayed, counts.leased, counts.dead, live, garbage, lag), grown)
         return grown
@@ -160,15 +173,15 @@ class QueueTrack:
         """Return all its rings."""
         return [self.ring, self.highs.ring, self.depth, *(track.ring for track in self.classes.values())]
 
-    def count_classes(self, wall: float, failed: dict[str, int]) -> None:
-        """Note how many deliveries have ended in each failure class so far."""
+    def count_classes(self, wall: float, failed: dict[str, int], *, reopened: bool = False) -> None:
+        """Note how many deliveries have ended in each failure class so far; `reopened`: see `feed`."""
         for mark, total in failed.items():
             track = self.classes.get(mark)
             if track is None:
                 if len(self.classes) >= 64:
                     continue
                 track = self.classes[mark] = _ClassTrack()
-            track.feed(wall, total)
+            track.feed(wall, total, old=reopened)
 
 
 class _ClassTrack:
@@ -178,9 +191,9 @@ class _ClassTrack:
         self.ring = Ring(0, 1, bands=((60.0, CLASS_MINUTES),))
         self._last = 0
 
-    def feed(self, wall: float, total: int) -> None:
+    def feed(self, wall: float, total: int, *, old: bool) -> None:
         grown, self._last = max(0, total - self._last), total
-        if grown:
+        if grown and not old:
             self.ring.note(wall, flows=(grown,))
 
 
@@ -219,27 +232,34 @@ class RunTrack:
         state: RunState = RunState.RUNNING,
         slots: int = 0,
         revived: tuple[int, int] = (0, 0),
+        reopened: bool = False,
     ) -> None:
         """Note the sums over a run's lanes, what it is doing, and how many slots serve its queue.
 
-        What a retry sends again after a rest has a speed of its own: it may run other code.
+        What a retry sends again after a rest has a speed of its own: it may run other code. `reopened`: see
+        `QueueTrack.feed`.
         """
         self.shown = None
         progress = counts if units is None else units
+        messages, weights = revived
+        settled = counts.settled + messages
+        done = progress.settled + (messages if units is None else weights)
+        if reopened:
+            self._revived = messages
+            for speed, total in ((self.settled, settled), (self.units, done), (self.busy, effort.seconds)):
+                speed.had(total)
         lasts = 0.0 if state in _KEPT else _lasts(counts)
         self.paused += now - self._fed if self._is_paused else 0.0
         self._is_paused = state in (RunState.PAUSED, RunState.STOPPED)
         self._slot_seconds += self._slots * (now - self._fed)
         self._slots, self._fed, gaps = slots if lasts == math.inf else 0, now, self.settled.gaps
-        messages, weights = revived
         if messages > self._revived and self._lasts < math.inf:
             self.settled.start_over(now)
             self.units.start_over(now)
         self._lasts, self._revived = lasts, messages
-        settled = counts.settled + messages
         self._offered.feed(now, self._slot_seconds, lasts=lasts)
         self.settled.feed(now, settled, lasts=lasts)
-        self.units.feed(now, progress.settled + (messages if units is None else weights), lasts=lasts)
+        self.units.feed(now, done, lasts=lasts)
         self.busy.feed(now, effort.seconds, lasts=lasts)
         if settled != self._moved_to or self.settled.gaps != gaps:
             self.moved, self._moved_to = now, settled
