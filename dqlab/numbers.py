@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 
 __all__ = [
     "UNKNOWN",
-    "age",
     "ahead",
     "amount",
     "bare",
@@ -30,6 +29,7 @@ __all__ = [
     "moment",
     "noun_of",
     "rate",
+    "seen",
     "share",
     "size",
     "soon",
@@ -255,15 +255,13 @@ def date(at: float) -> str:
     return f"{moment.day} {_MONTHS[moment.month - 1]} {moment.year}"
 
 
-def age(at: float, *, now: float) -> str:
-    """Return the time of something in the past: ``5 s ago`` within a minute, then ``14:03``, then the date.
+def seen(first: float, last: float, *, now: float) -> str:
+    """Return when something was first and last: ``first 13:59, last 14:22``, or ``at 14:03``.
 
     Parameters
     ----------
-    at, now : float
+    first, last, now : float
         Seconds since 1970 UTC.
     """
-    past = now - at
-    if past < 60:
-        return f"{int(max(past, 0))} s ago"
-    return moment(at, now=now)
+    began, ended = moment(first, now=now), moment(last, now=now)
+    return f"at {ended}" if began == ended else f"first {began}, last {ended}"

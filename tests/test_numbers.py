@@ -90,10 +90,15 @@ def test_spans_move_at_most_once_a_minute_after_the_first(value: float, text: st
     assert numbers.span(value) == text
 
 
-@pytest.mark.parametrize(("at", "now", "text"), spelt("age"))
-def test_ages_turn_into_times_and_then_into_dates(at: float, now: float, text: str) -> None:
-    """An hour ago is a moment one remembers; 3,600 s ago is arithmetic."""
-    assert numbers.age(at, now=now) == text
+@pytest.mark.parametrize(("at", "now", "text"), spelt("moment"))
+def test_moments_are_times_of_today_and_dates_of_other_days(at: float, now: float, text: str) -> None:
+    """ "25 s ago" stood still in a view whose kernel did not answer."""
+    assert numbers.moment(at, now=now) == text
+
+
+@pytest.mark.parametrize(("first", "last", "now", "text"), spelt("seen"))
+def test_a_period_of_one_moment_names_it_once(first: float, last: float, now: float, text: str) -> None:
+    assert numbers.seen(first, last, now=now) == text
 
 
 @pytest.mark.parametrize("rule", ["clock", "minute", "date"])

@@ -408,7 +408,7 @@ def _ticks(start: float, span: float) -> tuple[tuple[float, str], ...]:
 
 def failure_row(entry: ClassStats, *, at: float, again: Again | None = None) -> FailureRow:
     """Return one failure class as strings: as seen at the time `at`, and what it can be retried with."""
-    seen = f"first {numbers.age(entry.first, now=at)}, last {numbers.age(entry.last, now=at)}" if entry.first else ""
+    seen = numbers.seen(entry.first, entry.last, now=at) if entry.first else ""
     failed = f"{many(entry.failed, 'delivery')} failed this way, " if entry.failed else ""
     return FailureRow(
         fingerprint=one_line(entry.fingerprint, 24),

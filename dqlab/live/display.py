@@ -13,6 +13,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from queue import SimpleQueue
 from typing import Any, TextIO, cast
 from weakref import WeakKeyDictionary, ref
 
+from dqlab import numbers
 from dqlab.errors import BadOption, DqlabError, DqlabWarning, WidgetNotBuilt
 from dqlab.live import details
 from dqlab.live.checkups import checkup_html, checkup_text
@@ -405,6 +407,9 @@ def _snapshot_bundle(snapshot: Any, **_: object) -> dict[str, str]:
     by = snapshot.by if isinstance(snapshot, SortedSnapshot) else SortBy.NEED
     hidden = snapshot.runs_total - len(snapshot.runs)
     table = runs_table(snapshot.runs, hidden, snapshot.attention, by, RUNS_OF_STATUS, ended=snapshot.totals)
+    if any(not run.resting for run in snapshot.runs):  # "in 12 min" is read later, too
+        at = f"as of {numbers.date(snapshot.at)}, {numbers.clock(snapshot.at)}"
+        table = replace(table, notes=(*table.notes, at))
     return _table_bundle(table, status_table(snapshot), needs=needs, total=total)
 
 

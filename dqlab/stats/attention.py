@@ -295,8 +295,7 @@ def failures_of(run: RunStats, entry: ClassStats) -> Attention:
     subject = f"{numbers.count(entry.dead)} dead" if entry.dead else f"{numbers.count(entry.retrying)} waiting to retry"
     source = [part for part in (entry.at, *entry.versions) if part]
     rest = [f"{numbers.count(entry.retrying)} waiting to retry"] if entry.dead and entry.retrying else []
-    first, last = (numbers.moment(at, now=run.at) for at in (entry.first, entry.last))  # tables with it are saved
-    when = [f"at {last}" if first == last else f"first {first}, last {last}"] if entry.first else []
+    when = [numbers.seen(entry.first, entry.last, now=run.at)] if entry.first else []
     detail = " · ".join([", ".join(source), *rest, *when])
     severity, action = (Severity.PROBLEM, "retry") if entry.dead else (Severity.WARNING, "show")
     text = f"{entry.error} {entry.message}".strip()

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 
 import spelt from '../../tests/golden/numbers.json';
-import { age, clock, count, date, due, duration, many, minute, rate, share, short, size } from '../src/shared/format';
+import { clock, count, date, due, duration, many, minute, moment, rate, seen, share, short, size } from '../src/shared/format';
 
 const RULES: Record<keyof typeof spelt, (...given: any[]) => string> = {
   count,
@@ -15,7 +15,8 @@ const RULES: Record<keyof typeof spelt, (...given: any[]) => string> = {
   minute,
   date,
   due,
-  age
+  moment,
+  seen
 };
 
 test.each(Object.entries(spelt))('%s spells a number as Python does', (rule, examples) => {

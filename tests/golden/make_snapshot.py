@@ -167,7 +167,7 @@ STORAGE = StorageStats(
 )
 ATTENTION = (
     Attention(
-        Severity.PROBLEM, "failing", "61 dead", "KeyError 'total'", "totals:12, parse v4 · first 14:03, last 5 s ago",
+        Severity.PROBLEM, "failing", "61 dead", "KeyError 'total'", "totals:12, parse v4 · first 14:03, last 14:22",
         "retry", "pages", "parse-invoices", "7b0f44a1", 61,
     ),
     Attention(

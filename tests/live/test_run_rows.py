@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dqlab import numbers
+from dqlab.live.display import text_of
 from dqlab.live.html import table_html
 from dqlab.live.lab_picture import Site, queue_view
 from dqlab.live.palette import Ink
@@ -150,6 +151,14 @@ def test_the_note_on_dead_documents_stands_where_no_listed_run_has_any(running: 
     everything = QueueStats("total", "", Counts(), runs=2, failed_runs=1, dead_at_rest=3)
 
     assert "3 dead in 1 run at rest: %dq runs" in table_text(runs_table([running], 1, ended=everything))
+
+
+def test_a_status_with_ends_that_are_ahead_names_its_moment(snapshot: Snapshot) -> None:
+    """ "in 9 to 16 min" stood in a saved notebook, and nothing said from when on."""
+    over = replace(snapshot, runs=tuple(run for run in snapshot.runs if run.resting))
+
+    assert f"as of {numbers.date(snapshot.at)}, 14:22:07" in text_of(snapshot)
+    assert "as of" not in text_of(over)
 
 
 def test_times_in_a_table_that_may_be_saved_are_those_of_the_clock(done: RunStats) -> None:

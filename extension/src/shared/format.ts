@@ -105,11 +105,13 @@ export function due(at: number, now: number): string {
   return `${moment.getDate()} ${MONTHS[moment.getMonth()]} ${minute(rounded)}`;
 }
 
-/** When something was: `5 s ago` within a minute, then `14:03`, then the date. */
-export function age(at: number, now: number): string {
-  const past = now - at;
-  if (past < 60) return `${Math.floor(Math.max(past, 0))} s ago`;
-  return date(at) === date(now) ? minute(at) : date(at);
+/** When something was: `14:03`, on another day the date; true also where it stands still. */
+export const moment = (at: number, now: number): string => (date(at) === date(now) ? minute(at) : date(at));
+
+/** When something was first and last: `first 13:59, last 14:22`, `at 14:03`. */
+export function seen(first: number, last: number, now: number): string {
+  const [began, ended] = [moment(first, now), moment(last, now)];
+  return began === ended ? `at ${ended}` : `first ${began}, last ${ended}`;
 }
 
 /** A figure beside an axis, where room is short: `1.2k`, `50M`. */

@@ -4,7 +4,7 @@ import { copy } from '../ask';
 import { withCells, type Cell } from '../cells';
 import type { Failure } from '../client';
 import { button, make, mark, say, show, text, type Drawn } from '../../shared/dom';
-import { age, clock, count, many } from '../../shared/format';
+import { clock, count, many, moment, seen } from '../../shared/format';
 import { table } from '../../shared/table';
 import { openMenu } from '../menu';
 import { showCell } from '../notebook';
@@ -80,7 +80,7 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
       { title: 'error', kind: 'dq-of-error', text: (row) => row.error, hint: (row) => `${row.error}: ${row.message}` },
       { title: 'deliveries', kind: 'dq-num dq-deliveries', text: (row) => count(row.deliveries) },
       { title: 'code version', kind: 'dq-version', cell: 'dq-quiet', text: (row) => model.versionOf(row) },
-      { title: 'failed', kind: 'dq-num dq-at', cell: 'dq-quiet', text: (row) => age(row.when, Date.now() / 1000) },
+      { title: 'failed', kind: 'dq-num dq-at', cell: 'dq-quiet', text: (row) => moment(row.when, Date.now() / 1000) },
       { title: 'more', kind: 'dq-tools', make: (row) => [moreOf(row)] }
     ],
     keyOf: (row) => row.id,
@@ -105,7 +105,7 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
       title.replaceChildren(...(chosen ? [`${chosen.error} `, text('span', 'dq-mono', chosen.message)] : [key]));
       mark(title, 'title', key);
     }
-    say(when, chosen?.first ? `${clock(chosen.first)} to ${age(chosen.last, model.snapshot!.at)}` : '');
+    say(when, chosen?.first ? seen(chosen.first, chosen.last, model.snapshot!.at) : '');
     const raised = row && (row.traceback ? withCells(row.traceback, around.cells(), (name) => model.cellOf(row.version, name)) : `${row.error}: ${row.message}`);
     drawTrace(trace, raised ?? (model.pageError || 'Asking for the documents…'));
     say(reason, [row?.reason, row && consumerDied(row) ? WAY_OUT : ''].filter(Boolean).join('. '));

@@ -1,7 +1,7 @@
 // One row per class of failures: what, when, how many, in which code. The check marks make a filter, not a list.
 
 import { button, draw as drawn, make, mark, part, say, show, steady, style, text, type Drawn } from '../../shared/dom';
-import { age, count, many, share, UNKNOWN } from '../../shared/format';
+import { count, many, moment, share, UNKNOWN } from '../../shared/format';
 import type { FailureClass } from '../../shared/snapshot';
 import { table } from '../../shared/table';
 import { lastMinutes } from './minutes';
@@ -44,7 +44,7 @@ export function classesTable(model: FailuresModel): Drawn {
         text: (each) => each.versions.join(', ') || UNKNOWN,
         hint: (each) => each.versions.join(', ')
       },
-      { title: 'last failure', kind: 'dq-num dq-mid', cell: 'dq-quiet dq-last', text: (each) => (each.last ? age(each.last, model.snapshot!.at) : UNKNOWN) }
+      { title: 'last failure', kind: 'dq-num dq-mid', cell: 'dq-quiet dq-last', text: (each) => (each.last ? moment(each.last, model.snapshot!.at) : UNKNOWN) }
     ],
     keyOf: (each) => each.fingerprint,
     create(line, { fingerprint }) {

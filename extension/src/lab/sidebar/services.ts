@@ -3,7 +3,7 @@
 import type { Service } from '../client';
 import type { Desk } from '../desk';
 import { button, make, mark, part, say, show, sync, text, type Drawn } from '../../shared/dom';
-import { age, clock, many } from '../../shared/format';
+import { clock, many, moment } from '../../shared/format';
 import { face, type Glyph } from '../../shared/glyphs';
 import { reopen } from '../notebook';
 import { badge, row, section } from './pieces';
@@ -100,7 +100,7 @@ export function distinctName(service: Service, all: readonly Service[]): string 
 
 function about(desk: Desk, service: Service, state: Service['state']): string {
   const now = Date.now() / 1000;
-  if (state === 'gone') return [`ended ${age(service.since, now)}`, service.store ? tail(service.store) : service.where].filter(Boolean).join(' · ');
+  if (state === 'gone') return [`ended ${moment(service.since, now)}`, service.store ? tail(service.store) : service.where].filter(Boolean).join(' · ');
   if (state === 'unreachable') return service.why ?? '';
   if (state === 'silent') {
     const seen = service.id === desk.model.chosen ? (desk.model.snapshot?.at ?? 0) : 0;
