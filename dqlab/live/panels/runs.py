@@ -34,8 +34,10 @@ GLYPHS = {
 }
 REST = 0.3
 """How far the axis reaches ahead when nothing is estimated: a share of the time until now."""
-LEAST_DEAD = 0.12
-"""Share of a bar that is red at least, when documents are dead: one of a million must be seen from afar too."""
+LEAST_DEAD = 3
+"""Pixels of a bar that are red at least, as in all views, when documents are dead; else red is their share of it.
+
+One of a million is seen, and nobody takes 3 pixels for a share; how many are dead stands beside the bar."""
 RE_SORTED = 5.0
 """Seconds that rows keep their order."""
 LEFT = ((SortBy.NAME, "run"), (SortBy.NEED, "state"), (SortBy.SHARE, "settled"))
@@ -82,6 +84,7 @@ class RunsPanel:
         self._bars = ColumnDataSource({name: [] for name in ("y", "left", "right", "colour", "name", "from", "until")})
         self._bands = ColumnDataSource({name: [] for name in ("y", "left", "right", "middle", "sure")})
         self._dots = ColumnDataSource({name: [] for name in ("y", "left", "right", "colour")})
+        self._dead = ColumnDataSource({"x": [], "y": []})
         self._now = Span(dimension="height", location=0, line_color=theme.ink2, line_width=1, syncable=False)
         fig.add_layout(self._now)
         fig.segment(
@@ -108,6 +111,10 @@ class RunsPanel:
         bars = fig.hbar(
             y="y", left="left", right="right", height=0.3, color="colour", line_color=None, source=self._bars
         )
+        fig.rect(
+            x="x", y="y", width=LEAST_DEAD, width_units="screen", height=0.3, color=theme.dead, line_color=None,
+            source=self._dead,
+        )  # fmt: skip
         fig.add_tools(
             HoverTool(tooltips=tip(("run", "@name"), ("started", "@from"), ("ended", "@until")), renderers=[bars]),
             HoverTool(tooltips=tip(("done at, 80 % sure", "@sure")), renderers=[bands]),
@@ -217,19 +224,23 @@ class RunsPanel:
         bars: list[tuple[float, float, float, str, RunStats]] = []
         dots: list[tuple[float, float, float, str]] = []
         bands: list[tuple[float, float, float, float, str]] = []
+        dead: list[tuple[float, float]] = []
         for at, run in enumerate(runs):
             y, until = at + 0.5, run.ended if run.ended is not None else now
             held = run.state in (RunState.PAUSED, RunState.STOPPED, RunState.WAITING)
             if held:
                 dots.append((y, run.started, now, theme.ink2))
             grey = run.counts.cancelled / run.counts.all if run.resting and run.counts.cancelled else 0.0
-            red = min(_red(run), 1.0 - grey)
+            bad = run.counts.dead + run.counts.lost
+            red = min(bad / max(1, run.counts.settled), 1.0 - grey)
             good = theme.acked if run.resting else theme.ready
             length, left = until - run.started, run.started
             for part, colour in ((1.0 - red - grey, good), (red, theme.dead), (grey, theme.cancelled)):
                 if part > 0 and not (held and colour is good):
                     bars.append((y, left, left + part * length, colour, run))
                 left += part * length
+            if bad:
+                dead.append((left - grey * length, y))
             if not (run.resting or held):
                 dots.append((y, now, run.eta.p10 if run.eta is not None else end, theme.brand))
             if run.eta is not None:
@@ -244,6 +255,7 @@ class RunsPanel:
             **{"from": [clock(bar[4].started) for bar in bars]},
             until=[clock(bar[4].ended) if bar[4].ended is not None else UNKNOWN for bar in bars],
         )
+        fill(self._dead, x=times(scene, [each[0] for each in dead]), y=[each[1] for each in dead])
         fill(
             self._dots,
             y=[dot[0] for dot in dots],
@@ -259,14 +271,6 @@ class RunsPanel:
             middle=times(scene, [band[3] for band in bands]),
             sure=[band[4] for band in bands],
         )
-
-
-def _red(run: RunStats) -> float:
-    """Return how much of a run's bar is red: the dead share of what is settled, and never too little to be seen."""
-    bad = run.counts.dead + run.counts.lost
-    if not bad:
-        return 0.0
-    return min(1.0, max(bad / max(1, run.counts.settled), LEAST_DEAD))
 
 
 def _glyph(run: RunStats) -> str:

@@ -12,6 +12,7 @@ pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
 from dqlab.live.panels.axis import Caption, strip
 from dqlab.live.panels.page import PANELS
+from dqlab.live.panels.runs import LEAST_DEAD
 from dqlab.live.panels.scene import scene
 from dqlab.live.run_picture import run_view
 from dqlab.stats import Counts, RunState, RunStats, Snapshot
@@ -64,13 +65,30 @@ def test_a_run_with_dead_documents_is_never_green(open_page: Open, ended: list[R
         ("one-dead", theme.dead),
         ("all-dead", theme.dead),
     }
-    shares = {(name, colour): length for name, colour, length in drawn}
-    assert shares["one-dead", theme.dead] >= 0.1 * shares["one-dead", theme.acked]
+    panel: Any = page.panels[0]
+    assert list(panel._dead.data["y"]) == [0.5, 1.5], "three pixels at the end of both bars"
     left = page.panels[0]._chart.left.text
     assert left.count('class="g done"') == 1
     assert left.count('class="g dead"') == 2
     assert '<b class="bad">all dead</b>' in left
     assert page.doc.get_model_by_name("runs-answer").text.startswith("1 done, 1 all dead, 1 some dead")
+
+
+def test_one_dead_document_is_seen_and_takes_no_share_that_it_does_not_have(
+    open_page: Open, ended: list[RunStats]
+) -> None:
+    """One of 10,000 coloured 12 % of the bar."""
+    page = open_page("runs")
+    panel: Any = page.panels[0]
+    lengths = {(name, colour): length for name, colour, length in bars(page)}
+    right = dict(zip(panel._bars.data["name"], panel._bars.data["right"], strict=True))
+    (mark,) = (each for each in panel._chart.figure.renderers if each.data_source is panel._dead)
+
+    red, green = lengths["one-dead", page.theme.dead], lengths["one-dead", page.theme.acked]
+    assert red / (red + green) == pytest.approx(1 / 10_000, rel=0.1)
+    assert (mark.glyph.width, mark.glyph.width_units) == (LEAST_DEAD, "screen")
+    assert set(panel._dead.data["x"]) == {right["one-dead"], right["all-dead"]}
+    assert '<b class="bad">1</b>' in panel._chart.right.text
 
 
 def test_a_cancelled_run_looks_as_in_its_own_view(open_page: Open, feed: Any) -> None:
