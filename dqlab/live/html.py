@@ -49,7 +49,7 @@ def run_html(view: RunView) -> str:
         parts.append(_bar(view))
     if view.counters:
         parts.append(_counters(view))
-    parts += needs_html(view.details.needs, view.details.needs_total)
+    parts += needs_html(view.details.needs, view.details.needs_total, ended=bool(view.ended))
     if view.failures:
         parts.append(_failures(view))
     if view.pulse.line:
@@ -93,9 +93,9 @@ def notice_html(notice: Notice) -> list[str]:
     return [f'<div style="border-left:3px solid {edge};padding-left:8px">{escape(notice.text)}</div>']
 
 
-def needs_html(needs: tuple[Need, ...], total: int) -> list[str]:
+def needs_html(needs: tuple[Need, ...], total: int, *, ended: bool = False) -> list[str]:
     """Return what needs the user, a line each, how many there are beyond, and what to type."""
-    more = more_needs(needs, total)
+    more = more_needs(needs, total, ended=ended)
     lines = [
         f"<div>{inked('✕' if each.tone == 'bad' else '!', Ink.BAD if each.tone == 'bad' else Ink.WARN)} "
         f"<b>{escape(each.subject)}</b> {escape(each.text)} &nbsp;{quiet(each.detail)}</div>"

@@ -14,6 +14,7 @@ from dqlab.texts import as_word
 
 __all__ = ["NAMED", "failed_lines", "lines_of", "more_needs", "next_line"]
 
+DOCTOR = "%dq doctor"
 NAMED = 3
 """Runs that are named where several have dead documents."""
 
@@ -29,10 +30,14 @@ def lines_of(needs: Iterable[Need]) -> list[str]:
     return [line for line in dict.fromkeys(each.line for each in needs) if line]
 
 
-def more_needs(needs: Sequence[Need], total: int) -> str:
-    """Return how many more things need the user than those that are listed; "" where these are all."""
+def more_needs(needs: Sequence[Need], total: int, *, ended: bool = False) -> str:
+    """Return how many more things need the user than those that are listed; "" where these are all.
+
+    Those of a run that has `ended` are kinds of failures, which the line about one of them lists.
+    """
     more = total - len(needs)
-    return f"and {numbers.count(more)} more: %dq doctor" if more > 0 else ""
+    line = next(iter(lines_of(needs)), DOCTOR) if ended else DOCTOR
+    return f"and {numbers.count(more)} more: {line}" if more > 0 else ""
 
 
 def failed_lines(runs: Sequence[RunStats]) -> list[str]:
@@ -68,9 +73,9 @@ _LINES: dict[AttentionKind, Callable[[Attention], str]] = {
     AttentionKind.HELD: _unacked,
     AttentionKind.SLOW: _unacked,
     AttentionKind.PUTS_WAIT: _unacked,
-    AttentionKind.STORE: lambda _: "%dq doctor",
-    AttentionKind.NO_ANSWER: lambda _: "%dq doctor",
-    AttentionKind.SILENT: lambda _: "%dq doctor",
+    AttentionKind.STORE: lambda _: DOCTOR,
+    AttentionKind.NO_ANSWER: lambda _: DOCTOR,
+    AttentionKind.SILENT: lambda _: DOCTOR,
     AttentionKind.NO_ROOM: lambda need: f"%dq compact {as_word(need.queue)}",
 }
 """By kind of what needs the user; "lost" and "missing" name theirs in their detail."""

@@ -52,7 +52,7 @@ def run_screen(view: RunView, style: TextStyle = PLAIN) -> str:
     if view.counters:
         lines.append(_counter_line(view, style))
     if view.details.needs:
-        lines += need_lines(view.details.needs, view.details.needs_total)
+        lines += need_lines(view.details.needs, view.details.needs_total, ended=bool(view.ended))
     else:
         lines += [_failure_line(view, place) for place in range(min(len(view.failures), _FAILURES))]
     return "\n".join(paint(line, style) for line in lines)
@@ -213,8 +213,11 @@ def _counter_line(view: RunView, style: TextStyle) -> list[Span]:
     return line
 
 
-def need_lines(needs: tuple[Need, ...], total: int) -> list[list[Span]]:
-    """Return what needs the user: where, what, more of it, how many there are beyond, and what to type."""
+def need_lines(needs: tuple[Need, ...], total: int, *, ended: bool = False) -> list[list[Span]]:
+    """Return what needs the user: where, what, more of it, how many there are beyond, and what to type.
+
+    `ended`: see `more_needs`.
+    """
     width = max(columns(each.subject) for each in needs)
     lines = []
     for each in needs:
@@ -228,7 +231,7 @@ def need_lines(needs: tuple[Need, ...], total: int) -> list[list[Span]]:
                 Span(each.detail, Ink.QUIET),
             ]
         )
-    more = more_needs(needs, total)
+    more = more_needs(needs, total, ended=ended)
     lines += [[Span(f"  {more}", Ink.QUIET)]] if more else []
     return lines + [[Span("  next  ", Ink.QUIET), Span(line)] for line in lines_of(needs)]
 

@@ -273,9 +273,10 @@ def _held(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
 
 
 def _slow(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
+    unit = "pages" if any(run.unit == "pages" for run in facts.runs) else "documents"
     for consumer in facts.consumers:
         if consumer.slow:
-            text = f"does {numbers.rate(consumer.units_rate)}/s, median {numbers.rate(facts.median)}/s"
+            text = f"does {numbers.rate(consumer.units_rate)} {unit}/s, median {numbers.rate(facts.median)}"
             detail = f"on worker {consumer.worker}"
             yield _of(facts, AttentionKind.SLOW, consumer.name, text, detail, "show", target=consumer.name)
 

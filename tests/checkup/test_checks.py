@@ -289,7 +289,7 @@ PLANTED = {
         with_scene(consumers=[consumer(slow=True, units_rate=1.0)], median=9.0),
         "leases",
         WARNING,
-        "consumer c0 of queue pages does 1.00/s, median 9.00/s, on worker w-1",
+        "consumer c0 of queue pages does 1.00 documents/s, median 9.00, on worker w-1",
     ),
     "all consumers silent": (
         with_scene(consumers=[consumer(silent=75.0)], unanswered=75.0, at=1e9),

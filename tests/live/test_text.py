@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.jupyter.grammar import split
-from dqlab.live.run_picture import Silence, connecting_view, run_view
+from dqlab.live.html import run_html
+from dqlab.live.run_picture import Focus, Silence, connecting_view, run_view
 from dqlab.live.style import TextStyle, columns
 from dqlab.live.tables import documents_table, failures_table, leases_table, results_table, runs_table, status_table
 from dqlab.live.text import run_screen, table_text
@@ -66,6 +67,19 @@ def test_the_speed_of_a_run_that_is_over_is_called_that_of_the_whole_run(running
         (line,) = [line for line in run_screen(run_view(stats)).split("\n") if line.startswith("speed")]
         assert line.partition("dead")[0].rstrip().endswith("  whole run")
     assert "whole run" not in run_screen(run_view(running))
+
+
+def test_kinds_of_failures_that_are_not_listed_are_found_by_the_line_that_lists_them(
+    running: RunStats, done: RunStats, snapshot: Snapshot
+) -> None:
+    """ "and 1 more: %dq doctor" stood below an ended run; the doctor counts dead letters, and names no kind of them."""
+    crowded = replace(snapshot, attention_total=7)
+    over, going = (run_view(stats, Focus(crowded)) for stats in (done, running))
+
+    for text in (run_screen(over), run_html(over)):
+        assert f"and 1 more: %dq failed {done.name}" in text
+        assert "doctor" not in text
+    assert "and 4 more: %dq doctor" in run_screen(going)
 
 
 def test_colours_add_nothing_but_colour(running: RunStats) -> None:

@@ -17,7 +17,7 @@ from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.run_rows import LAST_MINUTE
 from dqlab.live.tables import Cell, Column, Table
-from dqlab.numbers import UNKNOWN, between, count, many, rate, share
+from dqlab.numbers import UNKNOWN, between, count, noun_of, rate, share
 from dqlab.stats import ConsumerStats, History
 
 __all__ = ["ThroughputPanel"]
@@ -103,7 +103,7 @@ class ThroughputPanel:
         notes: tuple[str, ...] = ()
         beyond = (len(lines) if by_worker else scene.queue.consumers) - len(right)
         if beyond > 0:
-            notes = (f"and {many(beyond, 'worker' if by_worker else 'consumer')} more",)
+            notes = (f"and {count(beyond)} more {noun_of(beyond, 'worker' if by_worker else 'consumer')}",)
             right.append(BLANK)
         all_of_them = (Cell(""), Cell(f"all {scene.queue.consumers}", Ink.STRONG), Cell(""))
         self._chart.draw(

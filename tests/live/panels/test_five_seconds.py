@@ -43,7 +43,7 @@ SLOW = Attention(
     Severity.WARNING,
     "slow",
     "c7",
-    "does 14.0/s, median 63.5/s",
+    "does 14.0 pages/s, median 63.5",
     "on worker w-4",
     "show",
     "pages",
@@ -63,7 +63,7 @@ FAILS, WHY, STUCK = "128 dead:? PdfError|PdfError", "invalid xref table", r"c5 h
 OVER = No("nothing runs any more")
 LINES = "%dq failed parse-invoices"
 ANSWERS: dict[str, Answers] = {
-    "run widget": ("315,894 ?pages", "Done at 14:34", FAILS, WHY, "c7 does 14.0/s", STUCK, "Fix & retry"),
+    "run widget": ("315,894 ?pages", "Done at 14:34", FAILS, WHY, "c7 does 14.0 pages/s", STUCK, "Fix & retry"),
     "run widget, ended": ("Left 0 ?pages", "Ended at 14:33:54", FAILS, WHY, OVER, OVER, "Retry 212|Fix & retry"),
     "lab widget": ("Waiting 60,191", "14:34", FAILS, WHY, "1 slow", STUCK, LINES),
     "queue widget": ("Waiting 16,057", "Empty in 12 ?min", FAILS, WHY, "1 slow", STUCK, "Fix & retry"),
@@ -72,7 +72,7 @@ ANSWERS: dict[str, Answers] = {
         "Empty at 14:34 in 12 min without embed",
         FAILS,
         WHY,
-        "c7 does 14.0/s",
+        "c7 does 14.0 pages/s",
         STUCK,
         LINES,
     ),
@@ -87,7 +87,7 @@ ANSWERS: dict[str, Answers] = {
         No("it is about failures"),
         "Retry 212",
     ),
-    "%dq status": ("60,191|16,057|65.4 %", "in 9.16 min", FAILS, WHY, "c7 does 14.0/s", STUCK, LINES),
+    "%dq status": ("60,191|16,057|65.4 %", "in 9.16 min", FAILS, WHY, "c7 does 14.0 pages/s", STUCK, LINES),
     "%dq failed": (
         No("it is about failures"),
         No("it is about failures"),
@@ -97,7 +97,7 @@ ANSWERS: dict[str, Answers] = {
         No("it is about failures"),
         "%dq retry parse-invoices",
     ),
-    "terminal, a run": ("315,894 pages", "done 14:34", FAILS, WHY, "c7 does 14.0/s", STUCK, LINES),
+    "terminal, a run": ("315,894 pages", "done 14:34", FAILS, WHY, "c7 does 14.0 pages/s", STUCK, LINES),
     "terminal, a run that ended": ("left 0 pages", "done 14:33:54", FAILS, WHY, OVER, OVER, LINES),
     "terminal, a lab": ("waiting 60,191", "in 9.16 min", FAILS, WHY, "1 slow", STUCK, LINES),
     "%dq doctor": (
@@ -105,7 +105,7 @@ ANSWERS: dict[str, Answers] = {
         No("it is about what is wrong"),
         FAILS,
         WHY,
-        "c7 of queue pages does 14.0/s",
+        "c7 of queue pages does 14.0 pages/s",
         r"c5 of queue pages held one document for 4 min 12 s: acme/2019/ledger-0417.pdf",
         r"failures\(\)",
     ),
@@ -114,7 +114,7 @@ ANSWERS: dict[str, Answers] = {
         No("a promise of a time that has passed when the notebook is opened"),
         FAILS,
         WHY,
-        "c7 does 14.0/s",
+        "c7 does 14.0 pages/s",
         STUCK,
         "%dq attach parse-invoices",
     ),

@@ -209,7 +209,7 @@ def test_more_consumers_than_rows_are_said_with_their_number(open_page: Open, fe
 
     said = words(open_page())
 
-    assert "and 24 workers more" in said
+    assert "and 24 more workers" in said
     assert "all 200" in said
 
 
