@@ -20,7 +20,10 @@ for script; do :; done
 number=$$
 cp "$script" "{jobs}/$number.sh"
 PBS_JOBID=$number.shim setsid bash "{jobs}/$number.sh" </dev/null >"{jobs}/$number.OU" 2>"{jobs}/$number.ER" &
-echo $! >"{jobs}/$number.pid"
+job=$!
+# Until `setsid` has run, there is no group for `qdel` to end.
+while kill -0 $job 2>/dev/null && ! kill -0 -$job 2>/dev/null; do sleep 0.01; done
+echo $job >"{jobs}/$number.pid"
 echo $number.shim
 """
 QDEL = """\

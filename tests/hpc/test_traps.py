@@ -96,7 +96,7 @@ def test_wait_in_another_thread_can_be_given_up(idle_cluster: dq.hpc.Recipe, pbs
         assert dq.hpc.give_up() == 2
         assert isinstance(mine.exception(timeout=20), dq.hpc.ClusterClosed)
     assert len(jobs) == 2
-    wait_until(lambda: not any(job.is_running() for job in jobs), 60, "jobs to end")  # their numbers may be taken again
+    wait_until(lambda: not any(job.is_running() for job in jobs), 20, "jobs to end")  # their numbers may be taken again
 
 
 @pytest.mark.cluster
