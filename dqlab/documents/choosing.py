@@ -19,7 +19,7 @@ from typing import Any
 from dqlab.conditions import Field, Fields, Unmet, compile_condition
 from dqlab.documents import pdf
 from dqlab.documents.document import Document
-from dqlab.documents.parts import Member, PageRange, is_pdf
+from dqlab.documents.parts import Inline, Member, PageRange, is_pdf
 from dqlab.documents.sources import Look, Source
 from dqlab.errors import BadOption
 from dqlab.numbers import many
@@ -186,7 +186,9 @@ class Sample:
                 yield partial(_itself, document)
 
     def _number(self, document: Document) -> int:
-        text = f"{self._seed}\0{document.key}\0{document.where}\0{document.part}"
+        # Values of a row may be made again at each reading, such as pictures, and would give other numbers.
+        place = "" if isinstance(document.part, Inline) else document.part
+        text = f"{self._seed}\0{document.key}\0{document.where}\0{place}"
         return int.from_bytes(blake2b(kept(text), digest_size=8).digest(), "big")
 
     def _drawn(self, numbers: array[int], weights: _Weights) -> dict[int, int]:

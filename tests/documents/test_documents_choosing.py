@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from dqlab.documents.summary import summarize
 from dqlab.errors import BadOption, DocumentEncrypted, DocumentsUsedUp, LengthUnknown
 from dqlab.runs.lost import why_empty
 from tests.documents.test_archives import pack
+from tests.hugging_face import Dataset
 from tests.pdfs import encrypted_pdf, make_pdf
 
 NUMBERS = st.none() | st.integers(0, 50)
@@ -27,6 +29,21 @@ DOCUMENTS = st.lists(
     ),
     max_size=30,
 )
+
+
+class Picture:
+    """Another object at each reading."""
+
+
+class Decoding(Dataset):
+    """A dataset that makes its pictures of bytes whenever they are read."""
+
+    def __getitem__(self, rows: slice) -> dict[str, list[Any]]:
+        found = super().__getitem__(rows)
+        return {**found, "picture": [Picture() for _ in found["picture"]]}
+
+    def select_columns(self, names: list[str]) -> Decoding:
+        return self
 
 
 def keys(documents: Documents) -> list[str]:
@@ -138,6 +155,16 @@ def test_one_more_file_leaves_most_of_a_sample_as_it_was() -> None:
     after = set(keys(Documents([*documents, Document("new", "1", "/new", 5, 5)]).sample(100)))
 
     assert len(before & after) >= 99
+
+
+def test_sample_of_rows_whose_values_are_made_again_at_each_reading_has_as_many_as_wanted() -> None:
+    """Pictures of a dataset are decoded at each reading, and their text shows where in memory they are."""
+    rows = Documents.from_hf(Decoding({"id": [f"r{at}" for at in range(300)], "picture": [0] * 300}), key="id")
+    sample = rows.sample(20)
+
+    assert len(keys(sample)) == 20
+    assert keys(sample) == keys(sample)
+    assert keys(sample) == keys(Documents.from_frame(pd.DataFrame({"id": keys(rows)}), key="id").sample(20))
 
 
 def test_sample_of_few_is_all_of_them() -> None:
