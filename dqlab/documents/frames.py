@@ -49,11 +49,13 @@ class Table:
     read : callable
         From (start, stop) and the positions of columns to a list of values for each of these.
     index : callable or None
-        From (start, stop) to the labels of rows; None if they are positions.
+        From (start, stop) to the labels of rows; None if there are none.
     count : int
         Rows.
     index_name : object
         The name of the index; its labels are the keys, also where it is given as `key`.
+    first : int or None
+        The label of the first row if the others count on from there: they may be positions.
     """
 
     kind: str
@@ -62,6 +64,7 @@ class Table:
     index: Callable[[int, int], list[Any]] | None
     count: int
     index_name: Any = None
+    first: int | None = None
 
 
 class FrameRows:
@@ -79,12 +82,24 @@ class FrameRows:
         The type of what was given.
     label : str
         The name of the constructor.
+    by_index : bool
+        Whether the labels of an index are the keys in any case, also those of the default one.
     """
 
     repeats = True
 
-    def __init__(self, tables: Callable[[], Iterable[Table]], key: Any, columns: Any, kind: str, label: str) -> None:
-        self._tables_again, self._key, self._columns = tables, key, chosen(columns)
+    def __init__(
+        self,
+        tables: Callable[[], Iterable[Table]],
+        key: Any,
+        columns: Any,
+        kind: str,
+        label: str,
+        *,
+        by_index: bool = False,
+    ) -> None:
+        self._tables, self._key, self._columns = tables, key, chosen(columns)
+        self._by_index = by_index
         words = [f"<{kind}>", *([] if key is None else [f"key={key!r}"])]
         words += [] if self._columns is None else [f"columns={self._columns!r}"]
         self.label, self._where = f"Documents.{label}({', '.join(words)})", f"<{kind}>"
@@ -101,10 +116,9 @@ class FrameRows:
     def looks(self) -> Iterator[Look]:
         """Name the rows; they become Python objects a thousand at a time."""
         keys = Keys(self._keys, KeysRepeat.OF_INDEX if self._key is None else KeysRepeat.OF_FRAME)
-        for table, before in self._tables():
-            for block in self._blocks(table, before):
-                for at in range(block.count):
-                    yield partial(self._look, block, at, keys)
+        for block in self._blocks(keys):
+            for at in range(block.count):
+                yield partial(self._look, block, at, keys)
 
     def _look(self, block: _Block, at: int, keys: Keys) -> Document:
         key = self._key_at(block, at)
@@ -115,15 +129,14 @@ class FrameRows:
     def documents(self) -> Iterator[Document]:
         """List the rows; the same as all looks at half of their cost, for nothing is skipped."""
         keys = Keys(self._keys, KeysRepeat.OF_INDEX if self._key is None else KeysRepeat.OF_FRAME)
-        for table, before in self._tables():
-            for block in self._blocks(table, before):
-                labels, wrong = self._labels(block)
-                if block.named:
-                    listed, repeated = keys.add_all(labels)
-                    labels, wrong = labels[:listed], repeated or wrong
-                yield from map(block.layout.document, labels, block.rows())
-                if wrong is not None:
-                    raise wrong
+        for block in self._blocks(keys):
+            labels, wrong = self._labels(block)
+            if block.named:
+                listed, repeated = keys.add_all(labels)
+                labels, wrong = labels[:listed], repeated or wrong
+            yield from map(block.layout.document, labels, block.rows())
+            if wrong is not None:
+                raise wrong
 
     def _labels(self, block: _Block) -> tuple[list[str | int], DocumentError | None]:
         """Return the keys of a block up to one that cannot be a key, and its error."""
@@ -137,18 +150,32 @@ class FrameRows:
             return labels, error
         return labels, None
 
-    def _tables(self) -> Iterator[tuple[Table, int]]:
-        before = 0
-        for table in self._tables_again():
-            yield table, before
+    def _blocks(self, keys: Keys | None = None) -> Iterator[_Block]:
+        """Yield all rows, block by block; positions that are keys are noted in `keys` once others may repeat them.
+
+        Rows are numbered through as long as each frame has the default index, or goes on with that of the one before.
+        Once one has labels of its own, such as a partition without some of its rows, those of all that follow count.
+        """
+        before, labelled = 0, self._by_index
+        for table in self._tables():
+            goes_on = table.index is None or table.first in (0, before) or not table.count
+            if not labelled and not goes_on:
+                labelled = True
+                for start in range(0, before if keys is not None else 0, ROWS_AT_ONCE):
+                    assert keys is not None
+                    keys.add_all(range(start, min(start + ROWS_AT_ONCE, before)))
+            yield from self._blocks_of(table, before, labelled=labelled)
             before += table.count
 
-    def _blocks(self, table: Table, before: int) -> Iterator[_Block]:
+    def _blocks_of(self, table: Table, before: int, *, labelled: bool) -> Iterator[_Block]:
         names, positions = self._check(table)
         layout = _Layout(names)
         step = max(1, min(ROWS_AT_ONCE, VALUES_AT_ONCE // max(1, len(names))))
+        named = self._key is not None or (labelled and table.index is not None)
         for start in range(0, table.count, step):
-            yield _Block(table, start, min(start + step, table.count), before, positions, self._key, layout)
+            yield _Block(
+                table, start, min(start + step, table.count), before, positions, self._key, layout, named=named
+            )
 
     def _key_at(self, block: _Block, at: int) -> str | int:
         keys = block.keys()
@@ -167,10 +194,9 @@ class FrameRows:
         return "index" if self._key is None else self._key
 
     def _keys(self) -> Iterator[tuple[str | int, str]]:
-        for table, before in self._tables():
-            for block in self._blocks(table, before):
-                for at in range(block.count):
-                    yield self._key_at(block, at), f"row {block.first + at}"
+        for block in self._blocks():
+            for at in range(block.count):
+                yield self._key_at(block, at), f"row {block.first + at}"
 
     def _check(self, table: Table) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         """Return the names of what rows have, and their positions in the frame."""
@@ -200,11 +226,20 @@ class _Block:
     """Some rows of a table, made Python when the first of them is needed."""
 
     def __init__(
-        self, table: Table, start: int, stop: int, before: int, positions: Sequence[int], key: Any, layout: _Layout
+        self,
+        table: Table,
+        start: int,
+        stop: int,
+        before: int,
+        positions: Sequence[int],
+        key: Any,
+        layout: _Layout,
+        *,
+        named: bool,
     ) -> None:
         self._table, self._start, self._stop, self._positions, self._key = table, start, stop, positions, key
         self.layout, self.first, self.count = layout, before + start, stop - start
-        self.named = key is not None or table.index is not None
+        self.named = named
         """Whether keys are those of a column or an index, and may repeat."""
         self._rows: list[tuple[Any, ...]] | None = None
         self._keys: list[Any] | None = None
@@ -291,11 +326,13 @@ def rows_of_dask(collection: Any, key: Any, columns: Any) -> FrameRows:
                 _of_records(list(part)) if isinstance(part, Iterable) and not hasattr(part, "iloc") else table_of(part)
             )
 
-    names = getattr(collection, "columns", None)
+    names, by_index = getattr(collection, "columns", None), False
     if names is not None:
+        by_index = key is not None and key not in list(names) and key == collection.index.name
+        key = None if by_index else key
         wanted = [*(chosen(columns) or ()), *([] if key is None else [key])]
         check_columns(wanted, list(names), "dask DataFrame")
-    return FrameRows(tables, key, columns, kind, "from_dask")
+    return FrameRows(tables, key, columns, kind, "from_dask", by_index=by_index)
 
 
 def rows_of_hf(dataset: Any, key: Any, columns: Any) -> FrameRows:
@@ -375,7 +412,7 @@ def _of_polars(frame: Any) -> Table:
 def _of_pandas(pandas: Any, frame: Any) -> Table:
     frame = frame.copy(deep=False)  # rows may be dropped from the user's while it is read, not from this one
     index = frame.index
-    by_position = isinstance(index, pandas.RangeIndex) and (index.start, index.step) == (0, 1)
+    first = index.start if isinstance(index, pandas.RangeIndex) and index.step == 1 else None
     clean = _Cleaner(pandas)
 
     def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
@@ -392,7 +429,7 @@ def _of_pandas(pandas: Any, frame: Any) -> Table:
         return clean.values(index[start:stop].to_series())
 
     names = [clean.value(name) for name in frame.columns]
-    return Table("pandas DataFrame", names, read, None if by_position else labels, len(frame), index.name)
+    return Table("pandas DataFrame", names, read, labels, len(frame), index.name, first)
 
 
 class _Cleaner:

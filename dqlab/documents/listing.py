@@ -485,6 +485,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
             Partitions are computed here, with Dask's default scheduler, each time the listing is iterated.
         key, columns
             As for `from_frame`. The default index of a partition does not count: rows are numbered across partitions.
+            Once a partition has other labels, as after a filter, the labels of all that follow are the keys.
 
         Returns
         -------

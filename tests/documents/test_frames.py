@@ -379,13 +379,70 @@ def test_partitions_of_dask_are_computed_one_at_a_time() -> None:
 class FramesOfDask:
     """As a Dask DataFrame, which takes another package: what `from_dask` uses of one."""
 
-    columns = FRAME.columns
     __dask_graph__ = None
+
+    def __init__(self, *frames: pd.DataFrame) -> None:
+        self._frames = frames or (FRAME, FRAME.assign(id=["d", "e", "f"]))
+        self.columns, self.index = self._frames[0].columns, self._frames[0].index
 
     def to_delayed(self) -> list[Any]:
         from dask import delayed
 
-        return [delayed(FRAME), delayed(FRAME.assign(id=["d", "e", "f"]))]
+        return list(map(delayed, self._frames))
+
+
+def numbered(*labels: Any, start: int = 0) -> pd.DataFrame:
+    """A partition with these labels; without any, three rows with the default index from `start` on."""
+    return pd.DataFrame({"n": range(len(labels) or 3)}, index=list(labels) or pd.RangeIndex(start, start + 3))
+
+
+@pytest.mark.parametrize(
+    ("partitions", "keys"),
+    [
+        ([numbered(), numbered()], [0, 1, 2, 3, 4, 5]),
+        ([numbered(), numbered(start=3)], [0, 1, 2, 3, 4, 5]),
+        ([numbered(), numbered(4, 5)], [0, 1, 2, 4, 5]),
+        ([numbered(), numbered()[:0], numbered(5, 4)], [0, 1, 2, 5, 4]),
+        ([numbered(4, 5), numbered()], [4, 5, 0, 1, 2]),
+        ([numbered("a", "b"), numbered()], ["a", "b", 0, 1, 2]),
+    ],
+    ids=["default", "goes on", "later labels", "none between", "first labels", "texts first"],
+)
+def test_rows_of_partitions_are_numbered_through_or_have_the_labels_of_the_whole(
+    partitions: list[pd.DataFrame], keys: list[Any]
+) -> None:
+    """After a filter some partitions have the default index, and others lack rows: labels and positions were mixed."""
+    documents = dq.Documents.from_dask(FramesOfDask(*partitions))
+
+    assert [each.key for each in documents] == [each.key for each in documents[0:]] == keys
+    assert [each["n"] for each in documents] == [n for each in partitions for n in each["n"]]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "before"),
+    [
+        ([numbered(), numbered(1, 5)], [0, 1, 2]),
+        ([numbered(1, 5), numbered()], [1, 5, 0]),
+        ([numbered(4, 5), numbered(), numbered()], [4, 5, 0, 1, 2]),
+    ],
+    ids=["label of a position", "position of a label", "default twice"],
+)
+def test_a_label_that_is_the_key_of_a_row_of_another_partition_is_refused(
+    partitions: list[pd.DataFrame], before: list[int]
+) -> None:
+    documents = dq.Documents.from_dask(FramesOfDask(*partitions))
+    for each in (documents, documents[0:]):
+        rows = iter(each)
+        assert [next(rows).key for _ in before] == before
+        with pytest.raises(KeysRepeat, match=r"in row . and row .*key="):
+            next(rows)
+
+
+def test_a_dask_dataframe_takes_the_name_of_its_index_as_key() -> None:
+    named = [numbered().rename_axis("id"), numbered(start=3).rename_axis("id")]
+    documents = dq.Documents.from_dask(FramesOfDask(*named), key="id")
+
+    assert [each.key for each in documents] == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_dask_dataframe_has_rows_that_are_numbered_through() -> None:
