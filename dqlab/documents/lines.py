@@ -15,7 +15,7 @@ import re
 import threading
 import weakref
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
@@ -217,12 +217,28 @@ _WITH_NAMES = "Give it a first line with the names of its columns, or leave it o
 
 def records(stream: BinaryIO, form: str, at: int, where: str) -> Iterator[Record]:
     """Yield the records of a stream that stands at byte `at`; blank lines are none."""
+    size = _size_of(stream)
     try:
         yield from _json_records(stream, at) if not form else _csv_records(stream, form, at)
+        if size is not None and (end := stream.tell()) < size:
+            reason = f"it ended at byte {end:,} of {size:,} that it had before: it was written again while it was read"
+            hint = "If another program writes it, wait until it is whole; then map it again"
+            raise FileUnreadable(where=where, form=called(form), reason=reason, hint=hint)
     except Exception as error:
         if not is_damage(error):
             raise
         raise _damaged(where, form, error) from error
+
+
+def _size_of(stream: BinaryIO) -> int | None:
+    """Return how many bytes a file has; None of one that is compressed, whose cuts are met as damage, or not known."""
+    if isinstance(stream, _Decompressed):
+        return None
+    raw = getattr(stream, "raw", stream)
+    if isinstance(raw, io.FileIO):
+        return os.fstat(raw.fileno()).st_size
+    details = getattr(raw, "details", None)
+    return details.get("size") if isinstance(details, Mapping) else None
 
 
 def _json_records(stream: BinaryIO, at: int) -> Iterator[Record]:

@@ -24,6 +24,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.spec import AbstractBufferedFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -638,6 +639,51 @@ def test_files_of_one_name_in_several_folders_have_keys_of_their_own(
     listing = getattr(dq.Documents, f"from_{kind}")([f"x/*.{kind}", f"./y/*.{kind}"])
 
     assert [each.key for each in listing] == [f"{at}/a.{kind}:{n}" for at in ("x", "./y") for n in (0, 1)]
+
+
+class InBlocks(fsspec.AbstractFileSystem):  # type: ignore[misc]
+    """Files of this machine, read block by block as behind a store, with the size that each had when it was opened."""
+
+    protocol, cachable = "inblocks", False
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        return {"name": path, "size": Path(path).stat().st_size, "type": "file"}
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        class File(AbstractBufferedFile):  # type: ignore[misc]
+            def _fetch_range(self, start: int, end: int) -> bytes:
+                return Path(path).read_bytes()[start:end]
+
+        return File(self, path, mode, block_size=4_096, cache_type="readahead")
+
+
+@pytest.mark.parametrize("scheme", ["", "inblocks://"])
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_a_file_that_becomes_shorter_while_it_is_listed_ends_the_listing_by_name(
+    tmp_path: Path, form: str, scheme: str
+) -> None:
+    """What writes a file again empties it first: its listing ended there, and a run over it was complete."""
+    fsspec.register_implementation("inblocks", InBlocks, clobber=True)
+    path = tmp_path / f"a.{form}"
+    text = notes(3_000) if form == "jsonl" else b"id\n" + b"".join(b"%d\n" % at for at in range(100_000))
+    path.write_bytes(text)
+    documents = iter(getattr(dq.Documents, f"from_{form}")(f"{scheme}{path}", key="id"))
+    next(documents)
+    path.write_bytes(text[:2_000])
+
+    with pytest.raises(FileUnreadable, match=r"ended at byte .* of [\d,]+ .*written again.*wait until it is whole"):
+        list(documents)
+
+
+def test_a_log_that_grows_while_it_is_listed_is_listed(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(notes(30_000))
+    documents = iter(dq.Documents.from_jsonl(path, key="id"))
+    first = next(documents).key
+    with path.open("ab") as log:
+        log.write(notes(10, 30_000))
+
+    assert [first, *(each.key for each in documents)][:30_000] == [f"n{at}" for at in range(30_000)]
 
 
 def test_a_pattern_that_matches_nothing_is_refused(tmp_path: Path) -> None:
