@@ -28,6 +28,7 @@ from dqlab.documents.parts import Line
 from dqlab.documents.refusals import is_of_server, note_read, words_of_server
 from dqlab.documents.storage import local_path, open_binary, place_of
 from dqlab.errors import ColumnRepeated, DocumentChanged, FileUnreadable, RecordInvalid, in_words
+from dqlab.numbers import many
 
 __all__ = [
     "Header",
@@ -163,10 +164,18 @@ def values_of(found: bytes, names: tuple[str, ...], form: str) -> dict[str, Any]
     except csv.Error as error:
         why = "it has a carriage return outside of quotes, which ends no line" if b"\r" in found else str(error)
         raise _Invalid(f"is not CSV: {why}") from error
+    if _has_open_quote(text, form):
+        taken = many(text.count("\n") + 1, "line")
+        raise _Invalid(f"has a quote without an end, which takes {taken} up to the end of the file")
     cells = rows[0] if rows else []
     if len(cells) != len(names):
         raise _Invalid(f"has {len(cells):,} cells, and the first line of the file {len(names):,}")
     return dict(zip(names, cells, strict=True))
+
+
+def _has_open_quote(text: str, form: str) -> bool:
+    """Return whether a cell of a record does not end: the parser takes one that is open at the end of the file."""
+    return '"' in text and len(list(csv.reader(io.StringIO(f"{text}\n.", newline="\n"), delimiter=form[0]))) == 1
 
 
 def version_of_record(found: bytes, header: Header) -> str:
@@ -198,6 +207,10 @@ def header_of(stream: BinaryIO, form: str, where: str) -> Header:
             lone = b"\r" in record.raw
             reason = "its lines end with a carriage return alone" if lone else "its first line is not CSV"
             raise FileUnreadable(where=where, form="CSV", reason=reason, hint=_WITH_NEWLINES if lone else _WITH_NAMES)
+        first = record.raw.removeprefix(BOM_UTF8).decode(form[1:], "replace").removeprefix("\ufeff")
+        if _has_open_quote(first, form):
+            reason = "its first line has a quote without an end"
+            raise FileUnreadable(where=where, form="CSV", reason=reason, hint=_WITH_QUOTE)
         cells = list(record.cells or [])
         twice = next((name for at, name in enumerate(cells) if name in cells[:at]), None)
         if twice is not None:
@@ -212,6 +225,7 @@ _ONE_DOCUMENT = re.compile(rb"\s*[\[{][ \t\r]*\n")
 """The first line of JSON that was indented: no record is a bracket alone."""
 _WHOLE = "Read it as a whole: dq.Documents.from_frame(pd.read_json({where})), or map the list that json.load returns"
 _WITH_NEWLINES = "Convert its line ends to newlines, for example with tr '\\r' '\\n' < old.csv > new.csv"
+_WITH_QUOTE = "Close the quote, or leave the file out of the pattern"
 _WITH_NAMES = "Give it a first line with the names of its columns, or leave it out of the pattern"
 
 

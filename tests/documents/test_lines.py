@@ -281,13 +281,28 @@ def test_a_row_of_csv_with_other_cells_fails_by_name_and_alone(
         documents[1]["n"]
 
 
-def test_a_quote_without_an_end_takes_the_rest_and_fails_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "end", [b'"2\nc,3\nd,4\n', b'"2\nc,3\nd,4', b'"2', b'"', b'"2""\n', b'"2\n\n\n', b'"2\r\nc,3\r\n']
+)
+def test_a_quote_without_an_end_takes_the_rest_and_fails_alone(tmp_path: Path, end: bytes) -> None:
+    """Its cell had all rows that follow, and nothing said so."""
     path = tmp_path / "a.csv"
-    path.write_bytes(b'id,n\na,1\nb,"2\nc,3\nd,4\n')
+    path.write_bytes(b"id,n\na,1\nb," + end)
     first, second = dq.Documents.from_csv(path, key="id")
 
     assert (first["n"], second.key) == ("1", "b")
-    assert second["n"].startswith("2\nc,3\nd,4")
+    with pytest.raises(RecordInvalid, match=r"has a quote without an end, which takes [\d,]+ lines? up to the end"):
+        second.row  # noqa: B018
+
+
+@pytest.mark.parametrize("cell", ['"2"', '"2""x"', 'a"b', 'a"', '"2"x', '"2\n"', '""', '"a\n\n\n"'])
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_a_last_row_with_quotes_is_read_as_pythons_own_reader_does(tmp_path: Path, cell: str, end: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(f"id,n\nb,{cell}{end}".encode())
+
+    (by_hand,) = csv.reader(io.StringIO(f"b,{cell}{end}", newline=""))
+    assert [each["n"] for each in dq.Documents.from_csv(path)] == [by_hand[1]]
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
@@ -442,6 +457,10 @@ def test_csv_files_say_what_is_wrong_with_their_first_line(tmp_path: Path) -> No
     path.write_text("")
     with pytest.raises(FileUnreadable, match=r"a.csv' cannot be read as CSV: it is empty.*Give it a first line"):
         dq.Documents.from_csv(path)
+    for first in ('id,"x\n1,2\n3,4\n', '\ufeff"id,x\n1,2\n'):
+        path.write_text(first)
+        with pytest.raises(FileUnreadable, match=r"its first line has a quote without an end.*Close the quote"):
+            dq.Documents.from_csv(path)
     path.write_text("id,x,x\n")
     with pytest.raises(ColumnRepeated, match="'x'"):
         dq.Documents.from_csv(path)
