@@ -5,14 +5,14 @@ Owns the run that counts, and what of its results a listing takes. Knows no clus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from dqlab.documents.document import Document
-from dqlab.documents.parts import PageRange, is_pdf
+from dqlab.documents.parts import Member, PageRange, is_pdf
 from dqlab.documents.pdf import count_pages
 from dqlab.documents.sources import Look, Source
 from dqlab.errors import LabUnclear, RunExists
@@ -20,6 +20,9 @@ from dqlab.numbers import few_of
 from dqlab.texts import kept
 
 __all__ = ["Probed", "ProbingLab", "counted", "lacks_pages", "note_labs", "the_lab"]
+
+
+_Name: TypeAlias = tuple[str, str, str, int]
 
 
 class ProbingLab(Protocol):
@@ -61,9 +64,9 @@ def the_lab() -> ProbingLab:
 
 
 class Probed:
-    """A source whose PDFs have their number of pages, by key and version: a file that has changed stays without."""
+    """A source whose PDFs have their number of pages, by key, version and place: one that has changed stays without."""
 
-    def __init__(self, source: Source, pages: dict[tuple[str, str], int]) -> None:
+    def __init__(self, source: Source, pages: Mapping[_Name, int]) -> None:
         self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.probe()"
         self._pages = pages
 
@@ -75,8 +78,14 @@ class Probed:
         document = look()
         if document is None or not lacks_pages(document):
             return document
-        pages = self._pages.get((str(document.key), document.version or document.where))
+        pages = self._pages.get(_name(document))
         return document if pages is None else replace(document, n_pages=pages)
+
+
+def _name(document: Document) -> _Name:
+    """Return what tells a document from all others: members of one name have the version of their archive, in a tar."""
+    part = document.part
+    return str(document.key), document.version, document.where, part.offset if isinstance(part, Member) else -1
 
 
 def lacks_pages(document: Document) -> bool:
@@ -84,7 +93,7 @@ def lacks_pages(document: Document) -> bool:
     return document.n_pages is None and is_pdf(document) and not isinstance(document.part, PageRange)
 
 
-def counted(lab: ProbingLab, documents: Iterable[Document], label: str) -> dict[tuple[str, str], int]:
+def counted(lab: ProbingLab, documents: Iterable[Document], label: str) -> dict[_Name, int]:
     """Count pages in a run over PDFs; what was counted under that label before is taken again if nothing has changed.
 
     PDFs that cannot be opened, or kill their process, are left out: reading them gives the reason.
@@ -94,8 +103,8 @@ def counted(lab: ProbingLab, documents: Iterable[Document], label: str) -> dict[
         found = lab.map(_pages, documents, name=name, on_existing="attach").results(errors="skip")
     except RunExists:  # files were added, changed or removed; or dqlab was updated
         found = lab.map(_pages, documents, name=name, on_existing="new").results(errors="skip")
-    return {(key, version): pages for key, version, pages in found if pages is not None}
+    return {name: pages for name, pages in found if pages is not None}
 
 
-def _pages(document: Document) -> tuple[str, str, int | None]:
-    return str(document.key), document.version or document.where, count_pages(document)
+def _pages(document: Document) -> tuple[_Name, int | None]:
+    return _name(document), count_pages(document)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,18 @@ def test_what_was_counted_is_taken_again_until_a_file_changes(queue: dq.QueuePoo
     assert made[0].id == made[1].id
     (folder / "a.pdf").write_bytes(make_pdf(*"12345"))
     assert pages_of(documents.probe(queue))["a.pdf"] == 5
+
+
+def test_members_of_one_name_have_counts_of_their_own(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """A tar has some after `tar --append`: all had the count of the last one, and `split` lost pages of the first."""
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as made:
+        for pages in ("123", "12345", "1"):
+            info, pdf = tarfile.TarInfo("a.pdf"), make_pdf(*pages)
+            info.size = len(pdf)
+            made.addfile(info, io.BytesIO(pdf))
+
+    assert [document.page_count for document in dq.Documents.from_archive(path).probe(queue)] == [3, 5, 1]
 
 
 def test_changed_file_loses_its_count(queue: dq.QueuePool, folder: Path) -> None:
