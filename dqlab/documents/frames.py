@@ -378,7 +378,7 @@ def table_of(frame: Any) -> Table:
     if pandas is not None and isinstance(frame, pandas.DataFrame):
         return _of_pandas(pandas, frame)
     if polars is not None and isinstance(frame, polars.DataFrame):
-        return _of_polars(frame)
+        return _of_polars(polars, frame)
     if arrow is not None and isinstance(frame, arrow.Table | arrow.RecordBatch):
         return _of_arrow(frame)
     kind = type(frame).__name__
@@ -401,10 +401,13 @@ def _of_arrow(frame: Any) -> Table:
     return Table(type(frame).__name__, list(frame.schema.names), read, None, frame.num_rows)
 
 
-def _of_polars(frame: Any) -> Table:
+def _of_polars(polars: Any, frame: Any) -> Table:
     def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
         part = frame.slice(start, stop - start)
-        return [part.to_series(at).to_list() for at in columns]
+        try:
+            return [part.to_series(at).to_list() for at in columns]
+        except polars.exceptions.PanicException as error:  # no Exception; polars has it for times that are far off
+            raise ValueError(str(error)) from error
 
     return Table("polars DataFrame", list(frame.columns), read, None, frame.height)
 
@@ -470,9 +473,14 @@ class _Cleaner:
         if isinstance(value, pandas.Timedelta):
             return value.to_pytimedelta()
         if isinstance(value, numpy.ndarray):
-            return [self.value(each) for each in value.tolist()]
+            # Of nanoseconds `tolist` makes numbers.
+            plain = value[()] if value.dtype.kind in "mM" else value.tolist()
+            return list(map(self.value, plain)) if value.ndim else self.value(plain)
         if isinstance(value, numpy.datetime64 | numpy.timedelta64):
-            return None if numpy.isnat(value) else value.astype(f"{value.dtype.kind}8[us]").item()
+            found = None if numpy.isnat(value) else value.astype(f"{value.dtype.kind}8[us]").item()
+            if type(found) is int:
+                raise OverflowError(f"{value} is out of range")
+            return found
         if isinstance(value, numpy.generic):
             return self.value(value.item()) if type(value.item()) is not kind else value
         return value
