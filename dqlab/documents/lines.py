@@ -36,6 +36,7 @@ __all__ = [
     "called",
     "cell",
     "header_of",
+    "in_another_encoding",
     "listed",
     "open_lines",
     "raw",
@@ -148,7 +149,7 @@ def values_of(found: bytes, names: tuple[str, ...], form: str) -> dict[str, Any]
     try:
         text = found.decode(form[1:] or "utf-8")
     except UnicodeDecodeError as error:
-        other = " (another one: from_csv(..., encoding='latin-1'))" if form else ""
+        other = f" (another one: {_WITH_ENCODING})" if form else ""
         raise _Invalid(f"is not text in {error.encoding}{other}: {error.reason} at its byte {error.start:,}") from error
     if not form:
         try:
@@ -171,6 +172,17 @@ def values_of(found: bytes, names: tuple[str, ...], form: str) -> dict[str, Any]
     if len(cells) != len(names):
         raise _Invalid(f"has {len(cells):,} cells, and the first line of the file {len(names):,}")
     return dict(zip(names, cells, strict=True))
+
+
+def in_another_encoding(found: str, record: Record, form: str) -> bool:
+    """Return whether a text of a listed record stands for bytes that are not in the encoding of its file."""
+    if "\ufffd" not in found:
+        return False
+    try:
+        record.raw.removeprefix(BOM_UTF8).decode(form[1:])
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def _has_open_quote(text: str, form: str) -> bool:
@@ -208,6 +220,9 @@ def header_of(stream: BinaryIO, form: str, where: str) -> Header:
             reason = "its lines end with a carriage return alone" if lone else "its first line is not CSV"
             raise FileUnreadable(where=where, form="CSV", reason=reason, hint=_WITH_NEWLINES if lone else _WITH_NAMES)
         first = record.raw.removeprefix(BOM_UTF8).decode(form[1:], "replace").removeprefix("\ufeff")
+        if in_another_encoding(first, record, form):
+            reason, hint = f"its first line is not text in {form[1:]}", f"Name the encoding it has: {_WITH_ENCODING}"
+            raise FileUnreadable(where=where, form="CSV", reason=reason, hint=hint)
         if _has_open_quote(first, form):
             reason = "its first line has a quote without an end"
             raise FileUnreadable(where=where, form="CSV", reason=reason, hint=_WITH_QUOTE)
@@ -225,6 +240,7 @@ _ONE_DOCUMENT = re.compile(rb"\s*[\[{][ \t\r]*\n")
 """The first line of JSON that was indented: no record is a bracket alone."""
 _WHOLE = "Read it as a whole: dq.Documents.from_frame(pd.read_json({where})), or map the list that json.load returns"
 _WITH_NEWLINES = "Convert its line ends to newlines, for example with tr '\\r' '\\n' < old.csv > new.csv"
+_WITH_ENCODING = "from_csv(..., encoding='latin-1')"
 _WITH_QUOTE = "Close the quote, or leave the file out of the pattern"
 _WITH_NAMES = "Give it a first line with the names of its columns, or leave it out of the pattern"
 

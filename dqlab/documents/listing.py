@@ -609,13 +609,15 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Returns
         -------
         Documents
-            As for `from_jsonl`. Cells in quotes may hold line ends. A row with more or fewer cells than the first line
-            fails with `RecordInvalid` when its values are read; others continue.
+            As for `from_jsonl`. Cells in quotes may hold line ends. A row with more or fewer cells than the first line,
+            in another encoding, or with a quote that does not end fails with `RecordInvalid` when its values are read;
+            others continue. If a key is not in the encoding, the row has its position as key.
 
         Raises
         ------
         ColumnNotFound, ColumnRepeated
-            The first line lacks the column, or has a name twice. Others as for `from_jsonl`.
+            The first line lacks the column, or has a name twice. Others as for `from_jsonl`; also if the first line is
+            in another encoding.
 
         Examples
         --------

@@ -17,7 +17,17 @@ from typing import Any, BinaryIO
 from dqlab.documents.document import Document, made
 from dqlab.documents.folders import Files, ListedFile
 from dqlab.documents.keys import Keys, check_columns, chosen, key_of_row
-from dqlab.documents.lines import Header, Record, called, header_of, listed, open_lines, records, version_of_record
+from dqlab.documents.lines import (
+    Header,
+    Record,
+    called,
+    header_of,
+    in_another_encoding,
+    listed,
+    open_lines,
+    records,
+    version_of_record,
+)
 from dqlab.documents.parquet import ParquetTable, values_of
 from dqlab.documents.parts import Line, Row
 from dqlab.documents.sources import Look
@@ -305,7 +315,8 @@ class Records:
             return place
         if record.cells is not None:
             at = header.names.index(self._key)
-            return record.cells[at] if at < len(record.cells) else place
+            key = record.cells[at] if at < len(record.cells) else place
+            return place if in_another_encoding(key, record, self._form) else key
         try:
             values = json.loads(record.raw.decode("utf-8"))
         except (ValueError, RecursionError):

@@ -264,7 +264,7 @@ def test_a_line_that_is_not_json_fails_by_name_and_alone(tmp_path: Path, line: b
     [
         (b"x", "x", "has 1 cells, and the first line of the file 2|has 1 cell"),
         (b"x,1,2", "x", "has 3 cells"),
-        (b"\xff,1", "\ufffd", "is not text in utf-8"),
+        (b"\xff,1", "a.csv:1", "is not text in utf-8"),
         (b"x\ry,1", "a.csv:1", "is not CSV: it has a carriage return"),
     ],
 )
@@ -840,6 +840,31 @@ def test_a_file_in_another_encoding_names_the_option(tmp_path: Path) -> None:
     with pytest.raises(RecordInvalid, match=r"is not text in utf-8.*from_csv\(\.\.\., encoding='latin-1'\)"):
         next(iter(dq.Documents.from_csv(tmp_path / "*.csv"))).row  # noqa: B018
     assert next(iter(dq.Documents.from_csv(tmp_path / "*.csv", encoding="latin-1"))).row == {"id": "1", "name": "Zoë"}
+
+
+def test_rows_whose_keys_are_in_another_encoding_are_called_by_their_places(tmp_path: Path) -> None:
+    """Müller and Möller had one key, and KeysRepeat ended the listing; none of its words was about encodings."""
+    (tmp_path / "a.csv").write_bytes("name,n\nMüller,1\nMöller,2\nSmith,ö\n\ufffd,4\n".encode("latin-1", "replace"))
+    documents = list(dq.Documents.from_csv(tmp_path / "a.csv", key="name"))
+
+    assert [each.key for each in documents] == ["a.csv:0", "a.csv:1", "Smith", "?"]
+    with pytest.raises(RecordInvalid, match=r"'a.csv:0'.*from_csv\(\.\.\., encoding='latin-1'\)"):
+        documents[0].row  # noqa: B018
+    (tmp_path / "a.csv").write_text("name\n\ufffd\n")
+    assert [each.key for each in dq.Documents.from_csv(tmp_path / "a.csv", key="name")] == ["\ufffd"]
+
+
+def test_names_in_another_encoding_are_refused_at_once(tmp_path: Path) -> None:
+    """A column was called 'Gr\ufffd\ufffde', and two of them the same."""
+    (tmp_path / "a.csv").write_bytes("Größe,n\n1,2\n".encode("latin-1"))
+
+    with pytest.raises(
+        FileUnreadable, match=r"first line is not text in utf-8.*from_csv\(\.\.\., encoding='latin-1'\)"
+    ):
+        dq.Documents.from_csv(tmp_path / "a.csv")
+    assert dq.Documents.from_csv(tmp_path / "a.csv", encoding="latin-1")[0].row == {"Größe": "1", "n": "2"}
+    (tmp_path / "a.csv").write_text("a\ufffd,n\n1,2\n")
+    assert dq.Documents.from_csv(tmp_path / "a.csv")[0].row == {"a\ufffd": "1", "n": "2"}
 
 
 @pytest.mark.parametrize("indent", [1, 4])
