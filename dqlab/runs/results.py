@@ -237,19 +237,20 @@ class Keys:
     def __init__(self, run: str) -> None:
         self._run = run
         self._seen: set[int] = set()
-        """Hashes, which cost less than keys and do not keep these alive."""
+        """Hashes of texts, which cost less and do not keep these alive; numbers as they are, for -1 and -2 have one."""
         self._over = False
 
     def look(self, stretch: OpenedStretch) -> None:
         """Look at the keys of some pairs; positions never repeat."""
         if stretch.keys is None or self._over:
             return
-        hashes = set(map(hash, stretch.keys))
-        if len(hashes) == len(stretch.keys) and self._seen.isdisjoint(hashes):
-            self._seen |= hashes
+        codes = [key if type(key) is int else hash(key) for key in stretch.keys]
+        if len(set(codes)) == len(codes) and self._seen.isdisjoint(codes):
+            self._seen.update(codes)
             self._over = len(self._seen) >= KEYS_LOOKED_AT
             return
-        again = next(key for key in stretch.keys if hash(key) in self._seen or self._seen.add(hash(key)))  # type: ignore[func-returns-value]
+        pairs = zip(stretch.keys, codes, strict=True)
+        again = next(key for key, code in pairs if code in self._seen or self._seen.add(code))  # type: ignore[func-returns-value]
         self._seen, self._over = set(), True
         warnings.warn(
             f"run {self._run!r}: key {again!r} belongs to more than one document, and a dict of the pairs would keep "

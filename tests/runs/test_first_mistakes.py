@@ -77,6 +77,15 @@ def test_keys_that_stand_for_several_documents_are_named_where_pairs_are_read(
     assert sorted(pairs) == [("a.txt", "/a.txt"), ("a.txt", "/one/a.txt"), ("b.txt", "/b.txt")]
 
 
+def test_whole_numbers_of_one_hash_are_two_keys(queue: dq.QueuePool, recwarn: pytest.WarningsRecorder) -> None:
+    """-1 and -2 have one hash in Python, and were said to be one key."""
+    frame = pd.DataFrame({"id": [-1, -2, 0, 2**61 - 1, 5]})
+    results = queue.map(lambda row: row["id"], dq.Documents.from_frame(frame, key="id")).results(timeout=30)
+
+    assert dict(results.items()) == {number: number for number in frame["id"]}
+    assert not [each for each in recwarn if issubclass(each.category, DqlabWarning)]
+
+
 def test_a_table_has_every_document_of_a_key_that_repeats(queue: dq.QueuePool) -> None:
     results = queue.map(place, twice(), executor="thread").results(timeout=30)
 
