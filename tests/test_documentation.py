@@ -224,7 +224,7 @@ def test_the_examples_of_documents_run(lab: dq.Lab, tmp_path: Path, monkeypatch:
     ]
     assert list(names["sizes"]) == [(tmp_path / "dump.zip").stat().st_size]
     assert [document.key for document in names["parts"]] == [
-        *("0.pdf", "1.pdf#p1-40", "1.pdf#p41-80", "1.pdf#p81-90", "2.pdf#p1-40", "2.pdf#p41-41")
+        *("0.pdf", "1.pdf#p1-40of90", "1.pdf#p41-80of90", "1.pdf#p81-90of90", "2.pdf#p1-40of41", "2.pdf#p41-41of41")
     ]
     assert {key: len(lengths) for key, lengths in names["whole"].items()} == {"0.pdf": 3, "1.pdf": 90, "2.pdf": 41}
     assert len(names["small"]) == len(names["some"]) == len(names["long"]) == 3

@@ -301,8 +301,8 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Returns
         -------
         Documents
-            Parts have keys such as "a.pdf#p1-40", with pages counted from 1; `document.pages()` yields only theirs, and
-            `bytes` the whole file. Shorter PDFs, and documents of other kinds, do not change.
+            Parts have keys such as "a.pdf#p1-40of57", with pages counted from 1; `document.pages()` yields only theirs,
+            and `bytes` the whole file. Shorter PDFs, and documents of other kinds, do not change.
 
         Raises
         ------

@@ -19,7 +19,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │               DocumentsLost · ResultsMissing · ResultsForgotten · RunCancelled · RunStalled
     │               SubmissionIncomplete · InputResized · DocumentsNotPut · ResultsFull · AllFailed
     │               WaitTimeout ── NoAnswer
-    │               JoinStalled · InputChanged · ListingChanged · NotSentAgain
+    │               JoinStalled · InputChanged · ListingChanged · NotSentAgain · PartsMissing
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable ── NotAwaited
     │                   NotCalled · ResultUnreadable · MessageNotFound
     │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
@@ -108,6 +108,7 @@ __all__ = [
     "NotSentAgain",
     "NotSettable",
     "PageFailed",
+    "PartsMissing",
     "PasswordInURL",
     "PositionNotFound",
     "ProcessDied",
@@ -934,6 +935,27 @@ class ResultsMissing(RunError):
         "{missing:,} of {acked:processed document} of run {run!r} {missing:has|have} no result, which must not happen: "
         "{first}. The others have theirs: run.results(errors='skip'). Map these documents once more under another "
         "name; `dqlab fsck` looks at a store, lab.doctor() at the rest. Please report this."
+    )
+
+
+class PartsMissing(RunError):
+    """Some parts of a document that was split are not in the run, so it cannot be put together again.
+
+    Attributes
+    ----------
+    document : str
+        Its key, as it was before it was split.
+    had, pages : int
+        Its pages in parts of the run, and all.
+    documents : list of str
+        The keys of all such documents.
+    """
+
+    text = (
+        "document {document!r} has {pages:page}, and run {run!r} has {had:,} of them in its parts, so it was not put "
+        "together ({count:document} of this run {count:is|are} like that). Parts were chosen, or the submission ended "
+        "early. Choose documents before they are split, docs.where(...).split(pages=...), or map the same documents "
+        "under this name again. The others: run.results(errors='skip', merge=...); all parts: run.results()."
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
-from dqlab.errors import BadOption, ResultUnreadable
+from dqlab.errors import BadOption, PartsMissing, ResultUnreadable
 from dqlab.imports import import_whole
 from dqlab.numbers import many
 from dqlab.runs.objects import StaysHere
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MergedResults", "check_merge"]
 
-_PART = re.compile(r"#p([1-9][0-9]*)-[1-9][0-9]*$")
-"""What `Documents.split` adds to the key of a document: "a.pdf#p1-40"."""
+_PART = re.compile(r"#p([1-9][0-9]*)-([1-9][0-9]*)of([1-9][0-9]*)$")
+"""What `Documents.split` adds to the key of a document: "a.pdf#p1-40of57"."""
 
 
 def check_merge(merge: object) -> None:
@@ -38,13 +38,21 @@ class _Whole:
     """A document: its key, and where the values of its parts are."""
 
     key: Any
-    split: bool
+    pages: int = 0
+    """How many it has; 0 of one that was not split."""
     firsts: list[int] = field(default_factory=list)
     """The first page of each part."""
+    had: int = 0
+    """Pages in its parts."""
     at: array[int] = field(default_factory=lambda: array("Q"))
     """Positions among the results, as `firsts`."""
     lacks: bool = False
     """A part has no result."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether some of its parts are not among those of the run: what there is looks like all of it."""
+        return not self.lacks and self.had < self.pages
 
     def ordered(self) -> list[int]:
         """Return the positions in the order of pages."""
@@ -55,7 +63,8 @@ class MergedResults(Values, StaysHere):
     """A lazy sequence with one value for each document, in document order; what `run.results(merge=...)` returns.
 
     A document has the place of its first part. One without a result for each of its parts has no value: the whole of it
-    is what the first such part has (``errors="return"``), or it is left out (``errors="skip"``).
+    is what the first such part has (``errors="return"``), or it is left out (``errors="skip"``). If some of its parts
+    are not in the run, it is a `PartsMissing` in the same way.
 
     Parameters
     ----------
@@ -72,7 +81,10 @@ class MergedResults(Values, StaysHere):
     def __init__(self, results: Results, merge: Callable[[list[Any]], Any], errors: str) -> None:
         self.name, self._results, self._merge, self._errors = results.name, results, merge, errors
         wholes = list(_wholes(results.replaced_keys()))
-        self._wholes = [each for each in wholes if errors != "skip" or not each.lacks]
+        self._short = [each for each in wholes if each.is_short]
+        if self._short and errors == "raise":
+            raise self._missing(self._short[0])
+        self._wholes = [each for each in wholes if errors != "skip" or not (each.lacks or each.is_short)]
         self._labels = Labels(len(self._wholes))
 
     def __repr__(self) -> str:
@@ -119,6 +131,8 @@ class MergedResults(Values, StaysHere):
 
     def _value(self, whole: _Whole, values: list[Any]) -> Any:
         """Return what `merge` makes of the values; of a document that lacks one, the reason."""
+        if whole.is_short:
+            return self._missing(whole)
         bad = next((value for value in values if InPlace.is_one(value)), None)
         if bad is not None:
             if isinstance(bad, ResultUnreadable) and self._errors != "return":
@@ -130,30 +144,42 @@ class MergedResults(Values, StaysHere):
             error.add_note(f"merge= was called with {many(len(values), 'value')} of document {whole.key!r}")
             raise
 
+    def _missing(self, whole: _Whole) -> PartsMissing:
+        documents = [each.key for each in self._short]
+        return PartsMissing(
+            run=self.name,
+            document=whole.key,
+            had=whole.had,
+            pages=whole.pages,
+            count=len(documents),
+            documents=documents,
+        )
+
 
 def _wholes(keys: Iterator[tuple[Any, Any]]) -> Iterator[_Whole]:
     """Yield the documents that results belong to, given the key of each and what replaces it, or None."""
-    wholes, newest = list[_Whole](), dict[str, _Whole]()
+    wholes, newest = list[_Whole](), dict[tuple[str, int], _Whole]()
     before: _Whole | None = None
     unknown = False
     for at, (key, instead) in enumerate(keys):
         part = _PART.search(key) if isinstance(key, str) else None
         if part is None:
-            whole = _Whole(key, split=False, firsts=[1], lacks=instead is not None)
+            whole = _Whole(key, firsts=[1], lacks=instead is not None)
             wholes.append(whole)
         else:
-            name, first = key[: part.start()], int(part[1])
-            known = newest.get(name)
+            name, (first, last, pages) = key[: part.start()], map(int, part.groups())
+            known = newest.get((name, pages))
             if known is None or first in known.firsts:  # or another document of that key
-                known = newest[name] = _Whole(name, split=True)
+                known = newest[name, pages] = _Whole(name, pages)
                 wholes.append(known)
             whole = known
             whole.firsts.append(first)
+            whole.had += last + 1 - first
             whole.lacks |= instead is not None or (unknown and first > 1)
         whole.at.append(at)
         # One that was cancelled or lost may have no key here: it is a part of the document around it, if of any.
         unknown = instead is not None and not isinstance(key, str)
-        if unknown and before is not None and before.split:
+        if unknown and before is not None and before.pages:
             before.lacks = True
         before = whole
     yield from wholes

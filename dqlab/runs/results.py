@@ -23,7 +23,15 @@ from dqlab.datasets.lineage import CODE, ERROR, KEY, LINEAGE, ORDINAL, ROW_LINEA
 from dqlab.datasets.lineage_columns import Gathered, Lineage, MadeRows, Unrecorded, lineage_of
 from dqlab.datasets.sink_parts import Finds, Found, PartError, Reader
 from dqlab.documents import label_of
-from dqlab.errors import BadOption, CallTimeout, DqlabWarning, MessageNotFound, PositionNotFound, ResultUnreadable
+from dqlab.errors import (
+    BadOption,
+    CallTimeout,
+    DqlabWarning,
+    MessageNotFound,
+    PartsMissing,
+    PositionNotFound,
+    ResultUnreadable,
+)
 from dqlab.failures.failure import class_name, users_part
 from dqlab.frame import NO_ID, Settlement
 from dqlab.imports import import_whole
@@ -286,7 +294,7 @@ class InPlace:
     @staticmethod
     def is_one(value: object) -> bool:
         """Return whether a value replaces a result."""
-        return isinstance(value, DeadLetter | AbsentDocument | ResultUnreadable | PartError)
+        return isinstance(value, DeadLetter | AbsentDocument | ResultUnreadable | PartError | PartsMissing)
 
     @property
     def ordinals(self) -> Iterator[int]:

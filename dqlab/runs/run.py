@@ -907,6 +907,8 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         ------
         RunFailed, RunCancelled, DocumentsLost, ResultsMissing
             Some documents have no result, and `errors` is "raise".
+        PartsMissing
+            With `merge`: some parts of a document are not in the run, and `errors` is "raise".
         BadOption
             `merge` cannot be called.
 

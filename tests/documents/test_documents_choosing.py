@@ -241,7 +241,7 @@ def test_long_pdfs_come_in_parts_of_pages(tmp_path: Path) -> None:
     parts = whole.split(pages=3)
     read = pickle.loads(pickle.dumps(list(parts)))
 
-    names = "a.pdf#p1-3 a.pdf#p4-6 a.pdf#p7-7 b.PDF c.pdf#p1-3 c.pdf#p4-4 d.pdf e.txt f.pdf g.pdf"
+    names = "a.pdf#p1-3of7 a.pdf#p4-6of7 a.pdf#p7-7of7 b.PDF c.pdf#p1-3of4 c.pdf#p4-4of4 d.pdf e.txt f.pdf g.pdf"
     assert keys(parts) == names.split()
     assert [document.page_count for document in read[:7]] == [3, 3, 1, 3, 3, 1, 1]
     assert [(page.number, page.text()) for document in read[:3] for page in document.pages()] == [
@@ -262,12 +262,12 @@ def test_parts_of_parts_and_of_archives_are_parts(tmp_path: Path) -> None:
         documents = Documents.from_archive(pack(tmp_path / f"x.{form}", list(of), of.__getitem__))
         parts = pickle.loads(pickle.dumps(list(documents.split(pages=4))))
 
-        assert [document.key for document in parts] == ["deep/a.pdf#p1-4", "deep/a.pdf#p5-7"]
+        assert [document.key for document in parts] == ["deep/a.pdf#p1-4of7", "deep/a.pdf#p5-7of7"]
         assert [page.text() for document in parts for page in document.pages()] == list("1234567")
         assert keys(documents.split(pages=4).split(pages=3)) == [
-            "deep/a.pdf#p1-3",
-            "deep/a.pdf#p4-4",
-            "deep/a.pdf#p5-7",
+            "deep/a.pdf#p1-3of7",
+            "deep/a.pdf#p4-4of7",
+            "deep/a.pdf#p5-7of7",
         ]
         assert isinstance(parts[0].part, PageRange)
         assert parts[0].refreshed() == parts[0]
@@ -278,7 +278,7 @@ def test_parts_of_parts_and_of_archives_are_parts(tmp_path: Path) -> None:
 def test_known_numbers_of_pages_open_no_file() -> None:
     parts = Documents([Document("a.pdf", "1", "/nowhere/a.pdf", 9, 5)]).split(pages=2)
 
-    assert keys(parts) == ["a.pdf#p1-2", "a.pdf#p3-4", "a.pdf#p5-5"]
+    assert keys(parts) == ["a.pdf#p1-2of5", "a.pdf#p3-4of5", "a.pdf#p5-5of5"]
 
 
 @pytest.mark.parametrize("pages", [0, -3, 2.5, None, True, "40"])

@@ -162,7 +162,7 @@ def expected(kind: str, folder: Path) -> dict[str, int]:
     for at, pages in enumerate(PAGES):
         for lo in range(0, pages, 2):
             hi = min(lo + 2, pages)
-            parts[f"{at:02}.pdf" if pages <= 2 else f"{at:02}.pdf#p{lo + 1}-{hi}"] = 4 * (hi - lo)
+            parts[f"{at:02}.pdf" if pages <= 2 else f"{at:02}.pdf#p{lo + 1}-{hi}of{pages}"] = 4 * (hi - lo)
     return parts
 
 

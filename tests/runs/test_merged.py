@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dqlab as dq
-from dqlab.errors import BadOption, RunFailed
+from dqlab.errors import BadOption, PartsMissing, RunFailed, SubmissionIncomplete
 from dqlab.runs.failures import DeadLetter
 from tests.pdfs import make_pdf
 
@@ -74,10 +75,64 @@ def test_document_lacking_a_part_is_never_half_there(queue: dq.QueuePool, papers
     assert dict(run.results("skip", merge=joined).items()) == {key: WHOLE[key] for key in ("b.pdf", "c.pdf", "d.txt")}
     returned = dict(run.results("return", merge=joined).items())
     assert isinstance(returned["a.pdf"], DeadLetter)
-    assert returned["a.pdf"].key == "a.pdf#p3-4"
+    assert returned["a.pdf"].key == "a.pdf#p3-4of5"
     frame = run.results("return", merge=len).to_frame()
     assert list(frame.index) == list(WHOLE)
     assert frame.shape == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "short"),
+    [
+        (lambda parts: parts.where("'#p5-' not in key"), ["a.pdf"]),
+        (lambda parts: parts.where("'#p1-' not in key"), ["a.pdf", "c.pdf"]),
+        (lambda parts: parts.where("'#p3-' not in key"), ["a.pdf", "c.pdf"]),
+        (lambda parts: [*parts[:2], *parts[3:]], ["a.pdf"]),
+    ],
+    ids=["last", "first", "middle", "slices"],
+)
+def test_document_some_of_whose_parts_were_not_chosen_is_never_half_there(
+    queue: dq.QueuePool, papers: dq.Documents, chosen: Any, short: list[str]
+) -> None:
+    """A condition on parts, as "pages == 40", leaves out the last one of a document, which looked whole without it."""
+    run = queue.map(pages_of, chosen(papers.split(2)), executor="thread")
+
+    with pytest.raises(PartsMissing, match=r"'a.pdf' .*5 pages.*docs.where\(\.\.\.\).split") as caught:
+        run.results(merge=joined)
+    assert (caught.value.document, caught.value.pages, caught.value.documents) == ("a.pdf", 5, short)
+    assert dict(run.results("skip", merge=joined).items()) == {k: WHOLE[k] for k in WHOLE if k not in short}
+    returned = dict(run.results("return", merge=joined).items())
+    assert [key for key, value in returned.items() if isinstance(value, PartsMissing)] == short
+    frame = run.results("return", merge=len).to_frame()
+    assert list(frame.index) == list(WHOLE)
+    assert frame.shape == (4, 1)
+
+
+def test_document_whose_parts_were_not_all_submitted_is_never_half_there(
+    queue: dq.QueuePool, papers: dq.Documents
+) -> None:
+    """Where a kernel was killed while it listed, the last document had its first parts alone."""
+
+    def cut() -> Iterator[dq.Document]:
+        yield from papers.split(2)[:2]
+        raise OSError("the disk is gone")
+
+    run = queue.map(pages_of, cut(), executor="thread")
+
+    with pytest.raises(SubmissionIncomplete):
+        run.results(merge=joined)
+    assert dict(run.results("skip", merge=joined).items()) == {}
+    assert isinstance(run.results("return", merge=joined)[0], PartsMissing)
+
+
+def test_parts_of_documents_of_one_key_with_other_pages_are_told_apart(
+    queue: dq.QueuePool, papers: dq.Documents
+) -> None:
+    """Longest first mixes their parts."""
+    named = [dq.Document("a.pdf", each.version, each.where, each.size) for each in papers if each.key != "d.txt"]
+    run = queue.map(pages_of, dq.Documents(named).split(1).longest_first(), executor="thread")
+
+    assert sorted(run.results(merge=joined)) == [WHOLE["a.pdf"], WHOLE["b.pdf"], WHOLE["c.pdf"]]
 
 
 def test_two_documents_of_one_key_stay_two(queue: dq.QueuePool, papers: dq.Documents) -> None:

@@ -36,7 +36,13 @@ def test_pages_are_counted_where_functions_run(queue: dq.QueuePool, folder: Path
 
     assert pages_of(probed) == {"a.pdf": 3, "b.pdf": 1, "c.txt": None, "d.pdf": None}
     assert [document.key for document in probed.where("pages > 2")] == ["a.pdf"]
-    assert [document.key for document in probed.split(2)] == ["a.pdf#p1-2", "a.pdf#p3-3", "b.pdf", "c.txt", "d.pdf"]
+    assert [document.key for document in probed.split(2)] == [
+        "a.pdf#p1-2of3",
+        "a.pdf#p3-3of3",
+        "b.pdf",
+        "c.txt",
+        "d.pdf",
+    ]
     assert repr(probed).endswith(".probe()")
     assert probed[0] == next(iter(probed))
 
