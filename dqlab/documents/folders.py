@@ -42,7 +42,6 @@ from dqlab.errors import BadOption, DqlabError, FileUnreadable, FolderUnreadable
 from dqlab.texts import kept, restored
 
 __all__ = [
-    "MAGIC",
     "Files",
     "Folder",
     "FolderEntry",
@@ -51,6 +50,7 @@ __all__ = [
     "LocalFolder",
     "Pattern",
     "RemoteFolder",
+    "has_wildcards",
     "in_order",
     "parse",
 ]
@@ -355,8 +355,15 @@ def _unpacked(run: list[bytes]) -> Iterator[str]:
 # --- patterns ---
 
 
-MAGIC = re.compile(r"[*?\[]")
+_MAGIC = re.compile(r"[*?\[]")
 """What makes a path a pattern."""
+_WITH_QUERY = re.compile(r"(https?://[^*?\[]*)\?", re.IGNORECASE)
+"""A URL of a web server whose first "?" begins a query, in which any character may stand."""
+
+
+def has_wildcards(text: str) -> bool:
+    """Return whether a path or URL is a pattern."""
+    return _MAGIC.search(text) is not None and _WITH_QUERY.match(text) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +384,13 @@ class Pattern:
         if self._parts[-1:] == ["**"]:
             self._parts.append("*")
         self._matches = [re.compile(translate(part)).match for part in self._parts]
+
+    @classmethod
+    def of_name(cls, name: str) -> Pattern:
+        """Return what the file of this name alone matches, whatever characters the name has."""
+        pattern = cls("")
+        pattern._parts, pattern._matches = [name], [re.compile(re.escape(name)).fullmatch]
+        return pattern
 
     def walk(self, folder: Folder, enter: Callable[[str], bool] = lambda name: True) -> Iterator[FoundFile]:
         """Yield the matching files below a folder; `enter` decides by a local folder's name whether to enter it."""
@@ -453,9 +467,11 @@ def parse(text: str, storage: str = "") -> tuple[Folder, Pattern]:
         # In zip://**/*.txt::s3://bucket/texts.zip the pattern is what stands in the first URL.
         chain_at = text.find("::", path_at)
         url, rest = (text, "") if chain_at < 0 else (text[:chain_at], text[chain_at:])
+        if (web := _WITH_QUERY.match(text)) is not None:
+            return _of_web(text, web[1].rindex("/") + 1, storage)
         head, tail = _split(url[path_at:])
         folder = RemoteFolder(url[:path_at] + head, rest, storage)
-    if MAGIC.search(tail) is None:
+    if _MAGIC.search(tail) is None:
         # Mostly it is a file: what a store does not show as a folder is not looked for twice.
         if LocalFolder(local).exists() if local is not None else RemoteFolder(url, rest, storage).is_seen():
             below = f"{text}NAME/**" if text.endswith("://") else f"{text.rstrip('/')}/**"
@@ -466,6 +482,10 @@ def parse(text: str, storage: str = "") -> tuple[Folder, Pattern]:
     return folder, Pattern(tail)
 
 
+def _of_web(url: str, cut: int, storage: str) -> tuple[Folder, Pattern]:
+    return RemoteFile(url[:cut], "", storage, url[cut:]), Pattern.of_name(url[cut:])
+
+
 def _local(text: str) -> str | None:
     if local_path(text) is None:
         return None
@@ -474,7 +494,7 @@ def _local(text: str) -> str | None:
 
 
 def _split(path: str) -> tuple[str, str]:
-    magic = MAGIC.search(path)
+    magic = _MAGIC.search(path)
     cut = path.rfind("/", 0, magic.start() if magic else None) + 1
     return path[:cut], path[cut:]
 
@@ -542,7 +562,7 @@ class Files:
             if Path(local).is_file():  # also one whose name has brackets in it
                 yield ListedFile(self._name(text), local, stamp_of(local).version)
                 return
-        if MAGIC.search(text) is None and (local is None or not Path(local).is_dir()):
+        if not has_wildcards(text) and (local is None or not Path(local).is_dir()):
             try:
                 where = local or located(text, self._storage)
                 version = connected(where, lambda: stamp_of(where)).version
@@ -569,6 +589,8 @@ class Files:
     def _name(self, text: str) -> str:
         """Return what a path is called: one by its name, as a pattern does; several as they were given."""
         text = text.replace(os.sep, "/")
+        if self._one and (web := _WITH_QUERY.match(text)) is not None:
+            text = web[1]
         return text.rpartition("/")[2] if self._one else text
 
     def _name_of(self, pattern: str, path: str, where: str) -> str:

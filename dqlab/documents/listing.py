@@ -125,7 +125,8 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         pattern : str or path
             A local path or an fsspec URL ("s3://bucket/**/*.pdf"). ``*``, ``?`` and ``[...]`` match
             within one name, ``**`` any number of folders; names that begin with a dot only match
-            when the pattern has the dot. Links are followed.
+            when the pattern has the dot. Links are followed. In a URL of a web server, the first
+            ``?`` begins the query.
         storage_options : dict, str or None
             As for `Documents`.
 

@@ -145,7 +145,9 @@ def file_name(reference: Reference) -> str:
     if part is not None:
         return ""  # a row, or a record: what its file is called says nothing of it
     # One URL may name a member of an archive: zip://package/module.py::https://host/package.zip
-    return reference.where.partition("::")[0].lower()
+    name = reference.where.partition("::")[0].lower()
+    # Of a web server what follows the first "?" is a query, such as the signature of a link.
+    return name.partition("?")[0] if name.startswith(("http://", "https://")) else name
 
 
 def is_whole_file(reference: Reference) -> bool:

@@ -19,12 +19,14 @@ import pytest
 
 import dqlab as dq
 from dqlab.documents import storage
+from dqlab.documents.parts import Member
 from dqlab.errors import FileUnreadable
 from tests.http_server import serving
 from tests.pdfs import make_pdf
 
 pytest.importorskip("aiohttp")
 
+SIGNED = "?sign=a*b/c&to=d"
 TEXTS = {f"{at:02}": f"word {at} " * 400 for at in range(40)}
 CUT = b"cut off"
 
@@ -106,6 +108,7 @@ def server() -> Iterator[str]:
         "/cut.txt": TEXT.encode()[:1_000] + CUT,
         "/cut.parquet": parquet()[:2_000] + CUT,
     }
+    _Chunked.files = {**_Chunked.files, **{f"{path}{SIGNED}": data for path, data in _Chunked.files.items()}}
     with serving(_Chunked, quiet=True) as url:
         yield url
 
@@ -142,6 +145,13 @@ def test_a_file_without_a_length_is_read_in_each_way(server: str, way: str) -> N
     assert read(one(f"{server}/{name}")) == expected
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_query_behind_its_name_hides_no_format(server: str, way: str) -> None:
+    name, read, expected = WAYS[way]
+
+    assert read(one(f"{server}/{name}{SIGNED}")) == expected
+
+
 def test_a_pattern_finds_it(server: str) -> None:
     assert [each.text() for each in dq.Documents.from_glob(f"{server}/a.txt")] == [TEXT]
 
@@ -157,7 +167,7 @@ PARTS: dict[str, Callable[[str], dq.Documents]] = {
 
 
 def content(document: dq.Document) -> str:
-    return document["text"] if document.where.endswith(("parquet", "jsonl", "csv", "jsonl.gz")) else document.text()
+    return document.text() if isinstance(document.part, Member) else document["text"]
 
 
 @pytest.mark.parametrize("kind", PARTS)
@@ -167,6 +177,25 @@ def test_parts_of_a_file_without_a_length_are_read_in_any_order(server: str, kin
 
     assert {each.key: content(each) for each in listed[::-1]} == TEXTS
     assert {each.key: content(each) for each in listed[1::3]} == dict(list(TEXTS.items())[1::3])
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_a_question_mark_in_the_url_of_a_web_server_begins_its_query(server: str, kind: str) -> None:
+    """Links that are signed have one. It was taken for a wildcard, and "there is no folder" was the answer."""
+    named = PARTS[kind]
+    url = f"{server}/{named(server)[0].where.rpartition('/')[2]}{SIGNED}"
+    make = {"r": dq.Documents.from_jsonl, "m": dq.Documents.from_archive}[kind[0]]
+    make = {"rows of Parquet": dq.Documents.from_parquet, "records of CSV": dq.Documents.from_csv}.get(kind, make)
+
+    assert [content(each) for each in make(url)] == list(TEXTS.values())
+
+
+def test_a_pattern_in_the_url_of_a_web_server_has_no_question_mark(server: str) -> None:
+    (document,) = dq.Documents.from_glob(f"{server}/a.txt{SIGNED}")
+    (row, *_) = dq.Documents.from_parquet(f"{server}/t.parquet{SIGNED}")
+
+    assert (document.key, document.text()) == (f"a.txt{SIGNED}", TEXT)
+    assert row.key == "t.parquet:0"
 
 
 def test_a_file_that_is_cut_off_is_no_shorter_file(server: str) -> None:
