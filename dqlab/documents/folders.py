@@ -53,6 +53,7 @@ __all__ = [
     "has_wildcards",
     "in_order",
     "parse",
+    "parse_file",
 ]
 
 
@@ -454,6 +455,15 @@ class Pattern:
             if part == "**" and position in reached:
                 reached.add(position + 1)
         return reached
+
+
+def parse_file(text: str) -> tuple[Folder, Pattern] | None:
+    """Return the folder of a file of this machine, whose name may have brackets, and what it alone matches."""
+    local = _local(text)
+    if local is None or not Path(local).is_file():
+        return None
+    head, _, name = local.rpartition("/")
+    return LocalFolder(head or "/" * local.startswith("/")), Pattern.of_name(name)
 
 
 def parse(text: str, storage: str = "") -> tuple[Folder, Pattern]:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from dqlab.documents.archives import FoundMember, members
 from dqlab.documents.document import LINES_PER_PAGE, Document
-from dqlab.documents.folders import Folder, FoundFile, LocalFolder, Pattern, has_wildcards, parse
+from dqlab.documents.folders import Folder, FoundFile, LocalFolder, Pattern, has_wildcards, parse, parse_file
 from dqlab.documents.refusals import is_cut_off, is_of_server, is_silent, root_of, words_of_server
 from dqlab.documents.storage import UNKNOWN, Stamp, local_path, located, stamp_of, storage_of
 from dqlab.errors import (
@@ -266,7 +266,7 @@ class Unpacked:
         self._archive, more = os.fspath(archive), "" if pattern == "**" else f", {pattern!r}"
         self.label = f"Documents.from_archive({self._archive!r}{more})"
         self._pattern = Pattern(pattern)
-        self._several = has_wildcards(self._archive)
+        self._several = has_wildcards(self._archive) and parse_file(self._archive) is None
         self._folder, self._archives = _parsed_archives(self._archive, storage)
         self.storage, self.place = storage, self._folder.where
         self._check()
@@ -304,7 +304,7 @@ class Unpacked:
 
 def _parsed_archives(archive: str, storage: str) -> tuple[Folder, Pattern]:
     try:
-        return parse(archive, storage)
+        return parse_file(archive) or parse(archive, storage)
     except BadOption as error:
         if "folder" in str(error.problem):
             problem = "that is a folder. Use Documents.from_glob for the files in it."

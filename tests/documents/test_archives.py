@@ -94,6 +94,15 @@ def names_for(form: str) -> list[str]:
     return [name for name in NAMES if "tar" in form or name.isprintable()]
 
 
+def test_an_archive_whose_name_has_brackets_is_one_archive(tmp_path: Path) -> None:
+    """What a browser saves a second time. It was a pattern that matches nothing, and the listing was empty."""
+    path = pack(tmp_path / "dump[1].zip", ["a.txt"])
+
+    assert [each.key for each in Documents.from_archive(path)] == ["a.txt"]
+    assert [each.key for each in Documents.from_archive(str(path))] == ["a.txt"]
+    assert [each.key for each in Documents.from_archive(f"{tmp_path}/*[[]1].zip")] == ["dump[1].zip/a.txt"]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_members_are_what_the_standard_library_reads(tmp_path: Path, form: str) -> None:
     """Key, size and bytes, in the order of the archive, also after a journey to another process and in any order."""
