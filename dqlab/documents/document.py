@@ -582,8 +582,10 @@ def _read_stored(document: Document) -> bytes:
         return read_member(document, member)
     with _open_stored(document) as stream:
         data = stream.read()
-    if local_path(document.where) is None:  # not before: a file may be opened by one who must not read it
-        note_read(document.where)
+        if local_path(document.where) is not None:  # once more: what was read before is of the file that was listed
+            check_stamp(document, stamp_of_open(document.where, stream).version)
+            return data
+    note_read(document.where)  # not before: a file may be opened by one who must not read it
     return data
 
 

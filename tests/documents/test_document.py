@@ -19,8 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dqlab.documents import Document
-from dqlab.errors import BadOption
+from dqlab.documents import Document, Documents
+from dqlab.documents import document as document_module
+from dqlab.errors import BadOption, DocumentChanged
 from tests.sampled import examples
 
 TEXT = st.lists(st.sampled_from(["a", "é", "\n", "\r", "\r\n", "\x0c", "\u2028", "\ufeff"]), max_size=40).map("".join)
@@ -244,3 +245,24 @@ def test_page_count_is_what_the_listing_knew() -> None:
     """None says that they were not counted, which is not zero."""
     assert Document("a", "1", "/a", n_pages=7).page_count == 7
     assert Document("a", "1", "/a").page_count is None
+
+
+def test_a_file_that_is_written_again_while_it_is_read_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compared as it was opened alone, it gave what the writer had left of it."""
+    path = tmp_path / "a.txt"
+    path.write_text("old text")
+    (document,) = Documents([path])
+
+    class Late(io.FileIO):
+        def read(self, size: int | None = -1) -> bytes:
+            path.write_text("old")
+            return super().read(size)
+
+    monkeypatch.setattr(document_module, "open_binary", Late)
+
+    for name in ("bytes", "text", "html"):
+        path.write_text("old text")
+        with pytest.raises(DocumentChanged):
+            getattr(document.refreshed(), name)()
