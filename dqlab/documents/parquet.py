@@ -371,6 +371,12 @@ def _to_microseconds(pa: Any, kind: Any) -> Any:
             return kind
         field = kind.value_field.with_type(inner)
         return pa.large_list(field) if types.is_large_list(kind) else pa.list_(field)
+    if types.is_fixed_size_list(kind):
+        inner = _to_microseconds(pa, kind.value_type)
+        return kind if inner is kind.value_type else pa.list_(kind.value_field.with_type(inner), kind.list_size)
+    if types.is_dictionary(kind):  # in a list or a struct; a column of them was decoded
+        inner = _to_microseconds(pa, kind.value_type)
+        return kind if inner is kind.value_type else inner
     if types.is_struct(kind):
         fields = [kind.field(at) for at in range(kind.num_fields)]
         inner = [_to_microseconds(pa, field.type) for field in fields]

@@ -188,6 +188,11 @@ KINDS: dict[str, tuple[pa.Array, list[Any]]] = {
     "dicts": (pa.array([{"a": 1, "b": ["x"]}, None, {"a": None, "b": None}]),) * 2,
     "categories": (pa.array(["a", None, "a"]).dictionary_encode(), ["a", None, "a"]),
     "inner": (pa.array([[1_000], None, []], pa.list_(pa.timestamp("ns"))),) * 2,
+    "pairs": (pa.array([[1_000, 2_000], None, [0, None]], pa.list_(pa.timestamp("ns"), 2)),) * 2,
+    "chosen": (
+        pa.ListArray.from_arrays([0, 1, 1, 2], pa.array([1_000, 0], pa.timestamp("ns")).dictionary_encode()),
+        [[datetime.datetime(1970, 1, 1, 0, 0, 0, 1)], [], [datetime.datetime(1970, 1, 1)]],  # noqa: DTZ001 - as it is stored
+    ),
 }
 
 
@@ -201,10 +206,12 @@ def test_values_become_plain_python_with_none_for_null(tmp_path: Path) -> None:
     expected["spans"] = [datetime.timedelta(microseconds=1), None, datetime.timedelta(microseconds=2)]
     expected["dicts"] = KINDS["dicts"][0].to_pylist()
     expected["inner"] = [[datetime.datetime(1970, 1, 1, 0, 0, 0, 1)], None, []]  # noqa: DTZ001 - as it is stored
+    first, second = (datetime.datetime(1970, 1, 1, 0, 0, 0, at) for at in (1, 2))  # noqa: DTZ001 - as it is stored
+    expected["pairs"] = [[first, second], None, [first.replace(microsecond=0), None]]
     for name, want in expected.items():
         found = [row[name] for row in rows]
         assert found == want, name
-        assert [type(value) for value in found] == [type(value) for value in want or ()], name
+        assert repr(found) == repr(want), name
 
 
 @pytest.mark.long
