@@ -9,12 +9,13 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from itertools import islice, pairwise
-from operator import attrgetter
-from typing import Any
+from operator import attrgetter, index
+from typing import Any, SupportsIndex, cast
 
 from dqlab.conditions import Field, Fields, Unmet, compile_condition
 from dqlab.documents import pdf
@@ -52,6 +53,13 @@ FIELDS = Fields(
 
 def _documents(source: Source) -> Iterator[Document]:
     return (document for look in source.looks() if (document := look()) is not None)
+
+
+def _whole(value: object) -> int | None:
+    """Return a whole number as an int, also one of numpy; None for anything else."""
+    with suppress(TypeError):
+        return None if isinstance(value, bool) else index(cast(SupportsIndex, value))
+    return None
 
 
 def _itself(document: Document) -> Document:
@@ -149,15 +157,16 @@ class Sample:
     """
 
     def __init__(self, source: Source, n: int, by: str | None, seed: int) -> None:
-        if not isinstance(n, int) or isinstance(n, bool) or n < 0:
+        number, drawn = _whole(n), _whole(seed)
+        if number is None or number < 0:
             raise BadOption(option="n", value=n, problem="is not a number of documents. Pass an int, 0 or more.")
         if by not in ("pages", "size", None):
             raise BadOption(option="by", value=by, problem="write 'pages', 'size' or None.")
-        if not isinstance(seed, int) or isinstance(seed, bool):
+        if drawn is None:
             raise BadOption(option="seed", value=seed, problem="is not a whole number.")
-        more = (f", by={by!r}" if by else "") + (f", seed={seed}" if seed else "")
-        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.sample({n}{more})"
-        self._n, self._by, self._seed = n, by, seed
+        more = (f", by={by!r}" if by else "") + (f", seed={drawn}" if drawn else "")
+        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.sample({number}{more})"
+        self._n, self._by, self._seed = number, by, drawn
 
     def looks(self) -> Iterator[Look]:
         """Examine all documents, then name those that were drawn, in the order of the source."""
@@ -211,10 +220,11 @@ class Split:
     """PDFs in parts of at most so many pages; other documents, and PDFs that are not longer, stay whole."""
 
     def __init__(self, source: Source, pages: int) -> None:
-        if not isinstance(pages, int) or isinstance(pages, bool) or pages < 1:
+        number = _whole(pages)
+        if number is None or number < 1:
             raise BadOption(option="pages", value=pages, problem="is not a number of pages. Pass an int, 1 or more.")
-        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.split(pages={pages})"
-        self._pages = pages
+        self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.split(pages={number})"
+        self._pages = number
 
     def looks(self) -> Iterator[Look]:
         """Examine the documents, and open PDFs whose number of pages is unknown; name the parts."""

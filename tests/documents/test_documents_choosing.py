@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -191,6 +192,16 @@ def test_sample_of_few_is_all_of_them() -> None:
 def test_sample_of_nonsense_is_refused_at_once(arguments: tuple[Any, ...], said: str) -> None:
     with pytest.raises(BadOption, match=said):
         Documents([]).sample(*arguments)
+
+
+def test_whole_numbers_of_numpy_are_numbers() -> None:
+    """A number that comes from an array is one; 3 was refused as "not a number of documents"."""
+    documents = Documents(long_tailed(50))
+    same = documents.sample(3, seed=2)
+
+    assert keys(documents.sample(np.int64(3), seed=np.uint8(2))) == keys(same)  # type: ignore[arg-type]
+    assert repr(documents.sample(np.int64(3), seed=np.uint8(2))) == repr(same)  # type: ignore[arg-type]
+    assert keys(documents.split(np.int64(4))) == keys(documents.split(4))  # type: ignore[arg-type]
 
 
 def test_operations_follow_each_other_and_are_lazy(tmp_path: Path) -> None:
