@@ -81,6 +81,7 @@ class Summary:
     error: str = ""
     none: str = ""
     _files: set[tuple[int, int]] = field(default_factory=set, repr=False)
+    _places: set[int] = field(default_factory=set, repr=False)
 
     def add(self, document: Document) -> None:
         """Count one more."""
@@ -88,8 +89,7 @@ class Summary:
             self.first.append(document)
         if document.size is not None:
             self.sized += 1
-            part = document.part
-            self.size += document.size if not isinstance(part, PageRange) or part.first == 0 else 0
+            self.size += document.size if self._is_first(document) else 0
         if document.page_count is not None:
             self.paged += 1
             self.pages += document.page_count
@@ -103,6 +103,15 @@ class Summary:
             if len(self.links) < NAMED:
                 self.links.append(document.key)
         self.count += 1
+
+    def _is_first(self, document: Document) -> bool:
+        """Return whether no other part of a document's file was counted; note it."""
+        if not isinstance(document.part, PageRange):
+            return True
+        place = hash((document.where, document.part.within))
+        known = place in self._places
+        self._places.add(place)
+        return not known
 
     def _is_there(self, document: Document) -> bool:
         """Return whether the file of a document was counted under another name; note it."""

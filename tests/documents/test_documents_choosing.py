@@ -267,6 +267,19 @@ def test_long_pdfs_come_in_parts_of_pages(tmp_path: Path) -> None:
     assert len(pickle.dumps(read[0])) <= 300 + len(str(tmp_path))
 
 
+def test_size_of_parts_is_that_of_their_files_each_once(tmp_path: Path) -> None:
+    """Of parts that were chosen, without the first of a file, it was 0 bytes."""
+    sizes = {}
+    for name in ("a.pdf", "b.pdf"):
+        (tmp_path / name).write_bytes(make_pdf(*name * 2))
+        sizes[name] = (tmp_path / name).stat().st_size
+    parts = Documents.from_glob(tmp_path / "*.pdf").split(3)
+
+    for chosen in (parts, parts.longest_first(), parts.where("pages == 1"), parts[1:]):
+        assert summarize(chosen).size == sum(sizes.values())
+    assert summarize(parts.where("'a.pdf' in key")).size == sizes["a.pdf"]
+
+
 def test_parts_of_parts_and_of_archives_are_parts(tmp_path: Path) -> None:
     of = {"deep/a.pdf": make_pdf(*map(str, range(1, 8)))}
     for form in ("zip", "tar.gz"):
