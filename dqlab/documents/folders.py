@@ -572,6 +572,9 @@ class Files:
             if Path(local).is_file():  # also one whose name has brackets in it
                 yield ListedFile(self._name(text), local, stamp_of(local).version)
                 return
+            if Path(local).exists() and not Path(local).is_dir():  # opening a pipe waits for what writes into it
+                problem = "is neither a file nor a folder. Nothing was listed. Write what it gives to a file first."
+                raise BadOption(option="files", value=text, problem=problem)
         if not has_wildcards(text) and (local is None or not Path(local).is_dir()):
             try:
                 where = local or located(text, self._storage)

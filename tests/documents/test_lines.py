@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import pickle
 import random
 import re
@@ -703,6 +704,16 @@ def test_a_log_that_grows_while_it_is_listed_is_listed(tmp_path: Path) -> None:
         log.write(notes(10, 30_000))
 
     assert [first, *(each.key for each in documents)][:30_000] == [f"n{at}" for at in range(30_000)]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes have no names here")
+def test_a_pipe_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
+    """Opening one waits until somebody writes into it, and it cannot be listed again."""
+    os.mkfifo(tmp_path / "a.jsonl")
+
+    for make in (dq.Documents.from_jsonl, dq.Documents.from_csv, dq.Documents.from_parquet):
+        with pytest.raises(BadOption, match=r"neither a file nor a folder.*Write what it gives to a file"):
+            make(tmp_path / "a.jsonl")
 
 
 def test_a_pattern_that_matches_nothing_is_refused(tmp_path: Path) -> None:
