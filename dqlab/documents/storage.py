@@ -602,7 +602,7 @@ def remote(url: str) -> tuple[Any, str]:
 
 
 _WEB = re.compile(r"(?:.*::)?(https?)://(?!.*::)", re.ASCII | re.IGNORECASE | re.DOTALL)
-_ENCODED = re.compile(r"https?://(?!.*::).*\.(?:gz|tgz|zst)\Z", re.ASCII | re.IGNORECASE | re.DOTALL)
+_ENCODED = re.compile(r"https?://(?!.*::)[^?]*\.(?:gz|tgz|zst)(?:\?.*)?\Z", re.ASCII | re.IGNORECASE | re.DOTALL)
 """URLs of files whose compression a web server may call the encoding of its answer, which clients undo."""
 
 
