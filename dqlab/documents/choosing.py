@@ -248,9 +248,9 @@ class Split:
             return
         key = str(document.key)
         name = key.rpartition("#p")[0] if isinstance(whole, PageRange) else key
-        pages = key.rpartition("of")[2] if isinstance(whole, PageRange) else count
+        pages = whole.of or whole.stop if isinstance(whole, PageRange) else count
         for lo in range(first, first + count, self._pages):
             hi = min(lo + self._pages, first + count)
             yield replace(
-                document, key=f"{name}#p{lo + 1}-{hi}of{pages}", n_pages=hi - lo, part=PageRange(lo, hi, within)
+                document, key=f"{name}#p{lo + 1}-{hi}of{pages}", n_pages=hi - lo, part=PageRange(lo, hi, within, pages)
             )

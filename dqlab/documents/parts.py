@@ -100,11 +100,14 @@ class PageRange(NamedTuple):
     ----------
     first, stop : int
     within : Member or None
+    of : int
+        How many pages the document has; 0 where that is not known.
     """
 
     first: int
     stop: int
     within: Member | None = None
+    of: int = 0
 
 
 Part: TypeAlias = Row | Line | Member | Inline | PageRange

@@ -16,6 +16,7 @@ from dqlab.documents.parts import PageRange, Reference, is_whole_file
 from dqlab.documents.storage import local_path
 from dqlab.errors import (
     BadOption,
+    DocumentChanged,
     DocumentDamaged,
     DocumentEncrypted,
     DqlabError,
@@ -24,6 +25,7 @@ from dqlab.errors import (
     PageFailed,
     in_words,
 )
+from dqlab.numbers import many
 
 __all__ = ["Page", "count_pages", "note_page", "pages"]
 
@@ -186,6 +188,9 @@ def pages(reference: Reference) -> Iterator[Page]:
     pdf = _Pdf(reference)
     part = reference.part
     first, stop = (part.first, part.stop) if isinstance(part, PageRange) else (0, pdf.count)
+    if isinstance(part, PageRange) and part.of not in (0, pdf.count):
+        was, now = (f"a PDF of {many(count, 'page')}" for count in (part.of, pdf.count))
+        raise DocumentChanged(document=reference.key, was=was, now=now, way=DocumentChanged.OF_PARTS)
     for number in range(first + 1, stop + 1):
         if number > pdf.count:
             raise PageFailed(document=reference.key, page=number, reason=f"the file has {pdf.count} pages")

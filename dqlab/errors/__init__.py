@@ -684,9 +684,19 @@ class DocumentChanged(DocumentError):
 
     text = (
         "document {document!r} has changed since it was listed: its version was {was}, now it is {now}. None of it "
-        "was read, and it has no result. To read it as it is now, have the function read document.refreshed() and "
-        "retry; or list it again, by mapping the documents under another name or with on_existing='new'."
+        "was read, and it has no result. {way}"
     )
+    OF_FILE = (
+        "To read it as it is now, have the function read document.refreshed() and retry; or list it again, by mapping "
+        "the documents under another name or with on_existing='new'."
+    )
+    OF_PARTS = (
+        "Its parts are not those of the file any more: map the documents again under another name or with "
+        "on_existing='new'."
+    )
+
+    def __init__(self, *, document: str | int, was: str, now: str, way: str = OF_FILE) -> None:
+        super().__init__(document=document, was=was, now=now, way=way)
 
 
 class DocumentDamaged(DocumentError):

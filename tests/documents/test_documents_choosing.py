@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dqlab.documents import Document, Documents, listing, parsed_natively
 from dqlab.documents.parts import PageRange
 from dqlab.documents.summary import summarize
-from dqlab.errors import BadOption, DocumentEncrypted, DocumentsUsedUp, LengthUnknown
+from dqlab.errors import BadOption, DocumentChanged, DocumentEncrypted, DocumentsUsedUp, LengthUnknown
 from dqlab.runs.lost import why_empty
 from tests.documents.test_archives import pack
 from tests.hugging_face import Dataset
@@ -265,6 +265,27 @@ def test_long_pdfs_come_in_parts_of_pages(tmp_path: Path) -> None:
     with pytest.raises(DocumentEncrypted):
         list(read[8].pages())
     assert len(pickle.dumps(read[0])) <= 300 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize("now", [3, 6, 8, 12])
+def test_parts_of_a_pdf_that_has_other_pages_now_have_changed(tmp_path: Path, now: int) -> None:
+    """Read again with `refreshed()`, a longer PDF would come together without its last pages."""
+    path = tmp_path / "a.pdf"
+    path.write_bytes(make_pdf(*"1234567"))
+    parts = list(Documents.from_glob(path).split(3).split(2))
+    path.write_bytes(make_pdf(*map(str, range(1, now + 1))))
+
+    for part in parts:
+        with pytest.raises(DocumentChanged, match=f"of 7 pages.*of {now} pages.*map the documents again under another"):
+            list(part.refreshed().pages())
+    path.write_bytes(make_pdf(*"abcdefg"))
+    assert [[page.text().strip() for page in part.refreshed().pages()] for part in parts] == [
+        ["a", "b"],
+        ["c"],
+        ["d", "e"],
+        ["f"],
+        ["g"],
+    ]
 
 
 def test_size_of_parts_is_that_of_their_files_each_once(tmp_path: Path) -> None:
