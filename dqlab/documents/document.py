@@ -13,7 +13,7 @@ import io
 import pickle
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import partial
@@ -45,6 +45,7 @@ from dqlab.documents.parts import (
 from dqlab.documents.refusals import note_read
 from dqlab.documents.storage import (
     Guarded,
+    answered,
     check_stamp,
     check_url,
     has_etag,
@@ -543,7 +544,8 @@ def _open_raw(document: Document) -> BinaryIO:
     stream = _open_stored(document)
     if local_path(document.where) is not None or _member(document) is not None:
         return stream
-    return cast(BinaryIO, Guarded(stream, nullcontext, partial(note_read, document.where)))
+    where = document.where
+    return cast(BinaryIO, Guarded(stream, partial(answered, where), partial(note_read, where)))
 
 
 def _read_ahead(document: Document) -> bytes | None:
@@ -580,12 +582,15 @@ def _read_stored(document: Document) -> bytes:
     member = _member(document)
     if member is not None:
         return read_member(document, member)
+    where = document.where
+    if local_path(where) is None:
+        with answered(where), _open_stored(document) as stream:
+            data = stream.read()
+        note_read(where)  # not before: a file may be opened by one who must not read it
+        return data
     with _open_stored(document) as stream:
         data = stream.read()
-        if local_path(document.where) is not None:  # once more: what was read before is of the file that was listed
-            check_stamp(document, stamp_of_open(document.where, stream).version)
-            return data
-    note_read(document.where)  # not before: a file may be opened by one who must not read it
+        check_stamp(document, stamp_of_open(where, stream).version)  # what was read before is of the listed file
     return data
 
 
@@ -640,7 +645,7 @@ async def _read_remote(document: Document) -> bytes | None:
     # Of a chained URL, such as zip://a.txt::https://host/b.zip, opening the file system reads what is below.
     if not is_whole_file(document) or local_path(where) is not None or "::" in where:
         return None
-    with redacted(where):
+    with answered(where), redacted(where):
         system, path = remote(where)
         if not getattr(system, "async_impl", False):
             return None

@@ -45,6 +45,7 @@ __all__ = [
     "Guarded",
     "Stamp",
     "StoredAt",
+    "answered",
     "check_options",
     "check_stamp",
     "check_url",
@@ -553,7 +554,7 @@ def open_binary(where: str) -> BinaryIO:
     path = local_path(where)
     if path is not None:
         return Path(path).open("rb")
-    with _answered(where), redacted(where):
+    with answered(where), redacted(where):
         system, path = remote(where)
         stream = cast(BinaryIO, system.open(path, "rb"))
     details = getattr(stream, "details", None)
@@ -566,18 +567,19 @@ def open_binary(where: str) -> BinaryIO:
 
 
 @contextmanager
-def _answered(where: str) -> Iterator[None]:
-    """Raise that a server did not answer as that: file systems call such a file missing, at times."""
+def answered(where: str) -> Iterator[None]:
+    """Raise that a server did not answer as that: file systems call such a file missing, at times, or say no word."""
     try:
         yield
-    except FileNotFoundError as error:
-        if not isinstance(error.__cause__, TimeoutError):
-            raise
+    except (FileNotFoundError, TimeoutError) as error:
+        cause = error if isinstance(error, TimeoutError) else error.__cause__
         said = (
             f"the server of {str(where)!r} did not answer in time. Nothing of it was read. Look at the server, or wait "
             "longer: storage_options={'client_kwargs': {'timeout': 120}}, then try again."
         )
-        raise TimeoutError(said) from error.__cause__
+        if not isinstance(cause, TimeoutError) or str(cause) == said:
+            raise
+        raise TimeoutError(said) from cause
 
 
 def _let_go(system: object) -> None:
@@ -691,7 +693,7 @@ def stamp_of(where: str) -> Stamp:
     path = local_path(where)
     if path is not None:
         return local_stamp(Path(path).stat())
-    with _answered(where), redacted(where):
+    with answered(where), redacted(where):
         system, path = remote(where)
         return remote_stamp(system.info(path))
 

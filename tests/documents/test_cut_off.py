@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import socket
 import tarfile
+import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
@@ -222,3 +224,42 @@ def test_what_came_before_a_cut_without_a_length_is_given() -> None:
     assert lines == [b"line\n"] * 700
     assert stream.seek(0) == 0
     assert stream.readline() == b"line\n"
+
+
+READ: dict[str, Callable[[dq.Document], object]] = {
+    "text": lambda document: document.text(),
+    "stream": lambda document: document.open().read(),
+    "awaited": lambda document: asyncio.run(document.abytes()),
+}
+
+
+@pytest.mark.parametrize("read", READ)
+@pytest.mark.parametrize("length", [True, False])
+def test_reading_from_a_server_that_stops_in_the_middle_names_it(
+    monkeypatch: pytest.MonkeyPatch, read: str, length: bool
+) -> None:
+    """FSTimeoutError without a word was all that the failure had."""
+    monkeypatch.setattr(storage, "SILENCE", 0.1)
+    over = threading.Event()
+
+    class Stopping(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            if length:
+                self.send_header("Content-Length", "1000")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.do_HEAD()
+            self.wfile.write(b"x" * 500)
+            over.wait(20)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Write nothing to stderr."""
+
+    with serving(Stopping, quiet=True) as url:
+        try:
+            with pytest.raises(TimeoutError, match=rf"{url}/a.txt' did not answer in time.*timeout"):
+                READ[read](dq.Document("a.txt", "", f"{url}/a.txt"))
+        finally:
+            over.set()
