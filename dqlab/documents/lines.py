@@ -161,14 +161,13 @@ def values_of(found: bytes, names: tuple[str, ...], form: str) -> dict[str, Any]
             raise _Invalid(f"is a JSON {type(values).__name__}, not an object with names{whole}")
         return values
     try:
-        rows = list(csv.reader(io.StringIO(text, newline="\n"), delimiter=form[0]))
+        cells, is_open = _cells(text, form)
     except csv.Error as error:
         why = "it has a carriage return outside of quotes, which ends no line" if b"\r" in found else str(error)
         raise _Invalid(f"is not CSV: {why}") from error
-    if _has_open_quote(text, form):
+    if is_open:
         taken = many(text.count("\n") + 1, "line")
         raise _Invalid(f"has a quote without an end, which takes {taken} up to the end of the file")
-    cells = rows[0] if rows else []
     if len(cells) != len(names):
         raise _Invalid(f"has {len(cells):,} cells, and the first line of the file {len(names):,}")
     return dict(zip(names, cells, strict=True))
@@ -185,9 +184,13 @@ def in_another_encoding(found: str, record: Record, form: str) -> bool:
     return False
 
 
-def _has_open_quote(text: str, form: str) -> bool:
-    """Return whether a cell of a record does not end: the parser takes one that is open at the end of the file."""
-    return '"' in text and len(list(csv.reader(io.StringIO(f"{text}\n.", newline="\n"), delimiter=form[0]))) == 1
+def _cells(text: str, form: str) -> tuple[list[str], bool]:
+    """Return the cells of a record, and whether the last one does not end: the parser takes it at the end of a file."""
+    quoted = '"' in text
+    # A line behind the record is a row of its own, or belongs to a cell that is still open.
+    behind = "\n." if quoted else ""
+    rows = list(csv.reader(io.StringIO(text + behind, newline="\n"), delimiter=form[0]))
+    return rows[0] if rows else [], quoted and len(rows) == 1
 
 
 def version_of_record(found: bytes, header: Header) -> str:
@@ -223,7 +226,7 @@ def header_of(stream: BinaryIO, form: str, where: str) -> Header:
         if in_another_encoding(first, record, form):
             reason, hint = f"its first line is not text in {form[1:]}", f"Name the encoding it has: {_WITH_ENCODING}"
             raise FileUnreadable(where=where, form="CSV", reason=reason, hint=hint)
-        if _has_open_quote(first, form):
+        if '"' in first and _cells(first, form)[1]:
             reason = "its first line has a quote without an end"
             raise FileUnreadable(where=where, form="CSV", reason=reason, hint=_WITH_QUOTE)
         cells = list(record.cells or [])
