@@ -122,7 +122,7 @@ def raw(where: str, version: str, key: Any, part: Line) -> bytes:
                 return found
         # It may have been replaced, or have grown, since it was opened here.
         _FILES.forget((place_of(where), part.form))
-    raise DocumentChanged(document=key, was=version, now=now)
+    raise DocumentChanged(document=key, was=version, now=now, way=DocumentChanged.OF_ROW)
 
 
 def _parsed(where: str, version: str, key: Any, part: Line) -> dict[str, Any]:

@@ -48,7 +48,8 @@ def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
     except CannotRead as error:
         unreadable(key, column, where, error.args[0])
     except _Changed as error:
-        raise DocumentChanged(document=key, was=error.args[0], now=error.args[1]) from None
+        was, now = error.args
+        raise DocumentChanged(document=key, was=was, now=now, way=DocumentChanged.OF_ROW) from None
 
 
 def _cell(where: str, version: str, part: Row, column: Any) -> Any:
@@ -78,7 +79,8 @@ def row(where: str, version: str, key: Any, part: Row) -> dict[str, Any]:
             cell(where, version, key, part, name)  # one of them raises it with its name
         raise
     except _Changed as error:
-        raise DocumentChanged(document=key, was=error.args[0], now=error.args[1]) from None
+        was, now = error.args
+        raise DocumentChanged(document=key, was=was, now=now, way=DocumentChanged.OF_ROW) from None
 
 
 class ParquetTable:

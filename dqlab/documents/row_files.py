@@ -199,9 +199,8 @@ class _KeyColumn:
             for batch in self._table.batches(self._group, [self._column], KEYS_AT_ONCE):
                 now = stamp_of(self._file.where).version
                 if now != self._file.version:
-                    raise DocumentChanged(
-                        document=f"{self._file.name}:{self._before + start}", was=self._file.version, now=now
-                    )
+                    row, was = f"{self._file.name}:{self._before + start}", self._file.version
+                    raise DocumentChanged(document=row, was=was, now=now, way=DocumentChanged.OF_ROW)
                 yield start, batch.column(batch.schema.names.index(self._column))
                 start += batch.num_rows
 

@@ -690,6 +690,7 @@ class DocumentChanged(DocumentError):
         "To read it as it is now, have the function read document.refreshed() and retry; or list it again, by mapping "
         "the documents under another name or with on_existing='new'."
     )
+    OF_ROW = "It is a row: map the rows again under another name or with on_existing='new'."
     OF_PARTS = (
         "Its parts are not those of the file any more: map the documents again under another name or with "
         "on_existing='new'."

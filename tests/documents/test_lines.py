@@ -203,7 +203,8 @@ def test_an_edited_line_is_another_document_and_the_listed_one_has_changed(tmp_p
 
     assert [each["at"] for each in before[:2]] == [0, 1]
     with pytest.raises(
-        DocumentChanged, match=r"document 'n2' has changed since it was listed.*None of it.*list it again"
+        DocumentChanged,
+        match=r"document 'n2' has changed since it was listed.*None of it.*It is a row: map the rows again",
     ):
         before[2]["at"]
     assert [new == old for new, old in zip(dq.Documents.from_jsonl(path, key="id"), before, strict=True)] == [

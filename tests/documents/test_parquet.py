@@ -464,7 +464,8 @@ def test_a_file_that_changes_after_it_was_listed_fails_its_documents(tmp_path: P
     parquet._GROUPS.clear()
 
     with pytest.raises(
-        DocumentChanged, match=r"document 'p8' has changed since it was listed.*None of it.*retry; or list it again"
+        DocumentChanged,
+        match=r"document 'p8' has changed since it was listed.*None of it.*It is a row: map the rows again",
     ):
         documents[8]["n"]
     path.write_bytes(b"other")
