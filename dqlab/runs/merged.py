@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
@@ -157,8 +158,13 @@ class MergedResults(Values, StaysHere):
 
 
 def _wholes(keys: Iterator[tuple[Any, Any]]) -> Iterator[_Whole]:
-    """Yield the documents that results belong to, given the key of each and what replaces it, or None."""
-    wholes, newest = list[_Whole](), dict[tuple[str, int], _Whole]()
+    """Yield the documents that results belong to, given the key of each and what replaces it, or None.
+
+    Of several documents of one key, a part belongs to the first that lacks it. If one of them stays without a part, it
+    is not known which: then all of them do.
+    """
+    wholes, alike = list[_Whole](), defaultdict[tuple[str, int], list[_Whole]](list)
+    still = defaultdict[tuple[str, int], list[_Whole]](list)
     before: _Whole | None = None
     unknown = False
     for at, (key, instead) in enumerate(keys):
@@ -168,13 +174,17 @@ def _wholes(keys: Iterator[tuple[Any, Any]]) -> Iterator[_Whole]:
             wholes.append(whole)
         else:
             name, (first, last, pages) = key[: part.start()], map(int, part.groups())
-            known = newest.get((name, pages))
-            if known is None or first in known.firsts:  # or another document of that key
-                known = newest[name, pages] = _Whole(name, pages)
-                wholes.append(known)
-            whole = known
+            lacking = still[name, pages]
+            found = next((each for each in lacking if first not in each.firsts), None)
+            if found is None:
+                found = _Whole(name, pages)
+                for group in (wholes, alike[name, pages], lacking):
+                    group.append(found)
+            whole = found
             whole.firsts.append(first)
             whole.had += last + 1 - first
+            if whole.had >= pages:
+                lacking.remove(whole)
             whole.lacks |= instead is not None or (unknown and first > 1)
         whole.at.append(at)
         # One that was cancelled or lost may have no key here: it is a part of the document around it, if of any.
@@ -182,4 +192,9 @@ def _wholes(keys: Iterator[tuple[Any, Any]]) -> Iterator[_Whole]:
         if unknown and before is not None and before.pages:
             before.lacks = True
         before = whole
+    for place, lacking in still.items():
+        if lacking:
+            had = min(each.had for each in lacking)
+            for each in alike[place]:
+                each.had = had
     yield from wholes
