@@ -596,6 +596,9 @@ def remote(url: str) -> tuple[Any, str]:
     try:
         if _WEB.match(url) is not None:
             options = _of_web(url, options)
+        if (bucket := _OF_BUCKET.match(url)) is not None:
+            system = fsspec.filesystem(bucket[1].lower(), **options)
+            return system, system._strip_protocol(str(url))
         # A string of its own class would give its options once more, and compiled code does not take it for text.
         system, path = fsspec.core.url_to_fs(str(url), **options)
     except ImportError as error:
@@ -603,6 +606,8 @@ def remote(url: str) -> tuple[Any, str]:
     return system, path
 
 
+_OF_BUCKET = re.compile(r"(s3a?|gs|gcs|az|abfss?)://.*::(?!.*://)", re.ASCII | re.IGNORECASE | re.DOTALL)
+"""The URL of an object with two colons in its key, which would chain it to another URL."""
 _WEB = re.compile(r"(?:.*::)?(https?)://(?!.*::)", re.ASCII | re.IGNORECASE | re.DOTALL)
 _ENCODED = re.compile(r"https?://(?!.*::)[^?]*\.(?:gz|tgz|zst)(?:\?.*)?\Z", re.ASCII | re.IGNORECASE | re.DOTALL)
 """URLs of files whose compression a web server may call the encoding of its answer, which clients undo."""

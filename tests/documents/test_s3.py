@@ -68,6 +68,16 @@ def test_objects_of_a_bucket_are_read_by_consumers(
     assert dict(run.results().items()) == {path: len(text.split()) for path, text in texts.items()}
 
 
+def test_an_object_with_two_colons_in_its_key_is_read(bucket: tuple[Any, str], options: dict[str, Any]) -> None:
+    """Two colons chain URLs; "unexpected keyword argument 'target_options'" was all that its failure had."""
+    system, name = bucket
+    system.pipe_file(f"{name}/notes/a::b.txt", b"text")
+    (document,) = dq.Documents.from_glob(f"s3://{name}/notes/*", storage_options=options)
+
+    assert (document.key, document.text(), asyncio.run(document.abytes())) == ("a::b.txt", "text", b"text")
+    assert document.open().read() == document.refreshed().bytes() == b"text"
+
+
 def test_rows_and_members_in_a_bucket_are_read_by_consumers(
     queue: dq.QueuePool, bucket: tuple[Any, str], options: dict[str, Any]
 ) -> None:
