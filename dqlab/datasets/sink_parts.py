@@ -16,7 +16,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from hashlib import blake2b
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, overload
@@ -60,8 +60,6 @@ __all__ = [
 
 _ROW, _FILE = 1, 2
 _HEAD = struct.Struct("<BI")
-_HEADS: list[bytes] = []
-"""Of references to the first rows of any part, as far as they were needed."""
 _MOST_HEADS = 10_000
 _METADATA = b"dqlab"
 _OPEN_BYTES = 256 << 20
@@ -202,11 +200,15 @@ class SinkNotReadable(PartError):
 def refer_all(part: str, rows: int) -> list[bytes | Exception]:
     """Return what the settlements of so many rows of a part have in their place, in order."""
     name = part.encode()
-    if rows > len(_HEADS):
-        _HEADS.extend(_HEAD.pack(_ROW, row) for row in range(len(_HEADS), min(rows, _MOST_HEADS)))
-    made: list[bytes | Exception] = [head + name for head in islice(_HEADS, rows)]
+    made: list[bytes | Exception] = [head + name for head in islice(_heads(), rows)]
     made += [_HEAD.pack(_ROW, row) + name for row in range(len(made), rows)]
     return made
+
+
+@cache
+def _heads() -> tuple[bytes, ...]:
+    """Return what references to the first rows of any part begin with; whole, as threads of several sinks share it."""
+    return tuple(_HEAD.pack(_ROW, row) for row in range(_MOST_HEADS))
 
 
 def referred(reference: bytes | memoryview) -> tuple[str, int]:

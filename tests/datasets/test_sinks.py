@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import decimal
+import importlib.util
 import json
 import os
 import pickle
 import random
+import struct
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +24,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import dqlab as dq
+from dqlab.datasets import sink_parts
 from dqlab.datasets.alike import alike
 from dqlab.datasets.sink_parts import (
     NameNotForSink,
@@ -33,6 +37,7 @@ from dqlab.datasets.sink_parts import (
     file_name,
     open_parts,
     refer_all,
+    referred,
     writer_of,
 )
 from dqlab.datasets.sink_targets import Target
@@ -314,6 +319,38 @@ def test_a_part_has_no_more_rows_than_it_may(tmp_path: Path) -> None:
 
 
 # --- whose a folder is ---------------------------------------------------------------------------
+
+
+def test_sinks_that_write_their_first_parts_at_the_same_time_refer_to_their_own_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each run of a process has a thread that writes, and they share what references begin with."""
+    spec = importlib.util.spec_from_file_location("sink_parts_of_a_new_process", sink_parts.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    by_thread: dict[str, list[int]] = {}
+
+    def refer(part: str, rows: int) -> None:
+        by_thread[part] = [referred(each)[1] for each in fresh.refer_all(part, rows)]
+
+    class Head(struct.Struct):
+        """Has another thread write a part in the middle of the first one."""
+
+        def pack(self, kind: int, row: int) -> bytes:
+            if row == 20 and "other" not in by_thread:
+                by_thread["other"] = []
+                other = threading.Thread(target=refer, args=("other", 50))
+                other.start()
+                other.join()
+            return super().pack(kind, row)
+
+    monkeypatch.setattr(fresh, "_HEAD", Head(fresh._HEAD.format))
+    refer("one", 40)
+    refer("later", 90)
+
+    assert by_thread == {"one": list(range(40)), "other": list(range(50)), "later": list(range(90))}
 
 
 def test_a_folder_belongs_to_one_run(tmp_path: Path) -> None:
