@@ -222,6 +222,6 @@ _CHECKS: dict[int, Callable[[Any], bool]] = {
     pa.date32().id: lambda value: type(value) is datetime.date,
     pa.time64("us").id: lambda value: type(value) is datetime.time and value.tzinfo is None,
     pa.duration("us").id: lambda value: (
-        isinstance(value, datetime.timedelta) and abs(value // datetime.timedelta(microseconds=1)) < 2**63
+        type(value) is datetime.timedelta and abs(value // datetime.timedelta(microseconds=1)) < 2**63
     ),
 }
