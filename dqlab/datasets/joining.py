@@ -76,7 +76,8 @@ def joined(frame: Any, results: Any, on: str, run: str) -> Any:
         warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
     results = results.rename(columns={name: f"{name}{SUFFIX}" for name in results.columns if name in frame.columns})
     if len(frame) and not keys.isin(results.index).all():  # a column with gaps has numbers with a point
-        large = [name for name in results.columns[results.dtypes == "int64"] if (results[name].abs() > EXACT).any()]
+        whole = results.columns[(results.dtypes == "int64") | (results.dtypes == "uint64")]
+        large = [name for name in whole if (results[name].abs() > EXACT).any()]
         results = results.astype(dict.fromkeys(large, object))
     if in_index and frame.index.nlevels == 1:
         return frame.join(results)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, Protocol
 
@@ -22,6 +24,7 @@ _ALL = re.compile(r"(?<!\()\*")
 _SOURCE = re.compile(r"\bsource\b", re.IGNORECASE)
 _WIDE = frozenset({"HUGEINT", "UHUGEINT"})
 """Types of DuckDB for whole numbers that pandas has none for."""
+_DECIMAL = "DECIMAL("
 _MISSING = re.compile(r"Table with name (?P<table>\S+) does not exist|[Cc]olumn \"(?P<column>[^\"]+)\"")
 _SHOWN = 12
 """Columns of a table that an error names."""
@@ -158,22 +161,34 @@ def query(results: Table, sql: str, source: Table | str) -> Any:
 
 
 def _frame(found: Any, run: str) -> Any:
-    """Return what a query found as a pandas DataFrame, with whole numbers as such.
+    """Return what a query found as a pandas DataFrame, with whole numbers and decimals as such.
 
-    A sum of whole numbers has 128 bits in DuckDB, and pandas has no such type: DuckDB makes floats of them.
+    A sum of whole numbers has 128 bits in DuckDB, and pandas has no such type: DuckDB makes floats of them, as of
+    decimals.
     """
     if found is None:
         reason, hint = "it returns no rows", " Write one that does: select ... from results."
         raise QueryError(run=run, reason=reason, hint=hint, known="results")
-    wide = [at for at, kind in enumerate(found.types) if str(kind) in _WIDE]
+    kinds = [str(kind) for kind in found.types]
+    wide = [at for at, kind in enumerate(kinds) if kind in _WIDE or kind.startswith(_DECIMAL)]
     if not wide:
         return found.df()
     names = ['"' + name.replace('"', '""') + '"' for name in found.columns]
     as_text = [f"#{at + 1}" if at not in wide else f"#{at + 1}::varchar" for at in range(len(names))]
     frame = found.project(", ".join(f"{value} as {name}" for value, name in zip(as_text, names, strict=True))).df()
     for at in wide:
-        frame.isetitem(at, _whole(frame.iloc[:, at]))
+        frame.isetitem(at, (_whole if kinds[at] in _WIDE else _decimals)(frame.iloc[:, at]))
     return frame
+
+
+def _decimals(texts: Any) -> Any:
+    """Return a column of decimals from their texts: as floats where these have all of their digits."""
+    import pandas as pd
+
+    digits = (len(text.lstrip("-0.").replace(".", "")) for text in texts if not pd.isna(text))
+    if max(digits, default=0) <= sys.float_info.dig:
+        return texts.astype("float64")
+    return pd.Series([None if pd.isna(text) else Decimal(text) for text in texts], index=texts.index, dtype=object)
 
 
 def _whole(texts: Any) -> Any:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dqlab.datasets.lineage import check_columns
+from dqlab.datasets.plain import EXACT
 from dqlab.datasets.rows import SAMPLE, Rows, Shape, warn_of_rest
 from dqlab.datasets.sql import query
 from dqlab.numbers import many
@@ -45,6 +47,18 @@ class Source(Protocol):
     def rows(self, most: int | None = None) -> Iterator[Rows]:
         """Yield pages of the rows that there are now, in the order of the input; `most` bounds how many are needed."""
         ...
+
+
+def _has_large(column: Any) -> bool:
+    """Return whether numbers with a point, which pandas makes of whole ones beside nulls, would round one of them."""
+    if pa.types.is_list(column.type):
+        return _has_large(pc.list_flatten(column))
+    if pa.types.is_struct(column.type):
+        return any(map(_has_large, column.flatten()))
+    if not pa.types.is_integer(column.type) or not column.null_count:
+        return False
+    ends = pc.min_max(column).as_py()
+    return ends["max"] is not None and (ends["min"] < -EXACT or ends["max"] > EXACT)
 
 
 class Reading:
@@ -201,12 +215,20 @@ class RunTable:
     def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
         """Return its rows as a pandas DataFrame, with the columns that `to_arrow` has.
 
+        A column with nulls and whole numbers above 2^53 is one of objects: as numbers with a point they would change.
+
         Parameters
         ----------
         columns : sequence of str, optional
             Only these, in this order; the others are not kept while it reads.
         """
-        return self.to_arrow(columns).to_pandas(self_destruct=True, split_blocks=True)
+        table = self.to_arrow(columns)
+        rounded = [name for name in table.column_names if _has_large(table[name])]
+        exact = {name: table[name].to_pandas(integer_object_nulls=True) for name in rounded}
+        frame = table.to_pandas(self_destruct=True, split_blocks=True)
+        for name, column in exact.items():
+            frame[name] = column
+        return frame
 
     def reading(self) -> Reading:
         """Return one pass over all rows, with a schema that may widen on the way."""

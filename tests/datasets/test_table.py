@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import pickle
 from typing import Any
 
@@ -17,6 +18,7 @@ from dqlab.errors import BadOption, ColumnUnknown, DqlabWarning, ExtraMissing
 from tests.datasets.pages import Pages
 
 MANY = 3_000
+LARGE = 2**60 + 1
 
 
 def table_of(values: Any, **how: Any) -> RunTable:
@@ -210,6 +212,32 @@ def test_sums_of_whole_numbers_are_whole_numbers() -> None:
     assert found.to_dict("list") == {"s": [1], "f": [0.25]}
     assert wide.to_dict("list") == {"s": [2**63 + 1], "t": ["a"]}
     assert none.s.isna().tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    "first", [LARGE, -LARGE, [LARGE, None], {"s": LARGE}, {"s": [None, LARGE]}, [[None, LARGE], None]], ids=repr
+)
+def test_a_frame_rounds_no_whole_number_beside_nulls(first: Any) -> None:
+    """Pandas has numbers with a point there, and made 2^60 of 2^60 + 1."""
+    small = [1, None] if isinstance(first, list) else 1
+    frame = table_of([{"n": first, "m": small}, {"n": None, "m": None}]).to_pandas()
+
+    assert repr(frame["n"][0]).count(str(LARGE)) == 1
+    assert frame["n"][1] is None
+    assert list(frame) == ["_key", "_ordinal", "n", "m", "_rest"]
+    assert isinstance(first, list) or frame["m"].dtype == "float64"
+
+
+def test_a_query_rounds_no_decimal() -> None:
+    """DuckDB makes floats of them: those of at most 15 digits come back as the same digits, others do not."""
+    long, short = decimal.Decimal("12345678901234567.12345678"), decimal.Decimal("1.10")
+    table = table_of([{"d": long, "e": short, "n": 1}, {"d": None, "e": None, "n": 2}])
+
+    found = table.query("select d, e, sum(d) over () as s, n * 0.5 as half from results order by n")
+
+    assert found.d.tolist() == [long, None]
+    assert found.s.tolist() == [long, long]
+    assert (found.e.dtype, found.e[0], found.half.tolist()) == ("float64", 1.1, [0.5, 1.0])
 
 
 @pytest.mark.parametrize(

@@ -169,9 +169,10 @@ def test_a_column_of_values_rounds_no_whole_number() -> None:
 
 def test_rows_without_a_result_round_no_whole_number_beside_them() -> None:
     """Where a column has gaps, pandas makes its numbers such with a point."""
-    rows, results = pd.DataFrame(index=["a", "b"]), pd.DataFrame({"n": [LARGE], "m": [1]}, index=["a"])
-    beside = joined(rows, results, "key", "numbers")
+    results = pd.DataFrame({"n": [LARGE], "m": [1], "unsigned": [2**63 + 1]}, index=["a"])
+    beside = joined(pd.DataFrame(index=["a", "b"]), results, "key", "numbers")
     assert beside["n"].tolist()[0] == LARGE
+    assert beside["unsigned"].tolist()[0] == 2**63 + 1
     assert beside["m"].dtype == "float64"
 
 
