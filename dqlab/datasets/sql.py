@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from dqlab.datasets.lineage import KEY
-from dqlab.datasets.rows import Shape, warn_of_rest
-from dqlab.errors import BadOption, ExtraMissing, UsageError
+from dqlab.datasets.rows import NAMED, Shape, warn_of_rest
+from dqlab.errors import BadOption, DqlabWarning, ExtraMissing, UsageError
 from dqlab.imports import import_whole
 from dqlab.numbers import few_of
+from dqlab.texts import one_line
+from dqlab.user_frames import level_of_user
 
 __all__ = ["QueryError", "SourceUnknown", "query"]
 
 _ALL = re.compile(r"(?<!\()\*")
 """All columns, not `count(*)`."""
+_WORD = r"(?<!\w){}(?!\w)"
 _SOURCE = re.compile(r"\bsource\b", re.IGNORECASE)
 _WIDE = frozenset({"HUGEINT", "UHUGEINT"})
 """Types of DuckDB for whole numbers that pandas has none for."""
@@ -81,6 +86,10 @@ class _Stream:
     def names(self) -> list[str]:
         """The columns that a query can name."""
         return list(self._schema().names)
+
+    def empty(self) -> Any:
+        """Return a table of its columns without rows."""
+        return self._schema().empty_table()
 
     def _schema(self) -> Any:
         schema = self._shape.schema
@@ -157,7 +166,30 @@ def query(results: Table, sql: str, source: Table | str) -> Any:
             raise _refused(results.name, str(error), streams) from None
     read, everything = streams["results"].read, _ALL.search(sql) is not None
     warn_of_rest(results.name, read, [name for name in read.misfits if everything or name.lower() in sql.lower()])
+    for name, stream in streams.items():
+        _warn_of_names(results.name, name, stream, sql)
     return frame
+
+
+def _warn_of_names(run: str, table: str, stream: _Stream, sql: str) -> None:
+    """Warn of columns that a query names and that it does not get: SQL does not tell N from n."""
+    import duckdb
+
+    called = zip(stream.names, duckdb.from_arrow(stream.empty()).columns, strict=True)
+    parts = [
+        f"{one_line(name, 40)!r} is called {one_line(theirs, 40)!r}"
+        for name, theirs in called
+        if name and name != theirs and re.search(_WORD.format(re.escape(name)), sql, re.IGNORECASE)
+    ]
+    if not parts:
+        return
+    more = f" and {len(parts) - NAMED} more" if len(parts) > NAMED else ""
+    said = (
+        f"the query over run {run!r} names columns of {table} that differ from others in case alone, which SQL "
+        f"ignores: it has the first of them. The others have names of their own there: "
+        f"{', '.join(islice(parts, NAMED))}{more}."
+    )
+    warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
 
 
 def _frame(found: Any, run: str) -> Any:

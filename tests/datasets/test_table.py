@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import pickle
+import warnings
 from typing import Any
 
 import duckdb
@@ -238,6 +239,19 @@ def test_a_query_rounds_no_decimal() -> None:
     assert found.d.tolist() == [long, None]
     assert found.s.tolist() == [long, long]
     assert (found.e.dtype, found.e[0], found.half.tolist()) == ("float64", 1.1, [0.5, 1.0])
+
+
+def test_a_query_warns_of_columns_that_sql_does_not_tell_apart() -> None:
+    """Words of a text, counted in dicts: "the" had the numbers of "The"."""
+    table = table_of([{"The": 1, "the": 2, "": 3, "other": 4}])
+
+    with pytest.warns(DqlabWarning, match="'the' is called 'the_1'") as seen:
+        assert table.query("select the from results").to_dict("list") == {"The": [1]}
+    assert len(seen) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert table.query("select other, the_1 from results").to_dict("list") == {"other": [4], "the_1": [2]}
+        assert table.query("select * from results")["the_1"].tolist() == [2]
 
 
 @pytest.mark.parametrize(
