@@ -47,6 +47,7 @@ from dqlab.errors import (
     ResultsFull,
     ResultsMissing,
     RunCancelled,
+    RunError,
     RunExists,
     RunFailed,
     RunNotFound,
@@ -91,7 +92,7 @@ if TYPE_CHECKING:
     from dqlab.datasets.sink_merging import Compaction
     from dqlab.datasets.table import RunTable
 
-__all__ = ["RowsStay", "Run"]
+__all__ = ["RowsNotDeleted", "RowsStay", "Run"]
 
 MIN_PAST = 60.0
 """Seconds that the series of a young run cover at least."""
@@ -151,6 +152,16 @@ _OPTIONS = frozenset({"executor", "max_messages_per_process", "memory", "stop_if
 
 class RowsStay(DqlabWarning):
     """A run with a sink was dropped, and what it has written is still there."""
+
+
+class RowsNotDeleted(RunError):
+    """A run was to be dropped with what it has written, and that cannot be deleted."""
+
+    text = (
+        "the rows of run {run!r} in {sink} could not be deleted: {reason}. The run is cancelled and was not dropped; "
+        "some of its rows may be gone. Call run.drop(data=True) again when they can be deleted, or run.drop(), which "
+        "leaves them there."
+    )
 
 
 @dataclass(eq=False, repr=False)
@@ -344,6 +355,8 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         RunExists
             Other documents were mapped under its name, and this variable refers to those: nothing was dropped.
             ``lab.attach(name).drop()`` drops the existing run.
+        RowsNotDeleted
+            With `data`: its files could not be deleted. It was not dropped, so you can call this again.
         """
         try:
             sink = self.sink
@@ -355,12 +368,14 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             there, _ = self.handle.link.sync(self.handle.ask(0, "runs", {"name": self.name}))
             if self.id not in [id for id, _ in there["runs"]]:
                 raise
-        files = self._files() if data and isinstance(sink, Files) else []  # while the run still knows them
+        if sink is not None and data:  # first: without the run, nothing would know which files are left
+            try:
+                let_go(sink, self.id.hex(), self._files() if isinstance(sink, Files) else ())
+            except OSError as error:
+                raise RowsNotDeleted(run=self.name, sink=str(sink), reason=in_words(error)) from error
         self.handle.link.sync(self.handle.order(Drop(self.id)))
         self.on_drop(self)
-        if sink is not None and data:
-            let_go(sink, self.id.hex(), files)
-        elif sink is not None:
+        if sink is not None and not data:
             said = f"run {self.name!r} is dropped, and its rows stay in {sink}. run.drop(data=True) deletes them too."
             warnings.warn(said, RowsStay, stacklevel=level_of_user())
 

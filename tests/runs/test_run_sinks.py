@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import pickle
 import time
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from dqlab.errors import ExtraMissing, RunExists
 from dqlab.live.tables import rows_table
 from dqlab.numbers import size
 from dqlab.runs.results import Results
+from dqlab.runs.run import RowsNotDeleted
 from dqlab.testing import Gate
 from tests.cells import of_a_cell
 from tests.log.test_real_enospc import small_disk  # noqa: F401 - a fixture
@@ -175,6 +178,28 @@ def test_a_dropped_run_leaves_its_rows_unless_it_is_told(queue: dq.QueuePool, tm
     other = queue.map(square, range(50), sink=tmp_path / "other").wait(timeout=30)
     other.drop(data=True)
     assert not (tmp_path / "other").exists()
+
+
+def test_a_run_whose_rows_cannot_be_deleted_is_still_there_to_be_dropped(
+    queue: dq.QueuePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was gone, its files were not, and nothing knew them: the error was that of the system."""
+    run = queue.map(square, range(50), sink=tmp_path / "out").wait(timeout=30)
+
+    def refuse(target: Target, name: str) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), target.path(name))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Target, "delete", refuse)
+        with pytest.raises(RowsNotDeleted, match=r"Read-only file system.*drop\(data=True\) again") as caught:
+            run.drop(data=True)
+    assert str(tmp_path / "out") in str(caught.value)
+    assert list(run.results()) == [square(n) for n in range(50)]
+
+    run.drop(data=True)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(dq.errors.RunNotFound):
+        run.counts  # noqa: B018
 
 
 def test_a_part_that_is_gone_is_an_error_where_its_rows_are_read(queue: dq.QueuePool, tmp_path: Path) -> None:
