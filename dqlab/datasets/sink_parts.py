@@ -287,16 +287,28 @@ class _Claimed:
 
     def write(self, name: str, data: bytes | memoryview, *, lasting: bool = True) -> None:
         if not self._known:
-            there = claimed_by(self._target)
-            if there is None or there["id"] != self._id:
-                reason = "it is not there, or has no _dqlab.json" if there is None else "it belongs to another run"
-                raise SinkUnreachable(path=str(self._target.where), where=self._here, reason=reason)
+            self._check(claimed_by(self._target))
             self._known = True
         try:
             self._target.write(name, data, lasting=lasting, flushed=self._flushed)
         except Exception:
             self._known = False
             raise
+
+    def close_part(self, names: Iterable[str]) -> None:
+        """Leave no files of these names behind a run that was dropped, with what it had written, meanwhile."""
+        there = claimed_by(self._target)
+        if there is None:
+            for name in names:
+                self._target.delete(name)
+        self._known = False
+        self._check(there)
+        self._known = True
+
+    def _check(self, there: dict[str, Any] | None) -> None:
+        if there is None or there["id"] != self._id:
+            reason = "it is not there, or has no _dqlab.json" if there is None else "it belongs to another run"
+            raise SinkUnreachable(path=str(self._target.where), where=self._here, reason=reason)
 
     def sync(self) -> None:
         if self._flushed:
@@ -336,6 +348,7 @@ class _PartWriter:
         """Write a file; return its name, which has a digest of its bytes, so each reference to it does."""
         name = f"{part}.{self._digest(data):08x}{self._suffix}"
         self._target.write(name, data)
+        self._target.close_part([name])
         return name
 
     def _write_some(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
@@ -362,6 +375,7 @@ class _FileWriter:
 
     def write(self, part: str, rows: Sequence[SinkRow], *, hurried: bool = False) -> list[bytes | Exception]:
         made: list[bytes | Exception] = []
+        names: list[str] = []
         for row in rows:
             value = row.value
             if not isinstance(value, str | bytes | bytearray):
@@ -372,6 +386,7 @@ class _FileWriter:
             data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
             try:
                 self._target.write(name, data, lasting=False)
+                names.append(name)
             except NameRefused as error:  # of this document; the others have their files
                 reason = error.strerror or in_words(error)
                 path = self._sink.target.path(name)
@@ -390,6 +405,7 @@ class _FileWriter:
             ]
             made.append(bytes([_FILE]) + msgpack.packb(told, unicode_errors="surrogatepass"))
         self._target.sync()  # of all of them at once
+        self._target.close_part(names)
         return made
 
 

@@ -422,15 +422,19 @@ def let_go(sink: Sink, id: str, files: Iterable[str] = ()) -> int:
     there = claimed_by(target)
     if there is None or there["id"] != id:
         return 0
-    its = set(files)
-    gone = [
-        name
-        for name in target.names()
-        if name.startswith(WRITING) or (name in its if isinstance(sink, Files) else _belongs(sink, id, name))
-    ]
-    for name in gone:
-        target.delete(name)
-    target.delete(CLAIM)
+    its, record = set(files), target.read(CLAIM)
+    target.delete(CLAIM)  # first: what a consumer writes from here on, which is not listed, it deletes itself
+    try:
+        gone = [
+            name
+            for name in target.names()
+            if name.startswith(WRITING) or (name in its if isinstance(sink, Files) else _belongs(sink, id, name))
+        ]
+        for name in gone:
+            target.delete(name)
+    except BaseException:
+        target.create(CLAIM, record)  # so that this can be called again
+        raise
     target.remove()
     return len(gone)
 

@@ -41,7 +41,7 @@ from dqlab.datasets.sink_parts import (
     writer_of,
 )
 from dqlab.datasets.sink_targets import Target
-from dqlab.datasets.sinks import CLAIM, SinkTaken, as_sink, claim, let_go, sink_of
+from dqlab.datasets.sinks import CLAIM, SinkTaken, SinkUnreachable, as_sink, claim, claimed_by, let_go, sink_of
 from dqlab.errors import BadOption, PasswordInURL, StorageRefused
 
 RUN, ID = "numbers", "ab" * 16
@@ -378,6 +378,50 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     assert let_go(dq.Parquet(tmp_path), "cd" * 16) == 0
     assert let_go(dq.Parquet(tmp_path), ID) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["notes.md"]
+
+
+@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL, lambda path: dq.Files(f"{path}/{{ordinal}}.txt")])
+def test_a_part_that_is_written_while_its_run_is_dropped_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    """The folder would be refused to the next run, as having files of nobody."""
+    sink = kind(tmp_path / "out")
+    claim(sink, RUN, ID)
+    writer, rows = writer_of(sink, RUN, ID, "here"), rows_of(["a", "b", "c"])
+    writer.write(f"{ID[:8]}-c0-1-000000", rows[:2])
+    listed = Target.names
+
+    def late(target: Target) -> list[str]:
+        found = listed(target)
+        with pytest.raises(SinkUnreachable):
+            writer.write(f"{ID[:8]}-c0-1-000001", rows[2:])
+        return found
+
+    monkeypatch.setattr(Target, "names", late)
+    let_go(sink, ID, ["0.txt", "1.txt"])
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_whose_files_cannot_be_deleted_stays_that_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = dq.Parquet(tmp_path / "out")
+    through(sink, [1])
+    delete = Target.delete
+
+    def refuse(target: Target, name: str) -> None:
+        if name != CLAIM:
+            raise PermissionError(name)
+        delete(target, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Target, "delete", refuse)
+        with pytest.raises(PermissionError):
+            let_go(sink, ID)
+
+    assert claimed_by(sink.target) == {"run": RUN, "id": ID}
+    assert let_go(sink, ID) == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
