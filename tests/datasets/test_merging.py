@@ -18,7 +18,7 @@ import dqlab as dq
 from dqlab.datasets.sink_merging import AT_ONCE, Ladder, Unmergeable, _sweep, compact, merge
 from dqlab.datasets.sink_parts import PartMissing, PartUnreadable, Reader, SinkRow, open_parts, referred, writer_of
 from dqlab.datasets.sink_targets import Target
-from dqlab.datasets.sinks import CLAIM, claim
+from dqlab.datasets.sinks import CLAIM, claim, let_go
 from tests.sampled import examples
 
 RUN, ID = "numbers", "ab" * 16
@@ -68,6 +68,27 @@ def check(sink: Any, references: list[tuple[int, bytes]]) -> None:
     assert [row if isinstance(row, Exception) else repr(row[0]) for row in found] == [
         repr(value_of(n)) for n, _ in references
     ]
+
+
+def test_a_merge_leaves_nothing_behind_a_run_that_is_dropped_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the list of what was merged: nothing that is written later is deleted by the one who drops the run."""
+    sink = dq.Parquet(tmp_path / "out", rows=50)
+    written(sink, 3, 7)
+    parts = each([name for name in names_in(sink) if name != CLAIM])
+    write = Target.write
+
+    def late(target: Target, name: str, data: bytes, **how: Any) -> None:
+        if name.endswith(".json"):
+            let_go(sink, ID)
+            target.make()  # as where a file that was listed keeps the folder there
+        write(target, name, data, **how)
+
+    monkeypatch.setattr(Target, "write", late)
+    merge(sink, RUN, ID, parts)
+
+    assert names_in(sink) == []
 
 
 @pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
