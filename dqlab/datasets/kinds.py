@@ -53,10 +53,13 @@ def kind_of(value: Any) -> Kind | None:
         return made if fits(value, made) else None
     if isinstance(value, decimal.Decimal):
         return _decimal(value)
-    if isinstance(value, list):
-        return _list(value)
-    if isinstance(value, dict):
-        return _struct(value)
+    try:
+        if isinstance(value, list):
+            return _list(value)
+        if isinstance(value, dict):
+            return _struct(value)
+    except RecursionError:  # it is deeper than Python goes, or contains itself
+        pass
     return None
 
 

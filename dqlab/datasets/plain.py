@@ -191,7 +191,20 @@ def json_of(values: Mapping[str, Any]) -> str:
     Times are ISO 8601, `Decimal` its digits, NaN and the infinities "NaN", "Infinity" and "-Infinity", bytes
     ``{"base64": ...}``, objects of other classes what ``repr`` returns.
     """
-    return _encoded({name: _jsonable(value) for name, value in values.items()})
+    try:
+        return _encoded({name: _jsonable(value) for name, value in values.items()})
+    except RecursionError:  # one is deeper than Python goes, or contains itself
+        return _encoded({name: _said_in_json(value) for name, value in values.items()})
+
+
+def _said_in_json(value: Any) -> Any:
+    """Return a value as JSON has it, or what it says of itself if it is too deep."""
+    try:
+        made = _jsonable(value)
+        _encoded(made)
+    except RecursionError:
+        return _repr(value)
+    return made
 
 
 def _jsonable(value: Any) -> Any:
@@ -222,8 +235,10 @@ def _text(value: Any) -> Any:
     if isinstance(value, decimal.Decimal | datetime.timedelta | uuid.UUID | PurePath):
         return str(value)
     module = type(value).__module__
-    if module == "numpy":
-        return str(value)
+    return str(value) if module == "numpy" else _repr(value)
+
+
+def _repr(value: Any) -> str:
     try:
         return brief(repr(value), _UNKNOWN)
     except Exception as error:  # noqa: BLE001 - a class of users may do anything

@@ -192,6 +192,31 @@ def test_what_does_not_fit_a_column_stands_in_the_rest_of_its_row(first: Any, ot
     assert json.loads(rest[1]) == {"a": told}
 
 
+@pytest.mark.parametrize("first", [1, [1], None])
+def test_a_value_that_contains_itself_is_text_in_the_rest_of_its_row(first: Any) -> None:
+    """It was a RecursionError, of the tables of the whole run."""
+    circle: list[Any] = [1]
+    circle.append({"again": circle})
+
+    _, came, rest = column([first, circle])
+
+    assert came == [first, None]
+    assert rest[0] is None
+    assert json.loads(rest[1]) == {"a": "[1, {'again': [...]}]"}
+
+
+@pytest.mark.parametrize("deep", [100, 400, 5_000])
+def test_a_value_of_any_depth_is_in_its_column_or_in_the_rest(deep: int) -> None:
+    nested: Any = "here"
+    for _ in range(deep):
+        nested = [nested]
+
+    _, came, rest = column([{"x": 1}, nested, {"x": 2}])
+
+    assert came == [{"x": 1}, None, {"x": 2}]
+    assert "here" in rest[1] or "RecursionError" in rest[1]
+
+
 def test_a_list_with_one_element_that_does_not_fit_is_whole_in_the_rest() -> None:
     kind, came, rest = column([[1, 2], [3, "x", 5], None, [6]])
 

@@ -89,6 +89,17 @@ EXACT: dict[str, list[Any]] = {
 }
 
 
+@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
+def test_a_value_that_contains_itself_is_kept_as_text(tmp_path: Path, kind: Any) -> None:
+    circle: list[Any] = [1]
+    circle.append(circle)
+
+    assert through(kind(tmp_path / "out"), [{"n": 1, "x": circle}, {"n": 2, "x": [2]}]) == [
+        {"n": 1, "x": "[1, [...]]"},
+        {"n": 2, "x": [2]},
+    ]
+
+
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
 @pytest.mark.parametrize("name", EXACT)
 def test_a_value_comes_back_from_its_part_as_it_was(tmp_path: Path, kind: str, name: str) -> None:
