@@ -40,9 +40,11 @@ _NAIVE, _AWARE = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
 _MOST_DIGITS = 38
 _MOST_FIELDS = 1_000
 """Fields of a nested dict above which it is not a type: words of a text are values, not columns."""
+_DEEPEST = 32
+"""Lists and dicts inside each other that a type has: Parquet is written with more, and not read with 50."""
 
 
-def kind_of(value: Any) -> Kind | None:
+def kind_of(value: Any, deepest: int = _DEEPEST) -> Kind | None:
     """Return the type of a column that has this value, or None: no column can have it."""
     value = plain(value)
     made = _BY_TYPE.get(type(value))
@@ -53,13 +55,10 @@ def kind_of(value: Any) -> Kind | None:
         return made if fits(value, made) else None
     if isinstance(value, decimal.Decimal):
         return _decimal(value)
-    try:
-        if isinstance(value, list):
-            return _list(value)
-        if isinstance(value, dict):
-            return _struct(value)
-    except RecursionError:  # it is deeper than Python goes, or contains itself
-        pass
+    if isinstance(value, list) and deepest:
+        return _list(value, deepest - 1)
+    if isinstance(value, dict) and deepest:
+        return _struct(value, deepest - 1)
     return None
 
 
@@ -76,25 +75,25 @@ def _digits(value: decimal.Decimal) -> tuple[int, int]:
     return max(0, len(digits) + exponent), max(0, -exponent)
 
 
-def _list(values: list[Any]) -> Kind | None:
+def _list(values: list[Any], deepest: int) -> Kind | None:
     kinds = set(map(type, values))
     if len(kinds) == 1 and kinds <= {bool, float}:
         return pa.list_(_BY_TYPE[kinds.pop()])
     inner: Kind | None = NULL
     for value in values:
-        made = kind_of(value)
+        made = kind_of(value, deepest)
         inner = None if made is None else join(inner, made)
         if inner is None:
             return None
     return pa.list_(inner)
 
 
-def _struct(values: dict[Any, Any]) -> Kind | None:
+def _struct(values: dict[Any, Any], deepest: int) -> Kind | None:
     if not values or len(values) > _MOST_FIELDS:  # Parquet has no struct without fields
         return None
     fields = []
     for name, value in values.items():
-        made = kind_of(value)
+        made = kind_of(value, deepest)
         if made is None or type(name) is not str or not _encodes(name):
             return None
         fields.append((name, made))

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import io
 import json
 import math
 import uuid
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -215,6 +217,21 @@ def test_a_value_of_any_depth_is_in_its_column_or_in_the_rest(deep: int) -> None
 
     assert came == [{"x": 1}, None, {"x": 2}]
     assert "here" in rest[1] or "RecursionError" in rest[1]
+
+
+@pytest.mark.parametrize("wrap", [lambda each: [each], lambda each: {"a": each}, lambda each: [{"a": each}]])
+@pytest.mark.parametrize("deep", [16, 60])
+def test_a_table_with_deep_values_is_written_as_parquet_that_can_be_read(wrap: Any, deep: int) -> None:
+    """Parquet has a limit for readers alone: a part was written, and its documents were done."""
+    nested: Any = 1
+    for _ in range(deep):
+        nested = wrap(nested)
+    batch, file = batch_of([{"n": nested}]), io.BytesIO()
+
+    pq.write_table(pa.Table.from_batches([batch]), file)
+
+    (row,) = pq.read_table(file).to_pylist()
+    assert (json.loads(row["_rest"])["n"] if deep > 16 else row["n"]) == nested
 
 
 def test_a_list_with_one_element_that_does_not_fit_is_whole_in_the_rest() -> None:

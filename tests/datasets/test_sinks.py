@@ -90,6 +90,16 @@ EXACT: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
+@pytest.mark.parametrize("deep", [20, 60, 300])
+def test_a_deep_value_comes_back(tmp_path: Path, kind: Any, deep: int) -> None:
+    nested: Any = [1]
+    for _ in range(deep):
+        nested = [nested]
+
+    assert through(kind(tmp_path / "out"), [{"x": nested}, {"x": [2]}]) == [{"x": nested}, {"x": [2]}]
+
+
+@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
 def test_a_value_that_contains_itself_is_kept_as_text(tmp_path: Path, kind: Any) -> None:
     circle: list[Any] = [1]
     circle.append(circle)
