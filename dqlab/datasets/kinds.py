@@ -40,6 +40,8 @@ _NAIVE, _AWARE = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
 _MOST_DIGITS = 38
 _MOST_FIELDS = 1_000
 """Fields of a nested dict above which it is not a type: words of a text are values, not columns."""
+_EXACT_SINGLE = 2**24
+"""Up to here each whole number is one with a point in 32 bits; Arrow refuses larger ones, also those that are."""
 _DEEPEST = 32
 """Lists and dicts inside each other that a type has: Parquet is written with more, and not read with 50."""
 
@@ -163,7 +165,9 @@ def check_of(kind: Kind) -> Callable[[Any], bool] | None:
         low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if pa.types.is_signed_integer(kind) else (0, 2**bits)
         return lambda value: type(value) is int and low <= value < high
     if pa.types.is_float32(kind):
-        return lambda value: type(value) in (float, int) and _is_single(value)
+        return lambda value: (
+            abs(value) <= _EXACT_SINGLE if type(value) is int else type(value) is float and _is_single(value)
+        )
     if pa.types.is_floating(kind):
         return lambda value: type(value) is float or (type(value) is int and _is_double(value))
     if pa.types.is_decimal(kind):

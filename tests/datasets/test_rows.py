@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from dqlab.datasets import rows as module
 from dqlab.datasets.lineage import LINEAGE
+from dqlab.datasets.plain import EXACT
 from dqlab.datasets.rows import MOST_COLUMNS, SAMPLE, Shape
 from tests.datasets.pages import batch_of, column, in_json, rows_of, same
 from tests.sampled import examples
@@ -192,6 +193,22 @@ def test_what_does_not_fit_a_column_stands_in_the_rest_of_its_row(first: Any, ot
     assert came[1:] == [None, None]
     assert rest[0] is rest[2] is None
     assert json.loads(rest[1]) == {"a": told}
+
+
+@pytest.mark.parametrize("large", [2**24 + 2, -(2**30), 2**200])
+@pytest.mark.parametrize("widen", [True, False])
+def test_a_large_whole_number_beside_small_floats_of_numpy_is_kept(large: int, *, widen: bool) -> None:
+    """Arrow refuses it as a float of 32 bits, also where it is one: tables of the whole run raised that."""
+    shape = Shape()
+    first = list(shape.batches(rows_of([{"a": np.array([0.25], np.float32)}] * SAMPLE), widen=True))
+    (later,) = shape.batches(rows_of([{"a": [large]}, {"a": [1]}], first=SAMPLE), widen=widen)
+
+    assert str(first[0].schema.field("a").type) == "list<item: float>"
+    assert later["a"].to_pylist() == [[large] if widen and large < EXACT else None, [1.0]]
+    assert [text and json.loads(text) for text in later["_rest"].to_pylist()] == [
+        None if widen and large < EXACT else {"a": [large]},
+        None,
+    ]
 
 
 @pytest.mark.parametrize("first", [1, [1], None])
