@@ -13,7 +13,7 @@ import re
 import struct
 import threading
 import zlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
@@ -53,6 +53,7 @@ __all__ = [
     "is_moved",
     "moved_in",
     "open_parts",
+    "parts_in",
     "read_list",
     "referred",
     "writer_of",
@@ -217,6 +218,15 @@ def referred(reference: bytes | memoryview) -> tuple[str, int]:
     return bytes(reference[_HEAD.size :]).decode(), row
 
 
+def parts_in(references: Sequence[bytes | Exception]) -> Mapping[str, int]:
+    """Return the parts that references of one writing are to, in order, and how many rows each has."""
+    made = [each for each in references if type(each) is bytes]
+    if not made:
+        return {}
+    first, last = referred(made[0])[0], referred(made[-1])[0]
+    return {first: len(made)} if first == last else Counter(referred(each)[0] for each in made)
+
+
 def file_of(reference: bytes | memoryview) -> str:
     """Return the name of the file that a reference of `Files` stands for."""
     name: str = _file_in(reference)[0]
@@ -360,9 +370,20 @@ class _PartWriter:
             except Exception as error:  # noqa: BLE001 - its message fails with it
                 refused[at] = error
         kept = [row for at, row in enumerate(rows) if at not in refused]
-        name = self._put(part, self._pack(kept, hurried=False)) if kept else part
-        references = iter(refer_all(name, len(kept)))
+        references = iter(self._write_together(part, kept) if kept else ())
         return [refused[at] if at in refused else next(references) for at in range(len(rows))]
+
+    def _write_together(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
+        """Write rows that the format can have one by one; as several parts where it cannot have them together."""
+        try:
+            data = self._pack(rows, hurried=False)
+        except Exception:
+            if len(rows) == 1:
+                raise
+            half = len(rows) // 2
+            halves = (f"{part}-a", rows[:half]), (f"{part}-b", rows[half:])
+            return [each for name, piece in halves for each in self._write_together(name, piece)]
+        return refer_all(self._put(part, data), len(rows))
 
 
 class _FileWriter:

@@ -36,6 +36,7 @@ from dqlab.datasets.sink_parts import (
     _digest_of,
     file_name,
     open_parts,
+    parts_in,
     refer_all,
     referred,
     writer_of,
@@ -372,6 +373,39 @@ def test_sinks_that_write_their_first_parts_at_the_same_time_refer_to_their_own_
     refer("later", 90)
 
     assert by_thread == {"one": list(range(40)), "other": list(range(50)), "later": list(range(90))}
+
+
+@pytest.mark.parametrize("refused", [set(), {4}])
+def test_rows_that_cannot_stand_in_one_part_stand_in_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: set[int]
+) -> None:
+    """Each of them can be written, so their run would stand still with them for ever."""
+    sink = dq.Parquet(tmp_path / "out")
+    pack = sink_parts._parquet
+
+    def picky(rows: Any, **how: Any) -> memoryview:
+        numbers = {row.ordinal for row in rows}
+        if {1, 6} <= numbers or numbers & refused:
+            raise ValueError("not these")
+        return pack(rows, **how)
+
+    monkeypatch.setattr(sink_parts, "_parquet", picky)
+
+    found = through(sink, list(range(8)))
+
+    assert [at for at, value in enumerate(found) if isinstance(value, ValueError)] == sorted(refused)
+    assert [value for value in found if not isinstance(value, ValueError)] == [n for n in range(8) if n not in refused]
+    assert len(list(tmp_path.glob("out/*.parquet"))) == 2
+
+
+def test_references_name_each_part_that_was_written_with_its_rows() -> None:
+    """A part is merged with others only if it has as many rows as it is said to have."""
+    several = [*refer_all("a", 3), ValueError("no"), *refer_all("b", 2)]
+
+    assert parts_in(refer_all("a", 3)) == {"a": 3}
+    assert parts_in([ValueError("no"), *refer_all("a", 2)]) == {"a": 2}
+    assert list(parts_in(several).items()) == [("a", 3), ("b", 2)]
+    assert parts_in([ValueError("no")]) == {}
 
 
 def test_a_folder_belongs_to_one_run(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from dqlab.cluster.transport.blocking import Blocked, hold
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.datasets.alike import FEWEST as MANY
 from dqlab.datasets.sink_merging import AT_ONCE, Ladder, Unmergeable, merge
-from dqlab.datasets.sink_parts import SinkRows, Writer, referred, writer_of
+from dqlab.datasets.sink_parts import SinkRows, Writer, parts_in, writer_of
 from dqlab.datasets.sinks import Parquet, Sink, prefix_of, sink_of
 from dqlab.errors import in_words
 from dqlab.frame import Outcome
@@ -281,8 +281,8 @@ class Gathering:
         if values is not None:
             rows = rows.with_values(values)
         references = self._writer.write(part, rows, hurried=hurried) if rows else []
-        if self._merged is not None and (first := next((each for each in references if type(each) is bytes), b"")):
-            self._small.add(referred(first)[0], list(map(type, references)).count(bytes))
+        for name, n in parts_in(references).items() if self._merged is not None else ():
+            self._small.add(name, n)
         left, made = iter(references), list[list[Done]]()
         for (chunk, done), others in zip(work, opened, strict=True):
             made.append(settled_rows(chunk, done, others, left, self._origin))
