@@ -65,6 +65,8 @@ _MOST_HEADS = 10_000
 _METADATA = b"dqlab"
 _OPEN_BYTES = 256 << 20
 """Bytes of parts that a process keeps open."""
+_PORTION = 64 << 20
+"""Bytes of rows that are read at once, about: a page may refer to more than memory, or an array of Arrow, can have."""
 _LOOKS = 5
 """Times that the folder is listed because consumers merge what was merged before."""
 _NAME_BYTES = 200
@@ -899,6 +901,51 @@ class Reader:
             begins[part], end = end, end + len(rows)
         columns = Columns(tables, pa.array([begins[part] + at for part, at in places], pa.int64()))
         return columns if columns.agree() and (ordinals is None or columns.are_of(ordinals)) else None
+
+    def portions(self, references: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+        """Yield where neighbouring references begin and end whose rows have some 64 MB; a large one is alone."""
+        start, nbytes = 0, 0.0
+        for at, size in enumerate(self._sizes(references)):
+            if at > start and nbytes + size > _PORTION:
+                yield start, at
+                start, nbytes = at, 0.0
+            nbytes += size
+        if start < len(references):
+            yield start, len(references)
+
+    def _sizes(self, references: Sequence[bytes]) -> Iterator[float]:
+        """Yield how many bytes the row of each reference has: of a part, its share; 0 where that is not known.
+
+        None at all where all of them together have room.
+        """
+        if isinstance(self.sink, Own) or self._target is None:
+            return
+        if isinstance(self.sink, Files):
+            sizes = self._target.sizes()
+            yield from (sizes.get(file_of(each), 0) for each in references)
+            return
+        shares: dict[bytes, float] = {}
+        room: float = _PORTION
+        for name in dict.fromkeys(each[_HEAD.size :] for each in references):
+            shares[name], nbytes = self._share(name.decode())
+            room -= nbytes
+            if room < 0:
+                break
+        else:
+            return
+        for each in references:
+            name = each[_HEAD.size :]
+            if name not in shares:
+                shares[name], _ = self._share(name.decode())
+            yield shares[name]
+
+    def _share(self, part: str) -> tuple[float, int]:
+        """Return how many bytes a row of a part has, and the whole part; of one that cannot be read, 0."""
+        try:
+            opened, _ = self._there(part, 1)
+        except Exception:  # noqa: BLE001 - `find` meets the same, and names the rows
+            return 0.0, 0
+        return opened.nbytes / max(1, len(opened)), opened.nbytes
 
     def _rows(
         self, part: str, rows: Sequence[int], ordinals: Sequence[int] | None, *, marked: bool

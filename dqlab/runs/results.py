@@ -624,23 +624,24 @@ class Results(Values, StaysHere, SuggestsAttributes):
         """Yield pages of rows as columns of Arrow where their parts have them so."""
         from dqlab.datasets.rows import Rows
 
-        for page in self._raw()._pages(0, most):
-            references = [reference for stretch in page for reference in stretch.values]
-            where = _ordinals_of(page), _keys_of(page)
-            columns = reader.columns(references, where[0])
-            if columns is not None:
-                yield Rows(*where, [], columns=columns)
-                continue
-            found = reader.find(references, where[0], marked=True)
-            for row in found:
-                if isinstance(row, PartError):
-                    raise row.with_traceback(None)
-            rows = [row for row in found if not isinstance(row, PartError)]
-            gathered, left = Gathered(), iter(rows)
-            for stretch in page:
-                known = [lineage for _, lineage in islice(left, len(stretch.values))]
-                gathered.add(lineage_of(known, stretch.lineage))
-            yield Rows(*where, [value for value, _ in rows], lineage=gathered.arrow())
+        for whole in self._raw()._pages(0, most):
+            for page in _portions(whole, reader):
+                references = [reference for stretch in page for reference in stretch.values]
+                where = _ordinals_of(page), _keys_of(page)
+                columns = reader.columns(references, where[0])
+                if columns is not None:
+                    yield Rows(*where, [], columns=columns)
+                    continue
+                found = reader.find(references, where[0], marked=True)
+                for row in found:
+                    if isinstance(row, PartError):
+                        raise row.with_traceback(None)
+                rows = [row for row in found if not isinstance(row, PartError)]
+                gathered, left = Gathered(), iter(rows)
+                for stretch in page:
+                    known = [lineage for _, lineage in islice(left, len(stretch.values))]
+                    gathered.add(lineage_of(known, stretch.lineage))
+                yield Rows(*where, [value for value, _ in rows], lineage=gathered.arrow())
 
     def references(self) -> Iterator[tuple[int, bytes]]:
         """Yield, of a run with a sink, the ordinal of each row, and what refers to it."""
@@ -828,6 +829,18 @@ class ResultRows:
     def rows(self, most: int | None = None) -> Iterator[Rows]:
         """Yield pages of rows."""
         return self._results.rows(len(self._results) if most is None else most)
+
+
+def _portions(page: list[OpenedStretch], reader: Reader) -> Iterator[list[OpenedStretch]]:
+    """Yield a page of references in pieces whose rows can be held, and have room in an array of Arrow."""
+    for start, stop in reader.portions([reference for stretch in page for reference in stretch.values]):
+        piece, at = list[OpenedStretch](), 0
+        for stretch in page:
+            lo, hi = max(start - at, 0), min(stop - at, len(stretch.values))
+            if lo < hi:
+                piece.append(stretch.cut(stretch.ordinal + lo, stretch.ordinal + hi))
+            at += len(stretch.values)
+        yield piece
 
 
 def chosen_columns(

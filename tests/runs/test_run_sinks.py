@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 import dqlab as dq
+from dqlab.datasets import sink_parts
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.datasets.sink_merging import MergeUnderWay
 from dqlab.datasets.sink_parts import PartMissing, open_parts
@@ -178,6 +179,33 @@ def test_a_dropped_run_leaves_its_rows_unless_it_is_told(queue: dq.QueuePool, tm
     other = queue.map(square, range(50), sink=tmp_path / "other").wait(timeout=30)
     other.drop(data=True)
     assert not (tmp_path / "other").exists()
+
+
+@of_a_cell
+def padded(n: int) -> str:
+    return str(n).rjust(10_000)
+
+
+@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL, lambda path: dq.Files(f"{path}/{{key}}.txt")])
+def test_a_table_reads_large_rows_a_few_at_a_time(
+    queue: dq.QueuePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    """A page refers to 16,000 rows: of 140 kB each, Arrow has no array that holds them, and a kernel little room."""
+    run = queue.map(padded, range(60), sink=kind(tmp_path / "out")).wait(timeout=30)
+    whole = run.table().to_arrow()
+    assert run.table().to_reader().read_all().column("value").num_chunks == 1
+
+    monkeypatch.setattr(sink_parts, "_PORTION", 45_000)
+    open_parts.forget()
+    rows = [batch.num_rows for batch in run.table().to_batches()]
+
+    assert sum(rows) == 60
+    assert max(rows) <= 5
+    assert min(rows[:-1]) >= 3
+    assert run.table().to_arrow().to_pylist() == whole.to_pylist()
+    assert whole["value"].to_pylist() == [padded(n) for n in range(60)]
+    monkeypatch.setattr(sink_parts, "_PORTION", 1)
+    assert run.table().to_arrow(["_ordinal", "_code"]).to_pylist() == whole.select(["_ordinal", "_code"]).to_pylist()
 
 
 def test_a_run_whose_rows_cannot_be_deleted_is_still_there_to_be_dropped(
