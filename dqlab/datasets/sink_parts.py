@@ -786,6 +786,7 @@ class _Values:
         raise NotImplementedError
 
     def rows(self, at: Sequence[int], ordinals: Sequence[int] | None = None, *, marked: bool = False) -> list[Found]:
+        _check_there(at, len(self))
         return [(self._values[each], dict.fromkeys(ROW_LINEAGE)) for each in at]
 
 

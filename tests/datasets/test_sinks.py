@@ -65,6 +65,22 @@ def through(sink: Any, values: Sequence[Any], keys: Sequence[Any] | None = None)
     return [each[0] if isinstance(each, tuple) else each for each in read]
 
 
+class Forgetful:
+    """A sink of a user's own that returns fewer values than were written."""
+
+    def open(self, part: str) -> str:
+        return part
+
+    def write(self, part: str, rows: list[dict[str, Any]]) -> None:
+        pass
+
+    def commit(self, part: str) -> None:
+        pass
+
+    def read(self, part: str) -> list[int]:
+        return [0, 1]
+
+
 @dataclasses.dataclass
 class Paper:
     title: str
@@ -396,6 +412,16 @@ def test_rows_that_cannot_stand_in_one_part_stand_in_several(
     assert [at for at, value in enumerate(found) if isinstance(value, ValueError)] == sorted(refused)
     assert [value for value in found if not isinstance(value, ValueError)] == [n for n in range(8) if n not in refused]
     assert len(list(tmp_path.glob("out/*.parquet"))) == 2
+
+
+def test_a_sink_of_ones_own_that_returns_too_few_values_is_named_with_how_many() -> None:
+    writer = writer_of(sink := as_sink(Forgetful(), pickle.dumps), RUN, ID, "here")
+    references = [each for each in writer.write("p", rows_of(range(3))) if isinstance(each, bytes)]
+
+    (error, *_) = Reader(sink, RUN, ID).find(references)
+
+    assert isinstance(error, PartUnreadable)
+    assert "it has 2 rows, and 3 were written at least" in str(error)
 
 
 def test_references_name_each_part_that_was_written_with_its_rows() -> None:
