@@ -502,7 +502,8 @@ class Results(Values, StaysHere, SuggestsAttributes):
 
     def keys(self) -> Iterator[Any]:
         """Yield the key of each value: the document's key, or its position in the input."""
-        pairs = chain.from_iterable(stretch.items() for stretch in self._read(0, len(self)))
+        unopened = self if self._reader is None or self._instead is not None else self._raw()
+        pairs = chain.from_iterable(stretch.items() for stretch in unopened._read(0, len(self)))
         return self._labels.keys(key for key, _ in pairs)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
@@ -666,7 +667,13 @@ class Results(Values, StaysHere, SuggestsAttributes):
         return self._ranges[span][0] + at - self._starts[span]
 
     def _read(self, low: int, high: int) -> Iterator[OpenedStretch]:
-        return chain.from_iterable(self._pages(low, high))
+        if isinstance(self._reader, Reader) and self._instead is None:
+            # A page refers to 16,000 rows, of any size: they are opened a few at a time.
+            for page in self._raw()._pages(low, high):
+                for piece in _portions(page, self._reader):
+                    yield from _rows_in(piece, self._reader)
+            return
+        yield from chain.from_iterable(self._pages(low, high))
 
     def _pages(self, low: int, high: int, *, columns: bool = False) -> Iterator[list[OpenedStretch]]:
         """Yield the results at positions [low, high), requesting the next pages while one is read.
@@ -841,6 +848,23 @@ def _portions(page: list[OpenedStretch], reader: Reader) -> Iterator[list[Opened
                 piece.append(stretch.cut(stretch.ordinal + lo, stretch.ordinal + hi))
             at += len(stretch.values)
         yield piece
+
+
+def _opened_in_portions(parts: Sequence[bytes | memoryview], reader: Finds | None) -> Iterator[list[OpenedStretch]]:
+    """Yield the results in pages of settlements; of rows of a sink no more at once than can be held."""
+    if isinstance(reader, Reader):
+        return ([*_rows_in(piece, reader)] for piece in _portions(open_settlements(parts, _Raw()), reader))
+    return iter([open_settlements(parts, reader)])
+
+
+def _rows_in(piece: list[OpenedStretch], reader: Reader) -> Iterator[OpenedStretch]:
+    """Yield stretches with the rows that those of a piece refer to."""
+    references = [reference for stretch in piece for reference in stretch.values]
+    rows = iter(reader.find(references, _ordinals_of(piece)))
+    for stretch in piece:
+        values, known, errors = _found(list(islice(rows, len(stretch.values))))
+        whole = OpenedStretch(stretch.ordinal, values, stretch.keys, lineage=lineage_of(known, stretch.lineage))
+        yield from _without(whole, errors, single=False) if errors else [whole]
 
 
 def chosen_columns(
@@ -1045,10 +1069,11 @@ class Streams:
             except CallTimeout as error:
                 silent = error
                 continue
-            page = [stretch for found in open_settlements(parts, reader) for stretch in self._new(found)]
+            pages = _opened_in_portions(parts, reader)
             del parts  # as in `Results._pages`
-            if page:
-                yield page
+            for page in pages:
+                if new := [stretch for found in page for stretch in self._new(found)]:
+                    yield new
             self._cursors[shard] = {"cursor": answer["cursor"], "epoch": answer["epoch"]}
             self._more[shard], self._done[shard] = answer["more"], answer["done"]
         if silent is not None:

@@ -19,7 +19,7 @@ import dqlab as dq
 from dqlab.datasets import sink_parts
 from dqlab.datasets.lineage import ROW_LINEAGE
 from dqlab.datasets.sink_merging import MergeUnderWay
-from dqlab.datasets.sink_parts import PartMissing, open_parts
+from dqlab.datasets.sink_parts import PartMissing, Reader, open_parts
 from dqlab.datasets.sink_targets import Target
 from dqlab.datasets.sinks import CLAIM, SinkTaken
 from dqlab.errors import ExtraMissing, RunExists
@@ -206,6 +206,34 @@ def test_a_table_reads_large_rows_a_few_at_a_time(
     assert whole["value"].to_pylist() == [padded(n) for n in range(60)]
     monkeypatch.setattr(sink_parts, "_PORTION", 1)
     assert run.table().to_arrow(["_ordinal", "_code"]).to_pylist() == whole.select(["_ordinal", "_code"]).to_pylist()
+
+
+@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
+def test_results_open_large_rows_a_few_at_a_time(
+    queue: dq.QueuePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    """They are read one after another: 16,000 of 140 kB at once are two gigabytes, for a loop that holds one."""
+    run = queue.map(padded, range(60), sink=kind(tmp_path / "out")).wait(timeout=30)
+    results, opened = run.results(), list[int]()
+    find = Reader.find
+
+    def note(reader: Reader, references: Any, *ordinals: Any, **options: Any) -> Any:
+        opened.append(len(references))
+        return find(reader, references, *ordinals, **options)
+
+    monkeypatch.setattr(sink_parts, "_PORTION", 45_000)
+    monkeypatch.setattr(Reader, "find", note)
+
+    assert [*results] == [padded(n) for n in range(60)]
+    assert sum(opened) == 60
+    assert max(opened) <= 5
+    assert [*results.items()] == [(n, padded(n)) for n in range(60)]
+    assert results[7:12] == [padded(n) for n in range(7, 12)]
+    assert sorted(run.as_completed()) == [(n, padded(n)) for n in range(60)]
+    assert max(opened) <= 5
+    opened.clear()
+    assert [*results.keys()] == [*range(60)]
+    assert opened == []
 
 
 def test_a_run_whose_rows_cannot_be_deleted_is_still_there_to_be_dropped(
