@@ -404,7 +404,7 @@ def test_a_consumer_whose_document_was_taken_from_it_is_not_slow_by_that_documen
     at_work(hall, 50, held=True)
     hall.consumer("a", 1, units=hall.worked[1], leased=3)  # not yet remembered
     hall.after(0.25)
-    hall.collector.took("consumer/a/1", 50.25)
+    hall.collector.took("consumer/a/1", "stuck.pdf", 50.25)
     for number in range(3):
         hall.consumer("a", number, units=hall.worked[number], leased=0)
     hall.after(rest)
@@ -461,6 +461,48 @@ def test_a_document_held_for_long_is_named(hall: Hall) -> None:
 
     assert (need.kind, need.subject, need.detail) == ("held", "c5", "acme/ledger.pdf")
     assert need.text == "held one document for 1 min 15 s"
+
+
+def held(snapshot: Snapshot) -> list[str | None]:
+    """Return the documents that some view shows as held."""
+    shown = [each.document for each in snapshot.consumers] + [each.document for each in snapshot.unacked.oldest]
+    return [*filter(None, shown), *(need.detail for need in snapshot.attention if need.kind == "held")]
+
+
+def test_a_document_that_was_taken_from_its_consumer_is_not_held_any_more(hall: Hall) -> None:
+    """For 5 s after it was given up it "was held for 3 min 22 s", with a button to give it up."""
+    hall.shard(
+        "a", lane_report("r", counts=counts(ready=5, leased=3)), oldest=[("consumer/a/5#0", 90.0, 50.0, 1, 3, 1)]
+    )
+    hall.consumer("a", 5, leased=3, oldest=["stuck.pdf", 90.0])
+    hall.after(1)
+    assert held(hall.see("a")) == ["stuck.pdf"] * 3
+
+    hall.collector.took("consumer/a/5", "stuck.pdf", 91.0)
+    assert held(hall.see("a")) == []
+    hall.consumer("a", 5, leased=3, oldest=["stuck.pdf", 91.5])  # the function goes on for a while
+    assert held(hall.see("a")) == []
+    assert hall.see("a").consumer_troubles == ""
+
+    hall.after(70)
+    hall.consumer("a", 5, leased=3, oldest=["stuck.pdf", 65.0])  # and then the consumer gets it a second time
+    assert held(hall.see("a")) == ["stuck.pdf"] * 3
+
+
+def test_what_a_consumer_holds_beside_a_document_that_was_taken_is_held(hall: Hall) -> None:
+    hall.shard("a", lane_report("r", counts=counts(leased=2)), oldest=[("consumer/a/5#0", 90.0, 50.0, 1, 3, 1)])
+    hall.consumer("a", 5, leased=2, oldest=["other.pdf", 90.0])
+    hall.collector.took("consumer/a/5", "stuck.pdf", 70.0)
+
+    assert held(hall.see("a")) == ["other.pdf"] * 3
+
+
+def test_a_document_of_a_cancelled_run_is_not_held_any_more(hall: Hall) -> None:
+    """While documents of another run were in hand, it needed the user until its function ended."""
+    hall.shard("a", lane_report("first", counts=[0, 0, 0, 5, 0, 4, 0]), lane_report("second", counts=counts(leased=1)))
+    hall.consumer("a", 5, leased=1, oldest=["ledger.pdf", 100.0, lane_report("first").run])
+
+    assert held(hall.see("a")) == []
 
 
 def test_a_held_document_has_one_age_everywhere(hall: Hall) -> None:

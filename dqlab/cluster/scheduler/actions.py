@@ -318,7 +318,7 @@ class Actions:
                 answer, _ = await calls.ask(held.shard, "let_go", order)
                 if answer["count"]:
                     taken[held.document] = short
-                    self._state.collector.took(name, held.seconds)
+                    self._state.collector.took(name, held.document, held.seconds)
         if not taken:
             where = consumer or f"a consumer of queue {queue}"
             option, value = ("document", document) if document else ("consumer", consumer)

@@ -266,13 +266,17 @@ class Collector:
         self.known.versions[queue] = self.known.versions.get(queue, 0) + 1
         self._changed()
 
-    def took(self, consumer: str, seconds: float) -> None:
-        """Note that a consumer, by its full name, does not run a document any more that it has had for so long."""
+    def took(self, consumer: str, document: str, seconds: float) -> None:
+        """Note that a document was taken from a consumer, by its full name, that has had it for so long."""
         if consumer in self._consumers_due:  # what came before this instant
             self._remember(consumer, self._consumers_due)
         track, now = self.known.consumer_tracks.get(consumer), self.known.clock.monotonic()
         if track is not None:
             track.pace.leave_out(now - seconds, now)
+            self.known.taken[consumer] = document, now
+            queue = self.known.consumers[consumer].queue
+            self.known.versions[queue] = self.known.versions.get(queue, 0) + 1
+            self._changed()
 
     def forget(self, consumers: Collection[str]) -> None:
         """Drop consumers that are gone."""
@@ -280,7 +284,13 @@ class Collector:
         left: set[str] = set()
         for name in consumers:
             report = known.consumers.pop(name, None)
-            for memory in (known.consumers_came, known.consumer_tracks, self._consumers_due, self._remembered):
+            for memory in (
+                known.consumers_came,
+                known.consumer_tracks,
+                known.taken,
+                self._consumers_due,
+                self._remembered,
+            ):
                 memory.pop(name, None)
             if report is not None:
                 queue = report.queue

@@ -272,6 +272,8 @@ class Known:
         self.consumers: dict[str, ConsumerReport] = {}
         self.consumers_came: dict[str, float] = {}
         """When each of them came, monotonic seconds."""
+        self.taken: dict[str, tuple[str, float]] = {}
+        """The document that was taken last from a consumer, by its name, and when; monotonic seconds."""
         self.serving: dict[str, dict[str, None]] = {}
         """Names of the consumers of each queue."""
         self.silent: dict[str, float] = {}
@@ -323,6 +325,14 @@ class Known:
     def has_run(self, name: str) -> bool:
         """Return whether a shard has reported a run of that name."""
         return any(lanes.named(name) for lanes in self.lanes_by_queue.values())
+
+    def was_taken(self, consumer: str) -> bool:
+        """Return whether what a consumer reported as running was taken from it after it had begun that."""
+        oldest = self.consumers[consumer].oldest
+        document, at = self.taken.get(consumer, ("", 0.0))
+        return (
+            oldest is not None and oldest.document == document and self.consumers_came[consumer] - oldest.seconds < at
+        )
 
     def longest(self) -> float:
         """Return the seconds in which 95 of 100 documents are done, of the slowest run on queues that hold work."""

@@ -21,6 +21,7 @@ from dqlab.cluster.statistics.tracks import RunTrack
 from dqlab.cluster.transport.reports import Running
 from dqlab.cluster.transport.run_facts import run_facts
 from dqlab.rules.reports import LaneReport
+from dqlab.rules.states import State
 from dqlab.stats import (
     ConsumerStats,
     Counts,
@@ -240,11 +241,17 @@ class JoinedQueue:
         return (record.name or "") if record is not None else ""
 
     def _begun(self, name: str) -> Running | None:
-        """Return what a consumer has run for longest, and for how many seconds by now."""
-        oldest = self._known.consumers[name].oldest
-        if oldest is None:
+        """Return what a consumer has run for longest, and for how many seconds by now.
+
+        A function may go on for a while after its document was given up, or its run cancelled: that is not held.
+        """
+        oldest, came = self._known.consumers[name].oldest, self._known.consumers_came[name]
+        if oldest is None or self._known.was_taken(name):
             return None
-        return oldest._replace(seconds=oldest.seconds + self._now - self._known.consumers_came[name])
+        lanes = self._lanes.of(oldest.run)
+        if lanes and not any(lane.counts[State.LEASED] for lane in lanes):
+            return None
+        return oldest._replace(seconds=oldest.seconds + self._now - came)
 
     def _consumer(self, name: str) -> ConsumerStats:
         report, track = self._known.consumers[name], self._known.consumer_tracks[name]
