@@ -14,6 +14,7 @@ from dqlab.failures.failure import class_name
 from dqlab.stats import RunState, Severity, Snapshot
 from dqlab.stats.attention import Thresholds
 from dqlab.stats.eta import Effort
+from dqlab.stats.runs import UNREAD, UNWRITTEN
 from dqlab.testing import FakeClock
 from tests.cluster.reports import consumer_report, failure_class, lane_report, shard_report
 
@@ -634,6 +635,20 @@ def test_a_queue_with_a_paused_run_has_no_time_at_which_it_is_empty(hall: Hall) 
         hall.after(1)
 
     assert hall.see().queues[0].empty_in is None
+
+
+@pytest.mark.parametrize(("held_up", "why"), [(UNWRITTEN, "sink refuses"), (UNREAD, "documents refused")])
+def test_a_queue_whose_run_is_held_up_does_not_run_and_has_no_end(hall: Hall, held_up: str, why: str) -> None:
+    """The run waited for its sink, without an end, and beside it its queue was running, and empty in 15 s."""
+    hall.consumer("a")
+    for done in (0, 10, 20):
+        more = {"held": f"{held_up}: no space left"} if done == 20 else {}
+        hall.shard("a", lane_report("r", counts=counts(ready=95 - done, leased=5, acked=done), **more), lag=5.0)
+        hall.after(1)
+
+    (queue,), (run,) = hall.see().queues, hall.see().runs
+    assert (run.state, run.eta) == (RunState.WAITING, None)
+    assert (queue.state, queue.why, queue.empty_in) == ("waiting", why, None)
 
 
 @pytest.mark.parametrize(

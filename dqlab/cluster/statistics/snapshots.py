@@ -189,7 +189,8 @@ class JoinedQueue:
         held = [run for run in runs if _stays(run)]
         if state == QueueState.RUNNING and counts.left == sum(run.counts.left for run in held):
             state = QueueState.WAITING
-            why = f"{held[0].name} is paused" if len(held) == 1 else "its runs are paused"
+            if all(run.state is not RunState.WAITING for run in held):
+                why = f"{held[0].name} is paused" if len(held) == 1 else "its runs are paused"
         storage = [report.storage for report in reports if report.storage]
         units = [each.units_rate for each in self._consumers if each.units_rate is not None]
         return QueueStats(
@@ -383,8 +384,8 @@ def _empty_in(
 
 
 def _stays(run: RunStats) -> bool:
-    """Return whether what a run has left stays until the run is resumed."""
-    return run.state in (RunState.PAUSED, RunState.STOPPED) and run.counts.left > 0
+    """Return whether what a run has left stays as it is: until the run is resumed, or what it waits for is there."""
+    return run.held and run.counts.left > 0
 
 
 LONGEST = 1.0
