@@ -233,13 +233,17 @@ def _numbers(consumer: ConsumerStats, *, paged: bool) -> Line:
 
 
 def _total(scene: Scene) -> Line:
-    """Return the sum of all consumers, listed or not."""
+    """Return the sum of all consumers, listed or not.
+
+    What left the queue is less and more: a delivery that failed and is retried leaves nothing, and what is cancelled
+    leaves without a consumer.
+    """
     snapshot = scene.snapshot
-    documents = scene.queue.out_rate
-    paged = snapshot.units != PER_DOCUMENT
+    known = [each.rate for each in snapshot.consumers if each.rate is not None]
+    documents = sum(known) if known and snapshot.consumers_total <= len(snapshot.consumers) else None
     return (
-        Cell(rate(scene.queue.units_rate if paged else documents), Ink.STRONG),
-        Cell(rate(documents) if paged else "", Ink.STRONG),
+        Cell(rate(scene.queue.units_rate), Ink.STRONG),
+        Cell(rate(documents) if snapshot.units != PER_DOCUMENT else "", Ink.STRONG),
         _bar(snapshot.idle_share),
         Cell(count(scene.queue.counts.leased)),
     )
