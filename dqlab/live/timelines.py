@@ -195,8 +195,8 @@ def timeline_figure(history: History) -> Figure:
     rates.plot(times, _numbers(history.out_rate), color=StateLook.ACKED.static, label="out")
     _say(rates, "messages/s")
     rates.legend(loc="upper left", frameon=False, ncols=2)
-    failures.fill_between(times, [60 * each for each in _numbers(history.failure_rate)], color=StateLook.DEAD.static)
-    _say(failures, "failures/min")
+    failures.fill_between(times, _numbers(history.failure_rate), color=StateLook.DEAD.static)
+    _say(failures, "failures/s")
     for axes in (depth, unacked, rates, failures):
         for mark in history.marks:
             axes.axvline(datetime.fromtimestamp(mark.at, tz=UTC).astimezone(), color="gray", linestyle=":", linewidth=1)

@@ -73,8 +73,8 @@ class History(SuggestsAttributes):
     now : Figures
         As the snapshot of the same instant has them.
     most : Figures
-        The largest values in this span: by the second, rates too, over any length. Before the last quarter of an hour
-        the span begins with a whole minute.
+        The largest values in this span: by the second, rates too, over any length; failures by the minute. Before the
+        last quarter of an hour the span begins with a whole minute.
     """
 
     t0: float

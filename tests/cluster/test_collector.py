@@ -774,6 +774,25 @@ def test_figures_beside_a_history_are_those_of_now_and_the_largest_whatever_its_
             assert sum(rate or 0 for rate in rates) * history.step == pytest.approx(400)
 
 
+@pytest.mark.parametrize("queue", ["a", ""])
+@pytest.mark.parametrize("later", [0, 20, 1200])
+def test_most_failures_are_those_of_a_minute(hall: Hall, queue: str, later: float) -> None:
+    """193 deliveries had failed in all, 47 of them in one second: "most 2,820 per minute"."""
+    hall.clock.set_wall(1_800_000_000.0 // 60 * 60 + 40)  # twenty seconds later a minute ends
+    hall.shard("a", lane_report("r"))
+    for failed in (0, 47, 90, 133):
+        hall.after(1)
+        hall.shard("a", lane_report("r", counts=counts(dead=failed), failed=failed))
+    hall.after(20)
+    hall.shard("a", lane_report("r", counts=counts(dead=193), failed=193))
+    hall.after(later)
+
+    most = hall.collector.history(7200, queue).most.failure_rate
+
+    assert most is not None
+    assert round(60 * most) == 133
+
+
 def test_the_largest_of_a_long_span_is_known_by_the_second(hall: Hall) -> None:
     """A minute has the last of its values and its mean rate: a burst was 7 messages a second later on."""
     hall.shard("a", lane_report("r"))

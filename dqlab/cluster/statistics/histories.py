@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import ceil, floor
 
 from dqlab.cluster.statistics.known import Known
@@ -68,7 +69,7 @@ def history(known: Known, span: float, queue: str, run: str, *, whole: bool = Fa
         depths={} if queue else _depths(known, wall),
         marks=tuple(known.marks_of(queue, t0)),
         now=_now(known, queue, track),
-        most=_most(track, t0 if whole else wall - span),
+        most=_most(track, t0 if whole else wall - span, wall),
     )
 
 
@@ -87,8 +88,11 @@ def _now(known: Known, queue: str, track: QueueTrack) -> Figures:
     )
 
 
-def _most(track: QueueTrack, start: float) -> Figures:
-    """Return the largest values since an instant: by the second, and before that by minutes, each with its largest."""
+def _most(track: QueueTrack, start: float, wall: float) -> Figures:
+    """Return the largest values since an instant: by the second, and before that by minutes, each with its largest.
+
+    Failures are counted by the minute, as wherever they are drawn: those of one second are no speed.
+    """
     if track.ring.born is None:
         return Figures()
     rows = [
@@ -102,7 +106,12 @@ def _most(track: QueueTrack, start: float) -> Figures:
     (ready,), (delayed,), (leased,), *_ = track.ring.gauges(start, 1.0, 1)  # what it was then holds until the next
     if ready is not None and delayed is not None and leased is not None:
         rows.append((ready + delayed, leased, 0.0, 0.0, 0.0))
-    return Figures(*map(max, zip(*rows, strict=True))) if rows else Figures()
+    if not rows:
+        return Figures()
+    first = floor(start / 60) + 1
+    *_, failed = track.ring.rates(first * 60.0, 60.0, max(1, floor(wall / 60) + 2 - first))
+    largest = Figures(*map(max, zip(*rows, strict=True)))
+    return replace(largest, failure_rate=max((rate for rate in failed if rate is not None), default=0.0))
 
 
 def _run_key(known: Known, queue: str, run: str) -> tuple[str, str] | None:
