@@ -152,14 +152,16 @@ def speed(value: float | None, unit: str) -> str:
 def duration(seconds: float | None, *, units: int = 2) -> str:
     """Return a duration in at most `units` units: ``4 min 12 s``, ``3 h 39 min``, ``0.7 s``.
 
-    Parts are cut, not rounded, so a duration never claims time that has not passed.
+    Parts are cut, not rounded, so a duration never claims time that has not passed: ``<0.1 s``.
     """
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
     if seconds <= 0:
         return "0 s"
+    if seconds < 0.05:
+        return "<0.1 s"
     if seconds < 9.95:
-        return f"{max(seconds, 0.1):.1f} s"
+        return f"{seconds:.1f} s"
     rest = int(seconds)
     parts: list[str] = []
     for length, name in _UNITS:

@@ -524,4 +524,4 @@ def test_a_run_of_a_moment_has_no_speed(done: RunStats) -> None:
     """ "1 document in 0.1 s: 47.4 documents/s"."""
     run = replace(done, counts=Counts(acked=1), units=None, total=1, ended=done.started + 0.021, at=done.started + 9)
 
-    assert run_view(run).sentence == "1 document in 0.1 s"
+    assert run_view(run).sentence == "1 document in <0.1 s"

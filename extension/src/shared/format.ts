@@ -65,7 +65,8 @@ export function size(value: Maybe): string {
 export function duration(seconds: Maybe, units = 2): string {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return UNKNOWN;
   if (seconds <= 0) return '0 s';
-  if (seconds < 9.95) return `${fixed(Math.max(seconds, 0.1), 1)} s`;
+  if (seconds < 0.05) return '<0.1 s';
+  if (seconds < 9.95) return `${fixed(seconds, 1)} s`;
   let rest = Math.floor(seconds);
   const parts: string[] = [];
   for (const [length, name] of LENGTHS) {
