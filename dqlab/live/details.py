@@ -47,6 +47,7 @@ from dqlab.texts import block, one_line
 
 __all__ = [
     "FIX_AND_RETRY",
+    "NEAR",
     "NO_LEASES",
     "Again",
     "age_of",
@@ -66,6 +67,8 @@ __all__ = [
     "sure",
 ]
 
+NEAR = 120.0
+"""Seconds below which an end is shown in seconds."""
 MOST_NEEDS = 3
 _VERSIONS = 3
 _TICKS = (1 / 12, 0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080)
@@ -308,8 +311,7 @@ def left_chart(stats: RunStats, history: History | None) -> Chart:
     now = (len(values) - 1) * history.step
     fan = () if eta is None else tuple(round(max(now, each - start)) for each in (eta.p10, eta.p50, eta.p90))
     end = max(now, fan[-1] if fan else now) * 1.06 or 1.0
-    due = "" if eta is None else numbers.due(eta.p50, now=stats.at)
-    between = "" if eta is None else band(eta, stats.at)
+    due, between = _due(eta, stats.at)
     amount = numbers.bare(values[-1], stats.unit)  # as drawn: the numbers above are newer
     expected = f", zero expected at {due}, 80 percent sure: {between}" if due else ""
     return Chart(
@@ -363,6 +365,15 @@ def pulse(history: History, unit: str) -> Pulse:
 
 def _whole(values: Sequence[float | None]) -> list[int | None]:
     return [None if value is None else round(value) for value in values]
+
+
+def _due(eta: Eta | None, now: float) -> tuple[str, str]:
+    """Return when a run will be done, and between which times, as exact as the axis of its chart."""
+    if eta is None:
+        return "", ""
+    if eta.p50 - now < NEAR:
+        return numbers.clock(eta.p50), numbers.between(numbers.clock(eta.p10), numbers.clock(eta.p90))
+    return numbers.due(eta.p50, now=now), band(eta, now)
 
 
 def band(eta: Eta, now: float) -> str:

@@ -109,8 +109,6 @@ OPEN = 0.75
 """Share of the bar for what is known of a run whose input goes on: one that is full looks done."""
 LONGEST = 1_000
 """Characters of a sentence about what went wrong; its last words are what to do next."""
-NEAR = 120.0
-"""Seconds below which an end is shown in seconds."""
 LATE, NAMED = 10.0, 3
 """Seconds after which a document that is waited for alone is named, and how many of them."""
 _ACTIONS = ("retry", "show", "resume", "scale")
@@ -533,7 +531,7 @@ def _done_at(face: Face, stats: RunStats) -> Figure:
     if stats.eta is None or stats.eta_in is None:
         why = "after a retry" if stats.fails_throughout else _NO_ESTIMATE.get(face, _no_estimate(stats))
         return Figure("Done at", numbers.UNKNOWN, "", why, live=True)
-    if stats.eta.p50 - stats.at < NEAR:
+    if stats.eta.p50 - stats.at < details.NEAR:
         return Figure(NEAR_END, *_parts_of(numbers.ahead(*_from_now(stats.eta, stats.at))), "80 % sure", live=True)
     at = numbers.due(stats.eta.p50, now=stats.at)
     return Figure("Done at", at, f"in {numbers.soon(stats.eta_in)}", details.sure(stats.eta, stats.at), live=True)

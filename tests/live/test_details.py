@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from dqlab import numbers
 from dqlab.live.details import code_pane, consumers, depth_chart, examples, held_rows, leases, left_chart, needs, pulse
 from dqlab.stats import Attention, CodeStats, Eta, Held, History, RunState, RunStats, Severity, Snapshot, Unacked
 from dqlab.texts import block
@@ -45,6 +46,15 @@ def test_chart_names_an_end_that_is_sure_to_the_minute_once(running: RunStats, p
 
     assert (chart.due, chart.band) == ("14:34", "")
     assert "zero expected at 14:34, 80 percent sure" in chart.label
+
+
+def test_chart_names_an_end_that_is_near_by_the_second(running: RunStats, past: History) -> None:
+    """Between 03:23:30 and 03:23:35 on the axis stood "03:24", and at 03:36:12 "03:36", as if it had passed."""
+    chart = left_chart(replace(running, eta=Eta(running.at + 6, running.at + 8, running.at + 11)), past)
+
+    end, early, late = (numbers.clock(running.at + seconds) for seconds in (8, 6, 11))
+    assert (chart.due, chart.band) == (end, f"{early}\N{EN DASH}{late}")
+    assert f"zero expected at {end}, 80 percent sure: {early}" in chart.label
 
 
 def test_chart_without_an_estimate_ends_now(running: RunStats, past: History) -> None:
