@@ -303,7 +303,7 @@ def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
         for entry in classes
     )
     rest = total - sum(entry.dead for entry in classes)
-    notes = [f"{numbers.count(rest)} more, of other classes: run.failures() has all"] if rest > 0 else []
+    notes = [f"{numbers.count(rest)} more: run.failures() has all"] if rest > 0 else []
     notes.append(f"{many(total, 'dead document')} of {one_line(failures.name, 60)}. One of each class, then all again:")
     run = as_word(failures.name)
     lines = []

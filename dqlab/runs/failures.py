@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
@@ -182,14 +182,18 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
         if not known or sum(entry.dead for entry in known.values()) >= len(self):
             return tuple(known.values())
         found: dict[str, ClassStats] = {}
+        amounts = Counter[str]()
         for letter in islice(self, LOOKED_AT):
+            amounts[letter.fingerprint] += 1
             if letter.fingerprint not in known:
                 before = found.get(letter.fingerprint)
                 found[letter.fingerprint] = (
                     self._class_of(letter) if before is None else replace(before, dead=before.dead + 1)
                 )
         others = sorted(found.values(), key=lambda entry: (-entry.dead, entry.error, entry.fingerprint))
-        return (*known.values(), *others)[:CLASSES]
+        # While a run goes on, statistics are older than the letters: what is missing is not of other classes.
+        listed = [replace(entry, dead=max(entry.dead, amounts[mark])) for mark, entry in known.items()]
+        return (*listed, *others)[:CLASSES]
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per dead letter: key, error, message, at, deliveries, version, reason, traceback."""

@@ -584,9 +584,21 @@ def test_failures_list_all_their_classes(queue: dq.QueuePool) -> None:
         (f"Error{at}", 3 if at < 2 else 2) for at in range(14)
     )
     text = table_text(failures_table(failures))
-    assert "more, of other classes" not in text
+    assert "more: run.failures()" not in text
     assert text.count("%dq show") == 8
     assert {entry.versions for entry in failures.classes} == {("fails v1",)}
+
+
+def test_failures_that_are_newer_than_statistics_are_of_the_classes_there_are(queue: dq.QueuePool) -> None:
+    """While a run went on, a dead document of a class that was listed was "1 more, of other classes"."""
+    run = queue.map(parse, range(100), retry=ONCE).wait(timeout=20)
+    until(lambda: sum(entry.dead for entry in run.stats().classes) == 20)
+    failures = run.failures()
+    first, second = failures.classes
+    failures._classes = lambda: [replace(first, dead=first.dead - 3), second]
+
+    assert [entry.dead for entry in failures.classes] == [10, 10]
+    assert "more" not in table_text(failures_table(failures))
 
 
 def test_interrupt_while_failures_are_fetched_says_that_they_are_where_they_were(
