@@ -325,6 +325,12 @@ test('a chosen service that has ended stands below no count of those that run', 
   expect(words(row('service papers').closest('[role=tree]')!.parentElement!, '.dq-sec')).toBe('Servicesnone running');
 });
 
+test('a chosen service that does not answer is not called ended', async () => {
+  services = [service({ state: 'silent' })];
+  await vi.advanceTimersByTimeAsync(5_100);
+  expect(words(row('service papers').closest('[role=tree]')!.parentElement!, '.dq-sec')).toBe('Servicesnone answers');
+});
+
 test('what needs somebody is the first section, with what can be done', async () => {
   expect(sidebar.node.querySelector('.dq-sec')!.textContent).toBe('Needs you3');
   const lines = [...sidebar.node.querySelectorAll<HTMLElement>('.dq-need')];

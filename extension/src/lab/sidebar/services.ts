@@ -67,7 +67,8 @@ export function servicesSection(desk: Desk, filter: () => string): Drawn {
     const parts = [rest.filter((each) => each.state !== 'gone'), rest.filter((each) => each.state === 'gone')];
     const listed = shown.filter((each) => !rest.includes(each));
     const up = (model.services ?? []).filter((each) => each.state === 'up').length;
-    area.head(up || !listed.length ? String(up) : '', up || !listed.length ? '' : 'none running');
+    const none = listed.every((each) => each.state === 'gone') ? 'none running' : 'none answers';
+    area.head(up || !listed.length ? String(up) : '', up || !listed.length ? '' : none);
     sync(area.body, listed, keyOf, create, update);
     folds.forEach((fold, at) => {
       const part = parts[at]!;
