@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
 import widget from '../src/widget/index';
+import { FIELDS } from '../src/widget/parts';
 
 const plain = { text: '', tone: 'plain', buttons: [] };
 const button = { command: 'retry', label: 'Retry 3', primary: false, n: 0, hint: '', target: '' };
@@ -105,6 +106,40 @@ test('of an end nothing is left once the kernel is silent, of a speed its unit',
   await vi.advanceTimersByTimeAsync(5_000);
   const shownFigures = [...view.root().querySelectorAll('.dq-stat')].map((each) => each.textContent);
   expect(shownFigures).toEqual(['Done at–', 'Done at–', 'Speed–pages/s']);
+  view.end();
+});
+
+test('a chart promises no end once the kernel is silent', async () => {
+  const chart = { ...hung.chart, empty: '', end: 20, now: 10, label: 'Left over time: 5 now, zero expected at 14:34', values: [9, 5], step: 10, fan: [12, 14, 16], due: '14:34', band: '14:32–14:38' };
+  const view = shown({ ...ended, numbers: { ...ended.numbers, live: 'live 14:22:07' }, chart });
+  vi.spyOn(view.root().querySelector('.dq-chart')!, 'getBoundingClientRect').mockReturnValue({ width: 500 } as DOMRect);
+  view.set('chart', { ...chart });
+  await vi.advanceTimersByTimeAsync(0);
+  expect(view.root().querySelector('.dq-chart')!.textContent).toContain('14:34');
+  await vi.advanceTimersByTimeAsync(5_000);
+  expect(view.root().querySelector('.dq-chart')!.innerHTML).not.toContain('14:3');
+  view.end();
+});
+
+test('rows of a lab promise nothing once the kernel is silent', async () => {
+  const of = { name: 'pages', icon: 'running', tone: '', state: 'Running', waiting: '7', ready: '7', in_rate: '451', out_rate: '23.9', empty_in: '55 s', purge: [], retries: [] };
+  const row = FIELDS.map((field) => (of as Record<string, unknown>)[field] ?? '');
+  const run = { key: 'k', name: 'parse', queue: 'pages', state: 'Running', tone: '', share: '55 %', left: '7 documents', done: '14:34', dead: '0' };
+  const over = { ...run, key: 'l', name: 'read', state: 'Some dead', done: '14:02' };
+  const state = {
+    ...ended,
+    kind: 'lab',
+    head: { name: 'local', icon: 'running', tone: '', stale: false, notice: plain, buttons: [], dashboard: '' },
+    numbers: { ...ended.numbers, live: 'live 14:22:07' },
+    rows: { rows: [row], toggles: [], more: '' },
+    runs: { title: 'Runs 2', rows: [run, over], more: '' }
+  };
+  const view = shown(state);
+  const cells = (): string => [...view.root().querySelectorAll('tbody td')].map((each) => each.textContent).join(' ');
+  expect(cells()).toContain('23.9');
+  await vi.advanceTimersByTimeAsync(5_000);
+  for (const words of ['Was running', 'Some dead', '14:02']) expect(cells()).toContain(words);
+  for (const words of ['451', '23.9', '55 s', '14:34']) expect(cells()).not.toContain(words);
   view.end();
 });
 

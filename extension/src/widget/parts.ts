@@ -287,6 +287,8 @@ export interface QueuesParts extends Parts {
   runs: Runs | null;
 }
 export type AnyParts = RunParts | QueuesParts;
+/** Every part that some kind of widget has. */
+export type AnyPart = Omit<Parts, 'head'> & Pick<QueuesParts, 'rows' | 'runs'> & { head: Head | null };
 
 export const NAMES: readonly (keyof RunParts | keyof QueuesParts)[] = [
   'head', 'bars', 'numbers', 'failures', 'chart', 'needs', 'consumers', 'leases', 'code', 'examples', 'rows', 'sparks', 'runs', 'offers'

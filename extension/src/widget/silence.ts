@@ -3,7 +3,7 @@
 // that it has stopped.
 
 import { clock, UNKNOWN } from '../shared/format';
-import type { Figure, Head, Numbers, Parts } from './parts';
+import { FIELDS, type AnyPart, type Chart, type Figure, type Head, type Numbers, type QueueRow, type Rows, type Runs } from './parts';
 
 export const SILENT_MS = 4_000;
 /** For a view at rest: signs of life come every three seconds (BEAT in dqlab/live/outputs/widget.py). */
@@ -37,20 +37,44 @@ function unknown(figure: Figure): Figure {
 }
 
 /** Return a part as it is shown while nothing comes: dated, without speeds and forecasts. `since` is in milliseconds. */
-export function silenced<K extends keyof Parts>(name: K, part: Parts[K], since: number, missed: string): Parts[K] {
+export function silenced<K extends keyof AnyPart>(name: K, part: AnyPart[K], since: number, missed: string): AnyPart[K] {
   if (part === null) return part;
   if (name === 'head') {
     const why = "The notebook's kernel has ended, was restarted, or is held up.";
     const fate = 'If it has ended, so has a cluster that it had started; any other goes on.';
     const text = `No answer since ${clock(since / 1000)}. ${why} ${missed ? `${missed} ` : ''}${fate}`;
     const head: Head = { ...(part as Head), notice: { text, tone: 'warn', buttons: [] }, chip: 'No answer', stale: true };
-    return { ...head, ...('face' in head ? { face: 'no answer' } : { icon: 'no answer', tone: 'warn' }) } as Parts[K];
+    return { ...head, ...('face' in head ? { face: 'no answer' } : { icon: 'no answer', tone: 'warn' }) } as AnyPart[K];
   }
   if (name === 'numbers') {
     const numbers = part as Numbers;
     const live = numbers.live.replace('live', 'as of');
     const figures = numbers.figures.map((each) => (each.live ? unknown(each) : each));
-    return { ...numbers, live, subtitle: numbers.subtitle.replace(numbers.live, live), figures } as Parts[K];
+    return { ...numbers, live, subtitle: numbers.subtitle.replace(numbers.live, live), figures } as AnyPart[K];
+  }
+  if (name === 'chart') {
+    const { label, ...rest } = part as Chart;
+    const chart: Chart = { ...rest, label: label.replace(/, zero expected.*/, ''), fan: [], due: '', band: '' };
+    return chart as AnyPart[K];
+  }
+  if (name === 'rows') {
+    const rows = part as Rows;
+    return { ...rows, rows: rows.rows.map((row) => row.map((value, place) => asKnown(FIELDS[place]!, value))) } as AnyPart[K];
+  }
+  if (name === 'runs') {
+    const runs = part as Runs;
+    return { ...runs, rows: runs.rows.map((run) => (run.state.startsWith(RUNNING) ? { ...run, state: was(run.state), done: UNKNOWN } : run)) } as AnyPart[K];
   }
   return part;
+}
+
+/** How the state of a run begins that has an end ahead of it. */
+const RUNNING = 'Running';
+const was = (state: string): string => `Was ${state.charAt(0).toLowerCase()}${state.slice(1)}`;
+const AHEAD: ReadonlySet<keyof QueueRow> = new Set(['in_rate', 'out_rate', 'empty_in']);
+
+/** Return a field of a queue's row without what only holds while numbers come; as `_as_known` in dqlab/live/lab_picture.py. */
+function asKnown(field: keyof QueueRow, value: unknown): unknown {
+  if (AHEAD.has(field)) return UNKNOWN;
+  return field === 'state' ? was(value as string) : value;
 }
