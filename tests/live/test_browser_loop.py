@@ -80,6 +80,21 @@ def test_nothing_jumps_when_the_state_changes(
         assert moved(page, before) == [], name
 
 
+def test_room_that_was_kept_is_given_up_at_another_width(
+    show: Show, running: RunStats, done: RunStats, focus: Focus
+) -> None:
+    """A run that had ended in a narrow window had gaps of three lines in a wide one, as it is not drawn again."""
+    page = show(run_view(running, focus), width=420)
+    update(page, run_view(done, focus))
+    kept = "() => ['.dq-prog', '.dq-stats', '.dq-two'].map((each) => document.querySelector(each).style.minHeight)"
+    assert all(page.evaluate(kept))
+    page.evaluate("() => clearInterval(window.beats)")
+
+    page.set_viewport_size({"width": 1100, "height": 900})
+
+    page.wait_for_function(f"() => !({kept})().some(Boolean)", timeout=5_000)
+
+
 def test_a_question_moves_nothing(show: Show, running: RunStats, focus: Focus) -> None:
     """It stands in the place of notices, over what is below where it needs more room."""
     page = show(run_view(running, focus), width=1000)

@@ -197,11 +197,18 @@ export function ratchet(context: Context, parts: readonly HTMLElement[]): (head:
   let last: object | null = null;
   let width = 0;
   let asTable = false;
-  return (head) => {
+  /** Give up the room that was kept, where it was kept for another width: a run that has ended is not drawn again. */
+  const released = (): boolean => {
     const other = width !== context.card.clientWidth || asTable !== context.asTable;
     if (other) [width, asTable] = [context.card.clientWidth, context.asTable];
     if (other) for (const part of parts) part.style.minHeight = '';
-    else if (head !== last) {
+    return other;
+  };
+  const watcher = new ResizeObserver(released);
+  watcher.observe(context.card);
+  context.closing.push(() => watcher.disconnect());
+  return (head) => {
+    if (!released() && head !== last) {
       const heights = parts.map((part) => part.getBoundingClientRect().height);
       parts.forEach((part, place) => (part.style.minHeight = `${heights[place]}px`));
     }
