@@ -87,6 +87,18 @@ def test_no_head_of_a_table_is_cut_at_any_width(
             assert cut(page, "th") == [], (view.name, width)
 
 
+@pytest.mark.parametrize("width", [1600, 1500, 1100])
+def test_figures_of_a_lab_and_their_heads_are_whole_in_a_wide_font(show: Show, snapshot: Snapshot, width: int) -> None:
+    """With the font of JupyterLab on Debian heads were "in/s, last 6…", and 1,332 documents left "1,332 docume…"."""
+    scene = sixteen(snapshot)
+    runs = tuple(replace(run, counts=Counts(ready=914_306), units=None) for run in snapshot.runs)
+    page = show(lab_view(replace(scene, runs=runs), lab_history(scene), place=Site("papers")), width=width)
+
+    page.evaluate("() => document.body.style.setProperty('--jp-ui-font-family', 'DejaVu Sans')")
+
+    assert cut(page, "th, td.dq-num") == []
+
+
 def test_names_of_sixteen_queues_can_be_told_apart_at_every_width(show: Show, snapshot: Snapshot) -> None:
     """At 1600 px they had a tenth of the width: "queue-0…" seven times."""
     scene = sixteen(snapshot)
