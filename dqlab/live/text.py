@@ -33,10 +33,17 @@ _BLOCKS = {"acked": "█", "dead": "▚", "lost": "▚", "leased": "▌", "ready
 _FAILURES = 3
 
 
+def _read_later(view: RunView) -> str:
+    """Return when the numbers are from, where they are not from now or will be read later; "" else, and of an end."""
+    if view.saved and not view.ended:
+        return view.period.partition(", began")[0]
+    return view.live if view.stale else ""
+
+
 def run_screen(view: RunView, style: TextStyle = PLAIN) -> str:
     """Return a run as a screen of at most 80 columns and about 9 lines."""
     about = [f"{view.code} on queue {view.queue}" if view.code else view.queue and f"queue {view.queue}"]
-    about += [view.live if view.stale else view.consumers]
+    about += [_read_later(view) or view.consumers]
     lines = [
         [
             Span(f"{view.name}  ", Ink.STRONG),
@@ -62,7 +69,9 @@ def queues_screen(view: QueuesView, style: TextStyle = PLAIN) -> str:
     """Return a lab or queue as text: a summary line, queues, runs, what needs the user."""
     head = [Span(f"{view.name}  ", Ink.STRONG)]
     head += [Span(f"{view.chip.lower()}  ", Ink.WARN if view.tone else Ink.STRONG)] if view.chip else []
-    lines = [[*head, Span(view.subtitle, Ink.QUIET)]]
+    # In what is read later a long path is cut at the end, and not when the numbers are from.
+    about = (view.live, view.about) if view.saved or view.stale else (view.about, view.live)
+    lines = [[*head, Span(" · ".join(filter(None, about)), Ink.QUIET)]]
     if view.notice.text:
         ink = {Tone.BAD: Ink.BAD, Tone.WARN: Ink.WARN}.get(view.notice.tone, Ink.PLAIN)
         lines.append([Span(f"! {view.notice.text}", ink)])

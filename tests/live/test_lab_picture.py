@@ -236,6 +236,14 @@ def test_parts_are_plain_and_a_hundred_queues_are_small() -> None:
     assert len(json.dumps(parts["sparks"])) < 25_000
 
 
+def test_a_lab_that_is_saved_as_text_is_dated_before_what_is_cut(snapshot: Snapshot) -> None:
+    """Behind the path of its store there was no room for the time."""
+    view = lab_view(replace(snapshot, store="/srv/data/projects/archive/of/invoices/runs"), place=PAPERS)
+
+    assert queues_screen(view.as_saved(), TextStyle(width=80)).startswith("papers  as of 14:22:07 · 6 queues")
+    assert queues_screen(view, TextStyle(width=80)).startswith("papers  6 queues")
+
+
 def test_lab_as_text_fits_its_terminal(snapshot: Snapshot) -> None:
     """Figures, table, and what needs somebody."""
     lines = queues_screen(lab_view(snapshot, place=PAPERS)).split("\n")

@@ -116,6 +116,15 @@ def test_silence_is_dated(running: RunStats) -> None:
     )
 
 
+def test_a_run_that_goes_on_is_dated_where_it_is_saved_as_text(running: RunStats, done: RunStats) -> None:
+    """A notebook on GitHub, or printed as text, said "running" and "48.1 documents/s" for ever."""
+    saved = run_screen(run_view(running).as_saved()).split("\n")[0]
+
+    assert saved == "parse-invoices  running   parse v4 on queue pages, as of 21 Nov 2026, 14:22:07"
+    assert "as of" not in run_screen(run_view(running))
+    assert "as of" not in run_screen(run_view(done).as_saved())
+
+
 def test_first_screen_before_any_answer() -> None:
     """Nothing is shown as zero."""
     assert "asking for the first numbers" in run_screen(connecting_view("x"))
