@@ -124,10 +124,12 @@ class RunsPanel:
 
     def answer(self, scene: Scene) -> str:
         """How many runs are in each state; those that ended with dead documents are counted apart."""
-        states = list(RunState)
-        words = ((run.state, run_word(run)[0]) for run in scene.runs)
-        amounts = Counter((states.index(state), word != state, word) for state, word in words)
-        return ", ".join(f"{count(amount)} {word}" for (*_, word), amount in sorted(amounts.items())) or "none"
+        states = {run_word(run)[0]: run.state for run in scene.runs}
+        amounts = Counter(run_word(run)[0] for run in scene.runs)
+        return (
+            ", ".join(f"{count(amounts[word])} {word}" for word in sorted(states, key=lambda it: _rank(it, states[it])))
+            or "none"
+        )
 
     def draw(self, scene: Scene) -> None:
         """Update the rows and the axis."""
@@ -271,6 +273,15 @@ class RunsPanel:
             middle=times(scene, [band[3] for band in bands]),
             sure=[band[4] for band in bands],
         )
+
+
+def _rank(word: str, state: RunState) -> tuple[int, bool, str]:
+    """Return where a word stands among words of runs: at the state that it is, or else behind the one it is of.
+
+    One that runs, but waits for a stuck document, is counted with the others that wait.
+    """
+    words = [each.value for each in RunState]
+    return words.index(word if word in words else state.value), word not in words, word
 
 
 def _glyph(run: RunStats) -> str:

@@ -119,6 +119,15 @@ def test_a_run_that_stopped_or_is_incomplete_has_the_glyph_of_its_own_view(
     assert f'class="g {glyph}"' in open_page("runs").panels[0]._chart.left.text
 
 
+def test_runs_that_wait_are_counted_once_whatever_they_wait_for(open_page: Open, feed: Any) -> None:
+    """One waited for its sink, one for a stuck document: "1 waiting, 1 waiting"."""
+    run = replace(feed.now.runs[0], state=RunState.RUNNING)
+    others = replace(run, name="b", stuck=True), replace(run, name="c", state=RunState.WAITING)
+    feed.change(of_queue="", of_run="", runs=(run, *others), runs_total=3)
+
+    assert open_page("runs").panels[0].answer(panel_scene(feed)) == "1 running, 2 waiting"
+
+
 def test_a_run_in_progress_with_dead_documents_has_a_red_end(open_page: Open) -> None:
     """Whether it goes well is seen while it goes on."""
     page = open_page("runs")
