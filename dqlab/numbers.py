@@ -190,7 +190,7 @@ def soon(seconds: float) -> str:
 
 
 def ahead(early: float, likely: float, late: float) -> str:
-    """Return when something will be over, as sure as that is: ``10 to 30 s``, ``2 to 4 min``, ``12 min``.
+    """Return when something will be over, as sure as that is: ``10 to 30 s``, ``40 s to 4 min``, ``12 min``.
 
     Seconds are shown below two minutes, and one number where the ends are near each other.
 
@@ -205,6 +205,9 @@ def ahead(early: float, likely: float, late: float) -> str:
     low, high = math.floor(early / length / step) * step, math.ceil(late / length / step) * step
     if high - low <= step or late - early <= 0.2 * likely:
         return soon(likely)
+    if low == 0 and unit != "s":  # less than one of these, and not none of them
+        least = f"{math.floor(early / 5) * 5} s" if unit == "min" else f"{math.floor(early / 60)} min"
+        return f"{least} to {high} {unit}"
     return f"{low} to {high} {unit}"
 
 
