@@ -209,10 +209,10 @@ NO_LEASES = Leases("0", "nothing is held")
 """Of a run that is over."""
 
 
-def leases(snapshot: Snapshot) -> Leases:
-    """Return what consumers hold."""
+def leases(snapshot: Snapshot, where: str = "") -> Leases:
+    """Return what consumers hold; `where` names of what it is, where that is more than the view is about."""
     held = snapshot.unacked
-    title = numbers.count(held.total)
+    title = f"{numbers.count(held.total)} {where}".strip()
     if held.oldest:
         title += f" · oldest {age_of(held.oldest[0])}"
     parts = []

@@ -257,6 +257,13 @@ def _classes(stats: RunStats, focus: Focus) -> tuple[ClassStats, ...]:
     return stats.classes or (focus.snapshot.failures.classes if focus.snapshot is not None else ())
 
 
+def _shared(stats: RunStats, snapshot: Snapshot) -> str:
+    """Return where what is held is that is not all of this run; "" where it is. Both are of one Snapshot."""
+    run, queue = snapshot.run(stats.name), snapshot.queue(stats.queue)
+    shared = run is not None and queue is not None and queue.counts.leased > run.counts.leased
+    return f"in queue {one_line(stats.queue, 40)}" if shared else ""
+
+
 def _details(stats: RunStats, focus: Focus) -> Details:
     code = details.code_pane(stats.code, focus.source)
     if focus.snapshot is None:
@@ -268,7 +275,7 @@ def _details(stats: RunStats, focus: Focus) -> Details:
         needs=details.needs(lines, _ACTIONS, mended=_again(stats, focus, ()).code if focus.newer else ""),
         needs_total=len(lines) + (0 if stats.resting else max(0, snapshot.attention_total - len(lines))),
         consumers=details.consumers(snapshot, stats.consumers, ended_on=stats.queue if stats.resting else ""),
-        leases=details.NO_LEASES if stats.resting else details.leases(snapshot),  # what its queue holds is not its own
+        leases=details.NO_LEASES if stats.resting else details.leases(snapshot, _shared(stats, snapshot)),
         code=code,
         examples=focus.examples,
     )

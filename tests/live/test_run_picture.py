@@ -520,6 +520,20 @@ def test_a_cancelled_run_says_how_many_of_its_documents_ran(done: RunStats) -> N
     assert run_view(paged).sentence.startswith("102 of 3,000 documents, 200 of 6,000 pages in 4.6 s: ")
 
 
+def test_what_is_held_of_other_runs_of_its_queue_is_not_shown_as_the_runs(
+    running: RunStats, snapshot: Snapshot
+) -> None:
+    """In one frame stood "unacked 2" and "Unacked 10": the second was of all runs of the queue."""
+    (queue, *others), total = snapshot.queues, snapshot.unacked.total
+    mine = replace(running, counts=replace(running.counts, leased=2))
+    held = replace(queue, counts=replace(queue.counts, leased=total))
+    shared = replace(snapshot, queues=(held, *others), runs=(mine,))
+    alone = replace(shared, queues=(replace(held, counts=replace(held.counts, leased=2)), *others))
+
+    assert run_view(mine, Focus(shared)).details.leases.title.startswith(f"{total} in queue pages · oldest")
+    assert run_view(mine, Focus(alone)).details.leases.title.startswith(f"{total} · oldest")
+
+
 def test_a_run_of_a_moment_has_no_speed(done: RunStats) -> None:
     """ "1 document in 0.1 s: 47.4 documents/s"."""
     run = replace(done, counts=Counts(acked=1), units=None, total=1, ended=done.started + 0.021, at=done.started + 9)
