@@ -185,7 +185,8 @@ def _abandoned(worker: WorkerFacts) -> Iterator[Finding]:
             "leases",
             Severity.WARNING,
             f"{consumer} on {worker.title} works on beside {many(len(names), 'function')} that will not end though "
-            f"they were let go: {few_of(names)}; threads cannot be killed, and these take from the others",
+            f"{'it was' if len(names) == 1 else 'they were'} let go: {few_of(names)}; threads cannot be killed, and "
+            "these take from the others",
             "Restart the worker; what its consumers hold goes back. Give such runs processes, which can be "
             "killed: map(..., timeout='90s')",
             f"lab.client.restart_workers([{worker.address!r}])",

@@ -72,6 +72,12 @@ PLANTED = {
         "consumer/pages/0 on worker 1 (tcp://n1:1) works on beside 4 functions that will not end though they "
         "were let go: a.txt, b.txt, c.txt and 1 more",
     ),
+    "one function that does not end": (
+        with_worker(1, abandoned={"consumer/pages/0": ("a.txt",)}),
+        "leases",
+        WARNING,
+        "works on beside 1 function that will not end though it was let go: a.txt; threads",
+    ),
     "protocol": (
         with_process(1, protocol=2),
         "versions",
