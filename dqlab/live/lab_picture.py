@@ -15,7 +15,7 @@ from dqlab.live.details import failure_row
 from dqlab.live.palette import Ink
 from dqlab.live.run_picture import LONGEST, Silence, silence_notice
 from dqlab.live.run_rows import LAST_MINUTE, RunRow, runs_in_order, without_live
-from dqlab.live.tables import NO_TABLE, Table, runs_table, status_table
+from dqlab.live.tables import NO_TABLE, Table, lag_of, runs_table, status_table
 from dqlab.live.views import (
     NO_NOTICE,
     Button,
@@ -275,7 +275,6 @@ def _row(
     need = needing.get(queue.name)
     tone = "" if queue.name not in needing else "bad" if _is_bad(need, queue) else "warn"
     paused = queue.state == QueueState.PAUSED
-    idle = not counts.waiting
     return QueueRow(
         name=one_line(queue.name, 80),
         icon=_ICONS[queue.state],
@@ -293,7 +292,7 @@ def _row(
         dead=numbers.count(counts.dead),
         in_rate=numbers.rate(queue.in_rate),
         out_rate=numbers.rate(queue.out_rate),
-        lag=UNKNOWN if idle else numbers.duration(queue.lag, units=1) if queue.lag < 60 else numbers.span(queue.lag),
+        lag=lag_of(queue),
         empty_in="never" if queue.never_empty else UNKNOWN if queue.empty_in is None else numbers.soon(queue.empty_in),
         disk=numbers.size(queue.disk),
         paused=paused,

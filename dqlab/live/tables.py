@@ -30,6 +30,7 @@ __all__ = [
     "consumer_died",
     "documents_table",
     "failures_table",
+    "lag_of",
     "leases_table",
     "results_table",
     "rows_table",
@@ -164,6 +165,13 @@ def _state_at(moment: float) -> str:
     return f"state at {numbers.clock(moment)}"
 
 
+def lag_of(queue: QueueStats) -> str:
+    """Return how old the oldest message is that waits, unknown where none does."""
+    if not queue.counts.waiting:
+        return numbers.UNKNOWN
+    return numbers.duration(queue.lag, units=1) if queue.lag < 60 else numbers.span(queue.lag)
+
+
 def _queue_cells(queue: QueueStats, *, durable: bool, total: bool = False) -> tuple[Cell, ...]:
     def number(amount: int, ink: Ink = Ink.PLAIN) -> Cell:
         return Cell(numbers.count(amount), ink if amount else Ink.QUIET)
@@ -178,7 +186,7 @@ def _queue_cells(queue: QueueStats, *, durable: bool, total: bool = False) -> tu
         number(counts.dead, Ink.BAD),
         Cell(numbers.rate(queue.in_rate)),
         Cell(numbers.rate(queue.out_rate)),
-        Cell("" if total else numbers.duration(queue.lag, units=1) if queue.lag < 60 else numbers.span(queue.lag)),
+        Cell("" if total else lag_of(queue)),
         Cell(numbers.size(queue.disk if durable else queue.nbytes)),
     )
 

@@ -167,6 +167,15 @@ def test_status_lists_busy_queues_and_sums_them(snapshot: Snapshot) -> None:
     assert lines[7] == "total              59,968      223      104   215  24.2   51.9          2.2 GB"
 
 
+def test_a_queue_in_which_nothing_waits_has_no_lag(snapshot: Snapshot) -> None:
+    """The status had "0 s" where the view of the lab had a dash."""
+    held = replace(snapshot.queues[0], counts=Counts(leased=3), lag=0.0)
+    table = status_table(replace(snapshot, queues=(held,)))
+
+    (row,) = table.rows
+    assert dict(zip([column.title for column in table.columns], row, strict=True))["lag"].text == UNKNOWN
+
+
 @pytest.mark.parametrize("only", ["", "pages"])
 def test_status_names_the_time_of_its_rates_while_they_are_known(snapshot: Snapshot, only: str) -> None:
     """A run of 22.6/s stood beside 5.53 out/s of its queue: one at work, the other over a minute."""
