@@ -626,6 +626,21 @@ def test_a_queue_of_a_run_that_was_submitted_whole_will_be_empty(hall: Hall) -> 
     assert queue.empty_in == pytest.approx(80 / 6.7, rel=0.05)
 
 
+def test_what_was_cancelled_is_no_speed_by_which_a_queue_gets_empty(hall: Hall) -> None:
+    """Beside puts at 10/s a run of 3,000 was cancelled, and what was left of the puts was to end at once."""
+    hall.consumer("a")
+    for second in range(20):
+        puts = lane_report(None, counts=counts(ready=1000 - 10 * second, acked=10 * second))
+        run = lane_report(
+            "r", counts=counts(ready=3000) if second < 15 else [0, 0, 0, 0, 0, 3000, 0], paused=second < 15
+        )
+        hall.shard("a", puts, run, lag=5.0)
+        hall.after(1)
+
+    (queue,) = hall.see().queues
+    assert queue.empty_in == pytest.approx(810 / 10, rel=0.1)
+
+
 def test_a_queue_with_a_paused_run_has_no_time_at_which_it_is_empty(hall: Hall) -> None:
     """The speed of the minute before the pause promised one."""
     hall.consumer("a")

@@ -90,7 +90,7 @@ class QueueTrack:
     out, put : Meter
         What left and what came over the last minute, rest included: the two are drawn side by side.
     settled : Speed
-        What left while there was work, for the end of what is left.
+        What consumers did while there was work, for the end of what is left: what is cancelled leaves at once.
     """
 
     GAUGES = ("ready", "delayed", "leased", "dead", "live", "garbage", "lag")
@@ -140,14 +140,14 @@ class QueueTrack:
         reopened : bool, default False
             The totals have grown by what a shard held that was opened again; see `reopens`.
         """
-        settled = counts.settled + revived
+        settled, worked = counts.settled + revived, counts.worked + revived
         if reopened:
-            meters = (self.put, counts.all), (self.out, settled), (self.settled, settled), (self.failed, failed)
+            meters = (self.put, counts.all), (self.out, settled), (self.settled, worked), (self.failed, failed)
             for meter, total in meters:
                 meter.had(total)
         self.put.feed(now, counts.all)
         self.out.feed(now, settled)
-        self.settled.feed(now, settled, lasts=_lasts(counts) if works else 0.0)
+        self.settled.feed(now, worked, lasts=_lasts(counts) if works else 0.0)
         self.failed.feed(now, failed)
         self.redelivered.feed(now, sum(report.redelivered for report in reports))
         self.leases_lost.feed(now, sum(report.leases_lost for report in reports))
