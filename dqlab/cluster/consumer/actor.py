@@ -31,8 +31,8 @@ __all__ = ["ConsumerActor"]
 LOOK_AT_MEMORY_EVERY = 1.0
 """Seconds between two measurements of the memory of a consumer's processes."""
 DEFAULT_YOUNG, YOUNG = 700, 2000
-"""Containers made until the garbage collector looks at them: in Python before 3.14, and as in 3.14. Each outcome is one,
-and with 700 the collector takes 7 to 11 % of the time of a run whose functions only return small rows."""
+"""Containers made until the garbage collector looks at them: in Python before 3.14, and as in 3.14. Each outcome is
+one, and with 700 the collector takes 7 to 11 % of the time of a run whose functions only return small rows."""
 SWITCH_INTERVAL_S = 1e-3
 """Seconds a thread keeps the GIL: with Python's 5 ms, calls to this worker take 6-14 ms while a
 function computes; with 1 ms they take 2 ms."""
@@ -205,7 +205,7 @@ def _replace(worker: Worker) -> bool:
 
 
 def _collect_less_often() -> None:
-    """Have the garbage collector look after `YOUNG` containers, unless a user has set something else or turned it off."""
+    """Have the garbage collector look after `YOUNG` containers, unless a user has set anything or turned it off."""
     first, *others = gc.get_threshold()
     if first == DEFAULT_YOUNG:
         gc.set_threshold(YOUNG, *others)
