@@ -169,6 +169,12 @@ class Slow(BaseHTTPRequestHandler):
         """Write nothing to stderr."""
 
 
+class Server(ThreadingHTTPServer):
+    """Takes as many connections at once as servers do: beyond Python's five, each waits a second to try again."""
+
+    request_queue_size = 128
+
+
 def serve(folder: Path) -> ThreadingHTTPServer:
     """Return a server of a folder; its caller runs it."""
-    return ThreadingHTTPServer(("127.0.0.1", 0), type("SlowHere", (Slow,), {"folder": folder}))
+    return Server(("127.0.0.1", 0), type("SlowHere", (Slow,), {"folder": folder}))
