@@ -37,7 +37,7 @@ from dqlab.live.views import (
     Tone,
 )
 from dqlab.numbers import many
-from dqlab.stats import ClassStats, CodeStats, Counts, Eta, History, RunState, RunStats, Snapshot
+from dqlab.stats import AttentionKind, ClassStats, CodeStats, Counts, Eta, History, RunState, RunStats, Snapshot
 from dqlab.stats.attention import failures_of
 from dqlab.stats.eta import MIN_DOCUMENTS, MIN_SECONDS
 from dqlab.stats.queues import ConsumerStats
@@ -179,6 +179,7 @@ def run_view(
     share = stats.share
     name, chip = one_line(stats.name), _chip(face, stats)
     waits = _waiting_for(face, stats, focus)
+    waits = waits if waits.text else _stuck_among_others(face, stats, focus)
     lasting = Notice(one_line(over, LONGEST), Tone.BAD) if over else _lasting(face, stats, focus, waits, silence)
     lasting = lasting if lasting.text or not said else Notice(said)
     if face is Face.EMPTY:
@@ -422,6 +423,21 @@ def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:
     )
     text = f"Waiting for {many(counts.leased, 'document')}: {'; '.join(named)}{others}"
     return Notice(text, Tone.WARN if stats.stuck else Tone.PLAIN, buttons=_release(held[0], alone=len(held) == 1))
+
+
+def _stuck_among_others(face: Face, stats: RunStats, focus: Focus) -> Notice:
+    """Return which document a consumer is stuck at while the run has others left, and what can be done about it."""
+    if face is not Face.RUNNING or focus.snapshot is None:
+        return NO_NOTICE
+    lines = [each for each in focus.snapshot.attention if each.kind is AttentionKind.HELD]
+    stuck = {each.target for each in lines if (each.queue, each.run) == (stats.queue, stats.name)}
+    consumers = [each for each in focus.snapshot.consumers if each.queue == stats.queue and each.name in stuck]
+    if not consumers:
+        return NO_NOTICE
+    held = max(consumers, key=lambda each: each.oldest_age or 0.0)
+    what = one_line(held.document, 80) if held.document else "one document"
+    text = f"{held.name} has held {what} for {numbers.span(held.oldest_age)}; what is leased with it waits"
+    return Notice(text, Tone.WARN, buttons=_release(held, alone=True))
 
 
 def _release(held: ConsumerStats, *, alone: bool) -> tuple[Button, ...]:
