@@ -639,6 +639,7 @@ def test_what_was_cancelled_is_no_speed_by_which_a_queue_gets_empty(hall: Hall) 
 
     (queue,) = hall.see().queues
     assert queue.empty_in == pytest.approx(810 / 10, rel=0.1)
+    assert queue.out_rate == pytest.approx(10, rel=0.1)  # it was 160/s
 
 
 def test_a_queue_with_a_paused_run_has_no_time_at_which_it_is_empty(hall: Hall) -> None:

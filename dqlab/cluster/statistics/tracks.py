@@ -127,7 +127,7 @@ class QueueTrack:
         revived: int = 0,
         reopened: bool = False,
     ) -> tuple[float, ...]:
-        """Note the sums over a queue's shards; return how many were put, were settled and failed since the last time.
+        """Note the sums over a queue's shards; return how many were put, ended and failed since the last time.
 
         Parameters
         ----------
@@ -140,13 +140,13 @@ class QueueTrack:
         reopened : bool, default False
             The totals have grown by what a shard held that was opened again; see `reopens`.
         """
-        settled, worked = counts.settled + revived, counts.worked + revived
+        worked = counts.worked + revived  # what was cancelled left too, and is nobody's speed
         if reopened:
-            meters = (self.put, counts.all), (self.out, settled), (self.settled, worked), (self.failed, failed)
+            meters = (self.put, counts.all), (self.out, worked), (self.settled, worked), (self.failed, failed)
             for meter, total in meters:
                 meter.had(total)
         self.put.feed(now, counts.all)
-        self.out.feed(now, settled)
+        self.out.feed(now, worked)
         self.settled.feed(now, worked, lasts=_lasts(counts) if works else 0.0)
         self.failed.feed(now, failed)
         self.redelivered.feed(now, sum(report.redelivered for report in reports))
@@ -155,7 +155,7 @@ class QueueTrack:
         if storage:
             self.written.feed(now, sum(each.written for each in storage))
         # The first report of a queue that was opened for the first time has what came before that report.
-        grown = self._growth.of(counts.all, settled, failed, new=not reopened, old=reopened)
+        grown = self._growth.of(counts.all, worked, failed, new=not reopened, old=reopened)
         live, garbage = float(sum(each.live for each in storage)), float(sum(each.garbage for each in storage))
         self.note(wall, (counts.ready, counts.delayed, counts.leased, counts.dead, live, garbage, lag), grown)
         return grown
