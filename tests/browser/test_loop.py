@@ -165,7 +165,7 @@ def test_an_edited_cell_is_run_again_and_mended_by_one_press(server: str, root: 
         below.get_by_text("Retried 20 documents with parse v2").first.wait_for(timeout=20_000)
         assert below.locator(".jp-OutputArea .jupyter-button").count() == 0
         assert below.get_by_text("Choose:").count() == 0
-        below.locator(".dqlab .dq-chip", has_text=re.compile(r"^Done(?!.*dead)")).wait_for(timeout=20_000)
+        below.locator(".dqlab .dq-chip", has_text=re.compile(r"^Done(?!.*dead)")).wait_for(timeout=60_000)
 
         below.locator(".dqlab button", has_text="Results").click()
         page.wait_for_function(f"() => {cells}.length === 4")
