@@ -27,7 +27,7 @@ from dqlab.datasets.sink_parts import (
     writer_of,
 )
 from dqlab.datasets.sink_targets import WRITING, Target
-from dqlab.datasets.sinks import CLAIM, Parquet, claimed_by, prefix_of
+from dqlab.datasets.sinks import CLAIM, Parquet, owner_of, prefix_of, was_dropped
 from dqlab.errors import RunError
 from dqlab.numbers import many
 
@@ -258,7 +258,7 @@ def merge(sink: Parquet, run: str, id: str, parts: Mapping[str, int]) -> str:
             target.delete(name)
             raise Unmergeable(f"the value of document {row.ordinal:,} would change among those of {len(parts):,} parts")
     target.write(_list_of(name), json.dumps({"into": name, "of": of}).encode())
-    if claimed_by(target) is None:  # the run was dropped meanwhile, with what it had written
+    if was_dropped(owner_of(target)):  # meanwhile, with what it had written
         target.delete(_list_of(name))
     for name_of_list in again:
         target.delete(name_of_list)

@@ -27,7 +27,19 @@ from dqlab.datasets.alike import Alike
 from dqlab.datasets.lineage import BARE, CODE, KEY, LINEAGE, NOTHING, ORDINAL, REST, ROW_LINEAGE
 from dqlab.datasets.plain import InRest, json_of, keys_behind, name_of, plain, row_of
 from dqlab.datasets.sink_targets import NameRefused, Target
-from dqlab.datasets.sinks import CLAIM, JSONL, Files, Own, Parquet, Sink, SinkUnreachable, claimed_by, prefix_of
+from dqlab.datasets.sinks import (
+    CLAIM,
+    JSONL,
+    Files,
+    Own,
+    Owner,
+    Parquet,
+    Sink,
+    SinkUnreachable,
+    owner_of,
+    prefix_of,
+    was_dropped,
+)
 from dqlab.errors import MessageError, RunError, in_words
 from dqlab.numbers import many
 from dqlab.texts import one_line
@@ -299,7 +311,7 @@ class _Claimed:
 
     def write(self, name: str, data: bytes | memoryview, *, lasting: bool = True) -> None:
         if not self._known:
-            self._check(claimed_by(self._target))
+            self._check(owner_of(self._target))
             self._known = True
         try:
             self._target.write(name, data, lasting=lasting, flushed=self._flushed)
@@ -309,17 +321,23 @@ class _Claimed:
 
     def close_part(self, names: Iterable[str]) -> None:
         """Leave no files of these names behind a run that was dropped, with what it had written, meanwhile."""
-        there = claimed_by(self._target)
-        if there is None:
+        there = owner_of(self._target)
+        if was_dropped(there):
             for name in names:
                 self._target.delete(name)
         self._known = False
         self._check(there)
         self._known = True
 
-    def _check(self, there: dict[str, Any] | None) -> None:
-        if there is None or there["id"] != self._id:
-            reason = "it is not there, or has no _dqlab.json" if there is None else "it belongs to another run"
+    def _check(self, there: Owner | None) -> None:
+        reason = ""
+        if there is None:
+            reason = "it is not there, or has no _dqlab.json"
+        elif there.id != self._id:
+            reason = "it belongs to another run"
+        elif there.dropped:
+            reason = "its run was dropped, and its files are being deleted"
+        if reason:
             raise SinkUnreachable(path=str(self._target.where), where=self._here, reason=reason)
 
     def sync(self) -> None:
@@ -917,7 +935,7 @@ class Reader:
     def _sizes(self, references: Sequence[bytes]) -> Iterator[float]:
         """Yield how many bytes the row of each reference has: of a part, its share; 0 where that is not known.
 
-        None at all where all of them together have room.
+        Yield nothing where all of them together have room.
         """
         if isinstance(self.sink, Own) or self._target is None:
             return

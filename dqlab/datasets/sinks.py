@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 from dqlab.datasets import needs_pyarrow
 from dqlab.datasets.sink_targets import WRITING, Target
@@ -28,6 +28,7 @@ __all__ = [
     "JSONL",
     "Files",
     "OwnSink",
+    "Owner",
     "Parquet",
     "Sink",
     "SinkTaken",
@@ -35,14 +36,15 @@ __all__ = [
     "as_sink",
     "check_free",
     "claim",
-    "claimed_by",
     "extent",
     "let_go",
+    "owner_of",
     "prefix_of",
     "same_sink",
     "sink_named",
     "sink_of",
     "target_of",
+    "was_dropped",
 ]
 
 CLAIM = "_dqlab.json"
@@ -353,15 +355,36 @@ def target_of(sink: Sink) -> Target | None:
     return None if isinstance(sink, Own) else sink.target
 
 
-def claimed_by(target: Target) -> dict[str, Any] | None:
-    """Return which run a folder belongs to, {run, id}; None where there is no such file. Raises OSError."""
+class Owner(NamedTuple):
+    """The run that a folder belongs to.
+
+    Attributes
+    ----------
+    run, id : str
+        Both "" where the file that names them is damaged.
+    dropped : bool
+        Its files are being deleted: what a consumer writes from now on, it deletes itself.
+    """
+
+    run: str
+    id: str
+    dropped: bool = False
+
+
+def owner_of(target: Target) -> Owner | None:
+    """Return the run that a folder belongs to; None where no file names one. Raises OSError."""
     try:
         named = json.loads(target.read(CLAIM))
-        return {"run": str(named["run"]), "id": str(named["id"])}
+        return Owner(str(named["run"]), str(named["id"]), dropped=named.get("dropped") is True)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):
-        return {"run": "", "id": ""}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Owner("", "")
+
+
+def was_dropped(owner: Owner | None) -> bool:
+    """Return whether the run of a folder that was claimed has been dropped with its files, or is being dropped."""
+    return owner is None or owner.dropped
 
 
 def claim(sink: Sink, run: str, id: str) -> bool:
@@ -378,8 +401,7 @@ def claim(sink: Sink, run: str, id: str) -> bool:
     try:
         target.make()
         check_free(target, run, id)
-        body = json.dumps({"dqlab": "rows of a run; see run.drop(data=True)", "run": run, "id": id, "sink": sink.kind})
-        if target.create(CLAIM, body.encode() + b"\n"):
+        if target.create(CLAIM, _claim_of(sink, Owner(run, id))):
             return True
         check_free(target, run, id)  # another one was faster, unless it was this run
     except OSError as error:
@@ -389,15 +411,21 @@ def claim(sink: Sink, run: str, id: str) -> bool:
     return False
 
 
+def _claim_of(sink: Sink, owner: Owner) -> bytes:
+    """Return the bytes of the file that names the run of a folder."""
+    named = {"dqlab": "rows of a run; see run.drop(data=True)", "run": owner.run, "id": owner.id, "sink": sink.kind}
+    return json.dumps(named | ({"dropped": True} if owner.dropped else {})).encode() + b"\n"
+
+
 def check_free(target: Target, run: str, id: str) -> None:
     """Refuse a folder that is not this run's and not empty."""
-    there = claimed_by(target)
+    there = owner_of(target)
     if there is not None:
-        if there["id"] == id:
+        if there.id == id:
             return
-        what = f"rows of run {there['run']!r}" if there["run"] != run else "rows of another run of that name"
+        what = f"rows of run {there.run!r}" if there.run != run else "rows of another run of that name"
         steps = (
-            f"Choose another path; or delete them first: lab.attach({there['run']!r}).drop(data=True) while that run "
+            f"Choose another path; or delete them first: lab.attach({there.run!r}).drop(data=True) while that run "
             "exists, else the folder."
         )
         raise SinkTaken(run=run, path=str(target.where), what=what, steps=steps)
@@ -419,22 +447,21 @@ def let_go(sink: Sink, id: str, files: Iterable[str] = ()) -> int:
     target = target_of(sink)
     if target is None:
         return 0
-    there = claimed_by(target)
-    if there is None or there["id"] != id:
+    there = owner_of(target)
+    if there is None or there.id != id:
         return 0
-    its, record = set(files), target.read(CLAIM)
-    target.delete(CLAIM)  # first: what a consumer writes from here on, which is not listed, it deletes itself
-    try:
-        gone = [
-            name
-            for name in target.names()
-            if name.startswith(WRITING) or (name in its if isinstance(sink, Files) else _belongs(sink, id, name))
-        ]
-        for name in gone:
-            target.delete(name)
-    except BaseException:
-        target.create(CLAIM, record)  # so that this can be called again
-        raise
+    # First, since what a consumer writes behind the listing is not deleted here. The file itself goes last: killed at
+    # any line of this, the folder is that of its run, and this can be called again.
+    target.write(CLAIM, _claim_of(sink, there._replace(dropped=True)))
+    its = set(files)
+    gone = [
+        name
+        for name in target.names()
+        if name.startswith(WRITING) or (name in its if isinstance(sink, Files) else _belongs(sink, id, name))
+    ]
+    for name in gone:
+        target.delete(name)
+    target.delete(CLAIM)
     target.remove()
     return len(gone)
 

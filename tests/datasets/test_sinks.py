@@ -42,7 +42,7 @@ from dqlab.datasets.sink_parts import (
     writer_of,
 )
 from dqlab.datasets.sink_targets import Target
-from dqlab.datasets.sinks import CLAIM, SinkTaken, SinkUnreachable, as_sink, claim, claimed_by, let_go, sink_of
+from dqlab.datasets.sinks import CLAIM, SinkTaken, SinkUnreachable, as_sink, claim, let_go, owner_of, sink_of
 from dqlab.errors import BadOption, PasswordInURL, StorageRefused
 
 RUN, ID = "numbers", "ab" * 16
@@ -501,8 +501,50 @@ def test_a_folder_whose_files_cannot_be_deleted_stays_that_of_its_run(
         with pytest.raises(PermissionError):
             let_go(sink, ID)
 
-    assert claimed_by(sink.target) == {"run": RUN, "id": ID}
+    assert owner_of(sink.target) == (RUN, ID, True)
     assert let_go(sink, ID) == 1
+
+
+@pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL])
+@pytest.mark.parametrize("step", range(6))
+def test_a_drop_that_is_killed_at_any_step_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, step: int
+) -> None:
+    """The folder was nobody's while its files were deleted: what was left then stayed, without an error."""
+    sink = kind(tmp_path / "out")
+    claim(sink, RUN, ID)
+    writer = writer_of(sink, RUN, ID, "here")
+    for part in range(3):
+        writer.write(f"{ID[:8]}-c0-1-{part:06}", rows_of([part]))
+    left = [step]
+
+    def killed(does: Any) -> Any:
+        def do(*args: Any, **options: Any) -> Any:
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            return does(*args, **options)
+
+        return do
+
+    with monkeypatch.context() as patch:
+        for name in ("write", "delete", "remove"):
+            patch.setattr(Target, name, killed(getattr(Target, name)))
+        with pytest.raises(KeyboardInterrupt):
+            let_go(sink, ID)
+
+    let_go(sink, ID)
+    assert sink.target.names() == []
+
+
+def test_nothing_is_written_for_a_run_that_is_being_dropped(tmp_path: Path) -> None:
+    sink = dq.Parquet(tmp_path / "out")
+    claim(sink, RUN, ID)
+    sink.target.write(CLAIM, json.dumps({"run": RUN, "id": ID, "dropped": True}).encode())
+
+    with pytest.raises(SinkUnreachable, match="was dropped"):
+        writer_of(sink, RUN, ID, "here").write(f"{ID[:8]}-c0-1-000000", rows_of([1]))
+    assert sink.target.names() == [CLAIM]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
