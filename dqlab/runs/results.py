@@ -502,7 +502,7 @@ class Results(Values, StaysHere, SuggestsAttributes):
 
     def keys(self) -> Iterator[Any]:
         """Yield the key of each value: the document's key, or its position in the input."""
-        unopened = self if self._reader is None or self._instead is not None else self._raw()
+        unopened = self if self._reader is None else self._raw(self._instead)
         pairs = chain.from_iterable(stretch.items() for stretch in unopened._read(0, len(self)))
         return self._labels.keys(key for key, _ in pairs)
 
@@ -625,24 +625,23 @@ class Results(Values, StaysHere, SuggestsAttributes):
         """Yield pages of rows as columns of Arrow where their parts have them so."""
         from dqlab.datasets.rows import Rows
 
-        for whole in self._raw()._pages(0, most):
-            for page in _portions(whole, reader):
-                references = [reference for stretch in page for reference in stretch.values]
-                where = _ordinals_of(page), _keys_of(page)
-                columns = reader.columns(references, where[0])
-                if columns is not None:
-                    yield Rows(*where, [], columns=columns)
-                    continue
-                found = reader.find(references, where[0], marked=True)
-                for row in found:
-                    if isinstance(row, PartError):
-                        raise row.with_traceback(None)
-                rows = [row for row in found if not isinstance(row, PartError)]
-                gathered, left = Gathered(), iter(rows)
-                for stretch in page:
-                    known = [lineage for _, lineage in islice(left, len(stretch.values))]
-                    gathered.add(lineage_of(known, stretch.lineage))
-                yield Rows(*where, [value for value, _ in rows], lineage=gathered.arrow())
+        for page in self._pieces(0, most, reader):
+            references = [reference for stretch in page for reference in stretch.values]
+            where = _ordinals_of(page), _keys_of(page)
+            columns = reader.columns(references, where[0])
+            if columns is not None:
+                yield Rows(*where, [], columns=columns)
+                continue
+            found = reader.find(references, where[0], marked=True)
+            for row in found:
+                if isinstance(row, PartError):
+                    raise row.with_traceback(None)
+            rows = [row for row in found if not isinstance(row, PartError)]
+            gathered, left = Gathered(), iter(rows)
+            for stretch in page:
+                known = [lineage for _, lineage in islice(left, len(stretch.values))]
+                gathered.add(lineage_of(known, stretch.lineage))
+            yield Rows(*where, [value for value, _ in rows], lineage=gathered.arrow())
 
     def references(self) -> Iterator[tuple[int, bytes]]:
         """Yield, of a run with a sink, the ordinal of each row, and what refers to it."""
@@ -650,9 +649,9 @@ class Results(Values, StaysHere, SuggestsAttributes):
         for stretch in raw._read(0, len(raw)):
             yield from zip(range(stretch.ordinal, stretch.end), stretch.values, strict=True)
 
-    def _raw(self) -> Results:
+    def _raw(self, instead: InPlace | None = None) -> Results:
         """Return, of a run with a sink, what refers to its rows in their place."""
-        return Results(self.name, self._handle, self._run, self._ranges, None, self._gone, self._code, _Raw())
+        return Results(self.name, self._handle, self._run, self._ranges, instead, self._gone, self._code, _Raw())
 
     def replaced_keys(self) -> Iterator[tuple[Any, Any]]:
         """Yield the key of each value, and what replaces the value, or None."""
@@ -667,13 +666,22 @@ class Results(Values, StaysHere, SuggestsAttributes):
         return self._ranges[span][0] + at - self._starts[span]
 
     def _read(self, low: int, high: int) -> Iterator[OpenedStretch]:
-        if isinstance(self._reader, Reader) and self._instead is None:
-            # A page refers to 16,000 rows, of any size: they are opened a few at a time.
-            for page in self._raw()._pages(low, high):
-                for piece in _portions(page, self._reader):
-                    yield from _rows_in(piece, self._reader)
+        reader = self._reader
+        if not isinstance(reader, Reader):
+            yield from chain.from_iterable(self._pages(low, high))
             return
-        yield from chain.from_iterable(self._pages(low, high))
+        for piece in self._pieces(low, high, reader):
+            yield from piece if _is_replaced(piece[0]) else _rows_in(piece, reader)
+
+    def _pieces(self, low: int, high: int, reader: Reader) -> Iterator[list[OpenedStretch]]:
+        """Yield, of a run with a sink, references to its rows, and apart from them what replaces results.
+
+        A page refers to 16,000 rows, of any size: a piece refers to as many as can be held.
+        """
+        for page in self._raw(self._instead)._pages(low, high):
+            for replaced, stretches in groupby(page, _is_replaced):
+                some = list(stretches)
+                yield from [some] if replaced else _portions(some, reader)
 
     def _pages(self, low: int, high: int, *, columns: bool = False) -> Iterator[list[OpenedStretch]]:
         """Yield the results at positions [low, high), requesting the next pages while one is read.
@@ -848,6 +856,10 @@ def _portions(page: list[OpenedStretch], reader: Reader) -> Iterator[list[Opened
                 piece.append(stretch.cut(stretch.ordinal + lo, stretch.ordinal + hi))
             at += len(stretch.values)
         yield piece
+
+
+def _is_replaced(stretch: OpenedStretch) -> bool:
+    return InPlace.is_one(stretch.values[0])
 
 
 def _opened_in_portions(parts: Sequence[bytes | memoryview], reader: Finds | None) -> Iterator[list[OpenedStretch]]:

@@ -25,6 +25,7 @@ from dqlab.datasets.sinks import CLAIM, SinkTaken
 from dqlab.errors import ExtraMissing, RunExists
 from dqlab.live.tables import rows_table
 from dqlab.numbers import size
+from dqlab.runs.failures import DeadLetter
 from dqlab.runs.results import Results
 from dqlab.runs.run import RowsNotDeleted
 from dqlab.testing import Gate
@@ -186,6 +187,12 @@ def padded(n: int) -> str:
     return str(n).rjust(10_000)
 
 
+def padded_or_not(n: int) -> str:
+    if n % 7 == 3:
+        raise ValueError(n)
+    return padded(n)
+
+
 @pytest.mark.parametrize("kind", [dq.Parquet, dq.JSONL, lambda path: dq.Files(f"{path}/{{key}}.txt")])
 def test_a_table_reads_large_rows_a_few_at_a_time(
     queue: dq.QueuePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
@@ -229,11 +236,31 @@ def test_results_open_large_rows_a_few_at_a_time(
     assert max(opened) <= 5
     assert [*results.items()] == [(n, padded(n)) for n in range(60)]
     assert results[7:12] == [padded(n) for n in range(7, 12)]
+    for errors in ("skip", "return"):
+        assert [*run.results(errors)] == [padded(n) for n in range(60)]
     assert sorted(run.as_completed()) == [(n, padded(n)) for n in range(60)]
     assert max(opened) <= 5
     opened.clear()
     assert [*results.keys()] == [*range(60)]
     assert opened == []
+
+
+@pytest.mark.parametrize("portion", [1, 45_000, 1 << 30])
+def test_failures_stand_between_rows_that_are_opened_a_few_at_a_time(
+    queue: dq.QueuePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, portion: int
+) -> None:
+    """In their places, with their keys, however the rows around them are read."""
+    docs = pd.Series(range(60), index=[f"k{n}" for n in range(60)])
+    run = queue.map(padded_or_not, docs, sink=tmp_path / "out", retry=dq.Retry(0)).wait(timeout=30)
+    monkeypatch.setattr(sink_parts, "_PORTION", portion)
+    open_parts.forget()
+
+    whole = run.results("return")
+    assert [*whole.keys()] == [f"k{n}" for n in range(60)]
+    for n, (key, value) in enumerate(whole.items()):
+        assert key == f"k{n}"
+        assert isinstance(value, DeadLetter) if n % 7 == 3 else value == padded(n)
+    assert dict(run.results("skip").items()) == {f"k{n}": padded(n) for n in range(60) if n % 7 != 3}
 
 
 def test_a_run_whose_rows_cannot_be_deleted_is_still_there_to_be_dropped(
