@@ -29,7 +29,6 @@ from dqlab.cluster.transport.sealed import blob_hash, with_options
 from dqlab.config import check_name
 from dqlab.datasets.sinks import Sink, check_free, claim, let_go, same_sink, sink_of, target_of
 from dqlab.documents import options_of
-from dqlab.documents.weights import unit_of
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, DqlabWarning, RunExists, RunNotFound
 from dqlab.frame import Kind
 from dqlab.rules.book import CodeRecord
@@ -45,6 +44,7 @@ from dqlab.runs.submit.classes import tell_class
 from dqlab.runs.submit.comparison import Comparison
 from dqlab.runs.submit.mapping import Submitter, as_mapped
 from dqlab.runs.submit.sender import Entry, RunSender
+from dqlab.runs.submit.weights import unit_of
 from dqlab.user_frames import level_of_user
 
 __all__ = ["NothingFailed", "PoolLike", "RunBook"]

@@ -28,7 +28,6 @@ from dqlab.cluster.transport.orders import Open
 from dqlab.cluster.transport.ref import Place, Replaced
 from dqlab.documents import Document
 from dqlab.documents.parts import Row
-from dqlab.documents.weights import weigher
 from dqlab.errors import (
     ActorGone,
     CallTimeout,
@@ -46,6 +45,7 @@ from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.log import DiskFull
 from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.rules.states import Verdict
+from dqlab.runs.submit.weights import weigher
 
 __all__ = [
     "BUFFER_BYTES",

@@ -14,7 +14,7 @@ import pytest
 
 from dqlab.documents import Document, Documents
 from dqlab.documents.parts import PageRange
-from dqlab.documents.weights import unit_of, weigher
+from dqlab.runs.submit.weights import unit_of, weigher
 from tests.http_server import serving
 from tests.pdfs import make_pdf
 
