@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from dqlab.documents.kept_open import let_go
-from dqlab.documents.storage import local_path, located, open_binary, storage_of, without_secrets
+from dqlab.documents.storage import ServerSilent, local_path, located, open_binary, storage_of, without_secrets
 from dqlab.errors import DqlabError, in_words
 from dqlab.texts import one_line
 
@@ -131,9 +131,13 @@ def is_of_server(error: BaseException, where: str) -> bool:
     return is_cut_off(error) or not isinstance(error, (*mine, FileNotFoundError))
 
 
+_WRAPPERS = (FileNotFoundError, TimeoutError, ServerSilent)
+"""What others raise around the error of a server."""
+
+
 def words_of_server(error: BaseException, where: str) -> str:
     """Return in words what a server did, without secrets."""
-    found = next((each for each in _chain(error) if type(each) not in (FileNotFoundError, TimeoutError)), error)
+    found = next((each for each in _chain(error) if type(each) not in _WRAPPERS), error)
     return one_line(without_secrets(in_words(found), where), 200)
 
 

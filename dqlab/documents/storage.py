@@ -43,6 +43,7 @@ from dqlab.imports import import_whole
 __all__ = [
     "UNKNOWN",
     "Guarded",
+    "ServerSilent",
     "Stamp",
     "StoredAt",
     "answered",
@@ -566,20 +567,32 @@ def open_binary(where: str) -> BinaryIO:
     return cast(BinaryIO, Guarded(stream, partial(redacted, where))) if storage_of(where) else stream
 
 
-@contextmanager
-def answered(where: str) -> Iterator[None]:
-    """Raise that a server did not answer as that: file systems call such a file missing, at times, or say no word."""
-    try:
-        yield
-    except (FileNotFoundError, TimeoutError) as error:
-        cause = error if isinstance(error, TimeoutError) else error.__cause__
-        said = (
-            f"the server of {str(where)!r} did not answer in time. Nothing of it was read. Look at the server, or wait "
+class ServerSilent(TimeoutError):
+    """A server did not answer in time."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(where)
+        self._where = where
+
+    def __str__(self) -> str:
+        return (
+            f"the server of {self._where!r} did not answer in time. Nothing of it was read. Look at the server, or wait "
             "longer: storage_options={'client_kwargs': {'timeout': 120}}, then try again."
         )
-        if not isinstance(cause, TimeoutError) or str(cause) == said:
+
+
+@contextmanager
+def answered(where: str) -> Iterator[None]:
+    """Raise `ServerSilent` where a server does not answer: file systems report a missing file, or give no reason."""
+    try:
+        yield
+    except ServerSilent:
+        raise
+    except (FileNotFoundError, TimeoutError) as error:
+        cause = error if isinstance(error, TimeoutError) else error.__cause__
+        if not isinstance(cause, TimeoutError):
             raise
-        raise TimeoutError(said) from cause
+        raise ServerSilent(str(where)) from cause
 
 
 def _let_go(system: object) -> None:
