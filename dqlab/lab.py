@@ -676,6 +676,10 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         if silent:
             queues = f"{'queue' if len(silent) == 1 else 'queues'} {', '.join(map(repr, silent))}"
             elsewhere += f" It may be in {queues}: no answer came within {PATIENCE:g} s; try again."
+            said = (
+                f"{queues} did not answer within {PATIENCE:g} s, so a run {run!r} of another client there is not found"
+            )
+            warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
         self.session.runs.elsewhere = elsewhere
 
     def _who_holds(self, held: dict[str, OwnerStillAlive]) -> str:

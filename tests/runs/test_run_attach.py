@@ -752,9 +752,12 @@ def test_a_queue_that_does_not_answer_is_named_as_the_place_where_a_run_may_be(
     monkeypatch.setattr("dqlab.lab.PATIENCE", 0.2)
 
     with dq.connect(lab.client.scheduler.address) as other:  # type: ignore[union-attr]
-        with pytest.raises(RunNotFound, match=f"may be in queue '{queue.name}': no answer came within 0.2 s"):
+        warned = pytest.warns(DqlabWarning, match=f"queue '{queue.name}' did not answer within 0.2 s")
+        with warned, pytest.raises(RunNotFound, match=f"may be in queue '{queue.name}': no answer came within 0.2 s"):
             other.attach(f"run-{queue.name}")
         assert other.queues == []
+        with pytest.warns(DqlabWarning, match=f"a run 'run-{queue.name}' of another client there is not found"):
+            other.map(abs, [1], name=f"run-{queue.name}")
 
 
 def test_looking_for_a_run_that_does_not_exist_opens_no_queue(lab: dq.Lab, queue: dq.QueuePool) -> None:
