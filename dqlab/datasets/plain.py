@@ -194,11 +194,11 @@ def json_of(values: Mapping[str, Any]) -> str:
     try:
         return _encoded({name: _jsonable(value) for name, value in values.items()})
     except RecursionError:  # one is deeper than Python goes, or contains itself
-        return _encoded({name: _said_in_json(value) for name, value in values.items()})
+        return _encoded({name: _json_or_repr(value) for name, value in values.items()})
 
 
-def _said_in_json(value: Any) -> Any:
-    """Return a value as JSON has it, or what it says of itself if it is too deep."""
+def _json_or_repr(value: Any) -> Any:
+    """Return a value as JSON has it, or its repr if it is too deep."""
     try:
         made = _jsonable(value)
         _encoded(made)

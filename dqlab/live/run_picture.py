@@ -436,7 +436,8 @@ def _stuck_among_others(face: Face, stats: RunStats, focus: Focus) -> Notice:
         return NO_NOTICE
     held = max(consumers, key=lambda each: each.oldest_age or 0.0)
     what = one_line(held.document, 80) if held.document else "one document"
-    text = f"{held.name} has held {what} for {numbers.span(held.oldest_age)}; what is leased with it waits"
+    behind = f"; {many(held.leased - 1, 'document')} leased with it may wait" if held.leased > 1 else ""
+    text = f"{held.name} has held {what} for {numbers.span(held.oldest_age)}{behind}"
     return Notice(text, Tone.WARN, buttons=_release(held, alone=True))
 
 

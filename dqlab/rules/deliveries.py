@@ -295,6 +295,7 @@ class Settling:
         self._stale += unknown
 
     def _waiting(self, batch: Batch, a: int, b: int, outcome: Outcome, at: int) -> None:
+        """Judge waiting messages, for which reports of this delivery may count."""
         if outcome is Outcome.ACK:
             self._accept(batch, a, b, outcome, at)
         else:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import dqlab as dq
 from dqlab.cluster.consumer.actor import DEFAULT_YOUNG, YOUNG, _collect_less_often
 
 
@@ -25,3 +26,11 @@ def test_only_the_default_of_the_garbage_collector_is_changed(before: int, after
     _collect_less_often()
 
     assert gc.get_threshold() == (after, 11, 12)
+
+
+def threshold(_: int) -> int:
+    return gc.get_threshold()[0]
+
+
+def test_consumers_collect_garbage_as_often_as_newer_pythons(queue: dq.QueuePool) -> None:
+    assert set(queue.map(threshold, range(20)).results(timeout=30)) == {max(YOUNG, gc.get_threshold()[0])}

@@ -392,11 +392,12 @@ def test_a_document_that_is_stuck_among_others_can_be_given_up_where_it_is_named
         Severity.WARNING, AttentionKind.HELD, "c0", "held one document for 6 min", "inv-00777.pdf", "show", run.queue,
         run.name, "c0",
     )  # fmt: skip
-    held = Focus(replace(focus.snapshot, attention=(line,)))
+    consumers = [replace(each, leased=17) for each in focus.snapshot.consumers]
+    held = Focus(replace(focus.snapshot, consumers=tuple(consumers), attention=(line,)))
     run = replace(run, counts=Counts(ready=900, leased=20, acked=4_080), stuck=False)
 
     notice = run_view(run, held).notice
-    assert notice.text == "c0 has held inv-00777.pdf for 6 min; what is leased with it waits"
+    assert notice.text == "c0 has held inv-00777.pdf for 6 min; 16 documents leased with it may wait"
     assert [(each.command, each.label, each.target) for each in notice.buttons] == [
         (Command.REPLACE, "Replace c0", "c0"),
         (Command.GIVE_UP, "Give up this document", "inv-00777.pdf"),

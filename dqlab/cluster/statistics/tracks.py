@@ -88,7 +88,7 @@ class QueueTrack:
     last_used : float or None
         When a message last came or left, seconds since 1970 UTC.
     out, put : Meter
-        What left and what came over the last minute, rest included: the two are drawn side by side.
+        What ran to its end and what came over the last minute, rest included: the two are drawn side by side.
     settled : Speed
         What consumers did while there was work, for the end of what is left: what is cancelled leaves at once.
     """

@@ -252,15 +252,17 @@ class Chunk:
         """Return the positions in the run's input of messages at some positions."""
         if len(self.pieces) > 1:
             return [self.ordinal_at(index) for index in indexes]
-        ordinal, run = self.pieces[0].ordinal, self._run_of(indexes)
-        return [ordinal + index for index in indexes] if run is None else [*range(ordinal + run[0], ordinal + run[1])]
+        ordinal, span = self.pieces[0].ordinal, self._span_of(indexes)
+        return (
+            [ordinal + index for index in indexes] if span is None else [*range(ordinal + span[0], ordinal + span[1])]
+        )
 
     def ended_at(self, indexes: Sequence[int]) -> list[float]:
         """Return when messages at some positions ended, as `ended` has it."""
-        run = self._run_of(indexes)
-        return [self.ended[index] for index in indexes] if run is None else self.ended[run[0] : run[1]]
+        span = self._span_of(indexes)
+        return [self.ended[index] for index in indexes] if span is None else self.ended[span[0] : span[1]]
 
-    def _run_of(self, indexes: Sequence[int]) -> tuple[int, int] | None:
+    def _span_of(self, indexes: Sequence[int]) -> tuple[int, int] | None:
         """Return the first position and the one behind the last, if these are neighbours in order."""
         first, n = indexes[0], len(indexes)
         return (first, first + n) if tuple(indexes) == self._positions[first : first + n] else None
