@@ -576,8 +576,8 @@ class ServerSilent(TimeoutError):
 
     def __str__(self) -> str:
         return (
-            f"the server of {self._where!r} did not answer in time. Nothing of it was read. Look at the server, or wait "
-            "longer: storage_options={'client_kwargs': {'timeout': 120}}, then try again."
+            f"the server of {self._where!r} did not answer in time. Nothing of it was read. Look at the server, or "
+            "wait longer: storage_options={'client_kwargs': {'timeout': 120}}, then try again."
         )
 
 
