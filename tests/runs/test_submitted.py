@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
 import pytest
 
 from dqlab.documents import Document
@@ -32,6 +35,32 @@ def test_digest_forgets_what_is_confirmed() -> None:
 
     assert sum(len(inputs) for _, _, inputs in digest._blocks) <= 600
     assert digest.at(1700) == digest_of(INPUT[:1700]).at(1700)
+
+
+def test_digest_is_the_same_where_another_thread_records_it_meanwhile() -> None:
+    """Elements are added without a lock."""
+    digest, counts, over = Digest(lambda: 0), [0], threading.Event()
+
+    def record() -> None:
+        while not over.is_set():
+            digest.at(0)
+            counts.append(digest.count)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    recording = threading.Thread(target=record)
+    recording.start()
+    try:
+        for element in INPUT * 200:
+            digest.update(None, element)
+    finally:
+        over.set()
+        recording.join()
+        sys.setswitchinterval(interval)
+
+    assert digest.count == 200 * len(INPUT)
+    assert digest.at(digest.count) == digest_of(INPUT * 200).at(200 * len(INPUT))
+    assert counts == sorted(counts)
 
 
 def test_documents_are_known_by_key_and_version() -> None:

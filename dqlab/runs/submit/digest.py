@@ -30,10 +30,11 @@ class Digest:
     def __init__(self, confirmed: Callable[[], int]) -> None:
         self._confirmed = confirmed
         self._lock = threading.Lock()
-        """Elements come in one thread, and are recorded by another while the input gives none."""
+        """Elements come in one thread, and are recorded by another while the input gives none: of what is folded."""
         self._hash = hashlib.blake2b(digest_size=16)
         self._folded = 0
         self._pending: list[bytes] = []
+        """Elements that are not folded; always this list, so that each is added without the lock, which costs more."""
         self._blocks: deque[tuple[int, Any, list[bytes]]] = deque()
         """Elements that are in the hash but perhaps not in the queue: position, hash before them, what was hashed."""
         self.marks: list[tuple[int, str]] = []
@@ -44,15 +45,16 @@ class Digest:
         if type(element) is Document:
             # Without a version, only the place distinguishes it from another document of that key.
             payload = kept(f"{element.key}\0{element.version or element.where}\n")
-        with self._lock:
-            self._pending.append(payload)
-            if len(self._pending) > BLOCK:
+        self._pending.append(payload)
+        if len(self._pending) > BLOCK:
+            with self._lock:
                 self._fold()
 
     @property
     def count(self) -> int:
         """Elements added so far."""
-        return self._folded + len(self._pending)
+        with self._lock:
+            return self._folded + len(self._pending)
 
     def at(self, count: int) -> str:
         """Return the digest of the first `count` elements: all so far, or at least those that are confirmed."""
@@ -69,7 +71,8 @@ class Digest:
         if not self._pending:
             return
         # One update of a joined block costs a tenth of one update an element.
-        inputs, self._pending = self._pending, []
+        inputs = self._pending[:]
+        del self._pending[: len(inputs)]  # what the other thread adds meanwhile stands behind them
         self._blocks.append((self._folded, self._hash.copy(), inputs))
         self._hash.update(b"".join(inputs))
         self._folded += len(inputs)
