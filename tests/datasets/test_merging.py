@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import random
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -402,14 +403,13 @@ def values_of(sink: Any, references: list[bytes]) -> list[Any]:
     return [row[0] for row in found if not isinstance(row, Exception)]
 
 
-def equal(one: Any, other: Any) -> bool:
-    """Whether two values are equal, a whole number and the same with a point too."""
-    if isinstance(one, dict):
-        return (
-            isinstance(other, dict) and list(one) == list(other) and all(equal(one[name], other[name]) for name in one)
-        )
+def equal(one: Any, other: Any, *, nested: bool = False) -> bool:
+    """Whether two values are equal, a whole number and the same with a point too; the columns in the same order."""
+    if isinstance(one, dict):  # of a struct the column has the order
+        alike = isinstance(other, dict) and (one.keys() == other.keys() if nested else list(one) == list(other))
+        return alike and all(equal(one[name], other[name], nested=True) for name in one)
     if isinstance(one, list):
-        return isinstance(other, list) and len(one) == len(other) and all(map(equal, one, other))
+        return isinstance(other, list) and len(one) == len(other) and all(map(partial(equal, nested=True), one, other))
     if isinstance(one, int | float) and isinstance(other, int | float) and bool not in (type(one), type(other)):
         return one == other or (one != one and other != other)
     return type(one) is type(other) and one == other
@@ -422,6 +422,7 @@ def equal(one: Any, other: Any) -> bool:
 @example(parts=[[decimal.Decimal("1.1")], ["a"], [b"x"]])
 @example(parts=[[{"v": {"p": 1}}], [{"v": {"q": 1}}]])
 @example(parts=[[1], [0.5], [2**53 + 1]])
+@example(parts=[[{"b": {"x": 1, "y": 2}}], [{"b": {"y": 2, "x": 1}}]])
 def test_a_merge_changes_no_value_or_is_not_made(parts: list[list[Any]]) -> None:
     """Bytes among the rest got the fields of other rows' dicts, decimals became texts, when somebody looked later."""
     with TemporaryDirectory() as folder:
