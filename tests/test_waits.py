@@ -49,6 +49,7 @@ from dqlab.errors import (
     QueueFull,
     ResultsFull,
     StoreFailed,
+    rendering,
 )
 from dqlab.runs.consumer_pool import Consumer
 from dqlab.runs.failures import Failures
@@ -572,16 +573,34 @@ def test_interrupt_ends_every_call_without_an_answer(
     assert untyped(outcomes(scene, acts), must_raise=False) == {}
 
 
+@contextmanager
+def pressed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Press Ctrl-C while the block waits, and not while it still prepares that."""
+    waits, trim = threading.Event(), rendering._trim_interrupts
+
+    def begun() -> None:
+        trim()
+        waits.set()
+
+    def press() -> None:
+        if waits.wait(30):
+            time.sleep(0.3)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(rendering, "_trim_interrupts", begun)
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    yield
+    pressing.join()
+
+
 @pytest.mark.parametrize("name", WAITS)
-def test_interrupt_ends_a_wait(lab: dq.Lab, pool: dq.QueuePool, name: str) -> None:
+def test_interrupt_ends_a_wait(lab: dq.Lab, pool: dq.QueuePool, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C is what one presses when nothing comes."""
     scene = Scene.on(lab, pool)
-    press = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    press.start()
 
-    with pytest.raises(KeyboardInterrupt, match="no longer waiting for"):
+    with pressed(monkeypatch), pytest.raises(KeyboardInterrupt, match="no longer waiting for"):
         WAITS[name](scene)
-    press.join()
     assert scene.run.counts["ready"] == 1
 
 
@@ -594,12 +613,9 @@ def test_lines_that_an_interrupt_names_work_with_the_names_that_the_user_has(
     scene = Scene.on(lab, pool)
     mine = {"run": {"mine": scene.run}, "lab": {"work": lab}, "nothing": {}}[kept]
     names: dict[str, Any] = {"dqlab": dq, "_wait": lambda: scene.run, **mine}
-    press = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    press.start()
 
-    with pytest.raises(KeyboardInterrupt) as caught:
+    with pressed(monkeypatch), pytest.raises(KeyboardInterrupt) as caught:
         exec(compile("_wait().wait()", "cell.py", "exec"), names)
-    press.join()
     found = re.search(r"as it is\. (.+)\.wait\(\) waits again, (.+)\.cancel\(\) gives it up\.", str(caught.value))
     assert found is not None, str(caught.value)
     assert found[1] == found[2]

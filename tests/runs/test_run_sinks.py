@@ -578,24 +578,32 @@ def fill(filler: Path) -> None:
             pass
 
 
-def test_a_disk_that_is_really_full_costs_no_row(queue: dq.QueuePool, small_disk: Path) -> None:  # noqa: F811
+def test_a_disk_that_is_really_full_costs_no_row(queue: dq.QueuePool, small_disk: Path, tmp_path: Path) -> None:  # noqa: F811
     """What fits is written, what does not is tried again, and half a part is never seen."""
-    filler = small_disk / "filler"
+    filler, full = small_disk / "filler", tmp_path / "full"
 
-    def noise(n: int) -> str:
+    def text_of(n: int) -> str:  # all of them fit on the disk, as one part and without compression
         import random
 
-        return random.Random(n).randbytes(2_000).hex()
+        return random.Random(n).randbytes(1_000).hex()
+
+    def noise(n: int) -> str:
+        import time
+
+        while n >= 300 and not full.exists():
+            time.sleep(0.01)
+        return text_of(n)
 
     run = queue.map(noise, range(600), sink=dq.Parquet(small_disk / "out"))
     fill(filler)
+    full.touch()
     until(lambda: "No space left on device" in run.stats().why)
     assert not run.done
     filler.unlink()
 
     values = list(run.results(timeout=60))
 
-    assert values == [noise(n) for n in range(600)]
+    assert values == [text_of(n) for n in range(600)]
     assert not list(small_disk.glob("out/.*"))
 
 
