@@ -140,6 +140,22 @@ class Shard:
             The frame names a run that has no lane here.
         """
         self.tick()
+        put = self.judge(frame, lost=lost)
+        if put.verdict is not Verdict.ACCEPTED:
+            return put
+        first, lane = self.next_id, self.lane(frame.run)
+        lane.put(frame, first, self.clock.monotonic(), self.journal.put(frame, first))
+        self.next_id += frame.count
+        self.producers.record(frame.producer, frame.run, first)
+        return Put(put.verdict, first=first)
+
+    def judge(self, frame: Frame, *, lost: bool = False) -> Put:
+        """Return what `put` returns, but for the id, as long as nothing changes; it changes nothing.
+
+        Raises
+        ------
+        RunNotFound
+        """
         lane = self.lane(frame.run)
         verdict = self.producers.judge(frame.producer, frame.sequence)
         if verdict is Verdict.DUPLICATE:
@@ -152,11 +168,7 @@ class Shard:
             return Put(verdict, expected=self.producers.expected(frame.producer))
         if not (lane.has_room(frame) and self.journal.room(frame.nbytes)):
             return Put(Verdict.FULL)
-        first = self.next_id
-        lane.put(frame, first, self.clock.monotonic(), self.journal.put(frame, first))
-        self.next_id += frame.count
-        self.producers.record(frame.producer, frame.run, first)
-        return Put(verdict, first=first)
+        return Put(verdict)
 
     def lease(
         self,

@@ -269,6 +269,56 @@ def test_bell_waits_for_the_condition_and_not_for_the_ring() -> None:
     assert asyncio.run(scenario()) == (True, False)
 
 
+def test_rings_of_one_moment_cost_a_waiting_call_one_look() -> None:
+    """A full queue has several frames of each producer wait, and rings at each settlement."""
+
+    async def scenario() -> tuple[list[int], bool]:
+        bell, looks, room = Bell(), [0], []
+
+        def has_room() -> bool:
+            looks[-1] += 1
+            return bool(room)
+
+        waiting = asyncio.create_task(bell.until(has_room, 5))
+        for _ in range(3):
+            await settled()
+            looks.append(0)
+            for _ in range(100):
+                bell.ring()
+        await settled()
+        room.append(1)
+        bell.ring()
+        return looks, await waiting
+
+    looks, woken = asyncio.run(scenario())
+    assert (looks[:3], woken) == ([1, 1, 1], True)
+
+
+def test_error_of_a_condition_is_raised_where_it_is_waited_for() -> None:
+    """The run of a frame that waits may be dropped."""
+
+    async def scenario() -> tuple[str, bool]:
+        bell, gone = Bell(), []
+
+        def fails() -> bool:
+            if gone:
+                raise KeyError("dropped")
+            return False
+
+        failing = asyncio.create_task(bell.until(fails, 5))
+        other = asyncio.create_task(bell.until(lambda: bool(gone), 5))
+        await settled()
+        gone.append(1)
+        bell.ring()
+        try:
+            await failing
+        except KeyError as error:
+            return str(error), await other
+        return "", False
+
+    assert asyncio.run(scenario()) == ("'dropped'", True)
+
+
 # --- shards that were recreated -------------------------------------------------------------------
 
 FIRST, SECOND = "consumer/q/0#0", "consumer/q/1#0"

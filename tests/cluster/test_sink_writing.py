@@ -16,7 +16,7 @@ import dqlab as dq
 from dqlab.cluster.consumer import sink_writing
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.sink_writing import FEWEST, Gathering
+from dqlab.cluster.consumer.sink_writing import EARLY, FEWEST, SHARE, Gathering
 from dqlab.cluster.consumer.slot import portions_of
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.datasets.sink_parts import SinkRow, refer_all
@@ -103,7 +103,7 @@ def test_rows_that_are_enough_wait_for_no_others() -> None:
     async def scenario(bench: Bench) -> None:
         bench.gathering._began = asyncio.get_running_loop().time() - 100  # of a run that is no longer young
         await asyncio.wait_for(bench.keep(FEWEST), 0.5)
-        bench.gathering.written = 100 * FEWEST * 3
+        bench.gathering.written = EARLY + SHARE * FEWEST * 3
         late = asyncio.ensure_future(bench.keep(FEWEST))
         await asyncio.sleep(0.2)
         assert not late.done()  # a part of a large run may be larger

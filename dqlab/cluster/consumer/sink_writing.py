@@ -15,11 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from operator import itemgetter
 from typing import Any, Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.running.sink_rows import opened_rows, rows_alike, settled_rows
+from dqlab.cluster.consumer.running.sink_rows import all_acked, opened_rows, rows_alike, settled_rows
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.blocking import Blocked, hold
 from dqlab.cluster.transport.wire import pack, unpack
@@ -36,9 +37,10 @@ __all__ = ["Calls", "Gathering", "Sinks"]
 
 logger = logging.getLogger("dqlab.consumer")
 
-FEWEST, SHARE = 500, 100
-"""Rows of a part at the beginning of a run, and which share of what was written it has later: what a killed consumer
-had in hand is run again, and must stay a small part of the run, however fast that is."""
+FEWEST, EARLY, SHARE = 500, 25_000, 50
+"""Rows of a part at the beginning of a run, until when this is, and which share of what was written since it has later:
+what a killed consumer had in hand is run again, and must stay a small part of the run, however fast that is. A part
+costs a millisecond, and a row in it a thousandth of that."""
 PART_BYTES = 32 << 20
 """Bytes of pickled results above which a part is written."""
 LONGEST, SOONEST, AGING = 1.0, 0.05, 0.1
@@ -50,10 +52,9 @@ SLOW_S = 10.0
 AGAIN_S = 1.0, 5.0
 """Seconds until a part is tried again, at first and later; the run is held up meanwhile, which is reported to its
 shards again each time."""
-
-
 KEEP = 32
 """Runs whose gatherings are kept."""
+_PAYLOAD = itemgetter(2)
 
 
 class Calls(Protocol):
@@ -76,8 +77,8 @@ class _Lot:
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        acked = [len(payload) for _, outcome, payload, _ in self.done if outcome is Outcome.ACK]
-        self.rows, self.nbytes = len(acked), sum(acked)
+        acked = self.done if all_acked(self.done) else [each for each in self.done if each[1] is Outcome.ACK]
+        self.rows, self.nbytes = len(acked), sum(map(len, map(_PAYLOAD, acked)))
 
     @property
     def given_up(self) -> bool:
@@ -129,7 +130,7 @@ class Gathering:
     @property
     def part_rows(self) -> int:
         """Rows of the next part, about."""
-        return min(self._sink.rows, max(FEWEST, self.written // SHARE))
+        return min(self._sink.rows, max(FEWEST, (self.written - EARLY) // SHARE))
 
     @property
     def crowded(self) -> bool:

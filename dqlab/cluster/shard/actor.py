@@ -65,6 +65,8 @@ BESIDE_S = 10.0
 """Seconds that a recreated shard leases nothing to consumers in its own process."""
 CHUNK_S = 0.075
 """Seconds of work in one lease: long enough to hide the network, short enough to share out fairly."""
+WAITS = frozenset({Verdict.FULL, Verdict.EARLY})
+"""Verdicts on frames that may be accepted later."""
 logger = logging.getLogger("dqlab.queue")
 
 
@@ -228,23 +230,25 @@ class QueueActor:
     async def _put_frame(
         self, frame: Frame, wait: float, lost: int | None, function: tuple[bytes, bytes] | None
     ) -> Put:
+        def takes_lost() -> bool:
+            return lost is not None and self._takes_lost(frame.run, lost)
+
         def attempt() -> Put:
             if not self._has_function(frame, function):
                 return Put(Verdict.NO_FUNCTION)
-            return self.shard.put(frame, lost=lost is not None and self._takes_lost(frame.run, lost))
+            return self.shard.put(frame, lost=takes_lost())
 
         put = attempt()
-        if put.verdict in (Verdict.FULL, Verdict.EARLY):
+        if put.verdict in WAITS:
 
-            def taken() -> bool:
-                nonlocal put
-                put = attempt()
-                return put.verdict not in (Verdict.FULL, Verdict.EARLY)
+            def judged() -> bool:
+                return self.shard.judge(frame, lost=takes_lost()).verdict not in WAITS
 
             self._puts_waiting += 1
             try:
                 self._dispatch()
-                await self._changed.until(taken, wait)
+                if await self._changed.until(judged, wait):
+                    put = attempt()  # without an await in between: what was judged still holds
             finally:
                 self._puts_waiting -= 1
         if lost is not None and put.verdict is Verdict.ACCEPTED:
