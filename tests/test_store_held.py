@@ -23,6 +23,7 @@ from dqlab.jupyter import commands
 from dqlab.lab import Lab
 from dqlab.log import Log, OwnerStillAlive
 from dqlab.store.directories import queue_directory, shard_directory
+from tests.logs import lines_of
 
 pytestmark = pytest.mark.cluster
 
@@ -120,7 +121,7 @@ def test_the_error_of_a_queue_that_is_held_names_the_line_that_reaches_it(
     assert queue_name in said
     assert "%dq connect tcp://127.0.0.1:4711." in said
     assert not any(word in said for word in ("takeover", "kill", "end that process"))
-    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert [record.message for record in lines_of(caplog, logging.WARNING)] == []
 
 
 def test_lists_of_a_store_that_is_held_name_its_holder_and_not_that_there_is_nothing(

@@ -15,6 +15,7 @@ pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 from dqlab.stats import Held
 from tests.browser.panel_pages import DRAWN, NAMES, Feed
 from tests.chromium import needs_chromium
+from tests.logs import lines_of
 
 pytestmark = [pytest.mark.browser, needs_chromium, pytest.mark.timeout(120)]
 
@@ -300,7 +301,7 @@ def test_closing_pages_leaves_nothing_in_the_log(browser: Any, address: str, fee
     page.wait_for_function(DRAWN, arg=4, timeout=20_000, polling=200)
     page.close()
 
-    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
+    assert [each.getMessage() for each in lines_of(caplog, logging.ERROR)] == []
 
 
 OLDEST = """() => {

@@ -17,6 +17,7 @@ import pytest
 from dqlab.cluster.shard import vault as results
 from dqlab.cluster.shard.vault import Vault
 from tests.descriptors import count_files
+from tests.logs import lines_of
 
 SIZE = 1000
 
@@ -170,7 +171,7 @@ def test_a_full_disk_is_said_and_tried_again_and_memory_stays_bounded(
         vault.close()
 
     play(part)
-    assert [record.getMessage().split()[0] for record in caplog.records] == ["event=spill_failed"]
+    assert [record.getMessage().split()[0] for record in lines_of(caplog)] == ["event=spill_failed"]
 
 
 def test_what_could_not_be_written_is_tried_again_by_itself_however_often_that_failed(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from dqlab.live.outputs.ticker import NAME, Ticker, shared
+from tests.logs import lines_of
 
 
 class Steps:
@@ -87,7 +88,7 @@ def test_view_that_fails_is_dropped_with_a_log_line(ticker: Ticker, caplog: pyte
 
     assert broken.count == 1
     assert ticker.views == (whole,)
-    assert [record.exc_info[1] for record in caplog.records if record.exc_info] == [broken.error]
+    assert [record.exc_info[1] for record in lines_of(caplog) if record.exc_info] == [broken.error]
 
 
 def test_wake_takes_the_next_step_at_once() -> None:

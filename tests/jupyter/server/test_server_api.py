@@ -24,6 +24,7 @@ from dqlab.jupyter.server.upstream import ServiceSilent, Upstream
 from dqlab.stats import Snapshot
 from tests.jupyter.server.conftest import BASE, LOGIN, Jupyter
 from tests.jupyter.server.dashboards import TOKEN, Dashboards
+from tests.logs import lines_of
 
 METHODS = ("GET", "HEAD", "POST", "DELETE", "PATCH", "PUT", "OPTIONS")
 
@@ -194,7 +195,7 @@ def test_slow_service_fills_no_log(papers: Announcement, tmp_path: Path, caplog:
     with caplog.at_level(logging.INFO, "tests"):
         for answered in (True, False, True, False, True, False):
             services.note_answer(papers, answered=answered, why="nothing within 1 s")
-    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert [record.levelname for record in lines_of(caplog)] == ["WARNING", "INFO"]
 
 
 def test_what_a_silent_service_cannot_do_is_logged_each_time(jupyter: Jupyter, papers: Announcement) -> None:

@@ -19,6 +19,7 @@ from bokeh.protocol import Protocol
 from dqlab.live.panels.page import PANELS, Page
 from dqlab.live.panels.scene import WHOLE, Readings, Request
 from dqlab.stats import Counts
+from tests.logs import lines_of
 
 TICK = 0.25
 Open = Callable[..., Any]
@@ -213,7 +214,7 @@ def test_a_feed_that_fails_is_said_once_and_found_again(open_page: Open, feed: A
     with caplog.at_level(logging.ERROR):
         live(page, clock, 3)
 
-    assert len(caplog.records) == 1
+    assert len(lines_of(caplog)) == 1
     assert "No answer since 14:22:07" in page.doc.get_model_by_name("stamp").text
 
     feed.error = None
