@@ -116,7 +116,7 @@ def _dead(facts: Facts, queue: QueueStats, runs: list[RunStats]) -> Finding:
     named = rests.run if rests is not None else worst.name if worst is not None and worst.counts.dead else ""
     puts = not named and all_runs
     part = "" if rests is None or rests.amount == queue.counts.dead else f"{numbers.count(rests.amount)} of them "
-    of = "" if rests is None or not named else f", {part}{rests.text}"
+    of = f", {part}{rests.text}" if rests is not None and (named or queue.failed_runs) else ""
     return Finding(
         "queues",
         Severity.NOTE if rests is None else rests.severity,

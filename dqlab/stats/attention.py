@@ -313,16 +313,19 @@ def at_rest(queue: QueueStats, runs: Sequence[RunStats], *, all_runs: bool = Tru
     ----------
     queue : QueueStats
     runs : sequence of RunStats
-        Those that are known, also of other queues.
+        Those that are listed, also of other queues; the queue itself counts those that ended long ago.
     all_runs : bool, default True
-        There are no more; else what is not in one of them may be of a run that ended long ago.
+        There are no more; else, where an older dqlab counts none, what is in none of them may be of such a run.
     """
     own = [run for run in runs if run.queue == queue.name]
     ended = sorted((run for run in own if run.resting and run.counts.dead), key=lambda run: -run.counts.dead)
-    if ended:
-        amount, worst = sum(run.counts.dead for run in ended), ended[0]
-        where = f"run {worst.name}, {worst.state}" if len(ended) == 1 else f"{len(ended)} runs that have ended"
-        return _at_rest(queue, Severity.PROBLEM, amount, f"in {where}", worst.name)
+    failed = max(len(ended), queue.failed_runs)
+    if failed:
+        amount = max(sum(run.counts.dead for run in ended), queue.dead_at_rest)
+        worst = ended[0] if ended else None
+        one = "a run that has ended" if worst is None else f"run {worst.name}, {worst.state}"
+        where = one if failed == 1 else f"{numbers.count(failed)} runs that have ended"
+        return _at_rest(queue, Severity.PROBLEM, amount, f"in {where}", "" if worst is None else worst.name)
     amount = 0 if queue.counts.left else queue.counts.dead - sum(run.counts.dead for run in own)
     where = "of submit or put" if all_runs else "in runs that are not listed, or of submit or put"
     return _at_rest(queue, Severity.WARNING, amount, where) if amount > 0 else None

@@ -237,6 +237,18 @@ PLANTED = {
         PROBLEM,
         "queue pages has 505 dead letters, in run count, done",
     ),
+    "dead at rest, in runs that are not listed": (
+        replace(
+            HEALTHY,
+            snapshot=replace(
+                snapshot(queue(counts=Counts(dead=236, ready=4), failed_runs=8, dead_at_rest=236), (a_run(),)),
+                runs_total=30,
+            ),
+        ),
+        "queues",
+        PROBLEM,
+        "queue pages has 236 dead letters, in 8 runs that have ended",
+    ),
     "lost": (with_queue(counts=Counts(lost=1)), "queues", WARNING, "queue pages has lost 1 message"),
     "lost by a run": (
         with_scene(a_run(counts=Counts(lost=3))),
