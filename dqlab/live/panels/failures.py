@@ -128,12 +128,16 @@ def _way_to_all(scene: Scene) -> str:
         return ""
     asked = scene.snapshot.of_run
     runs = [run for run in scene.runs if run.counts.dead and asked in ("", run.name)]
+    unlisted = 0 if asked else max(0, scene.queue.failed_runs - sum(run.resting for run in runs))
     if runs:
         lines = failed_lines(runs)
+    elif unlisted:
+        lines = ["%dq runs"]
     else:
         lines = [f"lab.queue({scene.queue.name!r}).dead()"] if scene.queue.state else []
-    more = f" and of {many(len(runs) - NAMED, 'more run')}" if len(runs) > NAMED else ""
-    noun = noun_of(dead, "document" if runs else "message")
+    unnamed = max(0, len(runs) - NAMED) + unlisted if runs else 0
+    more = f" and of {many(unnamed, 'more run')}" if unnamed else ""
+    noun = noun_of(dead, "document" if runs or unlisted else "message")
     said = f"All {count(dead)} dead {noun}, with tracebacks:" if dead > 1 else f"The dead {noun}, with its traceback:"
     either = f"{codes(lines)}{text(more)} or " if lines else ""
     return f'<div class="way">{text(said)} {either}the Failures tab of JupyterLab</div>'

@@ -220,7 +220,7 @@ def _scope(scene: Scene) -> str:
     """Return what the figures are of, as HTML."""
     if scene.run is None:
         return f"of queue {strong(scene.queue.name)}" if scene.queue.state else f"of {strong('all queues')}"
-    others = len(scene.runs) - 1
+    others = len(scene.runs) - 1 + (scene.unlisted_runs or 0)
     more = f", one of {many(others + 1, 'run')}" if others else ""
     return f"of run {strong(scene.run.name)} on queue {strong(scene.run.queue)}{more}"
 

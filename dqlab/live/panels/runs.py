@@ -123,13 +123,13 @@ class RunsPanel:
         self.parts = [self._chart.root, self._asked]
 
     def answer(self, scene: Scene) -> str:
-        """How many runs are in each state; those that ended with dead documents are counted apart."""
+        """How many runs are in each state, those that ended with dead documents apart; and how many are not listed."""
         states = {run_word(run)[0]: run.state for run in scene.runs}
         amounts = Counter(run_word(run)[0] for run in scene.runs)
-        return (
-            ", ".join(f"{count(amounts[word])} {word}" for word in sorted(states, key=lambda it: _rank(it, states[it])))
-            or "none"
-        )
+        said = [f"{count(amounts[word])} {word}" for word in sorted(states, key=lambda it: _rank(it, states[it]))]
+        if said and scene.unlisted_runs:
+            said.append(f"{count(scene.unlisted_runs)} more")
+        return ", ".join(said) or "none"
 
     def draw(self, scene: Scene) -> None:
         """Update the rows and the axis."""

@@ -51,6 +51,34 @@ def test_figures_say_whether_they_are_of_a_run_a_queue_or_all(open_page: Open, f
     assert "Figures of <b>all queues</b>" in summary(open_page())
 
 
+def test_runs_that_are_not_listed_are_counted_wherever_runs_are(open_page: Open, feed: Any) -> None:
+    """Of 38 runs the page named "one of 20 runs" and "1 running, 19 done" above "and 30 more"."""
+    now = feed.now
+    ended = [
+        replace(now.runs[0], name=f"row-{at}", state=RunState.DONE, ended=now.at - 60, eta=None, counts=Counts(acked=9))
+        for at in range(19)
+    ]
+    failed = replace(ended[0], name="last-dead", counts=Counts(acked=8, dead=82))
+    queue = replace(now.totals, counts=Counts(ready=9, dead=485), runs=38, failed_runs=9, dead_at_rest=485)
+    feed.change(
+        runs=(now.runs[0], failed, *ended[1:]),
+        runs_total=38,
+        of_queue="",
+        of_run="",
+        totals=queue,
+        queues=(replace(queue, name="pages", state=now.queues[0].state),),
+        failures=replace(now.failures, dead=485),
+    )
+
+    page = open_page()
+    assert answer(page, "runs").endswith(", 18 more")
+    assert "and 30 more" in words(page)
+    way = next(line for line in words(page).splitlines() if "All 485 dead" in line)
+    assert "last-dead" in way
+    assert "and of 8 more runs" in way, "these two have 85 of 485"
+    assert "one of 38 runs" in summary(open_page(queue="pages"))
+
+
 def test_one_of_something_is_singular(open_page: Open, feed: Any) -> None:
     """ "1 documents" looks like a defect, and makes the figure beside it look like one."""
     run = replace(feed.now.runs[0], counts=Counts(leased=1, acked=8, dead=1), units=None)
