@@ -335,14 +335,14 @@ def announced(place: Path) -> list[Announcement]:
 
 
 def keeper_of(store: Path) -> Announcement | None:
-    """Return the newest lab of another process of this user that keeps queues in a store, and has not ended."""
+    """Return the first lab of other processes of this user that keeps queues in a store, and has not ended."""
     place = directory()
     try:
         others = [] if place is None else announced(place)
     except OSError:
         return None
     found = [one for one in others if one.store == str(store) and one.pid != os.getpid() and not one.ended]
-    return max(found, key=lambda one: one.started, default=None)
+    return min(found, key=lambda one: one.started, default=None)  # later ones could open only what it left
 
 
 _WAY = "; to work with those, connect to its cluster"

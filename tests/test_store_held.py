@@ -7,6 +7,7 @@ import os
 import time
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,9 @@ from dqlab.clusters_here import Announcement
 from dqlab.errors import DqlabWarning, RunNotFound
 from dqlab.jupyter import commands
 from dqlab.lab import Lab
+from dqlab.live.run_rows import SortBy
 from dqlab.log import Log, OwnerStillAlive
+from dqlab.stats import Counts, QueueState, QueueStats, Snapshot
 from dqlab.store.directories import queue_directory, shard_directory
 from tests.logs import lines_of
 
@@ -136,7 +139,13 @@ def test_lists_of_a_store_that_is_held_name_its_holder_and_not_that_there_is_not
 
     assert found is None or found
     assert "%dq connect tcp://127.0.0.1:4711" in second.held_elsewhere
-    told = {"held_elsewhere": second.held_elsewhere, "stats": lambda: other, "with_way_once": second.with_way_once}
+    told = {
+        "held_elsewhere": second.held_elsewhere,
+        "stats": lambda: other,
+        "with_way_once": second.with_way_once,
+        "queue_names": second.queue_names,
+        "queues": [],
+    }
     line.lab = SimpleNamespace(**told)
     assert commands.status(line, Namespace()) is None
     said = capsys.readouterr().out
@@ -149,6 +158,36 @@ def test_lists_of_a_store_that_is_held_name_its_holder_and_not_that_there_is_not
     with pytest.warns(DqlabWarning, match=rf"left out: '{queue_name}', open elsewhere: lab") as caught:
         commands.runs(line, Namespace())
     assert all("%dq connect" not in str(warning.message) for warning in caught)
+
+
+def test_a_lab_that_has_every_queue_of_its_store_open_names_no_other(
+    second: Lab, queue_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second notebook connected with the same store; the first one was sent to its cluster, which had no queue."""
+    snapshot = Snapshot(at=0.0, seq=1, workers=1, queues=(QueueStats(queue_name, QueueState.RUNNING, Counts()),))
+    lab: Any = SimpleNamespace(
+        held_elsewhere=second.held_elsewhere,
+        stats=lambda: snapshot,
+        queues=[SimpleNamespace(name=queue_name, gone=False)],
+        queue_names=lambda: [queue_name],
+        all_runs=list,
+    )
+    line: Any = SimpleNamespace(lab=lab, say=print)
+    assert second.held_elsewhere
+
+    assert commands.status(line, Namespace(sort=SortBy.NEED.value)) is not None
+    assert commands.runs(line, Namespace()) == []
+    assert capsys.readouterr().out == ""
+
+
+def test_of_several_labs_on_a_store_the_first_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third notebook was sent to the cluster of the second, which could open nothing either."""
+    first = first_notebook(tmp_path, os.getppid())
+    later = replace(first, id="two", started=first.started + 60, scheduler="tcp://127.0.0.1:4712")
+    monkeypatch.setattr(clusters_here, "directory", lambda: tmp_path)
+    monkeypatch.setattr(clusters_here, "announced", lambda place: [first, later])
+
+    assert clusters_here.keeper_of(tmp_path) == first
 
 
 def test_the_warning_of_queues_that_are_left_out_names_the_line_that_asked(second: Lab) -> None:

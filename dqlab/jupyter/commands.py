@@ -188,7 +188,7 @@ def attach(line: Line, options: Namespace) -> Run:
 def status(line: Line, options: Namespace) -> Snapshot | None:
     """Show all queues and runs, except those that are gone with their workers."""
     snapshot = line.lab.stats()
-    if held := line.lab.held_elsewhere:
+    if held := _held(line, {queue.name for queue in snapshot.queues}):
         line.say(f"queues of the store are open elsewhere: {line.lab.with_way_once(held)}")
         if not snapshot.queues:
             return None
@@ -306,7 +306,7 @@ def explain_function(line: Line, options: Namespace) -> Explanation:
 def runs(line: Line, _: Namespace) -> RunList | None:
     """List all runs, including those that this process has not made."""
     found = line.lab.all_runs()  # warns of queues that are open elsewhere: their runs may be many
-    if found or not (held := line.lab.held_elsewhere):
+    if found or not (held := _held(line, {pool.name for pool in line.lab.queues})):
         return found
     # Python shows a warning of one place once; the line is asked again.
     line.say(f"no runs of this lab; queues of the store are open elsewhere: {line.lab.with_way_once(held)}")
@@ -517,6 +517,12 @@ def _waited(line: Line, run: Run, timeout: str | None = None, *, stored: bool) -
 
 def _duration(text: str | None) -> float | str | None:
     return float(text) if text is not None and text.replace(".", "", 1).isdecimal() else text
+
+
+def _held(line: Line, opened: Collection[str]) -> str:
+    """Return which other lab has queues of the store, "" where all of them are open here: that one has none of them."""
+    held = line.lab.held_elsewhere
+    return held if held and not set(line.lab.queue_names()).issubset(opened) else ""
 
 
 def _say_resting(line: Line, snapshot: Snapshot) -> None:
