@@ -22,7 +22,7 @@ from typing import Any, TextIO, cast
 from weakref import WeakKeyDictionary, ref
 
 from dqlab import numbers
-from dqlab.errors import BadOption, DqlabError, DqlabWarning, WidgetNotBuilt
+from dqlab.errors import BadOption, DqlabError, DqlabWarning, RunNotFound, WidgetNotBuilt
 from dqlab.live import details
 from dqlab.live.checkups import checkup_html, checkup_text
 from dqlab.live.feeds import LabSource, PoolSource, RunSource, has_details, is_embedded, is_lab, is_queue
@@ -309,7 +309,7 @@ def _picture(source: Any) -> View:
     except DqlabError as error:
         if is_lab(source) or is_queue(source):
             return absent_queues(Site(source.name), str(error), single=is_queue(source))
-        return absent_view(source.name, str(error))
+        return absent_view(source.name, str(error), gone=isinstance(error, RunNotFound))
 
 
 def _focus(run: Any) -> Focus:

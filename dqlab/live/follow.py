@@ -26,7 +26,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from dqlab import numbers
 from dqlab.clock import Clock, SystemClock
-from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
+from dqlab.errors import ActorGone, CallTimeout, DqlabError, RunNotFound, SchedulerGone
 from dqlab.live import details
 from dqlab.live.decisions import deciding, noticed, retried
 from dqlab.live.feeds import (
@@ -363,7 +363,7 @@ class Live(ABC, Generic[View]):
         self._asking = Asking(self._clock, period)
         self.obeying = Obeying(self._act, commands, self._clock)
         self._left = False
-        self._over = ""
+        self._over, self._gone = "", False
         self._drawn: tuple[View, int] | None = None
 
     def leave(self) -> None:
@@ -386,7 +386,7 @@ class Live(ABC, Generic[View]):
             try:
                 self._ask()
             except DqlabError as error:  # dropped, closed, or never there: it will not answer later either
-                self._over = str(error)
+                self._over, self._gone = str(error), isinstance(error, RunNotFound)
         if self._asking.quiet > GIVE_UP_AFTER:  # a picture that stays must not say that it tries again
             self._over = self._over or (
                 f"No answer since {numbers.clock(self._asking.since)}. This view asks no more; what it shows is not "
@@ -583,16 +583,19 @@ class LiveRun(Live[RunView]):
         final = self._rests and not self._stays  # such numbers are as good without an answer
         silence = None if final else self._asking.silence
         over, trouble, busy = "" if final else self._over, self.obeying.trouble, self.obeying.busy
+        gone = bool(over) and self._gone
         if self._stats is None and (over or trouble):
-            return absent_view(self.source.name, over or trouble)
+            return absent_view(self.source.name, over or trouble, gone=gone)
         if self._stats is None:
             return connecting_view(self.source.name, silence)
         newer = self._newer is not None
         stats = self._agreed(self._stats, stale=bool(over) or silence is not None)
         focus = Focus(self._snapshot, self._history, self._code[1], self._examples, newer, self._names)
-        parts = stats, focus, silence, over, trouble, busy
+        parts = stats, focus, silence, over, gone, trouble, busy
         if self._made is None or self._made[0] != parts:  # most steps of a run that rests change nothing
-            view = run_view(stats, focus, silence=silence, over=over, trouble=trouble, busy=busy, said=self._said)
+            view = run_view(
+                stats, focus, silence=silence, over=over, gone=gone, trouble=trouble, busy=busy, said=self._said
+            )
             self._made = parts, view
         return self._made[1]
 

@@ -12,7 +12,7 @@ from html import escape
 from dqlab.live.next_lines import lines_of, more_needs
 from dqlab.live.palette import Ink, StateLook
 from dqlab.live.tables import Table
-from dqlab.live.views import Figure, Need, Notice, QueuesView, RunView, Tone
+from dqlab.live.views import Face, Figure, Need, Notice, QueuesView, RunView, Tone
 from dqlab.numbers import UNKNOWN, many
 from dqlab.texts import as_word, one_line
 
@@ -59,6 +59,7 @@ def run_html(view: RunView) -> str:
     about = [text for text in (code, view.queue and f"queue {view.queue}", view.consumers) if text]
     if about:
         parts.append(f'<div style="opacity:.7">{escape(" · ".join(about))}</div>')
+    if about and view.face is not Face.GONE:
         back = f"%dq attach {as_word(view.name)} -o {view.variable or 'run'}"
         parts.append(f'<div style="margin-top:6px">Back to it: <code>{escape(back)}</code></div>')
     return wrap(parts, width=1100)

@@ -130,11 +130,11 @@ def connecting_view(name: str, silence: Silence | None = None) -> RunView:
     )
 
 
-def absent_view(name: str, reason: str) -> RunView:
-    """Return the view of a run that cannot be reached now, for one picture that stays."""
-    return RunView(
-        name=one_line(name), face=Face.NO_ANSWER, chip="No answer", notice=Notice(one_line(reason, LONGEST), Tone.WARN)
-    )
+def absent_view(name: str, reason: str, *, gone: bool = False) -> RunView:
+    """Return the view of a run that cannot be reached now, or does not exist any more, for one picture that stays."""
+    face = Face.GONE if gone else Face.NO_ANSWER
+    notice = Notice(one_line(reason, LONGEST), Tone.WARN)
+    return RunView(name=one_line(name), face=face, chip=face.value.capitalize(), notice=notice)
 
 
 def moved_view(name: str) -> RunView:
@@ -150,6 +150,7 @@ def run_view(
     *,
     silence: Silence | None = None,
     over: str = "",
+    gone: bool = False,
     trouble: str = "",
     busy: str = "",
     said: str = "",
@@ -166,6 +167,8 @@ def run_view(
         Given when `stats` are old because there is no answer: they are shown dated, without speed.
     over : str, optional
         Why there will be no more answers, though the run may go on: the numbers are dated too.
+    gone : bool, default False
+        With `over`: the run does not exist any more, so no line is given to type next.
     trouble : str, optional
         Why the last command was refused.
     busy : str, optional
@@ -192,12 +195,12 @@ def run_view(
             log=log_line(stats),
             compact=("the input had no documents; nothing was queued", "check the path or the pattern, then map again"),
         )
-    stuck = face is Face.RUNNING and stats.stuck
+    shown = Face.GONE if gone else Face.WAITING if face is Face.RUNNING and stats.stuck else None
     code = "" if stats.code.name == "?" else f"{one_line(stats.code.name, 40)} {stats.code.words}"
     return RunView(
         name=name,
-        face=Face.WAITING if stuck else face,
-        chip=Face.WAITING.value.capitalize() if stuck else chip,
+        face=shown or face,
+        chip=shown.value.capitalize() if shown else chip,
         unit=stats.unit,
         code=code,
         queue=one_line(stats.queue, 60),
@@ -206,7 +209,7 @@ def run_view(
         moment=numbers.clock(stats.at),
         ended=numbers.clock(stats.ended) if stats.resting and stats.ended is not None else "",
         period=_period(stats),
-        sentence=_sentence(stats),
+        sentence="" if gone else _sentence(stats),
         percent=numbers.share(share),
         milestone=_milestone(share, stats.unit),
         stale=stale,
@@ -224,7 +227,7 @@ def run_view(
         failures_title=many(stats.classes_total, "class") if stats.classes_total else "",
         more=_more(stats),
         band="" if stats.eta is None else details.band(stats.eta, stats.at),
-        details=_details(stats, focus),
+        details=replace(_details(stats, focus), needs=(), needs_total=0) if gone else _details(stats, focus),
         pulse=_pulse(stats, focus.history) if focus.history is not None and stats.resting else NO_PULSE,
         variable=focus.names.run,
         log=log_line(stats) if silence is None else f"{log_line(stats)} no-answer {int(silence.seconds)}s",

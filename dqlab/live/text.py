@@ -27,6 +27,7 @@ _FACE_INKS = {
     Face.DONE: Ink.GOOD,
     Face.WAITING: Ink.WARN,
     Face.NO_ANSWER: Ink.WARN,
+    Face.GONE: Ink.WARN,
     Face.INCOMPLETE: Ink.WARN,
 }
 _BLOCKS = {"acked": "█", "dead": "▚", "lost": "▚", "leased": "▌", "ready": "░", "delayed": "░", "cancelled": "╌"}

@@ -255,6 +255,7 @@ class Face(StrEnum):
     PAUSED = "paused"
     WAITING = "waiting"
     NO_ANSWER = "no answer"
+    GONE = "gone"
     STOPPED = "stopped"
     DONE = "done"
     DONE_DEAD = "done with dead"

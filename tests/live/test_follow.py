@@ -11,6 +11,8 @@ import pytest
 from dqlab import numbers
 from dqlab.errors import ActorGone, CallTimeout, RunNotFound, SchedulerGone
 from dqlab.live.follow import GIVE_UP_AFTER, REFUSED, LiveRun
+from dqlab.live.html import run_html
+from dqlab.live.text import run_screen
 from dqlab.live.views import Command, Face, Press
 from dqlab.stats import RunState, RunStats
 
@@ -165,6 +167,11 @@ def test_dropped_run_ends_the_view_with_the_reason(live: LiveRun, source: Any, c
     assert live.tick() is False
     assert "no run named 'parse-invoices'" in canvas.last.notice.text
     assert canvas.last.figures[0].value == "315,894"
+    assert (canvas.last.face, canvas.last.chip) == (Face.GONE, "Gone"), "it was: No answer"
+    kept = run_html(canvas.last)
+    assert "%dq" not in kept, "each of these lines raises RunNotFound"
+    assert " left after " not in kept
+    assert "%dq" not in run_screen(canvas.last)
 
 
 def test_run_that_is_dropped_before_the_first_answer_has_no_numbers(live: LiveRun, source: Any, canvas: Any) -> None:
@@ -173,6 +180,7 @@ def test_run_that_is_dropped_before_the_first_answer_has_no_numbers(live: LiveRu
 
     assert live.tick() is False
     assert canvas.last.figures == ()
+    assert canvas.last.chip == "Gone"
 
 
 def test_buttons_act_in_the_step_and_not_where_they_are_pressed(

@@ -20,6 +20,7 @@ const FACES: Record<string, Glyph> = {
   drain: 'drain',
   waiting: 'warning',
   'no answer': 'offline',
+  gone: 'struck',
   stopped: 'cross',
   done: 'tick',
   'done with dead': 'cross',

@@ -14,7 +14,7 @@ import { OPEN, wish, type Opening } from './wishes';
 const MORE: Button = { command: 'more', label: 'More', primary: false, n: 0, hint: '', target: '' };
 const SEPARATOR: Button = { command: '', label: '', primary: false, n: 0, hint: '', target: '' };
 /** Faces without anything to do but wait, or ask again. */
-const FACELESS = ['connecting', 'no answer', 'nothing to do'];
+const FACELESS = ['connecting', 'no answer', 'gone', 'nothing to do'];
 
 export function runWidget(context: Context<RunParts>): WidgetView {
   const chipIcon = make('span', { class: 'dq-slot' });
