@@ -21,7 +21,7 @@ afterEach(() => {
 
 function drawn(minutes: number): { times: string[]; columns: number[] } {
   const chart = minutesChart();
-  chart.draw(Array.from({ length: minutes }, (_, at) => ({ at: START + 60 * at, failed: 5, dead: 0 })), []);
+  chart.draw(Array.from({ length: minutes }, (_, at) => ({ at: START + 60 * at, failed: 5, dead: 0 })), [], 'failed deliveries');
   const all = [...chart.element.querySelectorAll('text')].map((each) => each.textContent!);
   const columns = [...chart.element.querySelectorAll('rect')].map((each) => Number(each.getAttribute('width')));
   chart.dispose();

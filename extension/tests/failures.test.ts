@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
 import type { FailurePage } from '../src/lab/client';
+import { titleOf } from '../src/lab/failures/chart';
 import { ceiling } from '../src/shared/plot';
 import { lastMinutes, minutesOf } from '../src/lab/failures/minutes';
 import { ALL, FailuresModel, PAGE, versionWord, type Asking } from '../src/lab/failures/model';
@@ -126,6 +127,15 @@ test('a queue in which one run failed is that run', async () => {
   expect(summary(model).join('')).toContain('0.66 % of 32,089 that ran'); // what is cancelled has not
 });
 
+test('a queue in which older runs failed too is not taken for the one that is listed', async () => {
+  const queues = snapshot.queues.map((each) => (each.name === 'pages' ? { ...each, runs: 38, failed_runs: 9, dead_at_rest: 403 } : each));
+  snapshot = { ...snapshot, queues };
+  open({ queue: 'pages' });
+  await vi.advanceTimersByTimeAsync(200);
+  expect(model.scope).toEqual({ queue: 'pages' }); // it was the failures of parse-invoices, and nothing named the other 403
+  expect(model.unlisted).toBe(9);
+});
+
 test('code is called as everywhere else, a hash where its number is not known', async () => {
   const { name, short, version } = snapshot.runs.find((each) => each.name === 'parse-invoices')!.code;
   const newest = `${name} v${version}`;
@@ -218,4 +228,11 @@ test('numbers that do not come are old within five seconds, so that no retry is 
   answers = false;
   await vi.advanceTimersByTimeAsync(5_100);
   expect(model.failure?.message).toBe('No answer yet.');
+});
+
+test('the chart names the queue whose deliveries it counts where the classes are of one run', () => {
+  expect(titleOf({})).toBe('failed deliveries per minute');
+  expect(titleOf({ queue: 'pages' })).toBe('failed deliveries per minute');
+  expect(titleOf({ queue: 'pages', run: 'odd-keys' })).toBe('failed deliveries per minute, all runs of queue pages');
+  expect(titleOf({ queue: 'q'.repeat(60), run: 'odd-keys' })).toBe(`failed deliveries per minute, all runs of queue ${'q'.repeat(23)}…`);
 });

@@ -13,34 +13,43 @@ const SPAN = 300;
 /** Seconds between two times on the axis: the shortest step that leaves room for the words. */
 const STEPS = [60, 300, 600] as const;
 const TIME_WIDTH = 48;
-const TITLE = 'failed deliveries per minute: ';
+/** Letters of a queue's name that its title has room for. */
+const NAME = 24;
+/** Width of a letter in a label, about. */
+const LETTER = 6.2;
 
-export function minutesChart(): { element: HTMLElement; draw(minutes: Minute[], marks: Mark[]): void; dispose(): void } {
+export function minutesChart(): { element: HTMLElement; draw(minutes: Minute[], marks: Mark[], title: string): void; dispose(): void } {
   const element = make('div', { class: 'dq-chart' });
   let minutes: Minute[] = [];
   let marks: Mark[] = [];
+  let title = '';
   let drawn = '';
   const redraw = (): void => {
     const width = Math.floor(element.getBoundingClientRect().width);
-    const key = JSON.stringify([width, minutes, marks]);
+    const key = JSON.stringify([width, minutes, marks, title]);
     if (!width || key === drawn) return;
     drawn = key;
-    element.replaceChildren(minutes.length ? picture(minutes, marks, width) : make('div', { class: 'dq-rest' }, 'No failed delivery is known of the last half hour.'));
+    element.replaceChildren(minutes.length ? picture(minutes, marks, title, width) : make('div', { class: 'dq-rest' }, 'No failed delivery is known of the last half hour.'));
   };
   const watcher = new ResizeObserver(redraw);
   watcher.observe(element);
   return {
     element,
-    draw(newer, newerMarks) {
-      minutes = newer;
-      marks = newerMarks;
+    draw(newer, newerMarks, newTitle) {
+      [minutes, marks, title] = [newer, newerMarks, newTitle];
       redraw();
     },
     dispose: () => watcher.disconnect()
   };
 }
 
-function picture(minutes: Minute[], marks: Mark[], width: number): SVGElement {
+/** What is counted: deliveries of a whole queue also where the classes below are those of one of its runs. */
+export function titleOf({ queue, run }: { queue?: string; run?: string }): string {
+  const name = queue && queue.length > NAME ? `${queue.slice(0, NAME - 1)}…` : queue;
+  return `failed deliveries per minute${run && name ? `, all runs of queue ${name}` : ''}`;
+}
+
+function picture(minutes: Minute[], marks: Mark[], title: string, width: number): SVGElement {
   const bottom = HEIGHT - EDGE.bottom;
   const last = minutes[minutes.length - 1]!.at + 60;
   const first = Math.min(minutes[0]!.at, last - SPAN);
@@ -49,7 +58,7 @@ function picture(minutes: Minute[], marks: Mark[], width: number): SVGElement {
   const x = (at: number): number => EDGE.left + ((at - first) / (last - first)) * (width - EDGE.left - EDGE.right);
   const y = (value: number): number => bottom - (value / top) * (bottom - EDGE.top);
   const svg = draw('svg', { width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: 'img' });
-  mark(svg, 'aria-label', `Failed deliveries per minute; peak ${count(Math.round(peak.failed))} at ${minute(peak.at)}`);
+  mark(svg, 'aria-label', `${title.charAt(0).toUpperCase()}${title.slice(1)}; peak ${count(Math.round(peak.failed))} at ${minute(peak.at)}`);
   for (const value of top > 1 ? [0, top / 2, top] : [0, top]) {
     svg.append(draw('path', { d: `M${EDGE.left} ${y(value)}H${width - EDGE.right}`, class: 'dq-grid' }));
     svg.append(label(EDGE.left - 6, y(value) + 4, short(value), { 'text-anchor': 'end' }));
@@ -63,7 +72,8 @@ function picture(minutes: Minute[], marks: Mark[], width: number): SVGElement {
   for (let at = Math.ceil(first / step) * step; at < last; at += step) {
     if (x(at) < width - 20) svg.append(label(x(at), HEIGHT - 6, minute(at), { 'text-anchor': 'middle' }));
   }
-  svg.append(...marksOf(marks.filter((each) => each.at >= first && each.at <= last), x, bottom, width), legend(width));
+  const head = width > 520 ? `${title}: ` : '';
+  svg.append(...marksOf(marks.filter((each) => each.at >= first && each.at <= last), x, bottom, width - roomOf(head)), legend(head, width));
   return svg;
 }
 
@@ -71,7 +81,7 @@ const column = (x: number, y: number, width: number, bottom: number, kind: strin
   draw('rect', { x: x.toFixed(1), y: y.toFixed(1), width: width.toFixed(1), height: Math.max(1, bottom - y).toFixed(1), class: kind });
 
 /** What is drawn, in its own colours, at the right end. */
-function legend(width: number): SVGElement {
+function legend(head: string, width: number): SVGElement {
   const element = draw('text', { x: width - EDGE.right, y: 12, 'text-anchor': 'end' });
   const [dead, and, retry] = ['dead', ' and ', 'retried'].map((words) => {
     const span = draw('tspan');
@@ -80,13 +90,15 @@ function legend(width: number): SVGElement {
   });
   dead!.setAttribute('class', 'dq-of-dead');
   retry!.setAttribute('class', 'dq-of-retrying');
-  element.append(width > 520 ? TITLE : '', dead!, and!, retry!);
+  element.append(head, dead!, and!, retry!);
   return element;
 }
 
-function marksOf(marks: Mark[], x: (at: number) => number, bottom: number, width: number): SVGElement[] {
+/** How much of the first line the legend takes. */
+const roomOf = (head: string): number => 110 + (head.length ? (head.length - 4) * LETTER : 0);
+
+function marksOf(marks: Mark[], x: (at: number) => number, bottom: number, room: number): SVGElement[] {
   let free = 0;
-  const room = width - (width > 520 ? 260 : 110);
   return marks.flatMap((each) => {
     const at = x(each.at);
     const cell = each.cell === null ? '' : `[${each.cell}]`;
@@ -95,7 +107,7 @@ function marksOf(marks: Mark[], x: (at: number) => number, bottom: number, width
     whole.textContent = `${cell} ${each.text}`.trim();
     line.append(whole);
     const words = `${cell} ${each.text}`.trim();
-    const needed = words.length * 6.2;
+    const needed = words.length * LETTER;
     if (at < free || at + needed > room) return [line];
     free = at + needed + 8;
     const name = label(at + 3, 12, '');

@@ -8,7 +8,7 @@ import { retryCode, type Selection } from '../actions';
 import { Refusal, type Client, type Failure, type Scope } from '../client';
 import { UNKNOWN } from '../../shared/format';
 import { LATE_MS, sentence } from '../model';
-import { allFailed, type FailureClass, type History, type Run, type Snapshot } from '../../shared/snapshot';
+import { allFailed, finished, type FailureClass, type History, type Run, type Snapshot } from '../../shared/snapshot';
 
 const INTERVAL_MS = 2_000;
 const HISTORY_MS = 15_000;
@@ -74,7 +74,14 @@ export class FailuresModel implements IDisposable {
   get scope(): Scope {
     if (this.asked.run || !this.snapshot) return this.asked;
     const failed = this.runs;
-    return failed.length === 1 ? { queue: failed[0]!.queue, run: failed[0]!.name } : this.asked;
+    return failed.length === 1 && !this.unlisted ? { queue: failed[0]!.queue, run: failed[0]!.name } : this.asked;
+  }
+
+  /** How many runs that have ended with dead documents are older than those that are listed. */
+  get unlisted(): number {
+    const { queue } = this.asked;
+    const of = queue ? this.snapshot?.queues.find((each) => each.name === queue) : this.snapshot?.totals;
+    return Math.max(0, (of?.failed_runs ?? 0) - this.runs.filter(finished).length);
   }
 
   /** Runs of the queue with documents that failed. */

@@ -15,7 +15,7 @@ import { dqlabIcon } from '../icons';
 import { subjectKey, type Model } from '../model';
 import { word } from '../python';
 import { failsThroughout, ran, type Run } from '../../shared/snapshot';
-import { minutesChart } from './chart';
+import { minutesChart, titleOf } from './chart';
 import { minutesOf } from './minutes';
 import { FailuresModel } from './model';
 import { classPane } from './pane';
@@ -83,7 +83,7 @@ export class FailuresView extends Widget {
     const snapshot = failures.snapshot;
     show(this.actions, snapshot !== null);
     if (!snapshot) return;
-    if (failures.history) this.chart.draw(minutesOf(failures.history), failures.history.marks);
+    if (failures.history) this.chart.draw(minutesOf(failures.history), failures.history.marks, titleOf(failures.scope));
     this.table.draw();
     this.pane.draw();
     this.drawActions();
@@ -130,7 +130,8 @@ export class FailuresView extends Widget {
         const act = (): void => this.options.open({ queue: run.queue, run: run.name });
         places.push({ key: `run ${run.name}`, label: `${run.name}: ${count(run.counts.dead)}`, act, first: false });
       }
-      if (failures.runs.length) say(this.hint, 'Runs are retried one by one; open one:');
+      const others = failures.unlisted ? `; %dq runs lists ${count(failures.unlisted)} more` : '';
+      if (failures.runs.length || others) say(this.hint, `Runs are retried one by one${others}${failures.runs.length ? '; open one:' : ''}`);
     }
     // An answer that is awaited, or does not come: what is shown may be done by now.
     const held = this.options.model.busy.has(this.subject) || failures.failure !== null;
