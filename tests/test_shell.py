@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import time
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 import dqlab as dq
 from dqlab.cli.command import OF_NOTEBOOKS, main
 from dqlab.cli.shell import COMMANDS_OF_SHELL
+from dqlab.live.style import Span, TextStyle, paint
 
 
 def test_the_command_line_knows_every_command_that_makes_sense_in_a_shell() -> None:
@@ -96,6 +99,32 @@ def test_a_dead_document_is_shown_whole_and_waiting_for_it_fails(
     assert "return 1 / x" in said
     assert main(["retry", run.name, *at]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == []
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_live_view_in_a_shell_names_commands_of_a_shell(
+    lab: dq.Lab, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ "next %dq failed pages" stood below what `dqlab watch` drew, beside `dqlab status`, which has the right one."""
+    at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
+    run = queue.map(_inverse, [1, 0], name="dead-in-shell", retry=dq.Retry(0))
+    with pytest.warns(dq.errors.DqlabWarning):
+        run.wait(timeout=30)
+    screen = Screen()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", screen)
+
+    assert main(["watch", run.name, *at]) == 0
+    assert f"dqlab failed {run.name}" in screen.getvalue()
+    assert "%dq" not in screen.getvalue()
+    monkeypatch.undo()
+    assert paint([Span("%dq failed")], TextStyle.detect(screen, {})) == "%dq failed", "elsewhere it is as it was"
 
 
 def test_advice_in_a_shell_names_commands_of_a_shell(

@@ -19,6 +19,7 @@ from dqlab.jupyter.letters import letter_bundle
 from dqlab.jupyter.line import Line
 from dqlab.jupyter.sayings import Said
 from dqlab.live.display import text_of, watch
+from dqlab.live.style import spelled_by
 from dqlab.runs.failures import DeadLetter
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ def carry_out(name: str, words: Sequence[str]) -> int:
         say(f"{SHELL} {name}: {error}", sys.stderr)
         return FAILED
     try:
-        value = ACTIONS[name](_Line(None, _Desk(lab), {}, "default", _Settings()), options)
+        with spelled_by(_spoken):
+            value = ACTIONS[name](_Line(None, _Desk(lab), {}, "default", _Settings()), options)
         shown = _text(value)
         if shown:
             print(shown)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import shutil
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, TextIO
 
 from dqlab.live.palette import Ink
 from dqlab.texts import JOINERS
 
-__all__ = ["PLAIN", "Span", "TextStyle", "columns", "cut", "paint"]
+__all__ = ["PLAIN", "Span", "TextStyle", "columns", "cut", "paint", "spelled_by"]
 
 
 def _width(character: str) -> int:
@@ -62,12 +63,15 @@ class TextStyle:
         The cursor can go back up, so a screen can be redrawn in place.
     width : int
         Columns, at most 80.
+    spell : callable
+        Returns a text with the commands that can be typed where it is printed.
     """
 
     unicode: bool = True
     colour: bool = False
     moves: bool = False
     width: int = WIDTH
+    spell: Callable[[str], str] = str
 
     @classmethod
     def detect(cls, stream: TextIO, environ: Mapping[str, str]) -> TextStyle:
@@ -81,7 +85,21 @@ class TextStyle:
             colour=smart and not environ.get("NO_COLOR"),
             moves=smart,
             width=max(20, min(WIDTH, shutil.get_terminal_size().columns)) if terminal else WIDTH,
+            spell=_spell[-1],
         )
+
+
+_spell: list[Callable[[str], str]] = [str]
+
+
+@contextmanager
+def spelled_by(spell: Callable[[str], str]) -> Iterator[None]:
+    """Have every style that is detected meanwhile spell commands so; views are drawn by other threads, too."""
+    _spell.append(spell)
+    try:
+        yield
+    finally:
+        _spell.remove(spell)
 
 
 PLAIN = TextStyle()
@@ -102,6 +120,7 @@ def paint(line: Iterable[Span], style: TextStyle) -> str:
     while spans and not spans[-1].text.rstrip():
         spans.pop()
     for place, (text, ink) in enumerate(spans):
+        text = style.spell(text)
         plain = text if style.unicode else text.translate(_ASCII).encode("ascii", "replace").decode()
         if place == len(spans) - 1:
             plain = plain.rstrip()

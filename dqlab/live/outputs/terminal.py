@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TextIO
 
 from dqlab.clock import Clock, SystemClock
@@ -29,7 +30,7 @@ class ScreenCanvas:
 
     def __init__(self, stream: TextIO, style: TextStyle) -> None:
         self._stream, self._style = stream, style
-        self._plain = TextStyle(unicode=style.unicode, width=style.width)
+        self._plain = replace(style, colour=False)
         self._widths: list[int] = []
 
     def draw(self, view: View, answered: int = 0) -> bool:
