@@ -10,8 +10,8 @@ import pytest
 
 import dqlab as dq
 from dqlab.cli.command import OF_NOTEBOOKS, main
-from dqlab.cli.shell import COMMANDS_OF_SHELL
-from dqlab.live.style import Span, TextStyle, paint
+from dqlab.cli.shell import COMMANDS_OF_SHELL, _spoken
+from dqlab.live.style import Span, TextStyle, paint, spelled_by
 
 
 def test_the_command_line_knows_every_command_that_makes_sense_in_a_shell() -> None:
@@ -125,6 +125,16 @@ def test_a_live_view_in_a_shell_names_commands_of_a_shell(
     assert "%dq" not in screen.getvalue()
     monkeypatch.undo()
     assert paint([Span("%dq failed")], TextStyle.detect(screen, {})) == "%dq failed", "elsewhere it is as it was"
+
+
+@pytest.mark.parametrize("command", [*OF_NOTEBOOKS, "doctor"])
+def test_each_command_that_a_shell_has_is_named_as_it_has_it(command: str) -> None:
+    """ "and 1 more: %dq doctor" stood below `dqlab status`."""
+    with spelled_by(_spoken):
+        style = TextStyle.detect(Screen(), {})
+
+    assert paint([Span(f"and 1 more: %dq {command}")], style) == f"and 1 more: dqlab {command}"
+    assert paint([Span("%dq submit --over docs")], style) == "%dq submit --over docs", "a shell has none"
 
 
 def test_advice_in_a_shell_names_commands_of_a_shell(

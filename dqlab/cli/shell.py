@@ -69,8 +69,8 @@ class _Line(Line):
 
 
 def _spoken(sentence: str) -> str:
-    """Return a sentence with the commands of lines as a shell has them, as far as it does."""
-    return re.sub(rf"%dq (?=({'|'.join(COMMANDS_OF_SHELL)})\b)", f"{SHELL} ", sentence)
+    """Return a sentence with the commands of lines as a shell has them, as far as it does, the doctor included."""
+    return re.sub(rf"%dq (?=({'|'.join([*COMMANDS_OF_SHELL, 'doctor'])})\b)", f"{SHELL} ", sentence)
 
 
 def _text(value: object) -> str:
