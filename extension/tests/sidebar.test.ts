@@ -4,6 +4,8 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { Action, Service } from '../src/lab/client';
 import type { Desk } from '../src/lab/desk';
 import { Model, type Asking } from '../src/lab/model';
+import { runGlyph } from '../src/lab/icons';
+import { endWord } from '../src/lab/sidebar/runs';
 import { Sidebar } from '../src/lab/sidebar/sidebar';
 import type { Snapshot } from '../src/shared/snapshot';
 import { answers, asked } from './host/dialogs';
@@ -462,4 +464,14 @@ test('without a service there are the two lines that start one', async () => {
   expect(words(empty, 'pre')).toBe('import dqlab as dq\nlab = dq.connect()');
   [...empty.querySelectorAll('button')][0]!.click();
   expect(inserted).toEqual([['import dqlab as dq\nlab = dq.connect()']]);
+});
+
+test('a run over no documents is empty, and not done', () => {
+  const [run] = goldenSnapshot().runs;
+  const counts = Object.fromEntries(Object.keys(run!.counts).map((state) => [state, 0])) as unknown as NonNullable<typeof run>['counts'];
+  const none = { ...run!, state: 'done', ended: run!.started, total: 0, counts, eta: null };
+  expect(endWord(none)).toBe('empty'); // it was a green tick and "done", where the run's own view has "Nothing to do"
+  expect(runGlyph(none)).toBe('dash');
+  expect(endWord({ ...none, total: 5 })).toBe('done');
+  expect(endWord({ ...none, state: 'incomplete' })).toBe('incomplete');
 });

@@ -3,7 +3,7 @@
 import { LabIcon } from '@jupyterlab/ui-components';
 
 import type { Glyph } from '../shared/glyphs';
-import { stateOf, type Run } from '../shared/snapshot';
+import { hadNothing, stateOf, type Run } from '../shared/snapshot';
 
 const QUEUES: Record<string, Glyph> = {
   running: 'play',
@@ -31,7 +31,7 @@ export function queueGlyph(state: string): Glyph {
 }
 
 export function runGlyph(run: Run): Glyph {
-  const state = stateOf(run);
+  const state = hadNothing(run) ? '' : stateOf(run);
   return state === 'done' && (run.counts.dead > 0 || run.counts.lost > 0) ? 'cross' : (RUNS[state] ?? 'dash');
 }
 

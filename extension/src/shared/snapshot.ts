@@ -269,6 +269,9 @@ export const troubleOf = (of: Consumer): string => (of.silent !== null ? 'silent
 /** What a run does: one that has nothing left but a stuck document waits for it. As `run_word` in dqlab/live/run_rows.py. */
 export const stateOf = (of: Run): string => (of.stuck ? 'waiting' : of.state);
 
+/** The input had no documents; as `RunStats.empty` in dqlab/stats/runs.py. */
+export const hadNothing = (of: Run): boolean => of.total === 0 && of.state !== 'incomplete';
+
 const AT_REST = new Set(['paused', 'draining', 'empty']);
 /** `why` says what is wrong, rather than who stopped it on purpose. */
 export const troubled = (of: Queue): boolean => of.why !== '' && !AT_REST.has(of.state);

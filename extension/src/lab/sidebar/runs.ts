@@ -8,13 +8,14 @@ import { face } from '../../shared/glyphs';
 import { runGlyph } from '../icons';
 import { subjectKey } from '../model';
 import { resultsCell } from '../notebook';
-import { failsThroughout, finished, progress, putOff, settledShare, stateOf, type Run } from '../../shared/snapshot';
+import { failsThroughout, finished, hadNothing, progress, putOff, settledShare, stateOf, type Run } from '../../shared/snapshot';
 import { badge, bar, refuse, row, section } from './pieces';
 
 export const runKey = (run: Run): string => `run ${run.queue} ${run.name}`;
 
 /** How a run ended; with dead documents it is not plainly done. The words are those of dqlab/live/run_rows.py. */
 export function endWord(run: Run): string {
+  if (hadNothing(run)) return 'empty';
   if (run.state !== 'done' || !(run.counts.dead || run.counts.lost)) return run.state;
   if (run.counts.dead) return run.counts.acked ? 'some dead' : 'all dead';
   return 'some lost';
