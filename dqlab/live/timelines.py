@@ -144,7 +144,8 @@ def _count(value: float) -> str:
 
 
 def _by_minute(value: float) -> str:
-    return numbers.rate(60 * value)
+    """Return how many in a minute: a count, unless that is the mean of a longer time and below one."""
+    return _count(60 * value) if value <= 0 or 60 * value >= 0.5 else numbers.rate(60 * value)
 
 
 def _spelled(now: float | None, most: float | None, spell: Callable[[float], str], unit: str, word: str = "now") -> str:

@@ -809,6 +809,20 @@ def test_most_failures_are_those_of_a_minute(hall: Hall, queue: str, later: floa
     assert round(60 * most) == 133
 
 
+@pytest.mark.parametrize("queue", ["a", ""])
+def test_failures_of_the_last_minute_are_a_count_also_of_a_young_queue(hall: Hall, queue: str) -> None:
+    """100 deliveries had failed in all, within 26 s: "last 60 s 232, most 232 per minute"."""
+    hall.shard("a", lane_report("r"))
+    for failed in (50, 100):
+        hall.after(13)
+        hall.shard("a", lane_report("r", counts=counts(dead=failed), failed=failed))
+
+    now = hall.collector.history(60, queue, whole=True).now.failure_rate
+
+    assert now is not None
+    assert 60 * now == pytest.approx(100)
+
+
 def test_the_largest_of_a_long_span_is_known_by_the_second(hall: Hall) -> None:
     """A minute has the last of its values and its mean rate: a burst was 7 messages a second later on."""
     hall.shard("a", lane_report("r"))

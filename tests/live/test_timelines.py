@@ -91,5 +91,5 @@ def test_rates_beside_a_history_are_called_what_they_are(history: History) -> No
 
     assert "now 5, most" in lines["waiting"]
     assert "last 60 s 8.51, most" in lines["out"]
-    assert "last 60 s 42.0, most" in lines["failures"]
+    assert "last 60 s 42, most" in lines["failures"], "a count has no decimals"
     assert not any("now" in lines[name] for name in ("in", "out", "failures"))

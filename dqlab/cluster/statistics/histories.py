@@ -10,6 +10,7 @@ from dqlab.cluster.statistics.known import Known
 from dqlab.cluster.statistics.tracks import CLASS_MINUTES, DEPTH_MINUTES, ConsumerTrack, QueueTrack
 from dqlab.stats import History, short_name
 from dqlab.stats.history import MAX_POINTS, Figures
+from dqlab.stats.meter import RATE_WINDOW
 from dqlab.stats.snapshot import MAX_CONSUMERS, MAX_QUEUES
 
 __all__ = ["history"]
@@ -74,6 +75,7 @@ def history(known: Known, span: float, queue: str, run: str, *, whole: bool = Fa
 
 
 def _now(known: Known, queue: str, track: QueueTrack) -> Figures:
+    """Return the figures of now; failures are those of the last minute, also of a queue that is younger than that."""
     if track.ring.born is None:
         return Figures()
     now = known.clock.monotonic()
@@ -84,7 +86,7 @@ def _now(known: Known, queue: str, track: QueueTrack) -> Figures:
         unacked=leased,
         in_rate=sum(each.put.rate(now) or 0.0 for each in own),
         out_rate=sum(each.out.rate(now) or 0.0 for each in own),
-        failure_rate=sum(each.failed.rate(now) or 0.0 for each in own),
+        failure_rate=sum(each.failed.growth(now) for each in own) / RATE_WINDOW,
     )
 
 
