@@ -289,7 +289,7 @@ def failures_table(failures: Any) -> Table:
 
 
 def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
-    total = len(failures)
+    total = max(len(failures), sum(entry.dead for entry in classes))  # asked for later, in a run that goes on
     with_code = any(entry.versions for entry in classes)
     columns = (
         Column("dead", right=True),

@@ -30,8 +30,8 @@ __all__ = [
 
 
 GOES_ON = (
-    "A thread cannot be killed: a function that does not end goes on in it, and takes from the others, until it ends "
-    "or its worker is restarted (%dq doctor has the line)"
+    "In a process it was ended; in a thread, which cannot be killed, a function that does not end goes on, and takes "
+    "from the others, until it ends or its worker is restarted (%dq doctor has the line)"
 )
 """What to know after a message was taken from the consumer that runs it."""
 

@@ -355,7 +355,8 @@ def test_an_order_says_that_a_function_in_a_thread_goes_on_and_how_to_end_it(
 
     said = Route(impatient_lab).act("give_up", queue, consumer=holder)["text"]
 
-    assert "a function that does not end goes on in it" in said
+    assert "In a process it was ended" in said, "PDFs run in processes, and were said to go on in a thread"
+    assert "a function that does not end goes on" in said
     assert "its worker is restarted (%dq doctor has the line)" in said
     gate.open()
     run.wait(timeout=20)

@@ -273,6 +273,14 @@ def test_failures_are_one_row_per_class_with_the_lines_to_type_next() -> None:
     assert "  %dq retry 'my run' --where \"error == 'PdfError'\"" in lines
 
 
+def test_failures_of_a_run_that_goes_on_are_no_fewer_than_those_of_their_classes() -> None:
+    """28 dead, 100 %, and 1 dead, 3.6 %, stood above "28 dead documents": the classes were of a moment later."""
+    text = table_text(failures_table(Dead(90, CLASSES)))
+
+    assert "120 dead documents of my run" in text
+    assert [line.split()[1] for line in text.split("\n")[1:3]] == ["75.0", "25.0"]
+
+
 def test_documents_whose_consumers_died_have_the_way_out_below_them() -> None:
     """A function that ends its process, as `os._exit` does, is met again by a retry."""
     died = replace(CLASSES[0], error="NoAnswer", message="its consumer died 5 times")
