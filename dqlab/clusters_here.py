@@ -20,7 +20,7 @@ import stat
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
@@ -75,6 +75,8 @@ UNFINISHED = 60.0
 PATIENCE = 1.0
 """Seconds to wait for a connection to an address, in the background."""
 TRIES, BETWEEN = 25, 0.002
+MOST_KERNELS = 100
+"""Kernels that a file names; those that were killed stay in it."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -202,7 +204,8 @@ class Announcement(_Written):
     tunnel : bool
         It leads to another machine, where the scheduler is.
     kernel : str
-        Jupyter's id of the kernel that announced it: the sidebar follows the notebook in front. "" for other processes.
+        Jupyter's ids of the kernels whose last lab is on it, separated by spaces: the sidebar follows the notebook in
+        front. "" where there are none, as of a cluster of `dqlab up` at first.
     scheduler_id : str
         The id that the scheduler has until it is restarted.
     token : str
@@ -303,6 +306,9 @@ def withdraw(service: Announcement, *, ended: bool = False) -> None:
     if _ours.get(service.id) == service:
         del _ours[service.id]
     if service.pid != os.getpid():  # a fork of the process has its exit handlers too
+        if kernel := kernel_id():
+            with suppress(OSError), _alone(place):
+                _leave(place, announced(place), kernel)
         return
     with suppress(OSError), _alone(place):
         path = _path(place, service.id)
@@ -518,16 +524,33 @@ def _announce(service: Announcement, place: Path, *, patient: bool) -> Announcem
         there = {each.id: each for each in announced(place)}
         for each in there.values():
             if each.scheduler_id == service.scheduler_id:
-                if (each.dashboard, each.token) != (service.dashboard, service.token):
-                    each = replace(each, dashboard=service.dashboard, token=service.token)
-                    _write(place, each)
-                return each
+                kernels = [*_without(each, service.kernel), *service.kernel.split()][-MOST_KERNELS:]
+                now = replace(each, dashboard=service.dashboard, token=service.token, kernel=" ".join(kernels))
+                if sorted(kernels) == sorted(each.kernel.split()):  # where it is there already, it keeps its place
+                    now = replace(now, kernel=each.kernel)
+                if now != each:
+                    _write(place, now)
+                _leave(place, there.values(), service.kernel, stays=each.id)
+                return now
         stem = re.sub(r"[^A-Za-z0-9_-]+", "-", service.name).strip("-_")[:60].strip("-_") or "lab"
         ids = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
         id = next(id for id in ids if id not in there or _is_over(there[id], service, patient=patient))
         service = replace(service, id=id)
         _write(place, service)
+        _leave(place, there.values(), service.kernel, stays=id)
         return service
+
+
+def _without(service: Announcement, kernel: str) -> list[str]:
+    """Return the kernels of a service but one."""
+    return [each for each in service.kernel.split() if each != kernel]
+
+
+def _leave(place: Path, services: Iterable[Announcement], kernel: str, *, stays: str = "") -> None:
+    """Take a kernel, whose last lab is on another service, from those it was on before."""
+    for each in services:
+        if kernel and each.id != stays and kernel in each.kernel.split():
+            _write(place, replace(each, kernel=" ".join(_without(each, kernel))))
 
 
 def _is_over(old: Announcement, new: Announcement, *, patient: bool) -> bool:

@@ -116,6 +116,33 @@ def test_cluster_that_is_announced_keeps_its_file(runtime: Path) -> None:
     assert (fresh.id, fresh.token, fresh.embedded) == ("papers", "other", True)
 
 
+def test_a_cluster_names_the_kernels_whose_last_lab_is_on_it(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sidebar did not follow a notebook to a cluster of `dqlab up`, nor to that of another notebook."""
+
+    def kernels() -> dict[str, str]:
+        return {each.id: each.kernel for each in announced(runtime)}
+
+    shared = service("up", number=1, pid=os.getppid(), kernel="")
+    announce(shared)
+    announce(service("own", number=2, kernel="k-1"))
+    assert kernels() == {"up": "", "own": "k-1"}
+
+    joined = announce(replace(shared, kernel="k-1", embedded=False))
+    announce(replace(shared, kernel="k-2", embedded=False))
+    announce(replace(shared, kernel="k-1", embedded=False))
+    assert kernels() == {"up": "k-1 k-2", "own": ""}, "k-1 has two labs: the last one counts"
+
+    assert joined is not None
+    monkeypatch.setattr(clusters_here, "kernel_id", lambda: "k-1")
+    withdraw(joined)
+    assert kernels()["up"] == "k-1 k-2", "another lab of the process is still there"
+    withdraw(joined)
+    withdraw(joined, ended=True)
+    assert kernels() == {"up": "k-2", "own": ""}
+    announce(service("fresh", number=3, kernel="k-2"))
+    assert kernels() == {"up": "", "own": "", "fresh": "k-2"}, "the kernel was restarted, and has a cluster of its own"
+
+
 @pytest.mark.parametrize(
     ("name", "id"),
     [

@@ -260,6 +260,17 @@ test('the service of the notebook in front is shown, until somebody chooses anot
   expect(model.chosen).toBe('other');
 });
 
+test('a cluster that several notebooks share is shown for each of them', async () => {
+  server.list = [service({ kernel: '' }), service({ id: 'up', name: 'up', kernel: 'k-1 k-2' })];
+  front = 'k-2';
+  model.watch();
+  await pass(1_500);
+  expect(model.chosen).toBe('up');
+  server.list = [service({ kernel: 'k-2' }), service({ id: 'up', name: 'up', kernel: 'k-1' })];
+  await pass(5_500);
+  expect(model.chosen).toBe('papers'); // its notebook has connected to another one
+});
+
 test('a service that its notebook starts while it is in front is shown', async () => {
   server.list = [service({ kernel: 'k-1' })];
   front = 'k-2';

@@ -28,7 +28,7 @@ export interface Service {
   since: number;
   pid: number;
   host: string;
-  /** Id of the kernel that announced it; empty for another process. */
+  /** Ids of the kernels whose last lab is on it, separated by spaces. */
   kernel: string;
 }
 

@@ -63,7 +63,7 @@ export class Model implements IDisposable {
   chosen: string | null = null;
   /** A service that the user chose although it had ended: no other one takes its place. */
   private kept: string | null = null;
-  /** The kernel whose service was shown because its notebook came to the front. */
+  /** The kernel whose service was shown because its notebook came to the front, and that service. */
   private followed = '';
   snapshot: Snapshot | null = null;
   history: History | null = null;
@@ -108,10 +108,10 @@ export class Model implements IDisposable {
   /** Show the service of the notebook that came to the front; what the user chose stays until another one comes. */
   follow(): void {
     const kernel = this.front();
-    if (kernel === this.followed) return;
-    const service = kernel && this.services?.find((each) => each.kernel === kernel && each.state === 'up');
-    if (!service) return;
-    this.followed = kernel;
+    const service = kernel && this.services?.find((each) => each.kernel.split(' ').includes(kernel) && each.state === 'up');
+    const followed = service ? `${kernel} ${service.id}` : '';
+    if (!service || followed === this.followed) return;
+    this.followed = followed;
     this.take(service.id);
   }
 
