@@ -31,6 +31,7 @@ from dqlab.live.views import (
     Example,
     Face,
     Figure,
+    Leases,
     Notice,
     Pulse,
     RunView,
@@ -268,6 +269,15 @@ def _shared(stats: RunStats, snapshot: Snapshot) -> str:
     return f"in queue {one_line(stats.queue, 40)}" if shared else ""
 
 
+def _leases(stats: RunStats, snapshot: Snapshot) -> Leases:
+    """Return what is held; not known as long as the Snapshot is older than what the run has leased first."""
+    if stats.resting:
+        return details.NO_LEASES
+    found = details.leases(snapshot, _shared(stats, snapshot))
+    young = stats.counts.leased and not snapshot.unacked.total and snapshot.run(stats.name) is None
+    return replace(found, title=numbers.UNKNOWN) if young else found
+
+
 def _details(stats: RunStats, focus: Focus) -> Details:
     code = details.code_pane(stats.code, focus.source)
     if focus.snapshot is None:
@@ -279,7 +289,7 @@ def _details(stats: RunStats, focus: Focus) -> Details:
         needs=details.needs(lines, _ACTIONS, mended=_again(stats, focus, ()).code if focus.newer else ""),
         needs_total=len(lines) + (0 if stats.resting else max(0, snapshot.attention_total - len(lines))),
         consumers=details.consumers(snapshot, stats.consumers, ended_on=stats.queue if stats.resting else ""),
-        leases=details.NO_LEASES if stats.resting else details.leases(snapshot, _shared(stats, snapshot)),
+        leases=_leases(stats, snapshot),
         code=code,
         examples=focus.examples,
     )
