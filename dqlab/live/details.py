@@ -351,9 +351,9 @@ def depth_chart(waiting: int, history: History | None) -> Chart:
     )
 
 
-def pulse(history: History, unit: str) -> Pulse:
+def pulse(history: History, unit: str, cancelled: float = 0.0) -> Pulse:
     """Return the speed of a run over a whole span, a block character for each of some equal pieces."""
-    seconds, rates = history.pulse()
+    seconds, rates = history.pulse(cancelled=cancelled)
     top = max((rate for rate in rates if rate is not None), default=0.0)
     if not top or len(rates) < 3:
         return NO_PULSE

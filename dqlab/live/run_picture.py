@@ -244,10 +244,13 @@ def _staff(stats: RunStats, focus: Focus) -> str:
 
 def _pulse(stats: RunStats, history: History) -> Pulse:
     """Return the speed over the whole run; none where a run fills so little of a minute that its mean is above all."""
-    _, rates = history.pulse()
+    cancelled = (stats.counts if stats.units is None else stats.units).cancelled
+    _, rates = history.pulse(cancelled=cancelled)
     known = [rate for rate in rates if rate is not None]
     mean = stats.mean_rate if stats.units is None else stats.mean_units_rate
-    return NO_PULSE if mean is not None and known and max(known) < mean else details.pulse(history, stats.unit)
+    if mean is not None and known and max(known) < mean:
+        return NO_PULSE
+    return details.pulse(history, stats.unit, cancelled)
 
 
 def _eta(face: Face, stats: RunStats, focus: Focus) -> Eta | None:

@@ -146,7 +146,7 @@ class History(SuggestsAttributes):
             known = known[-quiet:]
         return sum(put - settled for put, settled in known) / len(known), len(known) * self.step
 
-    def pulse(self, limit: int = 60) -> tuple[float, tuple[float | None, ...]]:
+    def pulse(self, limit: int = 60, *, cancelled: float = 0.0) -> tuple[float, tuple[float | None, ...]]:
         """Return the speed of the run in equal pieces of the span: seconds of one piece, and the mean of each.
 
         In the run's unit per second. While input comes, how much of it is settled
@@ -156,8 +156,14 @@ class History(SuggestsAttributes):
         ----------
         limit : int, default 60
             Most pieces.
+        cancelled : float, default 0
+            How much of the run was cancelled: it left at once, and nobody did it.
         """
         changes = [None if before is None or now is None else now - before for before, now in pairwise(self.units_left)]
+        drops = [(change, at) for at, change in enumerate(changes) if change is not None]
+        if cancelled and drops:
+            largest, at = min(drops)
+            changes[at] = min(0.0, largest + cancelled)
         comes = [at < len(self.in_rate) and bool(self.in_rate[at]) for at in range(1, len(changes) + 1)]
         input_ends = max((at for at, each in enumerate(changes) if comes[at] and each and each > 0), default=-1)
         speeds: list[float | None] = []

@@ -270,6 +270,15 @@ def test_the_speed_of_a_run_is_its_own_whatever_else_its_queue_does() -> None:
     assert History(t0=0, step=1).pulse() == (5.0, ())
 
 
+def test_what_is_cancelled_is_nobodys_speed() -> None:
+    """A run that did 9 documents/s, and of which 676 were cancelled, had "0 to 136" below it."""
+    left = (*range(900, 630, -9), 0.0)  # the last nine were done in the second of the cancel
+    history = History(t0=0, step=1, units_left=left)
+
+    assert max(speed or 0 for speed in history.pulse()[1]) > 100
+    assert history.pulse(cancelled=630)[1] == pytest.approx((9.0,) * 6)
+
+
 def test_what_a_run_settles_while_input_comes_is_unknown() -> None:
     """What is left says how much more came than went."""
     history = History(t0=0, step=5.0, units_left=(9.0, 8.0, 6.0, 9.0, 4.0), in_rate=(0, 0, 0, 2.0, 0))
