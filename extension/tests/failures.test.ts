@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
 import type { FailurePage } from '../src/lab/client';
-import { titleOf } from '../src/lab/failures/chart';
+import { headOf, titleOf } from '../src/lab/failures/chart';
 import { ceiling } from '../src/shared/plot';
 import { lastMinutes, minutesOf } from '../src/lab/failures/minutes';
 import { ALL, FailuresModel, PAGE, versionWord, type Asking } from '../src/lab/failures/model';
@@ -235,4 +235,12 @@ test('the chart names the queue whose deliveries it counts where the classes are
   expect(titleOf({ queue: 'pages' })).toBe('failed deliveries per minute');
   expect(titleOf({ queue: 'pages', run: 'odd-keys' })).toBe('failed deliveries per minute, all runs of queue pages');
   expect(titleOf({ queue: 'q'.repeat(60), run: 'odd-keys' })).toBe(`failed deliveries per minute, all runs of queue ${'q'.repeat(23)}…`);
+});
+
+test('the title of the chart is shortened before it is cut', () => {
+  const title = titleOf({ queue: 'q'.repeat(60), run: 'odd-keys' });
+  expect(headOf(title, 900)).toBe(`${title}: `);
+  expect(headOf(title, 540)).toBe(`all runs of queue ${'q'.repeat(23)}…: `);
+  expect(headOf(title, 300)).toBe('');
+  expect(headOf(titleOf({}), 420)).toBe('failed deliveries per minute: ');
 });

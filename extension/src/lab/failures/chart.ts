@@ -72,7 +72,7 @@ function picture(minutes: Minute[], marks: Mark[], title: string, width: number)
   for (let at = Math.ceil(first / step) * step; at < last; at += step) {
     if (x(at) < width - 20) svg.append(label(x(at), HEIGHT - 6, minute(at), { 'text-anchor': 'middle' }));
   }
-  const head = width > 520 ? `${title}: ` : '';
+  const head = headOf(title, width);
   svg.append(...marksOf(marks.filter((each) => each.at >= first && each.at <= last), x, bottom, width - roomOf(head)), legend(head, width));
   return svg;
 }
@@ -92,6 +92,12 @@ function legend(head: string, width: number): SVGElement {
   retry!.setAttribute('class', 'dq-of-retrying');
   element.append(head, dead!, and!, retry!);
   return element;
+}
+
+/** As much of the title as there is room for, beside the words in colour: whole, else what is counted, else nothing. */
+export function headOf(title: string, width: number): string {
+  const heads = [title, title.split(', ')[1] ?? ''].filter(Boolean).map((each) => `${each}: `);
+  return heads.find((each) => roomOf(each) + EDGE.left + EDGE.right < width) ?? '';
 }
 
 /** How much of the first line the legend takes. */
