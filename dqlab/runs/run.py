@@ -193,6 +193,8 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     """Whether it was over when it was last waited for, and nothing was sent again since."""
     _redefined: Redefined = field(default_factory=Redefined, init=False, repr=False)
     _empty_said: bool = field(default=False, init=False, repr=False)
+    _cancelled_here: bool = field(default=False, init=False, repr=False)
+    """Whether it was cancelled by means of this variable."""
     _reader: list[Reader | None] = field(default_factory=list, init=False, repr=False)
     """What finds its rows, once that is known."""
 
@@ -278,6 +280,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             Other documents were mapped under its name, and this variable refers to those: nothing was cancelled.
         """
         self._raise_other_documents()
+        self._cancelled_here = True
         if self.submitter is not None:
             self.submitter.stop(RunCancelled(run=self.name, cancelled=0, total=0, acked=0))
         self._progress()  # raises what became of a dropped run
@@ -674,11 +677,13 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         Warns
         -----
         DqlabWarning
-            Documents failed; see `failures`. Or the input had no elements.
+            Documents failed; see `failures`. Or the input had no elements, or somebody else cancelled the run.
         """
         progress = self.until_over(timeout)
         counts = progress.counts
         self._warn_empty(progress)
+        if progress.cancelled and counts.cancelled and not self._cancelled_here:
+            warnings.warn(str(self._cancelled(progress)), DqlabWarning, stacklevel=level_of_user())
         if counts.dead:
             failed = f"{counts.dead:,} of {many(counts.all, 'document')} of run {self.name!r} failed"
             warnings.warn(f"{failed}. run.failures() lists them.", DqlabWarning, stacklevel=level_of_user())

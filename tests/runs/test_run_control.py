@@ -388,7 +388,8 @@ def test_a_run_that_another_client_cancels_is_named(lab: dq.Lab, queue: dq.Queue
     run = queue.map(same, count(), name=queue.name)
     next(run.as_completed(timeout=30))
     run.handle.link.sync(cancel(run.handle, run.id))  # as a colleague, or the button of a view, does
-    run.wait(timeout=30)
+    with pytest.warns(DqlabWarning, match=f"run {queue.name!r} was cancelled: "):
+        run.wait(timeout=30)
     acked = run.counts["acked"]
     with pytest.raises(
         RunCancelled, match=f"run {queue.name!r} was cancelled: .* The results of the {acked:,} finished"
