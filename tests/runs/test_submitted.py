@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from dqlab.cluster.transport.orders import RecordSubmitted
 from dqlab.documents import Document
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.digest import Digest
+from dqlab.runs.submit.mapping import Submitter
+from dqlab.runs.submit.sender import RunSender
 
 
 def digest_of(elements: list[bytes], confirmed: int = 0) -> Digest:
@@ -61,6 +67,47 @@ def test_digest_is_the_same_where_another_thread_records_it_meanwhile() -> None:
     assert digest.count == 200 * len(INPUT)
     assert digest.at(digest.count) == digest_of(INPUT * 200).at(200 * len(INPUT))
     assert counts == sorted(counts)
+
+
+class Resting:
+    """A sender whose queue holds 400 elements; the input goes on as soon as that was looked up."""
+
+    run, producer, max_bytes = b"r" * 16, b"p" * 16, None
+
+    def __init__(self) -> None:
+        self.through, self.held, self.records = 0, Ranges(), list[RecordSubmitted]()
+        self.handle = SimpleNamespace(link=self, order=self.records.append)
+        self.submitter = Submitter("r", [], cast(RunSender, self))
+
+    def sync(self, call: Any) -> Any:
+        if not inspect.iscoroutine(call):
+            return None
+        with pytest.raises(StopIteration) as held:
+            call.send(None)
+        self.put(1000)
+        for element in INPUT[1000:]:
+            self.submitter.digest.update(None, element)
+        return held.value.value
+
+    def put(self, through: int) -> None:
+        self.through = through
+        self.held.add(0, through)
+
+
+def test_record_has_the_digest_of_what_it_names_though_the_input_goes_on_meanwhile() -> None:
+    """A client that dies then could not submit that input again: it would be another one."""
+    sender = Resting()
+    for element in INPUT[:1000]:
+        sender.submitter.digest.update(None, element)
+    sender.put(400)
+
+    sender.submitter._send_note()
+
+    (record,) = sender.records
+    assert record.known == Submitted(400, digest_of(INPUT[:400]).at(400))
+    sender.submitter.digest.update(None, b"next")
+    assert sender.submitter.digest.at(2000) == digest_of(INPUT).at(2000)
+    assert not [first for first, _, inputs in sender.submitter.digest._blocks if first + len(inputs) <= 1000]
 
 
 def test_documents_are_known_by_key_and_version() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from dqlab.documents import Document
@@ -37,6 +38,8 @@ class Digest:
         """Elements that are not folded; always this list, so that each is added without the lock, which costs more."""
         self._blocks: deque[tuple[int, Any, list[bytes]]] = deque()
         """Elements that are in the hash but perhaps not in the queue: position, hash before them, what was hashed."""
+        self._back_to: int | None = None
+        """From where on no element is forgotten, whatever is confirmed meanwhile."""
         self.marks: list[tuple[int, str]] = []
         """Digests of the first elements, every few hundred, for comparison with a second reading of the input."""
 
@@ -67,6 +70,18 @@ class Digest:
                     return str(hash.hexdigest())
             return self._hash.hexdigest()
 
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Forget no element that is not confirmed now, while what the queue holds is looked up."""
+        with self._lock:
+            self._fold()
+            self._back_to = self._confirmed()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._back_to = None
+
     def _fold(self) -> None:
         if not self._pending:
             return
@@ -77,7 +92,7 @@ class Digest:
         self._hash.update(b"".join(inputs))
         self._folded += len(inputs)
         self.marks.append((self._folded, self._hash.hexdigest()))
-        confirmed = self._confirmed()
+        confirmed = self._confirmed() if self._back_to is None else self._back_to
         while self._blocks and self._blocks[0][0] + len(self._blocks[0][2]) <= confirmed:
             self._blocks.popleft()
 

@@ -408,9 +408,9 @@ class Submitter:
     def _send_note(self) -> None:
         if not (self.verifies or self._reopen):
             handle = self.sender.handle
-            self.digest.at(self.count)  # from now on it has the digest of all that is not yet confirmed
-            held = handle.link.sync(self._held())
-            order = self._submitted(held)
+            with self.digest.keeping():  # the submitting thread may go on, and more be confirmed, before it is asked
+                held = handle.link.sync(self._held())
+                order = self._submitted(held)
             with suppress(CallTimeout, DiskFull):  # puts decide whether the submission continues
                 handle.link.sync(handle.order(order))
                 self._noted = held.size  # only now: what did not arrive is sent again
