@@ -106,7 +106,7 @@ def end_lease(lane: Lane, lease: Lease, why: str = "", *, died: bool | None = No
     """
     for lo, hi in lease.remaining:
         for batch, a, b in lane.batches.covering(lo, hi):
-            if lease.suspect:
+            if lease.suspect and not lease.ran:
                 lane.quarantine(batch.first + a, in_vain=lease.beside)
             if lease.early or lease.isolated or (lease.beside and lease.in_vain >= MOST_IN_VAIN):
                 for index in range(a, b):

@@ -79,6 +79,8 @@ class Lease:
         Its consumer has reported that nothing else runs in its process, so its loss counts against its message.
     beside : bool
         Its consumer has reported that it could not wait any longer: others run beside it.
+    ran : bool
+        Its consumer has reported that its message has run: it holds back no other suspect.
     """
 
     id: int
@@ -97,6 +99,7 @@ class Lease:
     renewals: int = 0
     isolated: bool = False
     beside: bool = False
+    ran: bool = False
 
     @property
     def receipt(self) -> tuple[int, int]:
@@ -193,8 +196,8 @@ class Leases(Mapping[int, Lease]):
         return [lease for lease in self._by_id.values() if lease.run == run]
 
     def suspects_held(self, consumer: str) -> int:
-        """Return how many suspects a consumer holds, each in a lease of its own."""
-        return sum(lease.suspect for lease in self._by_consumer.get(consumer, {}).values())
+        """Return how many suspects that have not run a consumer holds, each in a lease of its own."""
+        return sum(lease.suspect and not lease.ran for lease in self._by_consumer.get(consumer, {}).values())
 
     def next_deadline(self) -> float | None:
         """Return when the next lease ends, monotonic seconds."""

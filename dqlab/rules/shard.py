@@ -342,6 +342,12 @@ class Shard:
             lease.isolated, lease.beside = lease.suspect and alone, lease.suspect and not alone
         return lasts
 
+    def note_run(self, lease_id: int) -> None:
+        """Note that a suspect has run: its consumer may have the next one, and its loss counts no longer against it."""
+        lease = self.leases.get(lease_id)
+        if lease is not None and lease.suspect:
+            lease.ran, lease.isolated, lease.beside = True, False, False
+
     def extend(self, lease_ids: Iterable[int]) -> list[int]:
         """Renew leases for their full time; return the ids of those that no longer exist.
 

@@ -47,6 +47,7 @@ class Held:
     """Of the shard that granted it."""
     isolated: bool = False
     beside: bool = False
+    ran: bool = False
     in_vain: int = 0
 
 
@@ -77,7 +78,7 @@ class Model:
         lost = self.unsettled(lease)
         for m in lost:
             m.state, m.suspect = "ready", True
-            m.quarantined |= lease.suspect
+            m.quarantined |= lease.suspect and not lease.ran
             m.in_vain += lease.beside
             if lease.early or lease.isolated or (lease.beside and lease.in_vain >= MOST_IN_VAIN):
                 m.deliveries += 1

@@ -459,3 +459,24 @@ def test_causes_before_a_retry_by_hand_are_not_counted(make_desk: Callable[..., 
     trouble = desk.shard.lanes[RUN].trouble[0]
 
     assert (trouble.deaths, trouble.expiries, trouble.history[0].reason) == (0, 0, "its consumer died 2 times")
+
+
+def test_a_suspect_that_has_run_holds_back_no_other_and_its_loss_does_not_count(desk: Any) -> None:
+    """Its outcome comes later, as that of a row that waits for others of its part."""
+    desk.put(2)
+    desk.lease(2)
+    desk.shard.release("c")
+    first = desk.shard.lease("c", 1)
+    assert desk.shard.isolate(first.id)
+    assert desk.shard.lease("c", 1) is None
+
+    desk.shard.note_run(first.id)
+    second = desk.shard.lease("c", 1)
+    assert second is not None
+    assert desk.shard.isolate(second.id)
+    desk.shard.release("c")
+    desk.shard.invariants()
+
+    trouble = desk.shard.lanes[RUN].trouble
+    assert {id: entry.deliveries for id, entry in trouble.items()} == {1: 1}
+    assert desk.lease(1).isolate is False

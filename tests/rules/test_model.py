@@ -142,7 +142,8 @@ class ShardMachine(RuleBasedStateMachine):
 
     def _lease(self, consumer: str, n: int, slots: int, max_bytes: int) -> Held | None:
         lease = self.shard.lease(consumer, n, slots=slots, max_bytes=max_bytes)
-        suspects_held = sum(held.suspect for held in self.model.leases.values() if held.consumer == consumer)
+        held_here = [held for held in self.model.leases.values() if held.consumer == consumer]
+        suspects_held = sum(held.suspect and not held.ran for held in held_here)
         allowed = [m for m in self.model.messages.values() if m.state == "ready"]
         if suspects_held >= slots:
             allowed = [m for m in allowed if not m.suspect]
@@ -243,6 +244,16 @@ class ShardMachine(RuleBasedStateMachine):
         known = self.model.leases.get(held.id)
         if known is not None and known.suspect and (lasts or not alone):
             known.isolated, known.beside = alone, not alone
+
+    @precondition(lambda self: self.granted)
+    @rule(data=st.data())
+    def note_run(self, data: st.DataObject) -> None:
+        suspects = [held for held in self.model.leases.values() if held.suspect]
+        held = data.draw(st.sampled_from([*suspects, *self.granted[-2:]]))
+        self.shard.note_run(held.id)
+        known = self.model.leases.get(held.id)
+        if known is not None and known.suspect:
+            known.ran, known.isolated, known.beside = True, False, False
 
     @precondition(lambda self: self.granted)
     @rule(data=st.data())

@@ -6,6 +6,7 @@ import errno
 import itertools
 import os
 import pickle
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -605,6 +606,31 @@ def test_a_disk_that_is_really_full_costs_no_row(queue: dq.QueuePool, small_disk
 
     assert values == [text_of(n) for n in range(600)]
     assert not list(small_disk.glob("out/.*"))
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_what_a_killed_consumer_leaves_is_run_again_without_a_part_for_each(tmp_path: Path) -> None:
+    """They run one by one, and each waited for a part of its own: a run of four seconds ended after two minutes."""
+    killed = tmp_path / "killed"
+
+    def deadly(n: int) -> int:
+        if n == 20_000 and not killed.exists():
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return n
+
+    with dq.connect(n=2) as lab:
+        run = lab.map(deadly, range(30_000), sink=dq.Parquet(tmp_path / "out"))
+        until(killed.exists)
+        before = len(list((tmp_path / "out").glob("*.parquet")))
+        values = list(run.results(timeout=60))
+        parts = len(list((tmp_path / "out").glob("*.parquet"))) - before
+        until(lambda: lab.snapshot().unacked.redelivered_10m > 100)
+        suspects = lab.snapshot().unacked.redelivered_10m
+
+    assert values == list(range(30_000))
+    assert parts < suspects / 4 + 50, (parts, suspects)  # those of the other rows have 500 rows each
 
 
 def test_the_next_chunk_runs_while_a_part_is_written(queue: dq.QueuePool, tmp_path: Path) -> None:

@@ -716,6 +716,11 @@ class Slot:
         try:
             if not chunk.sink:
                 await self._settle_done(chunk)
+            elif chunk.suspect:
+                # Its row waits for those of others, and a consumer that was killed leaves thousands of suspects: the
+                # next one begins once the shard knows that this one has run.
+                await self._insist(chunk, "ran", pack({"lease": chunk.lease}))
+                self._leave(chunk)
             # Before the rows of a sink are written, which may take a second: the shard may send others meanwhile.
             if not self._stopping and self._told[chunk.shard][1] != self._want(chunk.shard):
                 await self._settle(chunk, chunk.nothing())

@@ -489,6 +489,13 @@ class QueueActor:
         meta, _ = unpack(body)
         return pack({"held": self.shard.isolate(meta["lease"], alone=meta["alone"])})
 
+    async def ran(self, body: bytes) -> bytes:
+        """Note that a suspect has run, and that its outcome comes later: {lease}."""
+        meta, _ = unpack(body)
+        self.shard.note_run(meta["lease"])
+        self._dispatch()
+        return pack({})
+
     async def release(self, body: bytes) -> bytes:
         """Return the messages of consumers whose worker died to the queue at once: {consumers, why?}."""
         meta, _ = unpack(body)
