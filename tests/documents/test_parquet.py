@@ -196,19 +196,31 @@ KINDS: dict[str, tuple[pa.Array, list[Any]]] = {
 }
 
 
+def is_read_back(path: Path, array: pa.Array) -> bool:
+    """Return whether this pyarrow writes and reads an array; 15 does not for lists of one length, or of categories."""
+    try:
+        pq.write_table(pa.table({"one": array}), path)
+        pq.read_table(path)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    return True
+
+
 def test_values_become_plain_python_with_none_for_null(tmp_path: Path) -> None:
     """Every Arrow type that files have in practice; times to the microsecond, and no object of pandas among them."""
-    written(tmp_path / "a.parquet", {name: array for name, (array, _) in KINDS.items()}, group=2)
+    kinds = {name: kind for name, kind in KINDS.items() if is_read_back(tmp_path / "one.parquet", kind[0])}
+    assert len(kinds) >= len(KINDS) - 2
+    written(tmp_path / "a.parquet", {name: array for name, (array, _) in kinds.items()}, group=2)
     rows = [each.row for each in dq.Documents.from_parquet(tmp_path / "a.parquet")]
 
-    expected = {name: want if isinstance(want, list) else None for name, (_, want) in KINDS.items()}
+    expected = {name: want if isinstance(want, list) else None for name, (_, want) in kinds.items()}
     expected["days"] = KINDS["days"][0].to_pylist()
     expected["spans"] = [datetime.timedelta(microseconds=1), None, datetime.timedelta(microseconds=2)]
     expected["dicts"] = KINDS["dicts"][0].to_pylist()
     expected["inner"] = [[datetime.datetime(1970, 1, 1, 0, 0, 0, 1)], None, []]  # noqa: DTZ001 - as it is stored
     first, second = (datetime.datetime(1970, 1, 1, 0, 0, 0, at) for at in (1, 2))  # noqa: DTZ001 - as it is stored
     expected["pairs"] = [[first, second], None, [first.replace(microsecond=0), None]]
-    for name, want in expected.items():
+    for name, want in ((name, expected[name]) for name in kinds):
         found = [row[name] for row in rows]
         assert found == want, name
         assert repr(found) == repr(want), name
