@@ -14,6 +14,7 @@ import pytest
 import dqlab as dq
 from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import BadOption, CallTimeout, QueueFull, WaitTimeout
+from dqlab.log import DiskFull
 from dqlab.runs.submit import sender
 from dqlab.testing import Gate, Tally
 
@@ -136,6 +137,33 @@ def test_full_queue_without_consumers_refuses_with_the_way_out(
     pool.purge("ready")
     assert len(pool.put(11).ids) == 1
     pool.close()
+
+
+@pytest.mark.parametrize("disk", [None, {"directory": "runs", "needed": 10, "free": 0}], ids=["queue", "disk"])
+def test_puts_that_waited_for_room_as_long_are_refused_together(
+    lab: dq.Lab, queue_name: str, monkeypatch: pytest.MonkeyPatch, disk: dict[str, Any] | None
+) -> None:
+    """One after the other, each would wait 5 s more than the one before."""
+    ask = Handle.ask
+
+    async def asked(self: Handle, shard: int, call: str, *rest: Any, **options: Any) -> Any:
+        answer, parts = await ask(self, shard, call, *rest, **options)
+        return (answer | {"disk": disk} if answer.get("verdict") == "FULL" else answer), parts
+
+    monkeypatch.setattr(Handle, "ask", asked)
+    monkeypatch.setattr(sender, "ROOM_WAIT", 0.5)
+    pool = dq.QueuePool(lab.client, name=queue_name, maxsize=2)
+    pool.put_many(range(2)).ids  # noqa: B018 - waits until they are in
+
+    began = time.monotonic()
+    for put in [pool.put(n) for n in range(20)]:
+        with pytest.raises(QueueFull if disk is None else DiskFull):
+            put.ids  # noqa: B018
+
+    assert time.monotonic() - began < 5  # it was 10
+    pool.purge("ready")
+    assert len(pool.put(11).ids) == 1
+    pool.close(force=True)
 
 
 def test_slow_document_holds_up_no_other(queue: dq.QueuePool, tmp_path: Path) -> None:

@@ -578,10 +578,14 @@ class PutSender(Sender):
         super()._refused(batch, error)
         if isinstance(error, PutTimeout | PutFailed):  # the queue may have it, so its number must not be reused
             self.producer, self._next_sequence = uuid.uuid4().bytes, [0] * len(self.handle.refs)
-        if isinstance(error, PutTimeout):  # what was handed over before it was sent has waited as long, for the same
-            while self.buffer and self.buffer[0][2].handed <= time.monotonic() - error.seconds:
-                ticket = self._skip()
-                ticket.fail(PutTimeout(queue=self.handle.name, count=ticket.count, seconds=error.seconds))
+        if isinstance(error, PutTimeout | QueueFull | DiskFull):  # waited for an answer, or for room
+            seconds = error.seconds if isinstance(error, PutTimeout) else ROOM_WAIT
+            # What was handed over before it was sent has waited as long, for the same.
+            while self.buffer and self.buffer[0][2].handed <= time.monotonic() - seconds:
+                ticket, why = self._skip(), error
+                if isinstance(error, PutTimeout):
+                    why = PutTimeout(queue=self.handle.name, count=ticket.count, seconds=seconds)
+                ticket.fail(why)
 
     def _has_more(self) -> bool:
         while self.buffer and self.buffer[0][2].refused:  # its caller has the error; a rest would run all the same
