@@ -37,7 +37,7 @@ __all__ = ["Calls", "Gathering", "Sinks"]
 
 logger = logging.getLogger("dqlab.consumer")
 
-FEWEST, EARLY, SHARE = 500, 25_000, 50
+FEWEST, EARLY, SHARE = 500, 25_000, 40
 """Rows of a part at the beginning of a run, until when this is, and which share of what was written since it has later:
 what a killed consumer had in hand is run again, and must stay a small part of the run, however fast that is. A part
 costs a millisecond, and a row in it a thousandth of that."""
