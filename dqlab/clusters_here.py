@@ -20,13 +20,13 @@ import stat
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from threading import Thread
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 import psutil
@@ -64,7 +64,7 @@ logger = logging.getLogger("dqlab.clusters_here")
 
 LOCAL = "local"
 """Target of `connect` that selects a cluster of `dqlab up`, and the default name of such a cluster."""
-SCHEMA = 3
+SCHEMA = 4
 SLACK = 60.0
 """Seconds that a process may seem to have begun after it wrote a file: clocks are set."""
 LARGEST = 1 << 16
@@ -189,6 +189,12 @@ def kernel_id() -> str:
     return file.stem.removeprefix("kernel-") if file.stem.startswith("kernel-") else ""
 
 
+def kernels_here() -> tuple[str, ...]:
+    """Return the id of the kernel that this process is; nothing for any other process."""
+    kernel = kernel_id()
+    return (kernel,) if kernel else ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement(_Written):
     """One service.
@@ -203,9 +209,9 @@ class Announcement(_Written):
         Name of the machine on which that address is valid.
     tunnel : bool
         It leads to another machine, where the scheduler is.
-    kernel : str
-        Jupyter's ids of the kernels whose last lab is on it, separated by spaces: the sidebar follows the notebook in
-        front. "" where there are none, as of a cluster of `dqlab up` at first.
+    kernels : tuple of str
+        Jupyter's ids of the kernels whose last lab is on it: the sidebar follows the notebook in front. A cluster of
+        `dqlab up` has none at first.
     scheduler_id : str
         The id that the scheduler has until it is restarted.
     token : str
@@ -224,7 +230,7 @@ class Announcement(_Written):
     where: str
     dashboard_host: str = field(default_factory=socket.gethostname)
     tunnel: bool = False
-    kernel: str = field(default_factory=kernel_id)
+    kernels: tuple[str, ...] = field(default_factory=kernels_here)
 
     @property
     def ended(self) -> bool:
@@ -306,9 +312,8 @@ def withdraw(service: Announcement, *, ended: bool = False) -> None:
     if _ours.get(service.id) == service:
         del _ours[service.id]
     if service.pid != os.getpid():  # a fork of the process has its exit handlers too
-        if kernel := kernel_id():
-            with suppress(OSError), _alone(place):
-                _leave(place, announced(place), kernel)
+        with suppress(OSError), _alone(place):
+            _leave(place, announced(place), kernels_here())
         return
     with suppress(OSError), _alone(place):
         path = _path(place, service.id)
@@ -524,33 +529,28 @@ def _announce(service: Announcement, place: Path, *, patient: bool) -> Announcem
         there = {each.id: each for each in announced(place)}
         for each in there.values():
             if each.scheduler_id == service.scheduler_id:
-                kernels = [*_without(each, service.kernel), *service.kernel.split()][-MOST_KERNELS:]
-                now = replace(each, dashboard=service.dashboard, token=service.token, kernel=" ".join(kernels))
-                if sorted(kernels) == sorted(each.kernel.split()):  # where it is there already, it keeps its place
-                    now = replace(now, kernel=each.kernel)
-                if now != each:
-                    _write(place, now)
-                _leave(place, there.values(), service.kernel, stays=each.id)
-                return now
+                new = [kernel for kernel in service.kernels if kernel not in each.kernels]
+                kernels = (*each.kernels, *new)[-MOST_KERNELS:]
+                joined = replace(each, dashboard=service.dashboard, token=service.token, kernels=kernels)
+                if joined != each:
+                    _write(place, joined)
+                _leave(place, there.values(), service.kernels, stays=each.id)
+                return joined
         stem = re.sub(r"[^A-Za-z0-9_-]+", "-", service.name).strip("-_")[:60].strip("-_") or "lab"
         ids = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
         id = next(id for id in ids if id not in there or _is_over(there[id], service, patient=patient))
         service = replace(service, id=id)
         _write(place, service)
-        _leave(place, there.values(), service.kernel, stays=id)
+        _leave(place, there.values(), service.kernels, stays=id)
         return service
 
 
-def _without(service: Announcement, kernel: str) -> list[str]:
-    """Return the kernels of a service but one."""
-    return [each for each in service.kernel.split() if each != kernel]
-
-
-def _leave(place: Path, services: Iterable[Announcement], kernel: str, *, stays: str = "") -> None:
-    """Take a kernel, whose last lab is on another service, from those it was on before."""
+def _leave(place: Path, services: Iterable[Announcement], kernels: Collection[str], *, stays: str = "") -> None:
+    """Remove kernels, whose last lab is on another service, from those that they were on before."""
     for each in services:
-        if kernel and each.id != stays and kernel in each.kernel.split():
-            _write(place, replace(each, kernel=" ".join(_without(each, kernel))))
+        left = tuple(kernel for kernel in each.kernels if kernel not in kernels)
+        if each.id != stays and left != each.kernels:
+            _write(place, replace(each, kernels=left))
 
 
 def _is_over(old: Announcement, new: Announcement, *, patient: bool) -> bool:
@@ -612,17 +612,22 @@ def _read(path: Path, kind: type[_Record]) -> _Record | None:
             os.close(descriptor)
     except (OSError, ValueError, RecursionError):
         return None
-    types = _types(kind)
+    hints = get_type_hints(kind)
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         return None
-    if not all(name in found and isinstance(found[name], each) for name, each in types.items()):
+    if not all(name in found and _is_of(found[name], each) for name, each in hints.items()):
         return None
-    return kind(**{name: found[name] for name in types})
+    given: dict[str, Any] = {
+        name: tuple(found[name]) if isinstance(found[name], list) else found[name] for name in hints
+    }
+    return kind(**given)
 
 
-def _types(kind: Any) -> dict[str, Any]:
-    """Return the types of a file's fields in JSON."""
-    return {name: int | float if each is float else each for name, each in get_type_hints(kind).items()}
+def _is_of(value: Any, hint: Any) -> bool:
+    """Return whether a value from JSON has the type of its field; of the collections there are tuples of texts."""
+    if get_origin(hint) is tuple:
+        return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return isinstance(value, int | float if hint is float else hint)
 
 
 def _announcement(path: Path) -> Announcement | None:

@@ -17,7 +17,7 @@ import pytest
 
 import dqlab as dq
 from dqlab import clusters_here
-from dqlab.clusters_here import Announcement, announce, announced, forget, seen, sweep, withdraw
+from dqlab.clusters_here import SCHEMA, Announcement, announce, announced, forget, seen, sweep, withdraw
 from tests import forking
 
 pytest.importorskip("jupyter_core", reason="the extra `lab` is not installed")
@@ -119,28 +119,28 @@ def test_cluster_that_is_announced_keeps_its_file(runtime: Path) -> None:
 def test_a_cluster_names_the_kernels_whose_last_lab_is_on_it(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sidebar did not follow a notebook to a cluster of `dqlab up`, nor to that of another notebook."""
 
-    def kernels() -> dict[str, str]:
-        return {each.id: each.kernel for each in announced(runtime)}
+    def kernels() -> dict[str, tuple[str, ...]]:
+        return {each.id: each.kernels for each in announced(runtime)}
 
-    shared = service("up", number=1, pid=os.getppid(), kernel="")
+    shared = service("up", number=1, pid=os.getppid(), kernels=())
     announce(shared)
-    announce(service("own", number=2, kernel="k-1"))
-    assert kernels() == {"up": "", "own": "k-1"}
+    announce(service("own", number=2, kernels=("k-1",)))
+    assert kernels() == {"up": (), "own": ("k-1",)}
 
-    joined = announce(replace(shared, kernel="k-1", embedded=False))
-    announce(replace(shared, kernel="k-2", embedded=False))
-    announce(replace(shared, kernel="k-1", embedded=False))
-    assert kernels() == {"up": "k-1 k-2", "own": ""}, "k-1 has two labs: the last one counts"
+    joined = announce(replace(shared, kernels=("k-1",), embedded=False))
+    announce(replace(shared, kernels=("k-2",), embedded=False))
+    announce(replace(shared, kernels=("k-1",), embedded=False))
+    assert kernels() == {"up": ("k-1", "k-2"), "own": ()}, "k-1 has two labs: the last one counts"
 
     assert joined is not None
     monkeypatch.setattr(clusters_here, "kernel_id", lambda: "k-1")
     withdraw(joined)
-    assert kernels()["up"] == "k-1 k-2", "another lab of the process is still there"
+    assert kernels()["up"] == ("k-1", "k-2"), "another lab of the process is still there"
     withdraw(joined)
     withdraw(joined, ended=True)
-    assert kernels() == {"up": "k-2", "own": ""}
-    announce(service("fresh", number=3, kernel="k-2"))
-    assert kernels() == {"up": "", "own": "", "fresh": "k-2"}, "the kernel was restarted, and has a cluster of its own"
+    assert kernels() == {"up": ("k-2",), "own": ()}
+    announce(service("fresh", number=3, kernels=("k-2",)))
+    assert kernels() == {"up": (), "own": (), "fresh": ("k-2",)}, "it was restarted with a cluster of its own"
 
 
 @pytest.mark.parametrize(
@@ -233,18 +233,25 @@ def test_files_of_others_are_passed_over(runtime: Path) -> None:
     written = announce(service())
     assert written is not None
     good = (runtime / "dq-local.json").read_text()
+    assert '"kernels": []' in good
     for id, text, mode in (
         ("open", good, 0o644),
         ("junk", "{", 0o600),
         ("list", "[]", 0o600),
         ("deep", "[" * 60_000, 0o600),
         ("other-id", good, 0o600),
-        ("new", good.replace('"schema": 3', '"schema": 4').replace('"id": "local"', '"id": "new"'), 0o600),
+        (
+            "new",
+            good.replace(f'"schema": {SCHEMA}', f'"schema": {SCHEMA + 1}').replace('"id": "local"', '"id": "new"'),
+            0o600,
+        ),
         (
             "typed",
             good.replace('"id": "local"', '"id": "typed"').replace('"embedded": true', '"embedded": "yes"'),
             0o600,
         ),
+        ("numbers", good.replace('"id": "local"', '"id": "numbers"').replace('"kernels": []', '"kernels": [1]'), 0o600),
+        ("text", good.replace('"id": "local"', '"id": "text"').replace('"kernels": []', '"kernels": "k-1"'), 0o600),
         ("file", good.replace('"id": "local"', '"id": "file"').replace("http://127.0.0.1:1", "file:///etc"), 0o600),
         ("user", good.replace('"id": "local"', '"id": "user"').replace("http://", "http://u:p@"), 0o600),
         (

@@ -23,7 +23,7 @@ export function service(changes: Partial<Service> = {}): Service {
     since: 1_795_270_927,
     pid: 7,
     host: 'here',
-    kernel: ''
+    kernels: []
   };
   return { ...plain, ...changes };
 }

@@ -240,8 +240,8 @@ test('a service that is there again is announced, and so is one that was restart
 });
 
 test('the service of the notebook in front is shown, until somebody chooses another one', async () => {
-  const other = service({ id: 'other', name: 'other', kernel: 'k-2' });
-  server.list = [service({ kernel: 'k-1' }), other];
+  const other = service({ id: 'other', name: 'other', kernels: ['k-2'] });
+  server.list = [service({ kernels: ['k-1'] }), other];
   front = 'k-2';
   model.watch();
   await pass(1_500);
@@ -261,23 +261,23 @@ test('the service of the notebook in front is shown, until somebody chooses anot
 });
 
 test('a cluster that several notebooks share is shown for each of them', async () => {
-  server.list = [service({ kernel: '' }), service({ id: 'up', name: 'up', kernel: 'k-1 k-2' })];
+  server.list = [service({ kernels: [] }), service({ id: 'up', name: 'up', kernels: ['k-1', 'k-2'] })];
   front = 'k-2';
   model.watch();
   await pass(1_500);
   expect(model.chosen).toBe('up');
-  server.list = [service({ kernel: 'k-2' }), service({ id: 'up', name: 'up', kernel: 'k-1' })];
+  server.list = [service({ kernels: ['k-2'] }), service({ id: 'up', name: 'up', kernels: ['k-1'] })];
   await pass(5_500);
   expect(model.chosen).toBe('papers'); // its notebook has connected to another one
 });
 
 test('a service that its notebook starts while it is in front is shown', async () => {
-  server.list = [service({ kernel: 'k-1' })];
+  server.list = [service({ kernels: ['k-1'] })];
   front = 'k-2';
   model.watch();
   await pass(1_500);
   expect(model.chosen).toBe('papers');
-  server.list = [...server.list, service({ id: 'mine', kernel: 'k-2' })];
+  server.list = [...server.list, service({ id: 'mine', kernels: ['k-2'] })];
   await pass(5_500);
   expect(model.chosen).toBe('mine');
 });

@@ -398,7 +398,7 @@ test('nothing is sent to a service that does not answer', async () => {
 });
 
 test('a service that is not shown has its marks, and a line below what needs somebody here', async () => {
-  const other = service({ id: 'other', name: 'other', kernel: 'k-2' });
+  const other = service({ id: 'other', name: 'other', kernels: ['k-2'] });
   services = [...services, other];
   await vi.advanceTimersByTimeAsync(6_000);
   expect(words(row('service other'), '.dq-count')).toBe('3 need you');

@@ -208,7 +208,7 @@ class Services:
         return last
 
     def _about(self, service: Announcement, state: str) -> dict[str, Any]:
-        said = ("id", "name", "where", "scheduler", "embedded", "store", "started", "pid", "host", "kernel")
+        said = ("id", "name", "where", "scheduler", "embedded", "store", "started", "pid", "host", "kernels")
         why = service.unreachable if state == "unreachable" else ""
         return {
             "state": state,

@@ -28,8 +28,8 @@ export interface Service {
   since: number;
   pid: number;
   host: string;
-  /** Ids of the kernels whose last lab is on it, separated by spaces. */
-  kernel: string;
+  /** Ids of the kernels whose last lab is on it. */
+  kernels: string[];
 }
 
 /** What makes two services of one id the same one. */

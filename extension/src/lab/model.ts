@@ -108,7 +108,7 @@ export class Model implements IDisposable {
   /** Show the service of the notebook that came to the front; what the user chose stays until another one comes. */
   follow(): void {
     const kernel = this.front();
-    const service = kernel && this.services?.find((each) => each.kernel.split(' ').includes(kernel) && each.state === 'up');
+    const service = kernel && this.services?.find((each) => each.kernels.includes(kernel) && each.state === 'up');
     const followed = service ? `${kernel} ${service.id}` : '';
     if (!service || followed === this.followed) return;
     this.followed = followed;
