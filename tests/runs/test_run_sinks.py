@@ -610,7 +610,8 @@ def test_a_disk_that_is_really_full_costs_no_row(queue: dq.QueuePool, small_disk
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_what_a_killed_consumer_leaves_is_run_again_without_a_part_for_each(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["calls", "coroutines"])
+def test_what_a_killed_consumer_leaves_is_run_again_without_a_part_for_each(tmp_path: Path, kind: str) -> None:
     """They run one by one, and each waited for a part of its own: a run of four seconds ended after two minutes."""
     killed = tmp_path / "killed"
 
@@ -620,8 +621,12 @@ def test_what_a_killed_consumer_leaves_is_run_again_without_a_part_for_each(tmp_
             os.kill(os.getpid(), signal.SIGKILL)
         return n
 
+    async def deadly_coroutine(n: int) -> int:
+        return deadly(n)
+
     with dq.connect(n=2) as lab:
-        run = lab.map(deadly, range(30_000), sink=dq.Parquet(tmp_path / "out"))
+        function = deadly if kind == "calls" else deadly_coroutine
+        run = lab.map(function, range(30_000), sink=dq.Parquet(tmp_path / "out"))
         until(killed.exists)
         before = len(list((tmp_path / "out").glob("*.parquet")))
         values = list(run.results(timeout=60))

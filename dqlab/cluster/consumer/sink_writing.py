@@ -15,12 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from operator import itemgetter
 from typing import Any, Protocol
 
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.running.sink_rows import all_acked, opened_rows, rows_alike, settled_rows
+from dqlab.cluster.consumer.running.sink_rows import acked_payloads, opened_rows, rows_alike, settled_rows
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.blocking import Blocked, hold
 from dqlab.cluster.transport.wire import pack, unpack
@@ -38,9 +37,9 @@ __all__ = ["Calls", "Gathering", "Sinks"]
 logger = logging.getLogger("dqlab.consumer")
 
 FEWEST, EARLY, SHARE = 500, 25_000, 40
-"""Rows of a part at the beginning of a run, until when this is, and which share of what was written since it has later:
-what a killed consumer had in hand is run again, and must stay a small part of the run, however fast that is. A part
-costs a millisecond, and a row in it a thousandth of that."""
+"""Fewest rows of a part; after `EARLY` rows it has a `SHARE`-th of the rows since then, where these are more. What a
+killed consumer has in hand runs again, and must stay a small part of the run, however fast that is. A part costs a
+millisecond, and a row in it a microsecond."""
 PART_BYTES = 32 << 20
 """Bytes of pickled results above which a part is written."""
 LONGEST, SOONEST, AGING = 1.0, 0.05, 0.1
@@ -54,7 +53,6 @@ AGAIN_S = 1.0, 5.0
 shards again each time."""
 KEEP = 32
 """Runs whose gatherings are kept."""
-_PAYLOAD = itemgetter(2)
 
 
 class Calls(Protocol):
@@ -77,8 +75,8 @@ class _Lot:
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        acked = self.done if all_acked(self.done) else [each for each in self.done if each[1] is Outcome.ACK]
-        self.rows, self.nbytes = len(acked), sum(map(len, map(_PAYLOAD, acked)))
+        payloads = acked_payloads(self.done)
+        self.rows, self.nbytes = len(payloads), sum(map(len, payloads))
 
     @property
     def given_up(self) -> bool:

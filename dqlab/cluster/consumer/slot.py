@@ -600,6 +600,7 @@ class Slot:
                 else:
                     await self._settle_done(chunk, tell=True)
             if await self._attend_flight(chunk, flight, flight.ended):
+                await self._note_run(chunk)
                 await self._settle_done(chunk)
         except Exception as error:  # noqa: BLE001 - its messages are delivered again, and other chunks run on
             self._lost(chunk, error)
@@ -716,11 +717,7 @@ class Slot:
         try:
             if not chunk.sink:
                 await self._settle_done(chunk)
-            elif chunk.suspect:
-                # Its row waits for those of others, and a consumer that was killed leaves thousands of suspects: the
-                # next one begins once the shard knows that this one has run.
-                await self._insist(chunk, "ran", pack({"lease": chunk.lease}))
-                self._leave(chunk)
+            await self._note_run(chunk)
             # Before the rows of a sink are written, which may take a second: the shard may send others meanwhile.
             if not self._stopping and self._told[chunk.shard][1] != self._want(chunk.shard):
                 await self._settle(chunk, chunk.nothing())
@@ -732,6 +729,15 @@ class Slot:
             self._leave(chunk)
             self._ending.remove(chunk)
             self._touched()
+
+    async def _note_run(self, chunk: Chunk) -> None:
+        """Let the next suspect begin as soon as the shard knows that this one has run, where its row waits for others.
+
+        A killed consumer of a fast function leaves thousands of suspects, and would write a part for each.
+        """
+        if chunk.sink and chunk.suspect:
+            await self._insist(chunk, "ran", pack({"lease": chunk.lease}))
+            self._leave(chunk)
 
     def _settle_meanwhile(self, chunk: Chunk) -> None:
         """Settle what is finished of a chunk with a sink, unless that is under way; not awaited."""

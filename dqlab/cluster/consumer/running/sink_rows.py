@@ -17,7 +17,7 @@ from dqlab.datasets.sink_parts import SinkRows
 from dqlab.documents import label_of
 from dqlab.frame import Outcome
 
-__all__ = ["all_acked", "code_in", "opened_rows", "rows_alike", "settled_rows"]
+__all__ = ["acked_payloads", "code_in", "opened_rows", "rows_alike", "settled_rows"]
 
 _POSITION, _OUTCOME, _PAYLOAD, _KEY = map(itemgetter, range(4))
 
@@ -31,12 +31,16 @@ def rows_alike(work: Iterable[tuple[Chunk, Sequence[Done]]]) -> Alike | None:
     """Return the values of all results of some chunks, if they are rows that are pickled alike."""
     payloads: list[bytes] = []
     for _, done in work:
-        payloads += map(_PAYLOAD, done if all_acked(done) else [each for each in done if each[1] is Outcome.ACK])
+        payloads += acked_payloads(done)
     return alike(payloads, [list(map(len, payloads))], arrow=True)
 
 
-def all_acked(done: Sequence[Done]) -> bool:
-    """Return whether all outcomes are acks."""
+def acked_payloads(done: Sequence[Done]) -> list[bytes]:
+    """Return the payloads of the acks among some outcomes."""
+    return list(map(_PAYLOAD, done if _all_acked(done) else [each for each in done if each[1] is Outcome.ACK]))
+
+
+def _all_acked(done: Sequence[Done]) -> bool:
     return list(map(_OUTCOME, done)).count(Outcome.ACK) == len(done)
 
 
@@ -49,7 +53,7 @@ def opened_rows(
     """
     code, acked = chunk.code, Outcome.ACK
     kept, values, others = list[Done](), list[Any](), list[Done | None]()
-    if without_values and all_acked(done):
+    if without_values and _all_acked(done):
         kept, values, others = list(done), [None] * len(done), [None] * len(done)
     else:
         for each in done:
