@@ -41,6 +41,8 @@ def test_digest_forgets_what_is_confirmed() -> None:
 
     assert sum(len(inputs) for _, _, inputs in digest._blocks) <= 600
     assert digest.at(1700) == digest_of(INPUT[:1700]).at(1700)
+    with pytest.raises(AssertionError, match="the first 100 elements was forgotten"):
+        digest.at(100)  # it was that of all elements
 
 
 def test_digest_is_the_same_where_another_thread_records_it_meanwhile() -> None:

@@ -31,15 +31,15 @@ class Digest:
     def __init__(self, confirmed: Callable[[], int]) -> None:
         self._confirmed = confirmed
         self._lock = threading.Lock()
-        """Elements come in one thread, and are recorded by another while the input gives none: of what is folded."""
+        """Guards what is folded: elements come in one thread, and another records them while the input gives none."""
         self._hash = hashlib.blake2b(digest_size=16)
         self._folded = 0
         self._pending: list[bytes] = []
-        """Elements that are not folded; always this list, so that each is added without the lock, which costs more."""
+        """Elements that are not folded yet. The list is never replaced, so elements are added without the lock."""
         self._blocks: deque[tuple[int, Any, list[bytes]]] = deque()
         """Elements that are in the hash but perhaps not in the queue: position, hash before them, what was hashed."""
         self._back_to: int | None = None
-        """From where on no element is forgotten, whatever is confirmed meanwhile."""
+        """While it is set, elements from here on are kept, whatever is confirmed meanwhile."""
         self.marks: list[tuple[int, str]] = []
         """Digests of the first elements, every few hundred, for comparison with a second reading of the input."""
 
@@ -68,6 +68,7 @@ class Digest:
                     hash = before.copy()
                     hash.update(b"".join(inputs[: count - first]))
                     return str(hash.hexdigest())
+            assert count >= self._folded, f"the digest of the first {count:,} elements was forgotten"
             return self._hash.hexdigest()
 
     @contextmanager
@@ -108,6 +109,7 @@ class Digest:
         """
         through = min(held.gaps(0, ENDLESS)[0][0], self.count)
         beyond = Ranges(held.within(through, ENDLESS))
-        end = max((hi for _, hi in beyond), default=0)
-        end_digest = self.at(end) if end <= self.count else before.end_digest
-        return Submitted(through, self.at(through), beyond, end_digest if beyond else "")
+        if not beyond:
+            return Submitted(through, self.at(through), beyond)
+        end = max(hi for _, hi in beyond)
+        return Submitted(through, self.at(through), beyond, self.at(end) if end <= self.count else before.end_digest)
