@@ -575,19 +575,25 @@ def test_interrupt_ends_every_call_without_an_answer(
 
 @contextmanager
 def pressed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Press Ctrl-C while the block waits, and not while it still prepares that."""
-    waits, trim = threading.Event(), rendering._trim_interrupts
+    """Press Ctrl-C when the block has asked the cluster for what it waits for, and not while it prepares that."""
+    began, asked = threading.Event(), threading.Event()
+    trim, result = rendering._trim_interrupts, Link.result
 
-    def begun() -> None:
+    def begin() -> None:
         trim()
-        waits.set()
+        began.set()
+
+    def ask(self: Link, *args: Any, **options: Any) -> Any:
+        if began.is_set() and threading.current_thread() is threading.main_thread():
+            asked.set()
+        return result(self, *args, **options)
 
     def press() -> None:
-        if waits.wait(30):
-            time.sleep(0.3)
+        if asked.wait(30):
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(rendering, "_trim_interrupts", begun)
+    monkeypatch.setattr(rendering, "_trim_interrupts", begin)
+    monkeypatch.setattr(Link, "result", ask)
     pressing = threading.Thread(target=press)
     pressing.start()
     yield
