@@ -157,7 +157,7 @@ class History(SuggestsAttributes):
         limit : int, default 60
             Most pieces.
         cancelled : float, default 0
-            How much of the run was cancelled: it left at once, and nobody did it.
+            How much of the run was cancelled: it left the queue at once and counts as no speed.
         """
         changes = [None if before is None or now is None else now - before for before, now in pairwise(self.units_left)]
         drops = [(change, at) for at, change in enumerate(changes) if change is not None]

@@ -270,8 +270,8 @@ def test_the_speed_of_a_run_is_its_own_whatever_else_its_queue_does() -> None:
     assert History(t0=0, step=1).pulse() == (5.0, ())
 
 
-def test_what_is_cancelled_is_nobodys_speed() -> None:
-    """A run that did 9 documents/s, and of which 676 were cancelled, had "0 to 136" below it."""
+def test_cancelled_documents_do_not_count_as_speed() -> None:
+    """A run at 9 documents/s was cancelled with 676 left, and its saved table showed a speed of "0 to 136"."""
     left = (*range(900, 630, -9), 0.0)  # the last nine were done in the second of the cancel
     history = History(t0=0, step=1, units_left=left)
 
