@@ -105,11 +105,11 @@ def test_a_run_that_ends_then_waits_for_room(store: Store) -> None:
 
     assert sum(run.counts.values()) == run.counts["acked"] == DONE + 1
     with pytest.raises(WaitTimeout, match="no room"):
-        run.wait(timeout=0.5)
+        run.wait(timeout=2)
     came = []
 
     def read() -> None:
-        for key, _ in run.as_completed(timeout=1):
+        for key, _ in run.as_completed(timeout=2):
             came.append(key)
 
     with pytest.raises(WaitTimeout, match="no room"):

@@ -198,16 +198,16 @@ def test_taking_leave_says_that_all_is_left(notebook: Any, lab: dq.Lab, capsys: 
     assert capsys.readouterr().out == "other is closed; its cluster, with queues and runs, was left as it is\n"
 
 
-def test_waiting_for_a_paused_run_names_the_line_that_resumes_it(connected: Any) -> None:
+def test_waiting_for_a_paused_run_names_the_line_that_resumes_it(connected: Any, queue: dq.QueuePool) -> None:
     """99 documents were left, and nobody knew why."""
-    connected.run("for pool in lab.queues: pool.pause()")
+    queue.pause()
     connected.run("%dq submit abs --over range(99) --name stands --on-existing new")
 
-    said = str(connected.fails("%dq wait stands --timeout 0.3"))
+    said = str(connected.fails("%dq wait stands --timeout 2"))  # without an answer until then, it would name that alone
 
     assert "is paused" in said
     assert "%dq resume" in said
-    connected.run("for pool in lab.queues: pool.resume()")
+    queue.resume()
     connected.run("%dq wait stands")
 
 
