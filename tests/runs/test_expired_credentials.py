@@ -228,7 +228,7 @@ def test_a_run_over_parts_of_one_file_waits_for_its_credentials_too(
     stats = run.stats()
     assert "its documents cannot be read" in stats.why
     assert "401" in stats.why
-    assert 0 < stats.counts.acked < COUNT
+    assert stats.counts.acked < COUNT  # those that were read may be on their way back
     storage.renew("second")
     assert dict(run.wait(timeout=60).results().items()) == TEXTS
     assert run.counts["dead"] == 0
