@@ -201,6 +201,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
     def __post_init__(self) -> None:
         self.handle = self.handle.of_run(self.name)
         self._resubmitting = threading.Lock()
+        self._dropping = threading.Lock()
 
     def _elsewhere(self, name: str) -> str:
         return _ELSEWHERE.get(name, "")
@@ -361,6 +362,10 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         RowsNotDeleted
             With `data`: its files could not be deleted. It was not dropped, so you can call this again.
         """
+        with self._dropping:
+            self._drop(data=data)
+
+    def _drop(self, *, data: bool) -> None:
         try:
             sink = self.sink
         except RunNotFound:
@@ -758,6 +763,11 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             over = progress.done and ended and not (progress.counts.lost and self._are_sent_again(deadline))
             # Wait for lost documents that are being sent again: their sender knows why it failed.
             if over or (progress.given_up and not progress.counts.lost) or self._never_ends(progress):
+                if self._dropping.locked() and not deadline.over:
+                    # It was cancelled to be dropped: what is waited for is the end of that, which the queue answers.
+                    if self._dropping.acquire(timeout=deadline.within(PARK)):
+                        self._dropping.release()
+                    continue
                 judge(progress)
                 self.was_over = True
                 return progress

@@ -7,6 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -475,6 +476,67 @@ def test_errors_name_a_dropped_run_as_people_know_it(queue: dq.QueuePool) -> Non
             said[name] = str(error)[: len(named)]
     quiet = {"read failures", "as_completed, begun"} - said.keys()  # there was nothing left to ask for
     assert said == dict.fromkeys(asked.keys() - quiet, named)
+
+
+def test_a_wait_ends_with_the_drop_and_not_with_the_cancellation_before_it(
+    queue: dq.QueuePool, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It returned a cancelled run that was gone a moment later, with lines to type that raised."""
+    run = queue.map(Held(gate), range(100))
+    gate.until_arrived(1)
+    seen, real = threading.Event(), dq.Run._progress
+
+    def progress(self: dq.Run, **question: Any) -> Any:
+        found = real(self, **question)
+        if found.cancelled and question:
+            seen.set()
+        return found
+
+    order = type(run.handle).order
+
+    async def ordered(self: Any, what: Any) -> Any:
+        assert not isinstance(what, Drop) or await asyncio.to_thread(seen.wait, 20)
+        return await order(self, what)
+
+    monkeypatch.setattr(dq.Run, "_progress", progress)
+    monkeypatch.setattr(type(run.handle), "order", ordered)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(run.wait, timeout=30)
+        run.drop()
+        gate.open()
+        with pytest.raises(RunNotFound, match="It was dropped"):
+            waiting.result(30)
+
+
+def test_a_drop_that_fails_ends_a_wait_as_a_cancellation(
+    queue: dq.QueuePool, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing waits for a run to go that stays."""
+    run, real = queue.map(Held(gate), range(100)), dq.Run._progress
+    gate.until_arrived(1)
+    seen, order = threading.Event(), type(run.handle).order
+
+    def progress(self: dq.Run, **question: Any) -> Any:
+        found = real(self, **question)
+        if found.cancelled and question:
+            seen.set()
+        return found
+
+    async def refuses(self: Any, what: Any) -> Any:
+        if not isinstance(what, Drop):
+            return await order(self, what)
+        assert await asyncio.to_thread(seen.wait, 20)
+        raise OSError("the cable")
+
+    monkeypatch.setattr(dq.Run, "_progress", progress)
+    monkeypatch.setattr(type(run.handle), "order", refuses)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(run.wait, timeout=30)
+        with pytest.raises(OSError, match="the cable"):
+            run.drop()
+        gate.open()
+        assert waiting.result(30) is run
+    assert run.counts["cancelled"] > 90
 
 
 def test_drop_in_the_middle_cancels(queue: dq.QueuePool, gate: Gate) -> None:
