@@ -316,9 +316,10 @@ def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
     run = as_word(failures.name)
     lines = []
     for entry in classes[:SHOWN_LINES]:
-        letter = None if entry.key is not None else failures.example(entry.fingerprint)
+        letter = None if _has_key(entry) else failures.example(entry.fingerprint)
         if entry.key is not None or letter is not None:  # else it was sent again just now
-            key = letter.key if letter is not None else entry.key
+            named = letter is not None and letter.key != letter.ordinal
+            key = letter.key if letter is not None and (named or entry.key is None) else entry.key
             lines.append(f"%dq show {as_word(key)} {run}    # {one_line(entry.error, 40)}")
     lines.append(f"%dq retry {run}")
     if len(classes) > 1:
@@ -332,6 +333,11 @@ def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
 def consumer_died(error: str, message: str) -> bool:
     """Return whether a failure is that no consumer lived to answer, and not that leases ended."""
     return error == "NoAnswer" and "consumer died" in message
+
+
+def _has_key(entry: ClassStats) -> bool:
+    """Return whether the key of its document is known; a position is all that a consumer leaves that died with it."""
+    return entry.key is not None and not entry.key.startswith("#")
 
 
 def documents_table(failures: Sequence[Any], limit: int = ROWS) -> Table:

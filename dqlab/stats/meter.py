@@ -48,10 +48,15 @@ class Meter:
             points.popleft()
 
     def had(self, total: float) -> None:
-        """Take a total for one that it had all along: what is summed up has more parts than were known."""
+        """Take a total for one that it had all along: what is summed up has more parts than were known, or fewer."""
         if self._points:
             more = total - self._points[-1][1]
             self._points = deque((at, then + more) for at, then in self._points)
+
+    @property
+    def total(self) -> float:
+        """The newest total; 0 before the first."""
+        return self._points[-1][1] if self._points else 0.0
 
     def growth(self, at: float) -> float:
         """Return by how much the total grew within the window."""

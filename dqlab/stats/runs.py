@@ -154,6 +154,11 @@ class RunStats(SuggestsAttributes):
         return min((progress.settled - progress.cancelled) / progress.all, 0.999999) if progress.all else 0.0
 
     @property
+    def all_ran(self) -> bool:
+        """Whether every document that is known of has run to its end."""
+        return self.counts.settled - self.counts.cancelled >= max(self.total or 0, self.counts.all)
+
+    @property
     def dead_share(self) -> float:
         """Dead documents as a share of those that ran, 0 to 1: cancelling the others does not change it."""
         ran = self.counts.settled - self.counts.cancelled

@@ -41,3 +41,15 @@ test.each([1, 5, 12, 30, 60])('times on the axis of %d minutes do not run into e
   expect(times.length).toBeLessThanOrEqual(12);
   expect(times.length).toBeGreaterThan(1);
 });
+
+test.each([
+  [12.0000001, false],
+  [11.9999999, false],
+  [13, true]
+])('of 12 dead among %f failed deliveries per minute, retried are named and drawn: %s', (failed, named) => {
+  const chart = minutesChart();
+  chart.draw([{ at: START, failed, dead: 12 }], [], 'failed deliveries');
+  expect(chart.element.textContent!.includes('retried')).toBe(named);
+  expect(chart.element.querySelectorAll('rect.dq-retrying').length).toBe(named ? 1 : 0);
+  chart.dispose();
+});

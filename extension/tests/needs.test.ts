@@ -120,10 +120,10 @@ test('dead documents of runs that are not listed are counted with those that are
   expect(last).toMatchObject({ subject: '585 dead', text: 'in 5 runs that have ended' });
   expect(last.parts.map((part) => [part.subject, part.text, labels(part).at(-1)])).toEqual([
     ['212 dead', expect.stringContaining('in parse-invoices, done'), 'Failures'],
-    ['373 dead', 'in 4 runs that ended before', 'List runs']
+    ['373 dead', 'in 4 runs that ended earlier', 'List runs']
   ]);
   snapshot.runs = [];
-  expect(grouped(needsOf(snapshot)).at(-1)).toMatchObject({ subject: '585 dead', text: 'in 5 runs that ended before' });
+  expect(grouped(needsOf(snapshot)).at(-1)).toMatchObject({ subject: '585 dead', text: 'in 5 runs that have ended' });
 });
 
 test('a run that was retried and ended again with dead documents is news', () => {

@@ -47,6 +47,12 @@ test('heads name their columns for readers that do not see, and cells are as the
   expect([name!.textContent, dead!.textContent, dead!.className, dead!.title]).toEqual(['pages', '212', 'dq-num dq-bad', '212 dead']);
 });
 
+test('a name that would turn the text beside it around does not', () => {
+  made.draw([{ name: '!\u202erev\u2069\u0007', dead: '1\u202e' }]);
+  const [name, dead] = lines()[0]!.cells;
+  expect([name!.textContent, dead!.title]).toEqual(['!\ufffdrev\ufffd\ufffd', '1\ufffd dead']);
+});
+
 test('a row stays the same element while its figures change, and what is nothing stands back', () => {
   made.draw([{ name: 'pages', dead: '212' }, { name: 'ocr', dead: '–' }]);
   const [pages, ocr] = lines();

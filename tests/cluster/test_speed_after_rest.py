@@ -307,3 +307,29 @@ def test_the_speed_after_a_retry_has_its_first_burst_and_nothing_from_before(res
     assert sum(each or 0.0 for each in collector.history(60, "a", whole=True).out_rate) == pytest.approx(
         99 + (5000 if rest < 60 else 0), abs=0.5
     )
+
+
+def test_what_failed_in_the_last_minute_still_has_when_its_run_is_dropped() -> None:
+    """`%dq history` said "last 60 s 0, most 27 per minute"."""
+    collector, clock = Collector(clock=FakeClock()), FakeClock()
+    collector.known.clock = clock
+
+    def report(*lanes: tuple[str, int, int]) -> None:
+        made = [
+            lane_report(name, counts=[0, 0, 0, acked, dead, 0, 0], failed=dead, total=acked + dead, sealed=True)
+            for name, acked, dead in lanes
+        ]
+        collector.take(shard_report("a", *made))
+
+    report(("kept", 0, 0), ("dropped", 0, 0))
+    clock.advance(10)
+    report(("kept", 100, 3), ("dropped", 400, 27))
+    clock.advance(10)
+    report(("kept", 100, 3))
+    clock.advance(10)
+    report(("kept", 160, 3))
+
+    now = collector.history(60, "a").now
+
+    assert 60 * (now.failure_rate or 0.0) == pytest.approx(30, abs=0.01)
+    assert 30 * (now.out_rate or 0.0) == pytest.approx(100 + 3 + 400 + 27 + 60, abs=0.01)

@@ -38,7 +38,7 @@ def test_screen_of_a_running_run(running: RunStats) -> None:
         "parse-invoices  running   parse v4 on queue pages, 8 consumers",
         " 65.4 % ██████████████████████████████████████▚▌░░░░░░░░░░░░░░░░░░░░░░ of pages",
         "left   315,894 pages     16,121 documents      done  14:34 (14:32\N{EN DASH}14:38)",
-        "speed  451 pages/s       60 s at work          dead  212 (0.66 %)",
+        "speed  451 pages/s       60 s at work          dead  212 (0.66 % of what ran)",
         "● acked 31,877  ✕ dead 212  ◐ unacked 64  ○ ready 15,846  ◔ delayed 211",
         "✕   128 dead  PdfError invalid xref table         parse:31          d2c81e07",
     ]
@@ -251,6 +251,10 @@ class Dead(list[object]):
     def __init__(self, dead: int, classes: tuple[ClassStats, ...]) -> None:
         super().__init__([None] * dead)
         self.classes = classes
+        self.letters: dict[str, object] = {}
+
+    def example(self, fingerprint: str) -> object:
+        return self.letters.get(fingerprint)
 
 
 KEY = "archive/2016/scans/acme-holding-and-daughters/inv-00777-second-copy.pdf"
@@ -287,6 +291,15 @@ def test_documents_whose_consumers_died_have_the_way_out_below_them() -> None:
 
     assert 'executor="process"' in table_text(failures_table(Dead(90, (died,))))
     assert "executor" not in table_text(failures_table(Dead(130, CLASSES)))
+
+
+@pytest.mark.parametrize(("key", "named"), [("archive/25.pdf", "archive/25.pdf"), (25, "'#25'")])
+def test_a_document_whose_consumer_died_is_named_by_its_key_where_it_has_one(key: object, named: str) -> None:
+    """It was "#25" in `%dq failed`, and had its key in the widget."""
+    gone = Dead(1, (replace(CLASSES[0], dead=1, key="#25"),))
+    gone.letters = {"f1": SimpleNamespace(key=key, ordinal=25)}
+
+    assert f"  %dq show {named} 'my run'    # PdfError" in table_text(failures_table(gone)).split("\n")
 
 
 def test_lines_to_type_are_words_that_a_line_reads_back() -> None:

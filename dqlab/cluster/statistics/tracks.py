@@ -141,9 +141,8 @@ class QueueTrack:
             The totals have grown by what a shard held that was opened again; see `reopens`.
         """
         worked = counts.worked + revived  # what was cancelled left too, and is nobody's speed
-        if reopened:
-            meters = (self.put, counts.all), (self.out, worked), (self.settled, worked), (self.failed, failed)
-            for meter, total in meters:
+        for meter, total in ((self.put, counts.all), (self.out, worked), (self.settled, worked), (self.failed, failed)):
+            if reopened or total < meter.total:  # runs were dropped: what they did in the last minute was done
                 meter.had(total)
         self.put.feed(now, counts.all)
         self.out.feed(now, worked)

@@ -39,7 +39,7 @@ PER_DOCUMENT = "documents"
 
 
 class ThroughputPanel:
-    """A row per consumer: its line, pages and documents per second, idle share, unacked messages."""
+    """A row per consumer: its line, pages and documents per second, idle share, messages that it holds."""
 
     name, title = "throughput", "Throughput per consumer"
 
@@ -96,7 +96,7 @@ class ThroughputPanel:
             left = [_name(each, several=several) for each in named.values()]
             right = [_numbers(each, paged=paged) for each in listed]
         heads = columns("slowest first" if names else "", "", "")
-        figures = (*columns(unit, "documents/s" if paged else ""), Column("idle", bars=True), Column("unacked"))
+        figures = (*columns(unit, "documents/s" if paged else ""), Column("idle", bars=True), Column("holds"))
         if not listed and not names:
             self._chart.draw(Table(heads, (), notes=("No consumer works here",)), Table(figures, (BLANK,)))
             return
@@ -114,7 +114,7 @@ class ThroughputPanel:
         """Return the speeds of all listed consumers."""
         units = scene.snapshot.units, "documents"
         return Table(
-            columns("consumer", "queue", "worker", *(f"{each}/s, {LAST_MINUTE}" for each in units), "idle", "unacked"),
+            columns("consumer", "queue", "worker", *(f"{each}/s, {LAST_MINUTE}" for each in units), "idle", "holds"),
             tuple(
                 tuple(
                     Cell(word)
@@ -236,16 +236,19 @@ def _total(scene: Scene) -> Line:
     """Return the sum of all consumers, listed or not.
 
     What left the queue is less and more: a delivery that failed and is retried leaves nothing, and what is cancelled
-    leaves without a consumer.
+    leaves without a consumer. What they hold is as they report it, and what the queue counts as unacked may be under
+    way to them or back.
     """
     snapshot = scene.snapshot
+    listed = snapshot.consumers_total <= len(snapshot.consumers)
     known = [each.rate for each in snapshot.consumers if each.rate is not None]
-    documents = sum(known) if known and snapshot.consumers_total <= len(snapshot.consumers) else None
+    documents = sum(known) if known and listed else None
+    held = sum(each.leased for each in snapshot.consumers) if listed else None
     return (
         Cell(rate(scene.queue.units_rate), Ink.STRONG),
         Cell(rate(documents) if snapshot.units != PER_DOCUMENT else "", Ink.STRONG),
         _bar(snapshot.idle_share),
-        Cell(count(scene.queue.counts.leased)),
+        Cell(count(held)),
     )
 
 

@@ -56,7 +56,7 @@ function earlier(snapshot: Snapshot, listed: readonly Need[]): Need[] {
       amount,
       severity: 'problem',
       subject: `${count(amount)} dead`,
-      text: `in ${many(runs, 'run')} that ended before`,
+      text: `in ${many(runs, 'run')} that ${listed.length ? 'ended earlier' : 'have ended'}`,
       detail: '',
       scope: {},
       steps: [{ id: 'runs', label: 'List runs', code: '%dq runs' }],

@@ -27,6 +27,11 @@ function fixed(value: number, places: number): string {
   return half && '02468'.includes(cut[cut.length - 1]!) ? cut : value.toFixed(places);
 }
 
+/** Text with the replacement character for what would hide or reorder the text beside it, as in `one_line` of dqlab/texts.py. */
+export function printable(value: string): string {
+  return value.replace(/[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, '\ufffd');
+}
+
 const whole = (value: number): string => count(Number(fixed(value, 0)));
 
 /** A share, 0 to 1, as a percentage: `65.5 %`. `100 %` for exactly 1 only, `0 %` for exactly 0 only. */

@@ -1,7 +1,7 @@
 // The table of every view: a head, one row per thing, and keys that move among rows.
 
 import { hint, make, mark, part, say, seen, sync } from './dom';
-import { UNKNOWN } from './format';
+import { printable, UNKNOWN } from './format';
 import { roving, type RowKeys } from './keys';
 
 export interface Column<T> {
@@ -64,11 +64,11 @@ export function table<T>(options: TableOptions<T>): Table<T> {
     columns.forEach((column, place) => {
       const cell = line.cells[place]!;
       if (column.text) {
-        const words = column.text(row);
+        const words = printable(column.text(row));
         say(column.make ? part(cell, '.dq-text') : cell, words);
         mark(cell, 'data-zero', words === '0' || words === UNKNOWN);
       }
-      if (column.hint) hint(cell, column.hint(row));
+      if (column.hint) hint(cell, printable(column.hint(row)));
       column.fill?.(cell, row);
     });
     options.update?.(line, row);

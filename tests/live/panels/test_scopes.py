@@ -223,6 +223,22 @@ def test_the_sum_of_consumers_is_that_of_their_rows(open_page: Open, feed: Any, 
     assert "<b>5.81</b>" in said
 
 
+def test_what_consumers_hold_adds_up_to_its_sum(open_page: Open, feed: Any) -> None:
+    """1, 2, 0 and 0 stood above the queue's count of 4: one message was under way."""
+    consumers = tuple(
+        replace(feed.now.consumers[0], name=f"c{at}", leased=leased) for at, leased in enumerate((1, 2, 0, 0))
+    )
+    queue = replace(feed.now.queues[0], counts=Counts(leased=4), consumers=4)
+    feed.change(units="documents", queues=(queue, *feed.now.queues[1:]), consumers=consumers, consumers_total=4)
+    feed.past = replace(feed.past, consumers={}, idle={})
+
+    table = open_page("throughput", queue="pages").panels[0]._chart.right.text
+
+    *rows, total = re.findall(r'<span>(?:<span class="mut">)?(\d+)(?:</span>)?</span></div>', table)
+    assert sorted(rows) == ["0", "0", "1", "2"]
+    assert total == "3"
+
+
 def test_consumers_without_work_are_not_the_slowest(open_page: Open, feed: Any) -> None:
     """Those of an empty queue filled the rows, and hid the slow one."""
     idle = tuple(

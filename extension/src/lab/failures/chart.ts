@@ -65,7 +65,7 @@ function picture(minutes: Minute[], marks: Mark[], title: string, width: number)
   }
   const wide = Math.max(1, x(first + 60) - x(first) - 1.5);
   for (const each of minutes) {
-    if (each.failed > 0) svg.append(column(x(each.at), y(each.failed), wide, bottom, 'dq-retrying'));
+    if (hasRetries(each)) svg.append(column(x(each.at), y(each.failed), wide, bottom, 'dq-retrying'));
     if (each.dead > 0) svg.append(column(x(each.at), y(each.dead), wide, bottom, 'dq-dead'));
   }
   const step = STEPS.find((each) => x(first + each) - x(first) >= TIME_WIDTH) ?? STEPS[2];
@@ -73,15 +73,18 @@ function picture(minutes: Minute[], marks: Mark[], title: string, width: number)
     if (x(at) < width - 20) svg.append(label(x(at), HEIGHT - 6, minute(at), { 'text-anchor': 'middle' }));
   }
   const head = headOf(title, width);
-  svg.append(...marksOf(marks.filter((each) => each.at >= first && each.at <= last), x, bottom, width - roomOf(head)), legend(head, width));
+  svg.append(...marksOf(marks.filter((each) => each.at >= first && each.at <= last), x, bottom, width - roomOf(head)), legend(head, minutes.some(hasRetries), width));
   return svg;
 }
+
+/** Whether deliveries failed whose documents are not dead: rates give sums that are off by a fraction. */
+export const hasRetries = ({ failed, dead }: Minute): boolean => Math.round(failed - dead) > 0;
 
 const column = (x: number, y: number, width: number, bottom: number, kind: string): SVGElement =>
   draw('rect', { x: x.toFixed(1), y: y.toFixed(1), width: width.toFixed(1), height: Math.max(1, bottom - y).toFixed(1), class: kind });
 
 /** What is drawn, in its own colours, at the right end. */
-function legend(head: string, width: number): SVGElement {
+function legend(head: string, retries: boolean, width: number): SVGElement {
   const element = draw('text', { x: width - EDGE.right, y: 12, 'text-anchor': 'end' });
   const [dead, and, retry] = ['dead', ' and ', 'retried'].map((words) => {
     const span = draw('tspan');
@@ -90,7 +93,7 @@ function legend(head: string, width: number): SVGElement {
   });
   dead!.setAttribute('class', 'dq-of-dead');
   retry!.setAttribute('class', 'dq-of-retrying');
-  element.append(head, dead!, and!, retry!);
+  element.append(head, dead!, ...(retries ? [and!, retry!] : []));
   return element;
 }
 
