@@ -851,8 +851,10 @@ def _to_go_on(run: Run, stats: RunStats) -> str:
 
 
 def crew(lab: Lab, workers: int) -> str:
-    """Return how many of a lab's workers run consumers, in words; the others hold its queues."""
-    return many(workers - lab._reserved, "consumer process" if lab.embedded else "worker")
+    """Return how many of a lab's workers run consumers, in words, or how many there are with those for its queues."""
+    if lab.embedded:
+        return many(workers - lab._reserved, "consumer process")
+    return many(workers, "worker") + (f" ({lab._reserved} for queues)" if lab._reserved else "")
 
 
 def _check_switches(**given: object) -> None:

@@ -240,13 +240,17 @@ with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, sta
     run = lab.map(time.sleep, [0.05] * 2000, name="all")
     next(run.as_completed())
     os.killpg(cluster.pid, signal.SIGKILL)
+    kept = []
     for use in (run.wait, run.results, lab.stats, lambda: lab.attach("all")):
         try:
             use()
         except dq.DqlabError as error:
             print(f"{type(error).__name__}: {error}")
+            kept.append(error.fields["kept"])
     print(repr(lab))
-lab.close()
+    print(kept)
+from dqlab.jupyter.sayings import end
+print(end(lab))
 """
 
 
@@ -258,7 +262,7 @@ def test_killed_cluster_names_its_store_and_the_lines_that_lead_back(tmp_path: P
     ended = forking.run(
         [sys.executable, "-c", HELD, name, *options], check=True, timeout=120, capture_output=True, text=True
     )
-    *errors, shown = ended.stdout.splitlines()
+    *errors, shown, kept, left = ended.stdout.splitlines()
 
     assert ended.stderr == ""
     assert len(errors) == 4
@@ -267,6 +271,8 @@ def test_killed_cluster_names_its_store_and_the_lines_that_lead_back(tmp_path: P
         assert f"lab = dq.connect('local', name='{name}')" in error
         assert (f"is in the store {place}" if store else "with it: it had no store") in error
     assert ("lab.attach('all')" in errors[0]) is store
+    assert kept == str([store] * 4)
+    assert left == f"{name} is closed; its cluster had ended before"
     assert f"`dqlab up --name {name}" in shown
 
 
@@ -296,6 +302,13 @@ def test_a_cluster_that_is_gone_is_no_lab_that_was_closed(lab: dq.Lab, monkeypat
     link.leave()
     with pytest.raises(LabClosed):
         link.result(answer)
+
+
+def test_the_reason_of_a_connection_that_broke_has_seconds_that_people_read(lab: dq.Lab) -> None:
+    """It was "after 4.998104946003878 s"."""
+    said = str(Link(lab.client)._gone("in <TCP>: Timed out trying to connect to tcp://a:1 after 4.998104946003878 s"))
+
+    assert "(Timed out trying to connect to tcp://a:1 after 4.9 s)" in said
 
 
 def test_a_script_whose_cluster_is_killed_shows_its_line_and_the_sentence(tmp_path: Path) -> None:

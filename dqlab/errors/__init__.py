@@ -220,8 +220,8 @@ class SchedulerGone(DqlabError):
     _users_frames_alone = True
     """In a script too: the connection breaks a hundred lines deep in Dask, and the sentence names what happened."""
 
-    def __init__(self, *, address: str, reason: str, left: str = UNKNOWN) -> None:
-        super().__init__(address=address, reason=reason, left=left)
+    def __init__(self, *, address: str, reason: str, left: str = UNKNOWN, kept: bool = True) -> None:
+        super().__init__(address=address, reason=reason, left=left, kept=kept)
 
 
 class LabClosed(DqlabError):
@@ -230,8 +230,8 @@ class LabClosed(DqlabError):
     text = "lab {lab!r} {how}, so {what} can no longer be used. {left}"
     _users_frames_alone = True
 
-    def __init__(self, *, lab: str, what: str, left: str, how: str = "was closed") -> None:
-        super().__init__(lab=lab, how=how, what=what, left=left)
+    def __init__(self, *, lab: str, what: str, left: str, how: str = "was closed", kept: bool = True) -> None:
+        super().__init__(lab=lab, how=how, what=what, left=left, kept=kept)
 
 
 class WorkersGone(DqlabError):

@@ -247,7 +247,10 @@ def end(lab: Lab) -> str:
     transient = {pool.name for pool in lab.queues if pool.durability is Durability.TRANSIENT}
     runs = [run.name for run in lab.runs if run.queue in transient]
     kept = lab.store is not None and any(pool.durability is Durability.DURABLE for pool in lab.queues)
+    ended = lab.ended
     lab.close()
+    if not lab.embedded and ended:
+        return f"{lab.name} is closed; its cluster had ended before"
     if not lab.embedded:
         return f"{lab.name} is closed; its cluster, with queues and runs, was left as it is"
     if not runs:

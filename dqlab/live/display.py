@@ -22,11 +22,11 @@ from typing import Any, TextIO, cast
 from weakref import WeakKeyDictionary, ref
 
 from dqlab import numbers
-from dqlab.errors import BadOption, DqlabError, DqlabWarning, RunNotFound, WidgetNotBuilt
+from dqlab.errors import BadOption, DqlabError, DqlabWarning, WidgetNotBuilt
 from dqlab.live import details
 from dqlab.live.checkups import checkup_html, checkup_text
 from dqlab.live.feeds import LabSource, PoolSource, RunSource, has_details, is_embedded, is_lab, is_queue
-from dqlab.live.follow import CALL_TIMEOUT, Canvas, Live, following
+from dqlab.live.follow import CALL_TIMEOUT, Canvas, Live, following, is_gone
 from dqlab.live.html import needs_html, table_html, wrap
 from dqlab.live.lab_picture import Site, absent_queues, lab_view, queue_view
 from dqlab.live.listings import listing_table
@@ -309,7 +309,7 @@ def _picture(source: Any) -> View:
     except DqlabError as error:
         if is_lab(source) or is_queue(source):
             return absent_queues(Site(source.name), str(error), single=is_queue(source))
-        return absent_view(source.name, str(error), gone=isinstance(error, RunNotFound))
+        return absent_view(source.name, str(error), gone=is_gone(error))
 
 
 def _focus(run: Any) -> Focus:

@@ -70,6 +70,7 @@ __all__ = [
     "LiveRun",
     "Obeying",
     "following",
+    "is_gone",
 ]
 
 CALL_TIMEOUT = 1.0
@@ -335,6 +336,11 @@ class Canvas(Protocol[V]):
         ...
 
 
+def is_gone(error: DqlabError) -> bool:
+    """Return whether a run exists no more: lines to type would only raise."""
+    return isinstance(error, RunNotFound) or not error.fields.get("kept", True)
+
+
 class Live(ABC, Generic[View]):
     """Something watched, the canvas it is drawn on, and what was pressed.
 
@@ -386,7 +392,7 @@ class Live(ABC, Generic[View]):
             try:
                 self._ask()
             except DqlabError as error:  # dropped, closed, or never there: it will not answer later either
-                self._over, self._gone = str(error), isinstance(error, RunNotFound)
+                self._over, self._gone = str(error), is_gone(error)
         if self._asking.quiet > GIVE_UP_AFTER:  # a picture that stays must not say that it tries again
             self._over = self._over or (
                 f"No answer since {numbers.clock(self._asking.since)}. This view asks no more; what it shows is not "

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dqlab import numbers
-from dqlab.errors import ActorGone, CallTimeout, RunNotFound, SchedulerGone
+from dqlab.errors import ActorGone, CallTimeout, LabClosed, RunNotFound, SchedulerGone
 from dqlab.live.follow import GIVE_UP_AFTER, REFUSED, LiveRun
 from dqlab.live.html import run_html
 from dqlab.live.text import run_screen
@@ -172,6 +172,18 @@ def test_dropped_run_ends_the_view_with_the_reason(live: LiveRun, source: Any, c
     assert "%dq" not in kept, "each of these lines raises RunNotFound"
     assert " left after " not in kept
     assert "%dq" not in run_screen(canvas.last)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_run_whose_cluster_had_no_store_is_gone_with_it(live: LiveRun, source: Any, canvas: Any, kept: bool) -> None:
+    """Its last picture had lines to type, each of which raised."""
+    live.tick()
+    source.answer = LabClosed(lab="papers", what="it", left="Its cluster is gone.", kept=kept)
+
+    assert live.tick() is False
+    assert "Its cluster is gone" in canvas.last.notice.text
+    assert canvas.last.face is (Face.NO_ANSWER if kept else Face.GONE)
+    assert ("%dq attach" in run_html(canvas.last)) is kept
 
 
 def test_run_that_is_dropped_before_the_first_answer_has_no_numbers(live: LiveRun, source: Any, canvas: Any) -> None:

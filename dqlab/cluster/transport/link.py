@@ -42,6 +42,8 @@ GONE_AFTER = 8.0
 
 _OF_A_COMM = re.compile(r"^in <.*>: ")
 """How Dask names the connection that an error is about."""
+_LONG_SECONDS = re.compile(r"\b(\d+\.\d)\d+ s\b")
+"""Seconds as Dask writes them, with fifteen digits."""
 _NOWHERE = logging.NullHandler()
 
 
@@ -288,12 +290,20 @@ class Link:
                 f"Connect again with dq.connect({self.address!r}); lab.queue(NAME) opens a queue again, and "
                 "lab.attach(RUN) finds a run in it."
             )
-        return LabClosed(lab=self.lab, how=how, what=self._what, left=left)
+        return LabClosed(lab=self.lab, how=how, what=self._what, left=left, kept=self._kept)
 
     def _gone(self, reason: str) -> SchedulerGone:
         """Return what to raise where the scheduler does not answer any more."""
-        reason = _OF_A_COMM.sub("", reason)
-        return SchedulerGone(address=self.address, reason=reason, left=self.way_on() or SchedulerGone.UNKNOWN)
+        reason = _LONG_SECONDS.sub(r"\1 s", _OF_A_COMM.sub("", reason))
+        return SchedulerGone(
+            address=self.address, reason=reason, left=self.way_on() or SchedulerGone.UNKNOWN, kept=self._kept
+        )
+
+    @property
+    def _kept(self) -> bool:
+        """Whether runs may be found again, once the cluster has ended: not where it is known to have had no store."""
+        known = self.embedded or (bool(self.up[0]) and not self._left.is_set())
+        return bool(self.store) or not known
 
     def way_on(self) -> str:
         """Return what is left of a cluster that has ended by itself, and how to go on; "" where that is not known."""
