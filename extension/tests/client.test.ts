@@ -47,6 +47,12 @@ test('an action goes by POST with the XSRF token, and brings the new numbers', a
   expect(answer.snapshot.totals.counts.dead).toBe(215);
 });
 
+test('the key of a document that is a number is its text', async () => {
+  const { client } = serving(200, { run: 'r', queue: 'q', total: 3, next: null, rows: [{ id: 1, key: 3 }, { id: 2, key: 'a.pdf' }, { id: 4, key: null }] });
+  const { rows } = await client.failures('papers', { run: 'r' });
+  expect(rows.map((row) => row.key)).toEqual(['3', 'a.pdf', '']);
+});
+
 test('a refusal carries the sentence of the server', async () => {
   const { client } = serving(404, { error: 'QueueNotFound', message: 'There is no queue x. Use one of: pages.' });
   const refusal = await client.snapshot('papers').catch((error: unknown) => error);

@@ -88,6 +88,10 @@ def lab_page(
     """Open a notebook in headless Chromium, in JupyterLab or Notebook 7; yield the page once its kernel is idle."""
     with chromium() as browser:
         page = browser.new_page(viewport={"width": width, "height": height})
+        complaints: list[str] = []
+        # JupyterLab reports what a view of ours raises to the console alone, and the view stands still from then on.
+        page.on("console", lambda said: complaints.append(said.text) if _is_ours(said) else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
         place = f"notebooks/{notebook}?" if classic else f"lab/workspaces/w{time.monotonic_ns()}/tree/{notebook}?reset&"
         page.goto(f"{url}{place}token={TOKEN}")
         page.wait_for_selector(".jp-Notebook", state="attached", timeout=60_000)
@@ -99,6 +103,11 @@ def lab_page(
             timeout=60_000,
         )
         yield page
+        assert complaints == []
+
+
+def _is_ours(said: Any) -> bool:
+    return said.type == "error" and "extensions/dqlab" in said.text
 
 
 def execute(page: Any, command: str, args: dict[str, Any] | None = None) -> None:

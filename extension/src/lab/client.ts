@@ -142,11 +142,13 @@ export class Client {
     return historyReader.read(await this.ask(['services', service, 'history'], { span, ...scope }));
   }
 
-  failures(
+  /** A page of dead documents. Keys of documents that are numbers come as numbers. */
+  async failures(
     service: string,
     scope: Scope & { fingerprint?: string; after?: string | null; limit?: number }
   ): Promise<FailurePage> {
-    return this.ask<FailurePage>(['services', service, 'failures'], { ...scope });
+    const page = await this.ask<FailurePage>(['services', service, 'failures'], { ...scope });
+    return { ...page, rows: page.rows.map((row) => ({ ...row, key: String(row.key ?? '') })) };
   }
 
   async panels(service: string): Promise<Panel[]> {
