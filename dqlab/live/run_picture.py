@@ -557,7 +557,9 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
             speed = speed._replace(second=refused if stats.unwritten or stats.unread else blocked)
     dead = stats.counts.dead
     retry = "" if stats.resting and not stats.retrying else f"{numbers.count(stats.retrying)} waiting to retry"
-    share = numbers.share(stats.dead_share, places=2) + (" of what ran" if dead and not stats.all_ran else "")
+    share = numbers.share(stats.dead_share, places=2) + (
+        " of what ran" if dead and stats.resting and not stats.all_ran else ""
+    )
     tone = Tone.BAD if dead else Tone.QUIET
     return (
         left,

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 
-import { make } from '../src/shared/dom';
+import { guarded, make } from '../src/shared/dom';
 import { table, type Table } from '../src/shared/table';
 
 interface Row {
@@ -78,4 +78,20 @@ test('a text from a user is text, whatever it contains', () => {
   made.draw([{ name: '<img src=x>', dead: '<b>1</b>' }]);
   expect(made.element.querySelector('img')).toBeNull();
   expect(lines()[0]!.textContent).toBe('<img src=x><b>1</b>');
+});
+
+test('a view that cannot be drawn says so once, and no more when it can', () => {
+  const root = make('section', {}, made.element);
+  const breaks = (): void => {
+    throw new TypeError('e.replace is not a function');
+  };
+  const broken = (): (string | null)[] => [...root.querySelectorAll('.dq-broken')].map((each) => each.textContent);
+
+  expect(() => guarded(root, breaks)).toThrow(TypeError);
+  expect(() => guarded(root, breaks)).toThrow(TypeError);
+  expect(broken()).toEqual([expect.stringMatching(/^This view stopped at \d\d:\d\d:\d\d \(TypeError: e.replace is not a function\)\. What it shows may be old/)]);
+
+  guarded(root, () => made.draw([{ name: 'pages', dead: '1' }]));
+  expect(broken()).toEqual([]);
+  expect(lines().length).toBe(1);
 });

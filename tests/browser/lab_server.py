@@ -91,7 +91,7 @@ def lab_page(
         complaints: list[str] = []
         # JupyterLab reports what a view of ours raises to the console alone, and the view stands still from then on.
         page.on("console", lambda said: complaints.append(said.text) if _is_ours(said) else None)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("pageerror", lambda error: complaints.append(error.stack) if "dqlab" in (error.stack or "") else None)
         place = f"notebooks/{notebook}?" if classic else f"lab/workspaces/w{time.monotonic_ns()}/tree/{notebook}?reset&"
         page.goto(f"{url}{place}token={TOKEN}")
         page.wait_for_selector(".jp-Notebook", state="attached", timeout=60_000)
@@ -103,7 +103,7 @@ def lab_page(
             timeout=60_000,
         )
         yield page
-        assert complaints == []
+        assert complaints == [], "\n".join(complaints)
 
 
 def _is_ours(said: Any) -> bool:

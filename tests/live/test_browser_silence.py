@@ -199,7 +199,8 @@ def test_an_end_in_minutes_is_not_a_number_of_minutes_that_is_unknown(show: Show
 
 def test_what_was_copied_makes_room_for_what_is_true(show: Show, running: RunStats, snapshot: Snapshot) -> None:
     """It stood in place of every notice until the next press."""
-    page = show(run_view(replace(running, why="its store takes nothing"), Focus(snapshot)), clock=BEGAN)
+    calm = replace(snapshot, attention=(), attention_total=0)
+    page = show(run_view(replace(running, why="its store takes nothing"), Focus(calm)), clock=BEGAN)
     page.get_by_role("button", name="More").click()
     page.get_by_role("menuitem", name="Copy as Python…").click()
     page.get_by_role("menuitem").first.click()

@@ -1,5 +1,7 @@
 // Elements: made once, changed only where something changed. What came from users goes in by textContent.
 
+import { clock } from './format';
+
 const SVG = 'http://www.w3.org/2000/svg';
 const REORDER_MS = 5_000;
 
@@ -29,6 +31,19 @@ export function text<K extends keyof HTMLElementTagNameMap>(tag: K, kind: string
   const element = make(tag, kind ? { class: kind } : {});
   element.textContent = content;
   return element;
+}
+
+/** Draw a view, or show on top of it that this failed: what is below stands still, and would be taken for true. */
+export function guarded(root: HTMLElement, draw: () => void): void {
+  const shown = root.querySelector(':scope > .dq-broken');
+  try {
+    draw();
+    shown?.remove();
+  } catch (error) {
+    const words = `This view stopped at ${clock(Date.now() / 1000)} (${String(error)}). What it shows may be old, and the work goes on. Reload the page.`;
+    if (!shown) root.prepend(make('div', { class: 'dq-broken', role: 'alert' }, words));
+    throw error; // for the console, with where it happened
+  }
 }
 
 export function button(label: string, kind: string, act: (event: MouseEvent) => void): HTMLButtonElement {

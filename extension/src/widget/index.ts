@@ -1,6 +1,6 @@
 // What a front end calls: makes the widget of one kind, and lets it draw when parts have changed.
 
-import { make } from '../shared/dom';
+import { guarded, make } from '../shared/dom';
 import { ASK, type Context, type WidgetView } from './context';
 import { labWidget } from './lab';
 import { NAMES, type AnyParts, type Head, type Press } from './parts';
@@ -51,7 +51,7 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
   /** A button that is gone takes the focus with it: not to the page, and not to another button. */
   const redraw = (): void => {
     const focused = root.contains(document.activeElement);
-    widget?.draw();
+    guarded(root, () => widget?.draw());
     if (focused && !root.contains(document.activeElement)) root.querySelector('h1')?.focus({ preventScroll: true });
   };
   let kept = -Infinity;
@@ -172,7 +172,7 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
       event.stopPropagation();
     }
   });
-  made.draw();
+  guarded(root, () => made.draw());
   const watcher = new IntersectionObserver((entries) => {
     const shown = entries.at(-1)!.isIntersecting;
     if (shown && !seen) made.draw();

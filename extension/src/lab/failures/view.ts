@@ -8,7 +8,7 @@ import type { Cell } from '../cells';
 import { copy } from '../ask';
 import type { Client, Scope } from '../client';
 import { perform } from '../desk';
-import { button, hint, make, say, show, sync, text } from '../../shared/dom';
+import { button, guarded, hint, make, say, show, sync, text } from '../../shared/dom';
 import { clock, count, many, share } from '../../shared/format';
 import { face } from '../../shared/glyphs';
 import { dqlabIcon } from '../icons';
@@ -74,6 +74,10 @@ export class FailuresView extends Widget {
   }
 
   private draw(): void {
+    guarded(this.node, () => this.drawAll());
+  }
+
+  private drawAll(): void {
     const { failures } = this;
     const [before, dead, after] = summary(failures);
     say(this.sentence.children[0]!, before);

@@ -6,7 +6,7 @@ import { Widget } from '@lumino/widgets';
 
 import { pauseEntry } from '../actions';
 import { perform, type Desk } from '../desk';
-import { button, make, mark, say, show, text } from '../../shared/dom';
+import { button, guarded, make, mark, say, show, text } from '../../shared/dom';
 import { clock } from '../../shared/format';
 import { face } from '../../shared/glyphs';
 import { failsThroughout } from '../../shared/snapshot';
@@ -110,6 +110,10 @@ export class Sidebar extends Widget {
   }
 
   private draw(): void {
+    guarded(this.node, () => this.drawWhatIsSeen());
+  }
+
+  private drawWhatIsSeen(): void {
     const { model } = this.desk;
     this.drawRail();
     if (!this.isVisible) return;
