@@ -158,3 +158,18 @@ test('who confirms a question keeps the focus in the view', async () => {
   expect(view.root().contains(document.activeElement)).toBe(true);
   view.end();
 });
+
+test('Enter in the number of consumers answers, and does not press the button that takes the focus', async () => {
+  const offers = { cluster: '', label: '', code: '', results: '', open: '', queue: 'pages', run: 'invoices', python: [] };
+  const rects = vi.spyOn(Element.prototype, 'getClientRects').mockReturnValue([{}] as unknown as DOMRectList);
+  const view = shown({ ...ended, offers });
+  view.root().querySelector<HTMLElement>('.dq-more')!.click();
+  [...view.root().querySelectorAll<HTMLElement>('[role=menuitem]')].find((each) => each.textContent!.startsWith('Scale'))!.click();
+  const input = view.root().querySelector<HTMLInputElement>('input[type=number]')!;
+  input.value = '3';
+  const enter = new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, cancelable: true });
+  input.dispatchEvent(enter);
+  expect(view.sent).toEqual([expect.objectContaining({ command: 'scale', n: 3 })]);
+  expect(enter.defaultPrevented).toBe(true);
+  rects.mockRestore();
+});

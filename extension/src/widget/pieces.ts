@@ -182,7 +182,9 @@ export function askBox(context: Context): AskBox {
         if (Number.isInteger(n) && n >= 1) answer(() => act(n));
       };
       input.addEventListener('keydown', (event) => {
-        if (event.key === 'Enter') confirm();
+        if (event.key !== 'Enter') return;
+        event.preventDefault(); // the button that takes the focus would be pressed by the same key
+        confirm();
       });
       open(label, [question, input, button(go, '', confirm), button('Leave it', '', close)], input, from, false);
     }
