@@ -26,7 +26,7 @@ Element.prototype.getClientRects = function (this: Element) {
 };
 
 beforeEach(async () => {
-  vi.useFakeTimers();
+  vi.useFakeTimers({ now: goldenSnapshot().at * 1000 });
   services = [service(), service({ id: 'old', name: 'old', state: 'gone', store: 'runs/old' })];
   shown = goldenSnapshot();
   acted = [];
@@ -474,4 +474,13 @@ test('a run over no documents is empty, and not done', () => {
   expect(runGlyph(none)).toBe('dash');
   expect(endWord({ ...none, total: 5 })).toBe('done');
   expect(endWord({ ...none, state: 'incomplete' })).toBe('incomplete');
+});
+
+test('runs that a store keeps, of which none is open, are not said to be missing', async () => {
+  services[0] = service({ store: 'runs/' });
+  shown = { ...shown, seq: shown.seq + 1, at: shown.at + 1, attention: [], attention_total: 0, runs: [], runs_total: 0, queues: [], queues_total: 0 };
+  await vi.advanceTimersByTimeAsync(6_000);
+  const said = sidebar.node.textContent!;
+  expect(said).not.toContain('No run yet');
+  expect(said).toContain('No run is open. %dq runs lists those in the store');
 });

@@ -34,6 +34,10 @@ export function runWord(run: Run, fresh: boolean, now: number): string {
   return run.state === 'waiting' && run.why.startsWith('no consumer') ? 'no consumer' : run.state;
 }
 
+const NONE = 'No run yet: %%dq submit starts one.';
+/** Runs that a store keeps are not listed before a queue of it is open. */
+const NONE_OPEN = 'No run is open. %dq runs lists those in the store, %%dq submit starts one.';
+
 export function runsSection(desk: Desk, filter: () => string): Drawn {
   const { model } = desk;
   const area = section('Runs');
@@ -123,7 +127,7 @@ export function runsSection(desk: Desk, filter: () => string): Drawn {
     );
     const hidden = (snapshot?.runs_total ?? 0) - runs.length;
     show(more, hidden > 0 || (snapshot !== null && !runs.length));
-    say(more, hidden > 0 ? `and ${count(hidden)} more` : 'No run yet: %%dq submit starts one.');
+    say(more, hidden > 0 ? `and ${count(hidden)} more` : model.service()?.store && !snapshot?.queues.length ? NONE_OPEN : NONE);
   };
   return { element: area.element, draw };
 }
