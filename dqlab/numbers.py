@@ -24,6 +24,7 @@ __all__ = [
     "due",
     "duration",
     "few_of",
+    "instant",
     "many",
     "minute",
     "moment",
@@ -233,6 +234,18 @@ def moment(at: float, *, now: float) -> str:
         Seconds since 1970 UTC.
     """
     return minute(at) if date(at) == date(now) else date(at)
+
+
+def instant(at: float, *, now: float) -> str:
+    """Return when something in the past was, to the second: ``14:22:07``; on another day, ``20 Nov, 14:22:07``.
+
+    Parameters
+    ----------
+    at, now : float
+        Seconds since 1970 UTC.
+    """
+    moment = _moment(at)
+    return clock(at) if date(at) == date(now) else f"{moment.day} {_MONTHS[moment.month - 1]}, {clock(at)}"
 
 
 def between(low: str, high: str) -> str:

@@ -96,6 +96,12 @@ def test_moments_are_times_of_today_and_dates_of_other_days(at: float, now: floa
     assert numbers.moment(at, now=now) == text
 
 
+@pytest.mark.parametrize(("at", "now", "text"), spelt("instant"))
+def test_instants_of_other_days_have_their_date(at: float, now: float, text: str) -> None:
+    """A run of last week ended "at 14:22:07"."""
+    assert numbers.instant(at, now=now) == text
+
+
 @pytest.mark.parametrize(("first", "last", "now", "text"), spelt("seen"))
 def test_a_period_of_one_moment_names_it_once(first: float, last: float, now: float, text: str) -> None:
     assert numbers.seen(first, last, now=now) == text

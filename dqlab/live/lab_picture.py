@@ -481,7 +481,7 @@ def _run_line(run: RunStats, row: RunRow, *, stale: bool) -> RunLine:
     state = f"Was {row.state}" if stale and not row.over else row.state.capitalize()
     done = UNKNOWN
     if run.resting and run.ended is not None:
-        done = numbers.minute(run.ended)
+        done = numbers.moment(run.ended, now=run.at)
     elif run.eta is not None:
         done = numbers.due(run.eta.p50, now=run.at)
     return RunLine(

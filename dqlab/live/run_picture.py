@@ -208,7 +208,7 @@ def run_view(
         consumers=_staff(stats, focus),
         elapsed=f"{numbers.span(stats.elapsed)}{'' if stats.resting else ' so far'}",
         moment=numbers.clock(stats.at),
-        ended=numbers.clock(stats.ended) if stats.resting and stats.ended is not None else "",
+        ended=numbers.instant(stats.ended, now=stats.at) if stats.resting and stats.ended is not None else "",
         period=_period(stats),
         sentence="" if gone else _sentence(stats),
         percent=numbers.share(share),
@@ -542,7 +542,7 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
     second = many(stats.counts.left, "document") if stats.units is not None else many(stats.consumers, "consumer")
     left = Figure("Left", *_parts_of(numbers.amount(stats.progress.left, stats.unit)), "" if stats.resting else second)
     if stats.resting:
-        ended = numbers.UNKNOWN if stats.ended is None else numbers.clock(stats.ended)
+        ended = numbers.UNKNOWN if stats.ended is None else numbers.instant(stats.ended, now=stats.at)
         done = Figure("Ended at", ended, "", f"after {numbers.duration(stats.elapsed)}")
         speed = _speed(f"Speed, {WHOLE_RUN}", stats, stats.mean_rate, stats.mean_units_rate)
         speed = speed._replace(extra=details.with_pause(stats))

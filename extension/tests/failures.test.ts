@@ -9,6 +9,7 @@ import { classPane } from '../src/lab/failures/pane';
 import { classesTable } from '../src/lab/failures/table';
 import { summary } from '../src/lab/failures/view';
 import { make } from '../src/shared/dom';
+import { minute } from '../src/shared/format';
 import type { Snapshot } from '../src/shared/snapshot';
 import { goldenHistory, goldenSnapshot } from './golden';
 
@@ -243,4 +244,15 @@ test('the title of the chart is shortened before it is cut', () => {
   expect(headOf(title, 540)).toBe(`all runs of queue ${'q'.repeat(23)}…: `);
   expect(headOf(title, 300)).toBe('');
   expect(headOf(titleOf({}), 420)).toBe('failed deliveries per minute: ');
+});
+
+test('documents have the times of their service, whatever the clock of the browser is', async () => {
+  vi.setSystemTime((snapshot.at + 57_600) * 1000);
+  open({ queue: 'pages', run: 'parse-invoices' });
+  await vi.advanceTimersByTimeAsync(1_100);
+  expect(model.page!.at).toBe(snapshot.at);
+  model.page!.rows[0]!.when = snapshot.at - 60;
+  const pane = classPane(model, { insert: () => undefined, cells: () => [] } as never);
+  pane.draw();
+  expect(pane.element.querySelector('.dq-documents tbody td.dq-at')!.textContent).toBe(minute(snapshot.at - 60));
 });

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 
 import spelt from '../../tests/golden/numbers.json';
-import { clock, count, date, due, duration, many, minute, moment, rate, seen, share, short, size } from '../src/shared/format';
+import { clock, count, date, due, duration, instant, many, minute, moment, rate, seen, share, short, size } from '../src/shared/format';
 
 const RULES: Record<keyof typeof spelt, (...given: any[]) => string> = {
   count,
@@ -16,6 +16,7 @@ const RULES: Record<keyof typeof spelt, (...given: any[]) => string> = {
   date,
   due,
   moment,
+  instant,
   seen
 };
 

@@ -7,6 +7,7 @@ import { Model, type Asking } from '../src/lab/model';
 import { runGlyph } from '../src/lab/icons';
 import { endWord } from '../src/lab/sidebar/runs';
 import { Sidebar } from '../src/lab/sidebar/sidebar';
+import { date } from '../src/shared/format';
 import type { Snapshot } from '../src/shared/snapshot';
 import { answers, asked } from './host/dialogs';
 import { goldenHistory, goldenSnapshot, service } from './golden';
@@ -474,6 +475,15 @@ test('a run over no documents is empty, and not done', () => {
   expect(runGlyph(none)).toBe('dash');
   expect(endWord({ ...none, total: 5 })).toBe('done');
   expect(endWord({ ...none, state: 'incomplete' })).toBe('incomplete');
+});
+
+test('a run that ended on another day has its date, in its row and in what needs you', async () => {
+  const run = { ...shown.runs[0]!, state: 'done', ended: shown.at - 86_400 };
+  shown = { ...shown, seq: shown.seq + 1, at: shown.at + 1, attention: [], attention_total: 0, runs: [run] };
+  await tick();
+  const day = date(run.ended);
+  expect(words(sidebar.node, '[data-row^="run "] .dq-when')).toBe(`some dead ${day}`);
+  expect(words(sidebar.node, '.dq-needs')).toContain(`done ${day}`);
 });
 
 test('runs that a store keeps, of which none is open, are not said to be missing', async () => {

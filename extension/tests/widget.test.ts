@@ -173,3 +173,12 @@ test('Enter in the number of consumers answers, and does not press the button th
   expect(enter.defaultPrevented).toBe(true);
   rects.mockRestore();
 });
+
+test('a view that was silent over midnight names the day', async () => {
+  vi.setSystemTime(new Date(2026, 10, 20, 23, 50, 0));
+  const view = shown(ended);
+  view.set('beats', 2);
+  vi.setSystemTime(new Date(2026, 10, 21, 8, 0, 0));
+  await vi.advanceTimersByTimeAsync(11_000);
+  expect(view.root().textContent).toContain('No answer since 20 Nov, 23:50:');
+});

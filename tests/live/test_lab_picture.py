@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from dqlab import numbers
 from dqlab.live.html import queues_html, table_html
 from dqlab.live.lab_picture import NEEDS, Site, absent_queues, lab_view, queue_view
 from dqlab.live.outputs.notebook import bundle
@@ -347,3 +348,13 @@ def test_queue_in_each_state_has_a_row_with_its_word(state: QueueState) -> None:
 
     assert scene.queues[0].state is state
     assert (row.state.lower(), row.paused) == (state.value, state is QueueState.PAUSED)
+
+
+def test_a_run_of_a_lab_that_ended_on_another_day_has_its_date(snapshot: Snapshot) -> None:
+    """It was the time of day alone, as if it were of today."""
+    run = snapshot.runs[0]
+    old = replace(run, state=RunState.DONE, ended=run.at - 86_400, eta=None)
+
+    view = lab_view(replace(snapshot, runs=(old,), runs_total=1), place=PAPERS)
+
+    assert view.runs[0].done == numbers.date(run.at - 86_400)

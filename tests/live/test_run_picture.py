@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.html import run_html
 from dqlab.live.outputs.notebook import bundle
@@ -588,3 +589,16 @@ def test_a_run_of_a_moment_has_no_speed(done: RunStats) -> None:
     run = replace(done, counts=Counts(acked=1), units=None, total=1, ended=done.started + 0.021, at=done.started + 9)
 
     assert run_view(run).sentence == "1 document in <0.1 s"
+
+
+def test_a_run_that_ended_on_another_day_has_its_date(done: RunStats) -> None:
+    """A run of last week "Ended at 14:22:07", as if it were of today."""
+    assert done.ended is not None
+    later = replace(done, at=done.ended + 7 * 86_400)
+    when = numbers.instant(done.ended, now=later.at)
+    assert "," in when
+
+    view = run_view(later)
+
+    assert view.ended == when
+    assert [figure.value for figure in view.figures if figure.label == "Ended at"] == [when]

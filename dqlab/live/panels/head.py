@@ -23,7 +23,7 @@ from dqlab.numbers import (
     due,
     duration,
     many,
-    minute,
+    moment,
     noun_of,
     rate,
     share,
@@ -240,7 +240,7 @@ def _done(scene: Scene) -> Figure:
     if run is None:
         return _empty(scene, queue.empty_in, at)
     if run.ended is not None:
-        return "Done at", minute(run.ended), "", f"took {duration(run.elapsed)}", ""
+        return "Done at", moment(run.ended, now=at), "", f"took {duration(run.elapsed)}", ""
     if run.eta is None:
         return "Done at", UNKNOWN, "", run.why or _no_eta(run), ""
     return "Done at", due(run.eta.p50, now=run.at), f"in {soon(run.eta.p50 - run.at)}", sure(run.eta, run.at), ""

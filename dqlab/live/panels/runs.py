@@ -17,7 +17,7 @@ from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.run_rows import RunRow, SortBy, run_rows, run_word, speeds_over
 from dqlab.live.tables import Cell, Table
-from dqlab.numbers import UNKNOWN, clock, count, minute
+from dqlab.numbers import UNKNOWN, count, instant, minute
 from dqlab.stats import RunState, RunStats
 
 __all__ = ["RunsPanel"]
@@ -178,7 +178,7 @@ class RunsPanel:
             tuple(
                 (
                     *(Cell(each) for each in (row.name, row.queue, row.state, row.share, count(row.dead))),
-                    Cell(clock(row.started) if row.started else UNKNOWN),
+                    Cell(instant(row.started, now=scene.snapshot.at) if row.started else UNKNOWN),
                     *(Cell(each) for each in (row.end, row.speed, row.took, row.code)),
                     Cell(stats[row.queue, row.name].owner or UNKNOWN),
                     Cell(row.why),
@@ -254,8 +254,8 @@ class RunsPanel:
             right=times(scene, [bar[2] for bar in bars]),
             colour=[bar[3] for bar in bars],
             name=[bar[4].name for bar in bars],
-            **{"from": [clock(bar[4].started) for bar in bars]},
-            until=[clock(bar[4].ended) if bar[4].ended is not None else UNKNOWN for bar in bars],
+            **{"from": [instant(bar[4].started, now=now) for bar in bars]},
+            until=[instant(bar[4].ended, now=now) if bar[4].ended is not None else UNKNOWN for bar in bars],
         )
         fill(self._dead, x=times(scene, [each[0] for each in dead]), y=[each[1] for each in dead])
         fill(

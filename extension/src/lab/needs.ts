@@ -3,7 +3,7 @@
 import { heldEntries, pauseEntry, queueEntries, retryEntries, type Entry } from './actions';
 import type { Scope } from './client';
 import { quoted } from './python';
-import { count, many, minute } from '../shared/format';
+import { count, many, moment } from '../shared/format';
 import { allFailed, finished, type Attention, type Run, type Snapshot } from '../shared/snapshot';
 
 /** One thing to do about a line: an action of the service, or a place where more is shown or done. */
@@ -39,7 +39,7 @@ const PANELS: Record<string, string> = { 'lease-ends': 'unacked', slow: 'through
 /** All that a Snapshot lists, worst first; each ended run apart, and those that it only counts. */
 export function needsOf(snapshot: Snapshot): Need[] {
   const lines = snapshot.attention.map((each) => lineOf(each, snapshot));
-  const ended = snapshot.runs.filter((run) => finished(run) && run.counts.dead > 0).map(endedOf);
+  const ended = snapshot.runs.filter((run) => finished(run) && run.counts.dead > 0).map((run) => endedOf(run, snapshot.at));
   return [...lines, ...ended, ...earlier(snapshot, ended)];
 }
 
@@ -110,8 +110,8 @@ function lineOf(line: Attention, snapshot: Snapshot): Need {
   };
 }
 
-function endedOf(run: Run): Need {
-  const when = run.ended === null ? '' : ` ${minute(run.ended)}`;
+function endedOf(run: Run, now: number): Need {
+  const when = run.ended === null ? '' : ` ${moment(run.ended, now)}`;
   return {
     key: `${ENDED} ${run.queue} ${run.name}`,
     of: about(run),

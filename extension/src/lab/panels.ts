@@ -10,7 +10,7 @@ import type { ReadonlyJSONObject } from '@lumino/coreutils';
 import type { Client } from './client';
 import type { Opening } from './desk';
 import { make, say, show } from '../shared/dom';
-import { clock } from '../shared/format';
+import { instant } from '../shared/format';
 import { dqlabIcon } from './icons';
 import type { Model } from './model';
 
@@ -114,7 +114,7 @@ function absence(model: Model, id: string): string {
   const service = model.service(id);
   if (!service) return `${id} is not among the services any more. This panel comes back when it does.`;
   if (service.state === 'up') return '';
-  const since = clock(service.since);
+  const since = instant(service.since, Date.now() / 1000);
   return service.state === 'gone'
     ? `${service.name} ended at ${since}. This panel comes back when it is started again under this name.`
     : `${service.name} has not answered since ${since}. This panel comes back by itself.`;

@@ -114,6 +114,12 @@ export function due(at: number, now: number): string {
 /** When something was: `14:03`, on another day the date; true also where it stands still. */
 export const moment = (at: number, now: number): string => (date(at) === date(now) ? minute(at) : date(at));
 
+/** When something was, to the second: `14:22:07`; on another day, `20 Nov, 14:22:07`. */
+export function instant(at: number, now: number): string {
+  const moment = new Date(at * 1000);
+  return date(at) === date(now) ? clock(at) : `${moment.getDate()} ${MONTHS[moment.getMonth()]}, ${clock(at)}`;
+}
+
 /** When something was first and last: `first 13:59, last 14:22`, `at 14:03`. */
 export function seen(first: number, last: number, now: number): string {
   const [began, ended] = [moment(first, now), moment(last, now)];

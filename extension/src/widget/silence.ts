@@ -2,7 +2,7 @@
 // The kernel dates its numbers every second, and sends signs of life of a view at rest, so only the browser can notice
 // that it has stopped.
 
-import { clock, UNKNOWN } from '../shared/format';
+import { instant, UNKNOWN } from '../shared/format';
 import { FIELDS, type AnyPart, type Chart, type Figure, type Head, type Numbers, type QueueRow, type Rows, type Runs } from './parts';
 
 export const SILENT_MS = 4_000;
@@ -42,7 +42,7 @@ export function silenced<K extends keyof AnyPart>(name: K, part: AnyPart[K], sin
   if (name === 'head') {
     const why = "The notebook's kernel has ended, was restarted, or is held up.";
     const fate = 'If it has ended, so has a cluster that it had started; any other goes on.';
-    const text = `No answer since ${clock(since / 1000)}. ${why} ${missed ? `${missed} ` : ''}${fate}`;
+    const text = `No answer since ${instant(since / 1000, Date.now() / 1000)}. ${why} ${missed ? `${missed} ` : ''}${fate}`;
     const head: Head = { ...(part as Head), notice: { text, tone: 'warn', buttons: [] }, chip: 'No answer', stale: true };
     return { ...head, ...('face' in head ? { face: 'no answer' } : { icon: 'no answer', tone: 'warn' }) } as AnyPart[K];
   }

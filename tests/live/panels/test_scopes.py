@@ -13,6 +13,7 @@ pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
 from bokeh.models import Div
 
+from dqlab import numbers
 from dqlab.live.panels.scene import Readings, scene
 from dqlab.live.run_rows import runs_in_order
 from dqlab.numbers import due, soon
@@ -376,3 +377,17 @@ def test_an_end_is_rounded_alike_by_tile_row_and_widget(open_page: Open, feed: A
     assert due(now + left, now=now) in tile
     assert runs_in_order((run,))[0].end == f"in {soon(left)}"
     assert f"empty about {due(now + left, now=now)}" in answer(open_page(queue="pages"), "depth")
+
+
+def test_a_run_that_ended_on_another_day_has_its_date(open_page: Open, feed: Any) -> None:
+    """It was the time of day alone, as if it were of today."""
+    now = feed.now
+    yesterday = now.at - 86_400
+    old = replace(now.runs[0], state=RunState.DONE, started=yesterday - 60, ended=yesterday, eta=None)
+    feed.change(runs=(old,), runs_total=1)
+
+    page = open_page(queue="pages")
+
+    assert numbers.date(yesterday) in summary(page)
+    listed = page.panels[0].table(scene(feed.now, feed.past, 1800.0, "pages", ""))
+    assert numbers.instant(yesterday - 60, now=now.at) in [cell.text for row in listed.rows for cell in row]

@@ -191,7 +191,7 @@ export class FailuresModel implements IDisposable {
       const scope = { ...this.scope, fingerprint, after: cursor, limit: PAGE };
       const { next, rows, total } = await this.client.failures(this.service, scope);
       if (this.looked !== fingerprint || this.cursor !== cursor) return;
-      this.page = { fingerprint, rows, total, first, next, at: Date.now() / 1000 };
+      this.page = { fingerprint, rows, total, first, next, at: this.snapshot?.at ?? Date.now() / 1000 };
     } catch (error) {
       this.pageError = sentence(error);
     }

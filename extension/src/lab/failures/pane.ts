@@ -4,7 +4,7 @@ import { copy } from '../ask';
 import { withCells, type Cell } from '../cells';
 import type { Failure } from '../client';
 import { button, make, mark, say, show, text, type Drawn } from '../../shared/dom';
-import { clock, count, many, moment, seen } from '../../shared/format';
+import { count, instant, many, moment, seen } from '../../shared/format';
 import { table } from '../../shared/table';
 import { openMenu } from '../menu';
 import { showCell } from '../notebook';
@@ -80,7 +80,7 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
       { title: 'error', kind: 'dq-of-error', text: (row) => row.error, hint: (row) => `${row.error}: ${row.message}` },
       { title: 'deliveries', kind: 'dq-num dq-deliveries', text: (row) => count(row.deliveries) },
       { title: 'code version', kind: 'dq-version', cell: 'dq-quiet', text: (row) => model.versionOf(row) },
-      { title: 'failed', kind: 'dq-num dq-at', cell: 'dq-quiet', text: (row) => moment(row.when, Date.now() / 1000) },
+      { title: 'failed', kind: 'dq-num dq-at', cell: 'dq-quiet', text: (row) => moment(row.when, model.snapshot!.at) },
       { title: 'more', kind: 'dq-tools', make: (row) => [moreOf(row)] }
     ],
     keyOf: (row) => row.id,
@@ -118,7 +118,7 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
     }
     const parts = [...amounts].map(([word, amount]) => `${word}: ${count(amount)}`);
     say(versions, parts.length ? `Code versions of the documents listed here: ${parts.join(', ')}` : '');
-    say(caption, page ? range(page.first, page.rows.length, page.total, page.at) : model.pageError);
+    say(caption, page ? range(page.first, page.rows.length, page.total, page.at, model.snapshot?.at ?? page.at) : model.pageError);
     documents.draw(page?.rows ?? []);
     const many50 = (page?.total ?? 0) > PAGE;
     show(previous, many50);
@@ -129,10 +129,10 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
   return { element, draw };
 }
 
-function range(first: number, amount: number, total: number, at: number): string {
+function range(first: number, amount: number, total: number, at: number, now: number): string {
   if (!amount) return 'None of these documents is dead now.';
   const which = amount === total ? many(total, 'document') : `${count(first)}–${count(first + amount - 1)} of ${many(total, 'document')}`;
-  return `${which}, as of ${clock(at)}`;
+  return `${which}, as of ${instant(at, now)}`;
 }
 
 /** A traceback with the frame that raised set off; places and lines are text, whatever they contain. */

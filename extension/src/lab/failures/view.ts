@@ -9,7 +9,7 @@ import { copy } from '../ask';
 import type { Client, Scope } from '../client';
 import { perform } from '../desk';
 import { button, guarded, hint, make, say, show, sync, text } from '../../shared/dom';
-import { clock, count, many, share } from '../../shared/format';
+import { count, instant, many, share } from '../../shared/format';
 import { face } from '../../shared/glyphs';
 import { dqlabIcon } from '../icons';
 import { subjectKey, type Model } from '../model';
@@ -101,7 +101,7 @@ export class FailuresView extends Widget {
     const { run } = failures;
     const stopped = run && (run.state === 'stopped' || (run.state === 'paused' && run.why !== ''));
     const refused = this.options.model.refusals.get(this.subject);
-    const silent = failures.failure && (failures.snapshot ? `Shown as of ${clock(failures.snapshot.at)}. ${failures.failure.message}` : failures.failure.message);
+    const silent = failures.failure && (failures.snapshot ? `Shown as of ${instant(failures.snapshot.at, Date.now() / 1000)}. ${failures.failure.message}` : failures.failure.message);
     const words = refused ?? silent ?? (stopped ? `${run.name} is ${run.state}${run.why.startsWith('by ') ? ' ' : ': '}${run.why}` : '');
     show(this.notice, words !== '');
     if (!words) return;

@@ -3,7 +3,7 @@
 import { pauseRun, runDangers, runEntries } from '../actions';
 import { openActions, perform, type Desk } from '../desk';
 import { button, hold, make, mark, part, say, show, steady, sync, type Drawn } from '../../shared/dom';
-import { count, due, minute, share } from '../../shared/format';
+import { count, due, minute, moment, share } from '../../shared/format';
 import { face } from '../../shared/glyphs';
 import { runGlyph } from '../icons';
 import { subjectKey } from '../model';
@@ -30,7 +30,7 @@ export function runWord(run: Run, fresh: boolean, now: number): string {
     if (run.state === 'running' && putOff(run) && !run.counts.ready) return `${count(putOff(run))} put off`;
     return run.state;
   }
-  if (finished(run) && run.ended !== null) return `${endWord(run)} ${minute(run.ended)}`;
+  if (finished(run) && run.ended !== null) return `${endWord(run)} ${moment(run.ended, now)}`;
   return run.state === 'waiting' && run.why.startsWith('no consumer') ? 'no consumer' : run.state;
 }
 

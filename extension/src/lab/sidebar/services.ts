@@ -3,7 +3,7 @@
 import type { Service } from '../client';
 import type { Desk } from '../desk';
 import { button, make, mark, part, say, show, sync, text, type Drawn } from '../../shared/dom';
-import { clock, many, moment } from '../../shared/format';
+import { instant, many, moment } from '../../shared/format';
 import { face, type Glyph } from '../../shared/glyphs';
 import { reopen } from '../notebook';
 import { badge, row, section } from './pieces';
@@ -106,12 +106,12 @@ function about(desk: Desk, service: Service, state: Service['state']): string {
   if (state === 'silent') {
     const seen = service.id === desk.model.chosen ? (desk.model.snapshot?.at ?? 0) : 0;
     const since = service.state === 'up' ? seen || service.since : Math.max(seen, service.since);
-    return `no answer since ${clock(since)}`;
+    return `no answer since ${instant(since, now)}`;
   }
   const seen = desk.model.seen(service);
   const words = [service.where || service.host];
   if (seen?.at) words.push(staff(seen, service.embedded));
-  if (seen?.old) words.push(seen.at ? `as of ${clock(seen.at)}` : 'no numbers yet');
+  if (seen?.old) words.push(seen.at ? `as of ${instant(seen.at, now)}` : 'no numbers yet');
   return words.filter(Boolean).join(' · ');
 }
 

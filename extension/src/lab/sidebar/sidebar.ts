@@ -7,7 +7,7 @@ import { Widget } from '@lumino/widgets';
 import { pauseEntry } from '../actions';
 import { perform, type Desk } from '../desk';
 import { button, guarded, make, mark, say, show, text } from '../../shared/dom';
-import { clock } from '../../shared/format';
+import { instant } from '../../shared/format';
 import { face } from '../../shared/glyphs';
 import { failsThroughout } from '../../shared/snapshot';
 import { dqlabIcon } from '../icons';
@@ -247,7 +247,7 @@ function note(model: Desk['model']): ['offline' | 'cross', string] {
   if (model.services === null && model.servicesError) return ['offline', model.servicesError];
   const service = model.service();
   if (!service) return ['offline', ''];
-  const at = model.snapshot ? `Shown as of ${clock(model.snapshot.at)}. ` : '';
+  const at = model.snapshot ? `Shown as of ${instant(model.snapshot.at, Date.now() / 1000)}. ` : '';
   if (service.state === 'gone') return ['offline', at && `${at}The service has ended.`];
   if (!model.failure) return ['offline', ''];
   if (!model.failure.silent) return ['cross', model.failure.message];
