@@ -182,3 +182,13 @@ test('a view that was silent over midnight names the day', async () => {
   await vi.advanceTimersByTimeAsync(11_000);
   expect(view.root().textContent).toContain('No answer since 20 Nov, 23:50:');
 });
+
+test('numbers that waited while the page was asleep do not move the moment since which nothing comes', async () => {
+  vi.setSystemTime(new Date(2026, 10, 20, 14, 22, 7));
+  const view = shown({ ...ended, numbers: { ...ended.numbers, subtitle: 'live 14:22:07', live: 'live 14:22:07' } });
+  vi.setSystemTime(new Date(2026, 10, 20, 15, 0, 0));
+  view.set('numbers', { ...ended.numbers, subtitle: 'live 14:22:09', live: 'live 14:22:09' });
+  await vi.advanceTimersByTimeAsync(5_000);
+  expect(view.root().textContent).toContain('No answer since 14:22:09.');
+  view.end();
+});

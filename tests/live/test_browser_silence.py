@@ -11,14 +11,13 @@ import pytest
 
 from dqlab.live.lab_picture import Site, lab_view, queue_view
 from dqlab.live.run_picture import Focus, Silence, run_view
-from dqlab.numbers import UNKNOWN
+from dqlab.numbers import UNKNOWN, clock
 from dqlab.stats import Eta, RunState, RunStats, Snapshot
 from tests.chromium import needs_chromium
 from tests.live.pages import Show, as_sent
 
 pytestmark = [pytest.mark.browser, needs_chromium]
 
-CLOCK = "at => new Date(at * 1000).toTimeString().slice(0, 8)"
 BEGAN = datetime(2026, 9, 13, 19, 49, 41, tzinfo=UTC).timestamp()
 
 
@@ -38,7 +37,7 @@ def test_a_run_whose_kernel_stops_is_grey_within_five_seconds_and_dated(show: Sh
 
     page.wait_for_selector(".dqlab[data-stale=true]")
     assert page.get_by_role("status").inner_text().startswith("No answer")
-    assert f"No answer since {page.evaluate(CLOCK, BEGAN)[:5]}" in page.locator(".dq-notice").inner_text()
+    assert f"No answer since {clock(running.at)}." in page.locator(".dq-notice").inner_text()
     assert "as of" in page.locator(".dq-sub").inner_text()
     left, done, speed, dead = page.locator(".dq-v span").all_inner_texts()
     assert (done, speed) == (UNKNOWN, UNKNOWN)

@@ -3,10 +3,10 @@
 import { guarded, make } from '../shared/dom';
 import { ASK, type Context, type WidgetView } from './context';
 import { labWidget } from './lab';
-import { NAMES, type AnyParts, type Head, type Press } from './parts';
+import { NAMES, type AnyParts, type Head, type Numbers, type Press } from './parts';
 import { queueWidget } from './queues';
 import { runWidget } from './run';
-import { patience, SILENT_MS, silenced, telling, unanswered, unsent, warning } from './silence';
+import { patience, SILENT_MS, silenced, silentSince, telling, unanswered, unsent, warning } from './silence';
 import { copied, INSERT, KEEP, wish, type Insertion, type Kept, type Twin } from './wishes';
 
 /** The model as anywidget gives it. */
@@ -71,7 +71,7 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     },
     part: (name) => {
       const part = (model.get(name) ?? null) as any;
-      if (silent) return silenced(name as never, part as never, heard, missed);
+      if (silent) return silenced(name as never, part as never, silentSince(model.get('numbers') as Numbers | null, heard), missed);
       if (name !== 'head') return part;
       if (missed) return warning(part, part?.stale ? `${missed} ${part.notice.text}` : missed);
       return told ? telling(part, told) : part;

@@ -36,13 +36,20 @@ function unknown(figure: Figure): Figure {
   return { ...figure, label: figure.label.replace('Done in', 'Done at'), value: UNKNOWN, unit, second: '', extra: '' };
 }
 
-/** Return a part as it is shown while nothing comes: dated, without speeds and forecasts. `since` is in milliseconds. */
-export function silenced<K extends keyof AnyPart>(name: K, part: AnyPart[K], since: number, missed: string): AnyPart[K] {
+/** When the last live numbers were made; else when something came last. What waited while the page was asleep came long after that. */
+export function silentSince(numbers: Numbers | null, came: number): string {
+  const made = /^live (\d\d:\d\d:\d\d)/.exec(numbers?.live ?? '')?.[1];
+  const at = instant(came / 1000, Date.now() / 1000);
+  return made ? at.replace(/[\d:]+$/, made) : at;
+}
+
+/** Return a part as it is shown while nothing comes: dated, without speeds and forecasts. */
+export function silenced<K extends keyof AnyPart>(name: K, part: AnyPart[K], since: string, missed: string): AnyPart[K] {
   if (part === null) return part;
   if (name === 'head') {
     const why = "The notebook's kernel has ended, was restarted, or is held up.";
     const fate = 'If it has ended, so has a cluster that it had started; any other goes on.';
-    const text = `No answer since ${instant(since / 1000, Date.now() / 1000)}. ${why} ${missed ? `${missed} ` : ''}${fate}`;
+    const text = `No answer since ${since}. ${why} ${missed ? `${missed} ` : ''}${fate}`;
     const head: Head = { ...(part as Head), notice: { text, tone: 'warn', buttons: [] }, chip: 'No answer', stale: true };
     return { ...head, ...('face' in head ? { face: 'no answer' } : { icon: 'no answer', tone: 'warn' }) } as AnyPart[K];
   }
