@@ -1,3 +1,4 @@
+import { Widget } from '@lumino/widgets';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
 import type { FailurePage } from '../src/lab/client';
@@ -7,11 +8,12 @@ import { lastMinutes, minutesOf } from '../src/lab/failures/minutes';
 import { ALL, FailuresModel, PAGE, versionWord, type Asking } from '../src/lab/failures/model';
 import { classPane } from '../src/lab/failures/pane';
 import { classesTable } from '../src/lab/failures/table';
-import { summary } from '../src/lab/failures/view';
+import { FailuresView, summary } from '../src/lab/failures/view';
+import { Model } from '../src/lab/model';
 import { make } from '../src/shared/dom';
 import { minute } from '../src/shared/format';
 import type { Snapshot } from '../src/shared/snapshot';
-import { goldenHistory, goldenSnapshot } from './golden';
+import { goldenHistory, goldenSnapshot, service } from './golden';
 
 const TOTAL = 120;
 let queries: any[];
@@ -255,4 +257,35 @@ test('documents have the times of their service, whatever the clock of the brows
   const pane = classPane(model, { insert: () => undefined, cells: () => [] } as never);
   pane.draw();
   expect(pane.element.querySelector('.dq-documents tbody td.dq-at')!.textContent).toBe(minute(snapshot.at - 60));
+});
+
+test('a button that is held or gone leaves the focus in the tab, and never to another button', async () => {
+  const history = goldenHistory();
+  const client = {
+    services: () => Promise.resolve([service()]),
+    snapshot: () => Promise.resolve(snapshot),
+    history: () => Promise.resolve(history),
+    failures: (_: string, query: object) => Promise.resolve(page(query)),
+    act: () => Promise.resolve({ count: 1, text: 'done', snapshot })
+  } as never;
+  open({});
+  const numbers = new Model({ client, isHidden: () => false });
+  const view = new FailuresView({ client, model: numbers, service: 'papers', scope: { queue: 'pages', run: 'parse-invoices' }, insert: vi.fn(), cells: () => [], open: vi.fn() });
+  Widget.attach(view, document.body);
+  await vi.advanceTimersByTimeAsync(3_000);
+  const retry = view.node.querySelector<HTMLButtonElement>('.dq-buttons button')!;
+  retry.focus();
+  numbers.busy.add('run pages parse-invoices');
+  await vi.advanceTimersByTimeAsync(1_100);
+  expect(retry.getAttribute('aria-disabled')).toBe('true');
+  expect(document.activeElement).toBe(retry);
+
+  const none = { ...snapshot.failures, dead: 0, classes: [], classes_total: 0 };
+  const runs = snapshot.runs.map((run) => ({ ...run, counts: { ...run.counts, dead: 0 } }));
+  snapshot = { ...snapshot, seq: snapshot.seq + 1, at: snapshot.at + 1, runs, failures: none };
+  await vi.advanceTimersByTimeAsync(2_100);
+  expect(retry.isConnected).toBe(false);
+  expect(document.activeElement).toBe(view.node.querySelector('h1'));
+  view.dispose();
+  numbers.dispose();
 });

@@ -3,7 +3,7 @@
 import { copy } from '../ask';
 import { withCells, type Cell } from '../cells';
 import type { Failure } from '../client';
-import { button, make, mark, say, show, text, type Drawn } from '../../shared/dom';
+import { button, hold, make, mark, say, show, text, type Drawn } from '../../shared/dom';
 import { count, instant, many, moment, seen } from '../../shared/format';
 import { table } from '../../shared/table';
 import { openMenu } from '../menu';
@@ -123,8 +123,8 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
     const many50 = (page?.total ?? 0) > PAGE;
     show(previous, many50);
     show(next, many50);
-    previous.disabled = !model.hasPrevious;
-    next.disabled = !page?.next;
+    hold(previous, !model.hasPrevious);
+    hold(next, !page?.next);
   };
   return { element, draw };
 }

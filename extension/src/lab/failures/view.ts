@@ -8,7 +8,7 @@ import type { Cell } from '../cells';
 import { copy } from '../ask';
 import type { Client, Scope } from '../client';
 import { perform } from '../desk';
-import { button, guarded, hint, make, say, show, sync, text } from '../../shared/dom';
+import { button, guarded, hint, hold, make, say, show, sync, text } from '../../shared/dom';
 import { count, instant, many, share } from '../../shared/format';
 import { face } from '../../shared/glyphs';
 import { dqlabIcon } from '../icons';
@@ -47,7 +47,7 @@ export class FailuresView extends Widget {
     this.failures = new FailuresModel(client, service, scope, () => !this.isVisible || document.hidden);
     this.table = classesTable(this.failures);
     this.pane = classPane(this.failures, options);
-    const header = make('header', { role: 'group' }, text('h1', '', 'Failures'), this.sentence, make('span', { class: 'dq-grow' }), text('span', 'dq-quiet dq-aside', 'one row per class: same error, same place'));
+    const header = make('header', { role: 'group' }, make('h1', { tabindex: -1 }, 'Failures'), this.sentence, make('span', { class: 'dq-grow' }), text('span', 'dq-quiet dq-aside', 'one row per class: same error, same place'));
     const code = make('div', { class: 'dq-python' }, this.python, button('Copy as Python', 'dq-link', () => copy(this.failures.python)));
     const left = make('div', { class: 'dq-left' }, header, this.notice, this.chart.element, this.table.element);
     left.append(make('span', { class: 'dq-fill' }), make('div', { class: 'dq-foot' }, this.said, this.actions, code));
@@ -74,7 +74,11 @@ export class FailuresView extends Widget {
   }
 
   private draw(): void {
+    const focused = this.node.contains(document.activeElement);
     guarded(this.node, () => this.drawAll());
+    const now = document.activeElement;
+    // Never to another button: who presses Enter twice would act on what was not meant.
+    if (focused && (!this.node.contains(now) || now!.closest('[hidden]'))) this.node.querySelector<HTMLElement>('h1')!.focus({ preventScroll: true });
   }
 
   private drawAll(): void {
@@ -137,8 +141,6 @@ export class FailuresView extends Widget {
       const others = failures.unlisted ? `; %dq runs lists ${count(failures.unlisted)} more` : '';
       if (failures.runs.length || others) say(this.hint, `Runs are retried one by one${others}${failures.runs.length ? '; open one:' : ''}`);
     }
-    // An answer that is awaited, or does not come: what is shown may be done by now.
-    const held = this.options.model.busy.has(this.subject) || failures.failure !== null;
     sync(
       this.buttons,
       places,
@@ -147,12 +149,17 @@ export class FailuresView extends Widget {
       (element, each) => {
         say(element, each.label);
         element.classList.toggle('dq-pri', each.first);
-        (element as HTMLButtonElement).disabled = held && each.key.startsWith('retry ');
+        hold(element, this.held && each.key.startsWith('retry '));
       }
     );
     const { said } = this.options.model;
     say(this.said, said);
     show(this.said, said !== '');
+  }
+
+  /** An answer is awaited, or does not come: what is shown may be done by now. */
+  private get held(): boolean {
+    return this.options.model.busy.has(this.subject) || this.failures.failure !== null;
   }
 
   private get subject(): string {
@@ -162,7 +169,7 @@ export class FailuresView extends Widget {
 
   private async perform(at: number): Promise<void> {
     const entry = retryEntries(this.failures.selection)[at];
-    if (!entry) return;
+    if (!entry || this.held) return;
     await perform(this.options.model, this.options.service, entry);
     this.failures.wake();
   }

@@ -2,7 +2,7 @@
 
 import type { Panel, Scope } from '../client';
 import type { Desk } from '../desk';
-import { button, make, show, sync, text, type Drawn } from '../../shared/dom';
+import { button, hold, make, show, sync, text, type Drawn } from '../../shared/dom';
 import { count } from '../../shared/format';
 import type { Snapshot } from '../../shared/snapshot';
 import { openMenu } from '../menu';
@@ -37,6 +37,7 @@ export function panelsSection(desk: Desk): Drawn {
   let asked = '';
   let again = Infinity;
 
+  const isThere = (): boolean => model.service()?.state === 'up' && model.failure === null;
   const open = (panel: Panel, from: HTMLElement): void => {
     const service = model.service();
     if (!service) return;
@@ -69,9 +70,9 @@ export function panelsSection(desk: Desk): Drawn {
 
   const draw = (): void => {
     const service = model.service();
-    const there = service !== null && service.state === 'up' && model.failure === null;
+    const there = isThere();
     const key = service ? `${service.id} ${service.started}` : '';
-    if (there && (key !== asked || Date.now() > again)) void fetch(service.id, key);
+    if (service && there && (key !== asked || Date.now() > again)) void fetch(service.id, key);
     const ours = panels.filter((each) => each.ours).map((panel) => ({ name: panel.name, panel }));
     const buttons: { name: string; panel: Panel | null }[] = [...ours];
     if (panels.some((each) => !each.ours)) buttons.push({ name: 'Dask’s own', panel: null });
@@ -81,12 +82,16 @@ export function panelsSection(desk: Desk): Drawn {
       buttons,
       (each) => each.panel?.path ?? ' dask',
       (each) => {
-        const made = button(each.name, '', () => (each.panel ? open(each.panel, made) : dasks(made)));
+        const made = button(each.name, '', () => {
+          if (!isThere()) return;
+          if (each.panel) open(each.panel, made);
+          else dasks(made);
+        });
         if (!each.panel) made.setAttribute('aria-haspopup', 'menu');
         return made;
       },
       (made) => {
-        (made as HTMLButtonElement).disabled = !there;
+        hold(made, !there);
       }
     );
   };
