@@ -30,6 +30,18 @@ def parse(number):
 run = lab.map(parse, range(400), name="parse-invoices", retry=dq.Retry(0))
 """
 BLOCK = "run.wait(timeout='2m')\nprint('no longer', 'blocked')"
+IN_VIEW = """selector => {
+  const row = document.querySelector(selector)
+  const { left, top, height } = row.getBoundingClientRect()
+  return row.contains(document.elementFromPoint(left + 60, top + height / 2))
+}"""
+ABOVE_FOOT = """() => {
+  const [frame, row, foot] = ["frame", "class", "foot"].map(
+    (name) => document.querySelector(`.dq-Fail .dq-${name}`).getBoundingClientRect()
+  )
+  return frame.bottom - (row.top + row.height / 2 + foot.height / 2)
+}"""
+"""Script: how much lower the page must be for the buttons to lie over the first class."""
 RUN = '[data-row="run default parse-invoices"]'
 
 
@@ -106,6 +118,13 @@ def test_failures_are_retried_by_class_and_a_panel_outlives_reload_and_kernel(se
         says(page, ".dq-Fail .dq-trace", "cell [1], line 8, in parse")  # it was a file of the kernel's, without a line
         says(page, ".dq-Fail .dq-trace", 'raise KeyError("total")')
         assert "80 dead in 1 class" in page.inner_text(".dq-Fail header")
+        size = page.viewport_size
+        low = size["height"] - page.evaluate(ABOVE_FOOT)
+        page.set_viewport_size({"width": size["width"], "height": round(low)})
+        page.wait_for_function(f"selector => !({IN_VIEW})(selector)", arg=".dq-Fail .dq-class", timeout=10_000)
+        page.focus(".dq-Fail .dq-class")
+        page.wait_for_function(IN_VIEW, arg=".dq-Fail .dq-class", timeout=10_000)  # it was under the buttons
+        page.set_viewport_size(size)
         page.click('.dq-buttons button:text-is("Retry 80")')
         says(page, ".dq-Fail .dq-said", "80 documents")
 
