@@ -174,6 +174,24 @@ test('Enter in the number of consumers answers, and does not press the button th
   rects.mockRestore();
 });
 
+test.each(['', '0', '-1', '1.5', '1000000000'])('what is not a number of consumers, such as "%s", is refused in words', (wrong) => {
+  const offers = { cluster: '', label: '', code: '', results: '', open: '', queue: 'pages', run: 'invoices', python: [] };
+  const rects = vi.spyOn(Element.prototype, 'getClientRects').mockReturnValue([{}] as unknown as DOMRectList);
+  const words = vi.spyOn(HTMLInputElement.prototype, 'reportValidity');
+  const view = shown({ ...ended, offers });
+  view.root().querySelector<HTMLElement>('.dq-more')!.click();
+  [...view.root().querySelectorAll<HTMLElement>('[role=menuitem]')].find((each) => each.textContent!.startsWith('Scale'))!.click();
+  const input = view.root().querySelector<HTMLInputElement>('input[type=number]')!;
+  input.value = wrong;
+  input.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, cancelable: true }));
+  [...view.root().querySelectorAll<HTMLElement>('button')].find((each) => each.textContent === 'Set')!.click();
+  expect(view.sent).toEqual([]);
+  expect(words.mock.results.map((each) => each.value)).toEqual([false, false]);
+  expect(input.isConnected).toBe(true);
+  rects.mockRestore();
+  words.mockRestore();
+});
+
 test('a view that was silent over midnight names the day', async () => {
   vi.setSystemTime(new Date(2026, 10, 20, 23, 50, 0));
   const view = shown(ended);

@@ -174,12 +174,12 @@ export function askBox(context: Context): AskBox {
     },
     number(label, value, go, act, from) {
       const id = unique('n');
-      const input = make('input', { id, type: 'number', min: 1, max: 100000, value: Math.max(1, value) });
+      const input = make('input', { id, type: 'number', min: 1, max: 100000, required: '', value: Math.max(1, value) });
       const question = text('label', 'dq-grow', label);
       question.htmlFor = id;
       const confirm = (): void => {
         const n = Number(input.value);
-        if (Number.isInteger(n) && n >= 1) answer(() => act(n));
+        if (input.reportValidity()) answer(() => act(n)); // the browser has the words, in the user's language
       };
       input.addEventListener('keydown', (event) => {
         if (event.key !== 'Enter') return;
