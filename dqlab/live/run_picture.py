@@ -289,7 +289,7 @@ def _details(stats: RunStats, focus: Focus) -> Details:
     lines = [failures_of(stats, each) for each in stats.classes if each.dead] if stats.resting else snapshot.attention
     return Details(
         chart=details.left_chart(stats, focus.history),
-        needs=details.needs(lines, _ACTIONS, mended=_again(stats, focus, ()).code if focus.newer else ""),
+        needs=details.needs(lines, _ACTIONS, mended=_mended(stats, focus)),
         needs_total=len(lines) + (0 if stats.resting else max(0, snapshot.attention_total - len(lines))),
         consumers=details.consumers(snapshot, stats.consumers, ended_on=stats.queue if stats.resting else ""),
         leases=_leases(stats, snapshot),
@@ -330,12 +330,29 @@ def _again(stats: RunStats, focus: Focus, versions: Sequence[str]) -> Again:
     code = stats.code
     if not focus.newer and stats.all_failed:
         return Again("the same code", "", _edit_first(stats))
-    if not focus.newer:
-        return Again(f"v{code.version}", _EDIT_FIRST)
     name = one_line(code.name, 40)
     ran = one_line(", ".join(versions), 60) or f"v{code.version}"
+    if not focus.newer:
+        untried = f"{name} v{code.version} has not failed so; what failed ran {ran}"
+        return Again(f"v{code.version}", untried if _is_untried(code, versions) else _EDIT_FIRST)
     keeps = f"; {what_waits(stats)}" if stats.counts.waiting else ""
     return Again(code_of_retry(code, newer=True), f"{name} as this notebook has it now; what failed ran {ran}{keeps}")
+
+
+def _is_untried(code: CodeStats, versions: Sequence[str]) -> bool:
+    """Return whether what failed ran older code alone: the function has been mended since."""
+    return bool(versions) and f"{code.name} v{code.version}" not in versions
+
+
+def _versions_of_dead(stats: RunStats) -> list[str]:
+    return sorted({version for each in stats.classes if each.dead for version in each.versions})
+
+
+def _mended(stats: RunStats, focus: Focus) -> str:
+    """Return the code with which a retry is of use now, or "" while the function is to be edited first."""
+    versions = _versions_of_dead(stats)
+    ready = focus.newer or (_is_untried(stats.code, versions) and not stats.all_failed)
+    return _again(stats, focus, versions).code if ready else ""
 
 
 def what_waits(stats: RunStats) -> str:
@@ -648,7 +665,7 @@ def _buttons_of_the_end(stats: RunStats, focus: Focus) -> tuple[Button, ...]:
 def _retries(stats: RunStats, focus: Focus) -> tuple[Button, ...]:
     """Return the buttons that retry all dead documents of a run, of many also a few first."""
     dead = stats.counts.dead
-    again = _again(stats, focus, sorted({each for entry in stats.classes for each in entry.versions}))
+    again = _again(stats, focus, _versions_of_dead(stats))
     every = Button(Command.RETRY, f"Retry {numbers.count(dead)} with {again.code}", focus.newer, hint=again.hint)
     few = first(dead)
     return (every, *([Button(Command.RETRY, f"{few} first", n=few, hint=again.hint)] if few else []))

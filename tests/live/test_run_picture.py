@@ -171,6 +171,29 @@ def test_until_the_cell_is_edited_a_class_that_is_everything_is_not_offered_with
         assert (mended.buttons[0].label, mended.buttons[0].primary) == ("Retry 100 with parse v5", True)
 
 
+def test_code_that_has_not_failed_yet_is_offered_by_each_view_of_a_class(running: RunStats, snapshot: Snapshot) -> None:
+    """After *100 first* with v4 had gone well, what v3 had left dead was still to be fixed first."""
+    classes = tuple(replace(each, versions=("parse v3",)) for each in running.classes)
+    ended = replace(running, state=RunState.DONE, ended=running.at, classes=classes)
+    for stats in (ended, replace(running, classes=classes)):
+        view = run_view(stats, Focus(snapshot=snapshot))
+
+        assert {each.hint for each in view.failures} == {"parse v4 has not failed so; what failed ran parse v3"}
+        labels = [each.label for each in view.details.needs if each.pane == "failures"]
+        assert labels
+        assert all(each.startswith("Retry ") and " with v4" in each for each in labels)
+    assert (
+        run_view(ended, Focus(snapshot=snapshot)).buttons[0].hint
+        == "parse v4 has not failed so; what failed ran parse v3"
+    )
+
+    failed = replace(ended, classes=(replace(classes[0], versions=("parse v3", "parse v4")), *classes[1:]))
+    view = run_view(failed, Focus(snapshot=snapshot))
+    assert "edit the function" in view.failures[0].hint
+    assert "edit the function" in view.buttons[0].hint
+    assert {each.label for each in view.details.needs} == {"Fix & retry…"}
+
+
 def test_run_in_which_everything_failed_is_retried_with_the_mended_function_by_its_first_button(
     all_failed: RunStats, snapshot: Snapshot
 ) -> None:
