@@ -84,6 +84,27 @@ test('documents of one class never stand under another', async () => {
   expect(model.page!.rows[0]!.key).toBe('7b0f44a1/0');
 });
 
+test('a class whose documents were retried and failed again is looked at again by itself', async () => {
+  const shown = make('div');
+  open({ queue: 'pages', run: 'parse-invoices' });
+  const pane = classPane(model, { insert: () => undefined, cells: () => [] });
+  model.changed.connect(() => model.snapshot && pane.draw());
+  shown.append(pane.element);
+  await vi.advanceTimersByTimeAsync(200);
+  const [there, some] = [TOTAL, { ...model.page!, rows: [], total: 0, next: null }];
+  model.page = some; // while all of them ran again
+  pane.draw();
+  expect(shown.textContent).toContain('None of these documents is dead now.');
+  expect(shown.textContent).not.toContain('Asking for the documents');
+  await vi.advanceTimersByTimeAsync(2_100);
+  expect(model.page!.total).toBe(there);
+  expect(shown.textContent).not.toContain('None of these documents is dead now.');
+
+  const asked = queries.length;
+  await vi.advanceTimersByTimeAsync(10_000);
+  expect(queries.length).toBe(asked);
+});
+
 test('documents of classes that are not listed are among all that are dead', async () => {
   snapshot = { ...snapshot, failures: { ...snapshot.failures, classes_total: 9, dead: 240 } };
   const shown = make('div');

@@ -180,6 +180,13 @@ export class FailuresModel implements IDisposable {
     Signal.clearData(this);
   }
 
+  /** Nothing was dead when the documents were asked for, as all ran again; by now some are. */
+  private get isOutrun(): boolean {
+    if (this.page?.rows.length !== 0 || this.page.fingerprint !== this.looked) return false;
+    const { classes, dead } = this.snapshot!.failures;
+    return (this.looked === ALL ? dead : (classes.find((each) => each.fingerprint === this.looked)?.dead ?? 0)) > 0;
+  }
+
   private async turn(cursor: string | null, first: number): Promise<void> {
     const fingerprint = this.looked!;
     this.cursor = cursor;
@@ -214,6 +221,7 @@ export class FailuresModel implements IDisposable {
       }
       this.failure = null;
       if (this.looked === null && this.classes.length) void this.look(this.classes[0]!.fingerprint);
+      else if (this.isOutrun) void this.look(this.looked!);
     } catch (error) {
       this.failure = error instanceof Refusal ? error : new Refusal(0, '', sentence(error));
       throw error;

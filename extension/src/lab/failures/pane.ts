@@ -107,7 +107,9 @@ export function classPane(model: FailuresModel, around: Surroundings): Drawn {
     }
     say(when, chosen?.first ? seen(chosen.first, chosen.last, model.snapshot!.at) : '');
     const raised = row && (row.traceback ? withCells(row.traceback, around.cells(), (name) => model.cellOf(row.version, name)) : `${row.error}: ${row.message}`);
-    drawTrace(trace, raised ?? (model.pageError || 'Asking for the documents…'));
+    const instead = page ? '' : 'Asking for the documents…';
+    drawTrace(trace, raised ?? (model.pageError || instead));
+    show(trace, trace.textContent !== '');
     say(reason, [row?.reason, row && consumerDied(row) ? WAY_OUT : ''].filter(Boolean).join('. '));
     show(reason, Boolean(row?.reason));
     show(tools, row !== null);
