@@ -93,3 +93,30 @@ def test_the_widget_of_a_lab_stands_at_each_size(
     view = lab_view(scene, lab_history(scene), place=Site("papers", "http://127.0.0.1:8787/status"))
 
     assert flaws(show(view, width=width, dark=dark, scale=scale), CARD, CARD) == {}
+
+
+CUT = """() => {
+  const right = document.querySelector(".dq-card").getBoundingClientRect().right
+  return [...document.querySelectorAll(".dq-v, .dq-stat .dq-lab, .dq-s, .dq-leg span, .dq-card table, .dq-card :is(a, button)")]
+    .filter((each) => each.getClientRects().length)
+    .map((each) => each.closest(":has(> table)") ?? each) // a table scrolls sideways in its box
+    .filter((each) => getComputedStyle(each).overflowX !== "auto" || each.getBoundingClientRect().right > right)
+    .filter((each) => each.scrollWidth > each.clientWidth + 1 || each.getBoundingClientRect().right > right)
+    .map((each) => each.textContent)
+}"""
+
+
+@pytest.mark.parametrize("kind", ["run", "queue", "lab"])
+def test_no_figure_is_cut_beside_a_sidebar_at_200_percent(
+    show: Show, full: RunView, snapshot: Snapshot, past: History, kind: str
+) -> None:
+    """A window of 1100 pixels at 200 % leaves a view 130: "3,346 messages" was "3,3…"."""
+    views = {
+        "run": full,
+        "queue": queue_view(snapshot, past, place=Site("pages")),
+        "lab": lab_view(snapshot, past, place=Site("papers", "http://127.0.0.1:8787/status")),
+    }
+    page = show(views[kind], width=156, scale=2)
+
+    assert page.evaluate("document.querySelector('.dqlab').clientWidth") < 150
+    assert page.evaluate(CUT) == []
