@@ -97,7 +97,8 @@ def test_the_widget_of_a_lab_stands_at_each_size(
 
 CUT = """() => {
   const right = document.querySelector(".dq-card").getBoundingClientRect().right
-  return [...document.querySelectorAll(".dq-v, .dq-stat .dq-lab, .dq-s, .dq-leg span, .dq-card table, .dq-card :is(a, button)")]
+  const figures = ".dq-v, .dq-stat .dq-lab, .dq-s, .dq-leg span"
+  return [...document.querySelectorAll(`${figures}, .dq-card :is(table, a, button)`)]
     .filter((each) => each.getClientRects().length)
     .map((each) => each.closest(":has(> table)") ?? each) // a table scrolls sideways in its box
     .filter((each) => getComputedStyle(each).overflowX !== "auto" || each.getBoundingClientRect().right > right)
