@@ -105,8 +105,8 @@ def test_paused_queue_takes_puts_and_runs_nothing(queue: dq.QueuePool) -> None:
 
 def test_a_retry_while_the_run_goes_on_says_that_the_rest_keeps_its_code(queue: dq.QueuePool, gate: Gate) -> None:
     """The view named version 2, and documents that waited ran version 1 in silence."""
-    run = queue.map(BreaksFirst(gate), range(200), retry=dq.Retry(0))
-    until(lambda: run.counts["dead"] == 1)
+    run = queue.map(BreaksFirst(gate), range(2000), retry=dq.Retry(0))  # more than all slots lease ahead
+    until(lambda: run.counts["dead"] == 1 and run.counts["ready"] > 0)
 
     with pytest.warns(
         DqlabWarning, match=r"[\d,]+ documents of run .* keep the code that they had, version 1\..*rest=True"
@@ -122,8 +122,8 @@ def test_a_retry_while_the_run_goes_on_says_that_the_rest_keeps_its_code(queue: 
 
 def test_the_head_has_the_code_of_the_rest_as_long_as_that_waits(queue: dq.QueuePool, gate: Gate) -> None:
     """It read "v2" after a retry, while documents that had yet to run kept v1, which nothing in the view mentioned."""
-    run = queue.map(BreaksFirst(gate), range(200), retry=dq.Retry(0))
-    until(lambda: run.counts["dead"] == 1)
+    run = queue.map(BreaksFirst(gate), range(2000), retry=dq.Retry(0))  # more than all slots lease ahead
+    until(lambda: run.counts["dead"] == 1 and run.counts["ready"] > 0)
     assert run.stats().code.words == "v1"
 
     run.send_again(fn=Held(gate))
