@@ -755,7 +755,9 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         while True:
             judge(None)
             ended = self.submitter is None or self.submitter.finished.is_set()  # read first: shards answer one by one
-            parked = deadline.within(PARK if alone_since is None and not standstill.begun else 0.5)
+            # What ends a submission early is known here alone: no shard ends a call because of it.
+            rests = ended and alone_since is None and not standstill.begun
+            parked = deadline.within(PARK if rests else LOOK_EVERY)
             progress = self._tried(deadline, wait=parked)
             if progress is None:
                 standstill.unanswered(self.queue)

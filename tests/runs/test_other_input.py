@@ -125,6 +125,7 @@ def test_difference_is_raised_while_the_first_input_goes_on(
     queue: dq.QueuePool, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A listing of hours must not hide for hours that it is another one; it goes on itself."""
+    monkeypatch.setattr("dqlab.runs.run.PARK", 60.0)  # longer than the wait: nothing of the queue ends it
     monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.0)
     first = queue.map(same, held_up(queue, 100, goes_on), name=f"run-{queue.name}")
     submitter = first.submitter
