@@ -370,7 +370,7 @@ def test_documents_of_another_queue_are_not_blamed_for_the_deaths_of_their_proce
         os._exit(3)
 
     def slow(x: int) -> int:
-        time.sleep(0.5)
+        time.sleep(0.25)
         return x
 
     with dq.connect(n=1) as lab:

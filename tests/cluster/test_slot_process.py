@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -74,10 +75,12 @@ def run(slot: SlotProcess, function: Callable[..., Any], values: Any, **limits: 
     return chunk
 
 
-def start(slot: SlotProcess, function: Callable[..., Any], values: Any) -> tuple[threading.Thread, Chunk]:
+def start(
+    slot: SlotProcess, function: Callable[..., Any], values: Any, **limits: Any
+) -> tuple[threading.Thread, Chunk]:
     """Run a chunk in a thread, as a slot does."""
     blob = packed(function)
-    chunk = chunk_of(values, blob)
+    chunk = chunk_of(values, blob, **limits)
     thread = threading.Thread(target=slot.run, args=(chunk, blob))
     thread.start()
     return thread, chunk
@@ -422,7 +425,9 @@ def test_cancel_kills_the_message_that_runs(slot: SlotProcess, tmp_path: Path) -
     assert {index for index, outcome, *_ in chunk.done if outcome is Outcome.RETURN} == {1, 2}
 
 
-def test_what_a_message_started_is_killed_with_it(slot: SlotProcess, tmp_path: Path) -> None:
+def test_what_a_message_started_is_killed_with_it(
+    slot: SlotProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tally = Tally(tmp_path)
 
     def work(_: int) -> None:
@@ -430,8 +435,13 @@ def test_what_a_message_started_is_killed_with_it(slot: SlotProcess, tmp_path: P
         tally.add(child.pid)
         child.wait()
 
-    run(slot, work, [0], timeout=8)  # long enough for the message to have started its process on a busy machine
+    thread, _ = start(slot, work, [0], timeout=60)
+    until(lambda: len(tally))
+    later = {"monotonic": lambda: time.monotonic() + 61}
+    monkeypatch.setattr("dqlab.cluster.consumer.process.slot_process.time", SimpleNamespace(**vars(time) | later))
+    thread.join(30)
 
+    assert not thread.is_alive()
     [pid] = tally.seen()
     until(lambda: is_dead(int(pid)))
 

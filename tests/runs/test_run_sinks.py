@@ -415,12 +415,12 @@ def test_a_function_that_takes_long_leaves_few_parts(queue: dq.QueuePool, tmp_pa
         time.sleep(0.15)  # each is written by itself, in the first moments of a run
         return n
 
-    run = queue.map(slow, range(200), sink=tmp_path / "out")
+    run = queue.map(slow, range(80), sink=tmp_path / "out")
 
-    assert list(run.results(timeout=60)) == list(range(200))
-    until(lambda: len(list(tmp_path.glob("out/*.parquet"))) < 50)
+    assert list(run.results(timeout=60)) == list(range(80))
+    until(lambda: len(list(tmp_path.glob("out/*.parquet"))) < 20)
     open_parts.forget()
-    assert list(run.results()) == list(range(200))
+    assert list(run.results()) == list(range(80))
 
 
 # --- other kinds of sinks ------------------------------------------------------------------------
