@@ -79,7 +79,7 @@ def interrupted(script: Path, *words: str) -> tuple[str, str]:
     return next(line for line in said.splitlines() if line.startswith("KeyboardInterrupt")), said
 
 
-@pytest.mark.parametrize("waits", mostly_slow(["wait", "results", "as_completed", "ask", "call"], "wait", "call"))
+@pytest.mark.parametrize("waits", mostly_slow(["wait", "results", "as_completed", "ask", "call"], "wait"))
 def test_interrupted_script_shows_its_own_lines_and_what_becomes_of_its_run(tmp_path: Path, waits: str) -> None:
     """Ctrl-C printed eight frames of dqlab and of contextlib, and lines that nobody could type any more."""
     sentence, said = interrupted(tmp_path / "script.py", waits, "default")
@@ -138,7 +138,7 @@ main(dq.connect(n=1))
 
 
 @pytest.mark.parametrize(
-    "read", mostly_slow(["to_frame", "to_arrow", "list", "item", "to_parquet", "query", "join"], "to_frame", "query")
+    "read", mostly_slow(["to_frame", "to_arrow", "list", "item", "to_parquet", "query", "join"], "to_frame")
 )
 def test_interrupted_reading_shows_the_line_and_one_sentence(tmp_path: Path, read: str) -> None:
     """It was a bare KeyboardInterrupt below a line of a file "<string>"."""
@@ -173,7 +173,7 @@ with dq.connect(n=1) as lab:
 """
 
 
-@pytest.mark.parametrize("executor", ["thread", "process"])
+@pytest.mark.parametrize("executor", mostly_slow(["thread", "process"], "process"))
 def test_function_that_ends_its_process_writes_no_lines_of_dask(executor: str) -> None:
     """A document that killed five consumers brought six "Restarting worker (status=Status.running)" into the cell."""
     done = forking.run(

@@ -14,6 +14,7 @@ from dqlab.errors import WaitTimeout
 from dqlab.testing import Gate
 from tests.disks import asked, fill_disk, make_room
 from tests.runs.test_paused_waits import WAITS, said_while
+from tests.sampled import mostly_slow
 from tests.waiting import until
 
 DONE = 2_500
@@ -131,7 +132,7 @@ def test_single_calls_that_were_done_before_can_be_read(store: Store) -> None:
     assert later.results(timeout=30) == [2]
 
 
-@pytest.mark.parametrize("wait", ["wait", "results", "as_completed"])
+@pytest.mark.parametrize("wait", mostly_slow(["wait", "results", "as_completed"], "results"))
 def test_a_wait_without_a_limit_warns_once_of_a_full_disk(
     store: Store, wait: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -261,7 +261,7 @@ def test_worker_plugins_are_installed_by_the_scheduler_once() -> None:
 async def test_worker_keeps_its_connection_to_a_scheduler_of_its_machine_that_reads_nothing() -> None:
     """Dask ends it 30 s after a buffer is full, and the worker with it, which is not replaced then."""
     async with (
-        Scheduler(dashboard=False, host="127.0.0.1", port=0) as scheduler,
+        Scheduler(dashboard=False, dashboard_address="127.0.0.1:0", host="127.0.0.1", port=0) as scheduler,
         Worker(scheduler.address, nthreads=1, dashboard_address=":0") as worker,
     ):
         assert worker.batched_stream.comm is not None

@@ -16,6 +16,7 @@ from distributed import Client, LocalCluster
 import dqlab as dq
 from dqlab.testing import Gate, Tally
 from tests.cluster.test_takeover import host_of
+from tests.sampled import mostly_slow
 
 pytestmark = pytest.mark.cluster
 
@@ -114,7 +115,9 @@ def test_lease_in_hand_is_renewed_where_its_queue_is_now(own_lab: dq.Lab, tmp_pa
 
 
 @pytest.mark.usefixtures("moves_once")
-@pytest.mark.parametrize("lives", [True, False], ids=["its consumer lives", "its consumer is dead too"])
+@pytest.mark.parametrize(
+    "lives", mostly_slow([True, False], False), ids=["its consumer lives", "its consumer is dead too"]
+)
 def test_document_that_was_acked_early_is_dead_only_when_no_consumer_runs_it(
     own_lab: dq.Lab, tmp_path: Path, lives: bool
 ) -> None:

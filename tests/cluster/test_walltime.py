@@ -17,6 +17,7 @@ from dqlab.cluster.scheduler import departures
 from dqlab.cluster.scheduler.departures import FINAL, MOST, STAGGER, Deadlines
 from dqlab.cluster.transport.walltime import JobEnd, batch_system, read_end
 from dqlab.testing import Gate, Tally
+from tests.sampled import mostly_slow
 from tests.waiting import until_in
 
 
@@ -128,7 +129,7 @@ def tell(worker: str, left: float, dask_scheduler: Any) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("kind", ["queue", "consumer"])
+@pytest.mark.parametrize("kind", mostly_slow(["queue", "consumer"], "queue"))
 def test_worker_whose_job_ends_finishes_what_it_has_begun_and_is_gone(lab: dq.Lab, tmp_path: Path, kind: str) -> None:
     gate, tally = Gate(tmp_path), Tally(tmp_path)
 

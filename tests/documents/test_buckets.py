@@ -20,7 +20,7 @@ import dqlab as dq
 from dqlab.documents import buckets
 from dqlab.documents.folders import Pattern
 from dqlab.errors import FolderNotFound
-from tests.sampled import examples
+from tests.sampled import examples, mostly_slow
 from tests.stores import Store, s3
 from tests.waiting import until
 
@@ -115,7 +115,7 @@ def test_the_first_document_leaves_before_the_rest_is_listed(store: Store, keys:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("folders", "each"), [(10, 1_200), (1_500, 4)])
+@pytest.mark.parametrize(("folders", "each"), mostly_slow([(10, 1_200), (1_500, 4)], (1_500, 4)))
 def test_pages_are_requested_side_by_side(store: Store, folders: int, each: int) -> None:
     """One after another, each waits for the store's answer."""
     store.keys = [f"{folder:05}/{at:04}" for folder in range(folders) for at in range(each)]

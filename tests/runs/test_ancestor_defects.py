@@ -26,6 +26,7 @@ import dqlab as dq
 from dqlab import ConsumerBaseClass, ConsumerPool, QueuePool
 from dqlab.errors import QueueFull
 from dqlab.runs.submit import sender
+from tests.sampled import mostly_slow
 
 # As in a notebook: functions travel by value, with the helpers they name.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -264,7 +265,7 @@ def test_cluster_of_one_thread_is_enough() -> None:
 
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore:this cluster has too few workers")
-@pytest.mark.parametrize("early_ack", [False, True])
+@pytest.mark.parametrize("early_ack", mostly_slow([False, True], False))
 def test_max_concurrency_is_a_limit(tmp_path: Path, early_ack: bool) -> None:
     """Defect 14: max_concurrency=1 ran four at once; finished tasks were counted, late acks twice."""
 

@@ -18,6 +18,7 @@ from dqlab.cluster.transport.reports import ShardReport, packed
 from dqlab.errors import DqlabError
 from dqlab.runs.submit.sender import RunSender
 from dqlab.testing import Tally
+from tests.sampled import mostly_slow
 from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
@@ -88,7 +89,7 @@ def slowly(n: int, *, at: int, until: threading.Event) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
-@pytest.mark.parametrize("closer", ["it", "another client"])
+@pytest.mark.parametrize("closer", mostly_slow(["it", "another client"], "another client"))
 @pytest.mark.parametrize("moment", ["before it is mapped again", "while it is submitted again"])
 def test_a_submission_that_ends_late_does_not_end_the_one_that_goes_on_with_its_run(
     clients: tuple[dq.Lab, dq.Lab],

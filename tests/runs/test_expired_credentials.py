@@ -141,7 +141,7 @@ WAYS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("how", mostly_slow(WAYS, "thread", "coroutine", "process", "open", "pages"))
+@pytest.mark.parametrize("how", mostly_slow(WAYS, "thread", "coroutine", "process"))
 def test_a_run_waits_for_credentials_that_expired_and_goes_on_by_itself(
     queue: dq.QueuePool, storage: Storage, how: str
 ) -> None:
@@ -212,7 +212,7 @@ PARTS: dict[str, tuple[Callable[[Storage], dq.Documents], Callable[[Any], Any], 
 }
 
 
-@pytest.mark.parametrize("kind", PARTS)
+@pytest.mark.parametrize("kind", mostly_slow(PARTS, "rows of Parquet", "members of a zip, in a process"))
 def test_a_run_over_parts_of_one_file_waits_for_its_credentials_too(
     queue: dq.QueuePool, storage: Storage, kind: str
 ) -> None:

@@ -14,6 +14,7 @@ import dqlab as dq
 from dqlab.documents import buckets
 from dqlab.errors import ListingChanged, SubmissionIncomplete
 from dqlab.stats import RunState
+from tests.sampled import mostly_slow
 from tests.stores import Store, s3
 from tests.waiting import until
 
@@ -43,7 +44,7 @@ def expire_behind_the_first_page(store: Store) -> None:
     store.refuse_after = store.pages + 5  # twice that the folder exists, and its first page: `map` looks at a document
 
 
-@pytest.mark.parametrize("made", ["as it is", "where"])
+@pytest.mark.parametrize("made", mostly_slow(["as it is", "where"], "as it is"))
 def test_a_run_whose_input_cannot_be_listed_any_more_waits_and_goes_on(
     queue: dq.QueuePool, store: Store, made: str
 ) -> None:

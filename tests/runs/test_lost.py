@@ -45,6 +45,7 @@ from dqlab.runs.submit.resubmission import claim_of
 from tests import waiting
 from tests.examples import examples
 from tests.runs.test_cut_off import all_there, double, held_up, submit_half_and_die
+from tests.sampled import mostly_slow
 
 pytestmark = pytest.mark.cluster
 
@@ -515,7 +516,7 @@ def test_who_was_given_up_while_it_sent_lost_documents_sends_none_behind_its_suc
     assert run.counts["acked"] == total(run) == 3000
 
 
-@pytest.mark.parametrize("silent", ["covered", "dq_claimed"])
+@pytest.mark.parametrize("silent", mostly_slow(["covered", "dq_claimed"], "dq_claimed"))
 def test_limit_of_a_wait_for_a_run_with_losses_holds(
     pool: dq.QueuePool, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,7 @@ def said_while(wait: Callable[[], Any], resume: Callable[[], Any], place: str = 
     return said if places == [place] else [*said, *places]
 
 
-@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("wait", mostly_slow(WAITS, "wait", "as_completed"))
 def test_out_of_time_names_the_pause_of_the_run(queue: dq.QueuePool, wait: str) -> None:
     """And the line that ends it."""
     queue.pause()
@@ -77,7 +77,7 @@ def test_out_of_time_names_the_pause_of_the_run(queue: dq.QueuePool, wait: str) 
     run.resume().wait(timeout=30)
 
 
-@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("wait", mostly_slow(WAITS, "results"))
 def test_out_of_time_names_the_pause_of_the_queue_and_an_input_that_is_not_read(lab: dq.Lab, wait: str) -> None:
     """Ten messages are left of a hundred documents: the others are not read yet."""
     queue = lab.queue(f"paused-{wait}", maxsize=10)
@@ -123,7 +123,7 @@ def test_a_wait_without_a_limit_warns_once_of_the_pause_of_the_run(queue: dq.Que
     assert "run.resume()" in said
 
 
-@pytest.mark.parametrize("wait", ["wait", "as_completed"])
+@pytest.mark.parametrize("wait", mostly_slow(["wait", "as_completed"], "wait"))
 def test_a_wait_without_a_limit_warns_once_of_the_pause_of_the_queue(
     queue: dq.QueuePool, soon: None, wait: str
 ) -> None:

@@ -172,7 +172,7 @@ def hurt() -> Iterator[Client]:
         yield client
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, *list(KINDS)[:2]))
 def test_rows_that_were_lost_are_sent_again(hurt: Client, kind: str, tmp_path: Path) -> None:
     pool = dq.QueuePool(hurt, name=f"q-{uuid.uuid4().hex[:8]}", served=True, maxsize=100_000)
     run = pool.map(words, documents(kind, tmp_path), name="lost")

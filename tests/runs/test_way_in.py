@@ -16,6 +16,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.documents import Document
 from dqlab.errors import DocumentsNotPut, NotPicklable, PutFailed, SubmissionIncomplete
 from dqlab.runs.submit.sender import RunSender, Sender, UnsentFrame
+from tests.sampled import mostly_slow
 
 
 def same(x: Any) -> Any:
@@ -138,7 +139,9 @@ def broken(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     monkeypatch.setattr(Handle, "ask", failing)
 
 
-@pytest.mark.parametrize("error", [ValueError("odd"), OverflowError(), asyncio.CancelledError()])
+@pytest.mark.parametrize(
+    "error", [pytest.param(ValueError("odd"), marks=pytest.mark.slow), OverflowError(), asyncio.CancelledError()]
+)
 def test_a_put_with_an_unforeseen_error_reaches_its_waiting_caller(
     queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
@@ -169,7 +172,7 @@ def test_a_single_put_with_an_unforeseen_error_raises_and_the_next_one_works(
     queue.flush()
 
 
-@pytest.mark.parametrize("where", ["gather", "_encode", "_confirmed"])
+@pytest.mark.parametrize("where", mostly_slow(["gather", "_encode", "_confirmed"], "gather"))
 def test_a_defect_anywhere_in_a_sender_reaches_who_waits(
     queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:

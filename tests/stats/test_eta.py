@@ -11,6 +11,7 @@ import pytest
 from dqlab.numbers import ahead
 from dqlab.stats.eta import MIN_DOCUMENTS, Effort, Steady, estimate
 from dqlab.stats.runs import Eta
+from tests.sampled import mostly_slow
 
 CHECKPOINTS = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
 SECONDS_A_PAGE = 0.05
@@ -45,7 +46,10 @@ def simulate(seed: int, n: int, slots: int, sigma: float, *, known: bool) -> Ite
 
 @pytest.mark.long
 @pytest.mark.parametrize("known", [True, False], ids=["pages", "documents"])
-@pytest.mark.parametrize(("n", "slots", "sigma"), [(200, 2, 1.5), (1000, 4, 1.5), (1000, 4, 0.5), (3000, 16, 1.5)])
+@pytest.mark.parametrize(
+    ("n", "slots", "sigma"),
+    mostly_slow([(200, 2, 1.5), (1000, 4, 1.5), (1000, 4, 0.5), (3000, 16, 1.5)], (200, 2, 1.5), (1000, 4, 0.5)),
+)
 def test_the_true_end_lies_in_the_band_in_three_of_four_runs(n: int, slots: int, sigma: float, known: bool) -> None:
     """From a fifth on, with pages known or not, and where the longest document alone takes a quarter of the time."""
     seen = [each for seed in range(24) for each in simulate(seed, n, slots, sigma, known=known)]

@@ -15,6 +15,7 @@ from dqlab.store.bodies import position_of
 from dqlab.store.directories import shard_directory
 from dqlab.store.fsck import FsckReport, Level, ShardCheck, fsck
 from dqlab.testing import FakeClock
+from tests.sampled import mostly_slow
 from tests.store.workload import RUNS, Workload, busy_queue, make_queue
 
 
@@ -267,7 +268,7 @@ def test_a_whole_store_is_clean_and_stays_as_it_is(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", mostly_slow(range(4), 0, 1))
 def test_any_flipped_bit_is_found_and_what_can_still_be_read_is_not_called_lost(
     store: Path, clock: FakeClock, seed: int
 ) -> None:

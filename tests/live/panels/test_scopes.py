@@ -19,6 +19,7 @@ from dqlab.live.run_rows import runs_in_order
 from dqlab.numbers import due, soon
 from dqlab.stats import Counts, Eta, History, QueueStats, RunState, Unacked, total_queue
 from dqlab.testing import FakeClock
+from tests.sampled import mostly_slow
 
 Open = Callable[..., Any]
 
@@ -364,7 +365,7 @@ def test_what_needs_the_user_names_what_to_type_next(open_page: Open, feed: Any,
     assert ">%dq failed &#x27;two words&#x27;</code>" in open_page().doc.get_model_by_name("needs").text
 
 
-@pytest.mark.parametrize("left", [31.0, 100.0, 115.0, 170.0, 1_790.0])
+@pytest.mark.parametrize("left", mostly_slow([31.0, 100.0, 115.0, 170.0, 1_790.0], 31.0, 115.0))
 def test_an_end_is_rounded_alike_by_tile_row_and_widget(open_page: Open, feed: Any, left: float) -> None:
     """A tile had "00:43 in 1 min" where the row below it had "in 115 s", and the sidebar 00:44."""
     run = feed.now.runs[0]

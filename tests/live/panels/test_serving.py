@@ -33,6 +33,7 @@ import dqlab.live.panels.metrics as metrics
 from dqlab.live.panels.page import PANELS, PERIOD
 from dqlab.live.panels.serving import APPLICATIONS, Unservable
 from dqlab.preload import _starts_a_scheduler, dask_setup
+from tests.sampled import mostly_slow
 
 URLS = [f"/individual-dq-{name}" for name in PANELS]
 
@@ -286,7 +287,7 @@ async def press(socket: Any, connection: Any) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("early", [True, False], ids=["preloaded", "added"])
+@pytest.mark.parametrize("early", mostly_slow([True, False], True), ids=["preloaded", "added"])
 def test_a_page_that_closes_leaves_nothing_in_the_log(feed: Any, caplog: Any, *, early: bool) -> None:
     """A tab is closed while its last press is under way and the page is drawn: no traceback appears in a cell."""
 
