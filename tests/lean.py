@@ -1,4 +1,4 @@
-"""What is left out when pytest begins, before other plugins load: named in `addopts`, for each tester starts with it."""
+"""What each tester leaves out when it starts, before other plugins load: `addopts` names it."""
 
 import sys
 
