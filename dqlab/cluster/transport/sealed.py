@@ -10,7 +10,7 @@ import dis
 import pickle
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from enum import EnumMeta
 from functools import cached_property, lru_cache, partial
@@ -54,6 +54,7 @@ __all__ = [
     "captured",
     "global_names",
     "make_sealer",
+    "named_in",
     "open_all_here",
     "open_here",
     "open_value",
@@ -87,11 +88,13 @@ class SealError(Exception):
     ----------
     reason : str
         What pickling raised, in one line.
+    reached : set of str
+        Local modules from which something was taken before that.
     """
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, reached: Iterable[str] = ()) -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason, self.reached = reason, set(reached)
 
 
 def _code_with_its_file(code: CodeType) -> tuple[Any, ...]:
@@ -316,17 +319,17 @@ def _by_value(value: object, version: Callable[[Any], str | None] | None = None)
 
 
 def _pickled(value: object, version: Callable[[Any], str | None] | None = None, **more: Any) -> tuple[bytes, _Pickler]:
-    try:
-        with BytesIO() as file:
-            pickler = _Pickler(file, version, **more)
+    with BytesIO() as file:
+        pickler = _Pickler(file, version, **more)
+        try:
             pickler.dump(value)
             return file.getvalue(), pickler
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # see make_sealer
-        if isinstance(error, RecursionError) or isinstance(error.__cause__, RecursionError):
-            raise SealError(_TOO_DEEP) from error
-        raise SealError(in_words(error)) from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # see make_sealer
+            too_deep = isinstance(error, RecursionError) or isinstance(error.__cause__, RecursionError)
+            reached = {module for module, _ in pickler.taken}
+            raise SealError(_TOO_DEEP if too_deep else in_words(error), reached) from error
 
 
 def make_sealer() -> Callable[[object], bytes]:
@@ -404,7 +407,7 @@ def seal_function(
     if known is not None and known.holds():
         return known.sealed
     local = local_modules()
-    if not any(_names(named, name) for name in local):
+    if next(named_in(named, local), None) is None:
         lazy = lazy_digests(imports) if imports else {}
         return named if not lazy else pickle.dumps(LazyImports(lazy, named), 5)
     made = _Both(function, imports, local, version, fingerprint, named)
@@ -438,15 +441,21 @@ class _Both:
         self._function, self._version = function, version
         self._more: dict[str, Any] = {"local": local}
         self._valued, reason = None, ""
-        try:
-            self._valued, pickler = _pickled(function, version, **self._more)
-        except SealError:
-            self._more["elsewhere"] = _unpicklable(local)
+        tried = set[str]()
+        while self._valued is None:
             try:
                 self._valued, pickler = _pickled(function, version, **self._more)
             except SealError as error:
-                reason = error.reason
-        taken = pickler.taken if self._valued is not None else {(name, "") for name in local if _names(named, name)}
+                # Where it led alone: trying all values of a hundred modules takes a second. What has no name there can
+                # be pickled, for the function was, with its modules by name.
+                further = error.reached - tried
+                if not further:
+                    reason = error.reason
+                    break
+                tried |= further
+                found = _unpicklable([local[name] for name in sorted(further)], local)
+                self._more["elsewhere"] = self._more.get("elsewhere", {}) | found
+        taken = pickler.taken if self._valued is not None else {(name, "") for name in named_in(named, local)}
         self._modules = {module: local[module] for module, _ in taken}
         reached = fingerprint([_value_of(local[module], name) for module, name in sorted(taken)])
         self._homes, self._mutable = reached.homes, reached.mutable
@@ -482,10 +491,19 @@ _remembered: dict[tuple[bytes, int], _Both] = {}
 _remembered_lock = Lock()
 
 
-def _names(sealed: bytes, name: str) -> bool:
-    """Return whether a pickle holds a text that is just this name."""
-    text = name.encode()
-    return sealed.find((b"\x8c" + bytes([len(text)]) if len(text) < 256 else b"") + text) >= 0
+def named_in(sealed: bytes, names: Iterable[str]) -> Iterator[str]:
+    """Yield the names that a pickle holds as texts, some more than once; in one pass, for names come by the hundred."""
+    texts = [(name, name.encode()) for name in names]
+    yield from (name for name, text in texts if len(text) > 255 and text in sealed)
+    short = {text: name for name, text in texts if 0 < len(text) < 256}
+    if not short:
+        return
+    lengths = re.escape(bytes({len(text) for text in short}))
+    for found in re.finditer(b"\x8c(?=[" + lengths + b"])", sealed):  # a short text: this byte, its length, itself
+        at = found.end() + 1
+        name = short.get(sealed[at : at + sealed[at - 1]])
+        if name is not None:
+            yield name
 
 
 def _value_of(module: ModuleType, name: str) -> Any:
@@ -495,10 +513,10 @@ def _value_of(module: ModuleType, name: str) -> Any:
     return found
 
 
-def _unpicklable(local: Mapping[str, ModuleType]) -> dict[int, tuple[str, str]]:
-    """Return the globals of some modules that cannot be pickled, by identity: locks, connections, clients."""
+def _unpicklable(modules: Iterable[ModuleType], local: Mapping[str, ModuleType]) -> dict[int, tuple[str, str]]:
+    """Return the globals of some local modules that cannot be pickled, by identity: locks, connections, clients."""
     found = {}
-    for module in local.values():
+    for module in modules:
         for name, value in list(vars(module).items()):
             if isinstance(value, FunctionType | type | ModuleType) or name in _MACHINERY:
                 continue
