@@ -63,8 +63,9 @@ def open_page(feed: HandFeed, clock: Any) -> Callable[..., Any]:
 
     def opened(*names: str, **asked: Any) -> Any:
         page = Page(Document(), readings, Request(**asked), names or list(PANELS), clock)
-        for _ in names or PANELS:
-            page.complete()
+        with page.doc.models.freeze():  # else bokeh looks through all models for each panel
+            for _ in names or PANELS:
+                page.complete()
         page.sent = []
         page.doc.on_change(page.sent.append)
         return page
