@@ -494,9 +494,9 @@ def test_a_wait_ends_with_the_drop_and_not_with_the_cancellation_before_it(
 
     order = type(run.handle).order
 
-    async def ordered(self: Any, what: Any) -> Any:
+    async def ordered(self: Any, what: Any, **where: Any) -> Any:
         assert not isinstance(what, Drop) or await asyncio.to_thread(seen.wait, 20)
-        return await order(self, what)
+        return await order(self, what, **where)
 
     monkeypatch.setattr(dq.Run, "_progress", progress)
     monkeypatch.setattr(type(run.handle), "order", ordered)
@@ -514,6 +514,7 @@ def test_a_drop_that_fails_ends_a_wait_as_a_cancellation(
     """Nothing waits for a run to go that stays."""
     run, real = queue.map(Held(gate), range(100)), dq.Run._progress
     gate.until_arrived(1)
+    until(lambda: run.record()["submitted"] == 100)
     seen, order = threading.Event(), type(run.handle).order
 
     def progress(self: dq.Run, **question: Any) -> Any:
@@ -522,9 +523,9 @@ def test_a_drop_that_fails_ends_a_wait_as_a_cancellation(
             seen.set()
         return found
 
-    async def refuses(self: Any, what: Any) -> Any:
+    async def refuses(self: Any, what: Any, **where: Any) -> Any:
         if not isinstance(what, Drop):
-            return await order(self, what)
+            return await order(self, what, **where)
         assert await asyncio.to_thread(seen.wait, 20)
         raise OSError("the cable")
 
