@@ -108,6 +108,7 @@ def cut(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> Iterator[dq.Run
     all_there(queue, 4000)
     run.handle.link.sync(run.handle.ask_all("cut_off", {"gone": [run.handle.link.client.id]}))
     run.submitter = None
+    monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 1.0)  # those that go on with it need no note for each
     yield run
     until.set()
     submitter.join(30)

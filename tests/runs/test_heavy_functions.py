@@ -45,14 +45,15 @@ def test_a_function_that_a_store_cannot_keep_takes_no_name(durable: dq.QueuePool
     assert list(durable.map(taking(1), [1, 2], name="big", on_existing=on_existing).results(timeout=30)) == [2, 3]
 
 
-def test_a_run_of_that_name_stays_as_it_is(durable: dq.QueuePool) -> None:
+def test_a_run_of_that_name_stays_as_it_is(durable: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dqlab.runs.code.sealing.MAX_FUNCTION", 1 << 20)
     run = durable.map(taking(1), [1, 2], name="kept")
     assert list(run.results(timeout=30)) == [2, 3]
 
     with pytest.raises(FunctionTooLarge):
-        durable.map(taking(MAX_FUNCTION), [1, 2], name="kept", on_existing="new")
+        durable.map(taking(1 << 20), [1, 2], name="kept", on_existing="new")
     with pytest.raises(FunctionTooLarge):
-        run.retry(fn=taking(MAX_FUNCTION))
+        run.retry(fn=taking(1 << 20))
 
     assert list(run.results()) == [2, 3]
 

@@ -179,10 +179,10 @@ def test_a_young_run_fills_its_charts(open_page: Open, feed: Any, clock: Any) ->
         feed.change(at=begun + age)
         open_page("depth", queue="pages")
         assert feed.histories[-1][0] == span
-        open_page(queue="pages")
-        assert feed.histories[-1][0] == span
-        open_page(queue="default")
-        assert feed.histories[-1][0] == 1800.0  # without a run nobody knows since when
+    open_page(queue="pages")
+    assert feed.histories[-1][0] == span
+    open_page("depth", queue="default")
+    assert feed.histories[-1][0] == 1800.0  # without a run nobody knows since when
 
 
 @pytest.mark.long
