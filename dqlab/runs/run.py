@@ -687,7 +687,8 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         progress = self.until_over(timeout)
         counts = progress.counts
         self._warn_empty(progress)
-        if progress.cancelled and counts.cancelled and not self._cancelled_here:
+        given_up = counts.cancelled or progress.incomplete == CANCELLED
+        if progress.cancelled and given_up and not self._cancelled_here:
             warnings.warn(str(self._cancelled(progress)), DqlabWarning, stacklevel=level_of_user())
         if counts.dead:
             failed = f"{counts.dead:,} of {many(counts.all, 'document')} of run {self.name!r} failed"

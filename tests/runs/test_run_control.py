@@ -384,11 +384,31 @@ def test_nothing_is_recorded_about_a_run_whose_queue_was_closed_before_its_first
     pool.close()
 
 
+def test_a_run_that_another_client_cancels_while_its_input_is_read_is_named_though_nothing_waits(
+    queue: dq.QueuePool,
+) -> None:
+    """`wait` returned in silence: consumers were as fast as the input, of which nothing more was submitted."""
+    go_on = threading.Event()
+
+    def documents() -> Iterator[int]:
+        yield from range(10)
+        go_on.wait(60)
+
+    run = queue.map(same, documents(), name=queue.name)
+    until(lambda: run.counts["acked"] == 10)
+    run.handle.link.sync(cancel(run.handle, run.id))  # as a colleague, or the button of a view, does
+    with pytest.warns(DqlabWarning, match=r"0 of 10 documents.*nothing behind the first 10 was submitted"):
+        run.wait(timeout=30)
+    go_on.set()
+    with pytest.raises(RunCancelled, match="nothing behind the first 10 was submitted"):
+        run.results(timeout=30)
+
+
 def test_a_run_that_another_client_cancels_is_named(lab: dq.Lab, queue: dq.QueuePool) -> None:
     """Who mapped it learns which run it was, by the name that they gave it, and what of it was done."""
     run = queue.map(same, count(), name=queue.name)
     next(run.as_completed(timeout=30))
-    run.handle.link.sync(cancel(run.handle, run.id))  # as a colleague, or the button of a view, does
+    run.handle.link.sync(cancel(run.handle, run.id))
     with pytest.warns(DqlabWarning, match=f"run {queue.name!r} was cancelled: "):
         run.wait(timeout=30)
     acked = run.counts["acked"]
