@@ -29,6 +29,7 @@ def alive(jobs: Path) -> set[int]:
     return {number for path in jobs.glob("*.pid") if psutil.pid_exists(number := int(path.read_text()))}
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.usefixtures("hurried")
 def test_jobs_come_die_are_replaced_and_go(pbs_jobs: Path, tmp_path: Path) -> None:

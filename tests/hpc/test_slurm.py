@@ -76,6 +76,7 @@ def options(tmp_path: Path, **more: Any) -> dict[str, Any]:
     return {"memory": "1GB", "walltime": "10m", "jobs": 1, "directory": tmp_path / "jobs", "security": False} | more
 
 
+@pytest.mark.slow
 def test_jobs_that_wait_say_why_and_can_be_waited_for(slurm: Slurm, tmp_path: Path) -> None:
     made_of = dq.hpc.recipe("slurm", **options(tmp_path, queue="closed"))
 

@@ -187,9 +187,10 @@ def test_a_report_that_comes_after_a_queue_of_its_name_was_opened_hides_it_for_o
 
 
 def test_a_call_is_served_though_consumers_of_the_queue_before_it_had_parked_for_a_moment(
-    lab: dq.Lab, queue_name: str
+    lab: dq.Lab, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They were retired with that queue; `RunStalled` came after ten seconds without a consumer."""
+    monkeypatch.setattr("dqlab.runs.puts.PARK", 1.0)
     pool = lab.queue(queue_name)
     assert pool.submit(same, 1).results(timeout=30) == [1]
     with Client(lab.client.scheduler.address, set_as_default=False) as theirs:
