@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 ARGS   ?=
-TESTERS ?= 4
+TESTERS ?= 3
 
 BIN       := $(VENV)/bin
 STAMP     := $(VENV)/.installed
@@ -37,10 +37,11 @@ ON_LOWEST := $(addprefix tests/,test_connecting.py test_lab.py test_lab_closed.p
 	$(addprefix runs/,test_code.py test_consumer_pool.py test_run_attach.py test_run_control.py test_run_failures.py \
 		test_run_flow.py test_run_results.py test_run_tables.py))
 
-# Four testers on two processors: many tests wait more than they compute. They take small pieces of files in an order in
-# which tests that wait come beside tests that compute; a file whose fixtures are made once for it stays with one tester
-# (tests/testers.py). TESTERS=0 is for machines that do other work, and for CI, where nothing waits for the end: now and
-# then a test that gives a process a moment to begin finds it starved.
+# Three testers on two processors: many tests wait more than they compute, and with four all take a sixth more time of
+# the processors. They take small pieces of files in an order in which tests that wait come beside tests that compute;
+# a file whose fixtures are made once for it stays with one tester (tests/testers.py). TESTERS=0 is for machines that
+# do other work, and for CI, where nothing waits for the end: now and then a test that gives a process a moment to
+# begin finds it starved.
 SIDE_BY_SIDE = -n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 # What test-fast runs: what starts nothing, and computes for less than half a second. It plays no notebooks: what does that
