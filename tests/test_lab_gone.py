@@ -311,6 +311,7 @@ def test_the_reason_of_a_connection_that_broke_has_seconds_that_people_read(lab:
     assert "(Timed out trying to connect to tcp://a:1 after 4.9 s)" in said
 
 
+@pytest.mark.slow
 def test_a_script_whose_cluster_is_killed_shows_its_line_and_the_sentence(tmp_path: Path) -> None:
     """The sentence stood below 130 lines of chained tracebacks of tornado, distributed and asyncio."""
     script = tmp_path / "script.py"

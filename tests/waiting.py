@@ -6,9 +6,24 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
+
 import dqlab as dq
 
-__all__ = ["until", "until_in"]
+__all__ = ["is_alive", "until", "until_in"]
+
+
+def is_alive(process: int | psutil.Process) -> bool:
+    """Return whether a process still runs.
+
+    One whose parent has ended becomes a child of the tester where that is forking at this moment; it has ended then,
+    though nobody collects it.
+    """
+    try:
+        found = psutil.Process(process) if isinstance(process, int) else process
+        return found.is_running() and found.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:

@@ -19,7 +19,7 @@ import dqlab as dq
 from dqlab.cluster.scheduler.consumer_sets import missing
 from dqlab.errors import BadOption
 from dqlab.testing import Gate, Tally
-from tests.waiting import until_in
+from tests.waiting import is_alive, until_in
 
 WORKERS = 3
 
@@ -115,7 +115,7 @@ def test_worker_that_is_asked_to_terminate_hands_over_what_it_holds(lab: dq.Lab,
         os.kill(process, signal.SIGTERM)
     held.gate.open()
     held.ends_well()
-    until_in(lab, lambda: not any(map(psutil.pid_exists, gone.values())))
+    until_in(lab, lambda: not any(map(is_alive, gone.values())))
     assert not gone.keys() & hosts(lab, kind, held.pool).keys()
 
 

@@ -124,6 +124,7 @@ def ends_late(dask_worker: Any) -> None:
     dask_worker.close = late
 
 
+@pytest.mark.slow
 def test_calls_wait_while_workers_that_are_restarted_take_long_to_end(
     own_lab: dq.Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from distributed import Client, LocalCluster
 
@@ -18,7 +17,7 @@ from dqlab.cluster.scheduler.departures import FINAL, MOST, STAGGER, Deadlines
 from dqlab.cluster.transport.walltime import JobEnd, batch_system, read_end
 from dqlab.testing import Gate, Tally
 from tests.sampled import mostly_slow
-from tests.waiting import until_in
+from tests.waiting import is_alive, until_in
 
 
 def deadlines(*names: str, left: float = 1000.0, drain: float = 100.0) -> Deadlines:
@@ -153,7 +152,7 @@ def test_worker_whose_job_ends_finishes_what_it_has_begun_and_is_gone(lab: dq.La
     gate.open()
 
     assert list(run.results(timeout=40)) == [-x for x in range(600)]
-    until_in(lab, lambda: not psutil.pid_exists(ending[worker]))
+    until_in(lab, lambda: not is_alive(ending[worker]))
     assert sorted(int(x) for x in tally.seen()) == list(range(600))
     assert worker not in hosts(lab, "dq-")
 

@@ -6,11 +6,10 @@ import os
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
 
 import dqlab as dq
-from tests.waiting import until_in
+from tests.waiting import is_alive, until, until_in
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
 pytestmark = pytest.mark.timeout(90)
@@ -26,7 +25,7 @@ exit 1
 
 def alive(jobs: Path) -> set[int]:
     """Numbers of the processes of jobs that run."""
-    return {number for path in jobs.glob("*.pid") if psutil.pid_exists(number := int(path.read_text()))}
+    return {number for path in jobs.glob("*.pid") if is_alive(number := int(path.read_text()))}
 
 
 @pytest.mark.slow
@@ -46,8 +45,7 @@ def test_jobs_come_die_are_replaced_and_go(pbs_jobs: Path, tmp_path: Path) -> No
         run = lab.map(abs, range(-100, 0), name="after")
         assert list(run.results(timeout=30)) == list(range(100, 0, -1))
         assert list(lab.attach("before").results(timeout=30)) == list(range(200, 0, -1))
-    gone, left = psutil.wait_procs([psutil.Process(number) for number in alive(pbs_jobs)], timeout=15)
-    assert not left, gone
+    until(lambda: not alive(pbs_jobs), 15)
 
 
 @pytest.mark.slow

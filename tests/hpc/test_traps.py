@@ -21,6 +21,7 @@ from dqlab.hpc import job_waits
 from dqlab.hpc.job_waits import warn_of_what_is_missing
 from dqlab.hpc.systems import SYSTEMS
 from tests.hpc.single_node import MISSING, TOLD, Slurm, wait_until
+from tests.waiting import is_alive
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
 pytestmark = pytest.mark.timeout(90)
@@ -96,7 +97,7 @@ def test_wait_in_another_thread_can_be_given_up(idle_cluster: dq.hpc.Recipe, pbs
         assert dq.hpc.give_up() == 2
         assert isinstance(mine.exception(timeout=20), dq.hpc.ClusterClosed)
     assert len(jobs) == 2
-    wait_until(lambda: not any(job.is_running() for job in jobs), 20, "jobs to end")  # their numbers may be taken again
+    wait_until(lambda: not any(map(is_alive, jobs)), 20, "jobs to end")  # their numbers may be taken again
 
 
 @pytest.mark.cluster
@@ -137,7 +138,7 @@ def test_close_of_a_cluster_that_was_interrupted_goes_on_and_can_be_repeated(
     cluster.close()
 
     numbers = [int(path.read_text()) for path in pbs_jobs.glob("*.pid")]
-    wait_until(lambda: not any(map(psutil.pid_exists, numbers)), 20, "jobs to end")
+    wait_until(lambda: not any(map(is_alive, numbers)), 20, "jobs to end")
 
 
 @pytest.mark.cluster
@@ -153,7 +154,7 @@ def test_give_up_that_was_interrupted_can_be_repeated(idle_cluster: dq.hpc.Recip
     dq.hpc.give_up()
 
     numbers = [int(path.read_text()) for path in pbs_jobs.glob("*.pid")]
-    wait_until(lambda: not any(map(psutil.pid_exists, numbers)), 20, "jobs to end")
+    wait_until(lambda: not any(map(is_alive, numbers)), 20, "jobs to end")
     assert dq.hpc.give_up() == 0
 
 
@@ -207,5 +208,5 @@ def test_slurm_of_our_own_ends_with_its_command_also_when_it_is_terminated() -> 
         children = [child.pid for child in psutil.Process(wrapper.pid).children()]
         os.kill(wrapper.pid, signal.SIGTERM)
     assert len(daemons) == 4
-    assert not any(map(psutil.pid_exists, [*daemons, *children]))
+    assert not any(map(is_alive, [*daemons, *children]))
     assert not root.exists()

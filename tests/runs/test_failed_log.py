@@ -66,6 +66,7 @@ def test_wait_for_a_queue_whose_log_fails_loses_nothing_when_it_is_opened_again(
     pool.close(force=True)
 
 
+@pytest.mark.slow
 def test_every_call_to_a_queue_whose_log_cannot_be_opened_again_says_why(
     client: Client, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

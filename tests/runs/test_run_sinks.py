@@ -406,6 +406,7 @@ def test_a_merge_waits_a_moment_for_that_of_another_client_and_says_so(
     assert run.compact_sink().after == 1
 
 
+@pytest.mark.slow
 def test_a_function_that_takes_long_leaves_few_parts(queue: dq.QueuePool, tmp_path: Path) -> None:
     """A day of it would leave a file for each second and consumer, and reading them would take as long."""
 
