@@ -78,6 +78,7 @@ def holds(prefix: str, dask_worker: Any) -> bool:
     return any(str(key).startswith(prefix) for key in dask_worker.state.actors)
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_cluster_grows_with_the_backlog_and_shrinks_to_the_host_of_the_queue(lab: dq.Lab, tmp_path: Path) -> None:
     gate = Gate(tmp_path)

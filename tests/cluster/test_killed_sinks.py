@@ -150,6 +150,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "count", [14_000, pytest.param(200_000, marks=pytest.mark.slow)], ids=lambda count: f"{count:,}"
 )

@@ -58,6 +58,7 @@ def test_a_run_of_that_name_stays_as_it_is(durable: dq.QueuePool, monkeypatch: p
     assert list(run.results()) == [2, 3]
 
 
+@pytest.mark.slow
 def test_a_large_function_in_memory_is_named_with_what_makes_it_large(queue: dq.QueuePool) -> None:
     """It was sent in silence."""
     with pytest.warns(DqlabWarning, match=r"as it is sent.*`table of look_up`, 60 MB.*functools\.cache"):

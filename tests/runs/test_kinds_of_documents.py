@@ -214,7 +214,7 @@ def counted(run: dq.Run) -> dict[str, int]:
     return {key: value[0] for key, value in run.results(timeout=120).items()}
 
 
-@pytest.mark.parametrize("kind", mostly_slow(KINDS, "several archives", "objects of a bucket"), indirect=True)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, "several archives"), indirect=True)
 def test_run_over_each_kind_goes_on_where_its_submitter_was_killed(
     pool: dq.QueuePool, hurt: Client, corpus: Path, kind: str
 ) -> None:
