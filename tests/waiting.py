@@ -14,10 +14,9 @@ __all__ = ["is_alive", "until", "until_in"]
 
 
 def is_alive(process: int | psutil.Process) -> bool:
-    """Return whether a process still runs.
+    """Return whether a process still runs; a zombie does not.
 
-    One whose parent has ended becomes a child of the tester where that is forking at this moment; it has ended then,
-    though nobody collects it.
+    If a process loses its parent while the tester forks, the tester adopts it and never reaps it: its number remains.
     """
     try:
         found = psutil.Process(process) if isinstance(process, int) else process

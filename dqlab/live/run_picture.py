@@ -333,7 +333,7 @@ def _again(stats: RunStats, focus: Focus, versions: Sequence[str]) -> Again:
     name = one_line(code.name, 40)
     ran = one_line(", ".join(versions), 60) or f"v{code.version}"
     if not focus.newer:
-        untried = f"{name} v{code.version} has not failed so; what failed ran {ran}"
+        untried = f"{name} v{code.version} has not failed this way; what failed ran {ran}"
         return Again(f"v{code.version}", untried if _is_untried(code, versions) else _EDIT_FIRST)
     keeps = f"; {what_waits(stats)}" if stats.counts.waiting else ""
     return Again(code_of_retry(code, newer=True), f"{name} as this notebook has it now; what failed ran {ran}{keeps}")

@@ -105,7 +105,7 @@ NAMED = 3
 AT_ONCE = 0.2
 """Seconds between two looks at a run that is done except for its submission."""
 LOOK_EVERY = 0.5
-"""Seconds between two checks whether results still come, while none comes."""
+"""Seconds between two checks of what no shard reports: that a submission failed, or that no result comes any more."""
 COMPARED = 2.0
 """Seconds that an order waits for documents that were mapped again to be compared."""
 STALLED_AFTER = 5.0
@@ -687,8 +687,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         progress = self.until_over(timeout)
         counts = progress.counts
         self._warn_empty(progress)
-        given_up = counts.cancelled or progress.incomplete == CANCELLED
-        if progress.cancelled and given_up and not self._cancelled_here:
+        if progress.cancelled and not self._cancelled_here:
             warnings.warn(str(self._cancelled(progress)), DqlabWarning, stacklevel=level_of_user())
         if counts.dead:
             failed = f"{counts.dead:,} of {many(counts.all, 'document')} of run {self.name!r} failed"
@@ -756,7 +755,7 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         while True:
             judge(None)
             ended = self.submitter is None or self.submitter.finished.is_set()  # read first: shards answer one by one
-            # What ends a submission early is known here alone: no shard ends a call because of it.
+            # Only this process knows that a submission failed: no shard ends a parked call because of it.
             rests = ended and alone_since is None and not standstill.begun
             parked = deadline.within(PARK if rests else LOOK_EVERY)
             progress = self._tried(deadline, wait=parked)

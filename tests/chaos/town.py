@@ -12,12 +12,12 @@ import time
 from typing import Any
 
 import dask
-import psutil
 from distributed import LocalCluster
 from distributed.core import Status
 
 from tests.chaos import truth
 from tests.chaos.serving import serve
+from tests.waiting import is_alive
 
 __all__ = ["Town"]
 
@@ -149,7 +149,7 @@ class Town:
         while True:
             pids = self._pids()
             running |= set(pids.values())
-            for pid in [pid for pid in running if not _runs(pid)]:
+            for pid in [pid for pid in running if not is_alive(pid)]:
                 running.discard(pid)
                 truth.taken(truth.PROCESS, "-", pid, truth.SYSTEM)
             here = {
@@ -169,14 +169,6 @@ def _blind(task: asyncio.Task[None]) -> None:
     """Note that no process sees any more what is taken."""
     if not task.cancelled() and task.exception() is not None:
         truth.fault(f"the witness of a town has failed: {task.exception()!r}")
-
-
-def _runs(pid: int) -> bool:
-    """Return what the system says: a process that has ended and was not waited for is none."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def main() -> None:

@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
-import psutil
 import pytest
 
 import dqlab as dq
@@ -33,7 +32,7 @@ from dqlab.testing import Gate, Tally
 from tests import forking
 from tests.descriptors import none_left_open
 from tests.pdfs import make_pdf
-from tests.waiting import until
+from tests.waiting import is_alive, until
 
 pytestmark = pytest.mark.cluster
 
@@ -85,13 +84,6 @@ def start(
     thread = threading.Thread(target=slot.run, args=(chunk, blob))
     thread.start()
     return thread, chunk
-
-
-def is_dead(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 # --- what comes back ------------------------------------------------------------------------
@@ -445,7 +437,7 @@ def test_what_a_message_started_is_killed_with_it(
 
     assert not thread.is_alive()
     [pid] = tally.seen()
-    until(lambda: is_dead(int(pid)))
+    until(lambda: not is_alive(int(pid)))
 
 
 def test_slot_that_stops_kills_what_runs(slot: SlotProcess, tmp_path: Path) -> None:
@@ -462,7 +454,7 @@ def test_slot_that_stops_kills_what_runs(slot: SlotProcess, tmp_path: Path) -> N
 
     slot.stopping = False
     assert not thread.is_alive()
-    assert is_dead(int(tally.seen()[0]))
+    assert not is_alive(int(tally.seen()[0]))
 
 
 def test_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
@@ -478,12 +470,12 @@ SlotProcess(ORIGIN).run(chunk_of([{str(tmp_path)!r}]), packed(note_and_hang))
     noted = Tally(tmp_path, "pids")
     until(lambda: len(noted) == 1)
     [pid] = noted.seen()
-    assert not is_dead(int(pid))
+    assert is_alive(int(pid))
 
     worker.kill()
     worker.wait()
 
-    until(lambda: is_dead(int(pid)))
+    until(lambda: not is_alive(int(pid)))
 
 
 def note_and_hang(directory: str) -> None:

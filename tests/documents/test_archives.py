@@ -169,7 +169,6 @@ def test_archive_behind_a_url_is_read_there(tmp_path: Path, form: str) -> None:
     assert [document.key for document in several] == [f"dump.{form}/{name}" for name in names_for(form)]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("members", mostly_slow([10, 65_600], 10))
 def test_zip64_is_read(tmp_path: Path, members: int) -> None:
     """With headers of 64 bits, and with more than 65,535 members."""

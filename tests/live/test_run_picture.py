@@ -178,13 +178,13 @@ def test_code_that_has_not_failed_yet_is_offered_by_each_view_of_a_class(running
     for stats in (ended, replace(running, classes=classes)):
         view = run_view(stats, Focus(snapshot=snapshot))
 
-        assert {each.hint for each in view.failures} == {"parse v4 has not failed so; what failed ran parse v3"}
+        assert {each.hint for each in view.failures} == {"parse v4 has not failed this way; what failed ran parse v3"}
         labels = [each.label for each in view.details.needs if each.pane == "failures"]
         assert labels
         assert all(each.startswith("Retry ") and " with v4" in each for each in labels)
     assert (
         run_view(ended, Focus(snapshot=snapshot)).buttons[0].hint
-        == "parse v4 has not failed so; what failed ran parse v3"
+        == "parse v4 has not failed this way; what failed ran parse v3"
     )
 
     failed = replace(ended, classes=(replace(classes[0], versions=("parse v3", "parse v4")), *classes[1:]))

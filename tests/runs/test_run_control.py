@@ -387,7 +387,7 @@ def test_nothing_is_recorded_about_a_run_whose_queue_was_closed_before_its_first
 def test_a_run_that_another_client_cancels_while_its_input_is_read_is_named_though_nothing_waits(
     queue: dq.QueuePool,
 ) -> None:
-    """`wait` returned in silence: consumers were as fast as the input, of which nothing more was submitted."""
+    """`wait` returned without a warning, although the rest of the input was never submitted."""
     go_on = threading.Event()
 
     def documents() -> Iterator[int]:

@@ -441,21 +441,10 @@ class _Both:
         self._function, self._version = function, version
         self._more: dict[str, Any] = {"local": local}
         self._valued, reason = None, ""
-        tried = set[str]()
-        while self._valued is None:
-            try:
-                self._valued, pickler = _pickled(function, version, **self._more)
-            except SealError as error:
-                # Where it led alone: trying all values of a hundred modules takes a second. What has no name there can
-                # be pickled, for the function was, with its modules by name.
-                further = error.reached - tried
-                if not further:
-                    reason = error.reason
-                    break
-                tried |= further
-                found = _unpicklable([local[name] for name in sorted(further)], local)
-                self._more["elsewhere"] = self._more.get("elsewhere", {}) | found
-        taken = pickler.taken if self._valued is not None else {(name, "") for name in named_in(named, local)}
+        try:
+            self._valued, taken, self._more["elsewhere"] = _valued(function, version, local)
+        except SealError as error:
+            reason, taken = error.reason, {(name, "") for name in named_in(named, local)}
         self._modules = {module: local[module] for module, _ in taken}
         reached = fingerprint([_value_of(local[module], name) for module, name in sorted(taken)])
         self._homes, self._mutable = reached.homes, reached.mutable
@@ -492,7 +481,7 @@ _remembered_lock = Lock()
 
 
 def named_in(sealed: bytes, names: Iterable[str]) -> Iterator[str]:
-    """Yield the names that a pickle holds as texts, some more than once; in one pass, for names come by the hundred."""
+    """Yield the names that a pickle holds as texts, some more than once. One pass: there may be hundreds of names."""
     texts = [(name, name.encode()) for name in names]
     yield from (name for name, text in texts if len(text) > 255 and text in sealed)
     short = {text: name for name, text in texts if 0 < len(text) < 256}
@@ -511,6 +500,31 @@ def _value_of(module: ModuleType, name: str) -> Any:
     for part in name.split(".") if name else ():
         found = getattr(found, part)
     return found
+
+
+def _valued(
+    function: Callable[..., Any], version: Callable[[Any], str | None] | None, local: Mapping[str, ModuleType]
+) -> tuple[bytes, set[tuple[str, str]], dict[int, tuple[str, str]]]:
+    """Return a function pickled with what local modules hold, what was taken from them, and what only they can make.
+
+    Raises
+    ------
+    SealError
+        Something cannot be pickled that is no global of a module which the function uses.
+    """
+    tried, elsewhere = set[str](), dict[int, tuple[str, str]]()
+    while True:
+        try:
+            sealed, pickler = _pickled(function, version, local=local, elsewhere=elsewhere)
+        except SealError as error:
+            # Only modules that the function uses: trying the values of hundreds of modules takes half a second.
+            further = error.reached - tried
+            if not further:
+                raise
+            tried |= further
+            elsewhere |= _unpicklable([local[name] for name in sorted(further)], local)
+        else:
+            return sealed, pickler.taken, elsewhere
 
 
 def _unpicklable(modules: Iterable[ModuleType], local: Mapping[str, ModuleType]) -> dict[int, tuple[str, str]]:
