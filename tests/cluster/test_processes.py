@@ -16,8 +16,7 @@ import dqlab as dq
 from dqlab.errors import BadOption
 from dqlab.testing import Gate
 from tests.cells import of_a_cell
-from tests.cluster.test_slot_process import is_dead
-from tests.waiting import until
+from tests.waiting import is_alive, until
 
 pytestmark = pytest.mark.cluster
 
@@ -164,7 +163,7 @@ def test_cancel_kills_what_runs(queue: dq.QueuePool, client: Client, tmp_path: P
 
     run.cancel()
 
-    until(lambda: all(is_dead(int(pid)) for pid in pids), 5)
+    until(lambda: all(not is_alive(int(pid)) for pid in pids), 5)
     assert run.counts["cancelled"] == 4
     assert list(queue.map(abs, [-1], executor="process").results(timeout=20)) == [1]
 
@@ -213,7 +212,7 @@ def test_killed_worker_leaves_no_process(tmp_path: Path) -> None:
 
         os.kill(worker, signal.SIGKILL)
 
-        until(lambda: is_dead(child), 5)
+        until(lambda: not is_alive(child), 5)
 
 
 def test_crash_after_early_ack_is_not_tried_again(lab: dq.Lab, queue_name: str) -> None:
