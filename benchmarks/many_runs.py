@@ -16,6 +16,7 @@ from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
 from dqlab.cluster.shard.actor import QueueActor
 from dqlab.cluster.statistics.collector import Collector
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.wire import pack
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.runs.session import queue_options
@@ -180,8 +181,8 @@ async def _end_runs(handle: Any, ended: int) -> None:
     async def end(number: int) -> None:
         run = number.to_bytes(16, "big")
         record = {"name": f"r-{number}", "codes": [CODE], "client": ""}
-        await handle.ask(0, "control", {"op": "open", "open": {"run": run, "record": record}})
-        await handle.ask(0, "control", {"op": "seal", "seal": {"run": run, "here": 0, "total": 0}})
+        await handle.ask(0, calls.Control({"op": "open", "open": {"run": run, "record": record}}))
+        await handle.ask(0, calls.Control({"op": "seal", "seal": {"run": run, "here": 0, "total": 0}}))
 
     for start in range(0, ended, AT_ONCE):
         await asyncio.gather(*map(end, range(start + 1, min(ended, start + AT_ONCE) + 1)))

@@ -22,6 +22,7 @@ from weakref import WeakSet
 
 from dqlab.cluster.embedded.sockets import PREFIX
 from dqlab.cluster.scheduler.placement import NoWorkers
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.isolation import Executor
 from dqlab.cluster.transport.reports import FRESH
@@ -696,12 +697,12 @@ class Lab(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         async def has(queue: str) -> bool | None:
             try:
                 async with asyncio.timeout(PATIENCE):
-                    answer, _ = await Handle(link, queue, 1).ask(0, "runs", {"name": run})
+                    answer, _ = await Handle(link, queue, 1).ask(0, calls.Runs(run))
             except (CallTimeout, TimeoutError):
                 return None
             except DqlabError:  # it was closed since it was listed
                 return False
-            return bool(answer["runs"])
+            return bool(answer.runs)
 
         async def look() -> list[bool | None]:
             return await asyncio.gather(*map(has, others))

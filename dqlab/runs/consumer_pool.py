@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.cluster.consumer.custom import CustomConsumer
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import Retries
 from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.ref import Ref
+from dqlab.cluster.transport.reports import ConsumerReport
 from dqlab.cluster.transport.sealed import seal_or_explain, seal_value
-from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.cluster.transport.wire import unpack
 from dqlab.config import check_count, seconds
 from dqlab.errors import ActorGone, BadOption, CallTimeout, JoinStalled, QueueClosed, ResultsFull, UsageError
 from dqlab.errors.rendering import interruptible
@@ -65,8 +67,8 @@ class Consumer:
         ActorGone
             It was stopped, or its worker died.
         """
-        totals, _ = unpack(self.link.sync(Ref(self.name, self.link.client).call("stats", pack({}))))
-        return totals
+        report = self.link.sync(_report_of(self.name, self.link.client))
+        return report.to_wire()
 
     def len_items(self) -> int:
         """Return how many messages it has settled."""
@@ -253,19 +255,19 @@ class ConsumerPool:
         while True:
             limit = min(PARK, every) if not stuck else min(every, max(0.0, since + STALLED_AFTER - time.monotonic()))
             try:
-                shards = self._link.sync(self._handle.ask_all("idle", {"wait": limit, "stuck": stuck}, wait=limit))
+                shards = self._link.sync(self._handle.ask_all(calls.Idle(limit, stuck), wait=limit))
             except CallTimeout:  # a shard is being recreated
                 standstill.unanswered(self.queue_pool.name)
                 stuck = ""
                 continue
             standstill.look("")
-            busy = [shard for shard in shards if shard["alive"]]
+            busy = [shard for shard in shards if shard.alive]
             if not busy:
                 break
-            left = sum(shard["alive"] for shard in busy)
+            left = sum(shard.alive for shard in busy)
             self._raise_full(busy)
             now, before = time.monotonic(), stuck
-            stuck = busy[0]["stuck"] if all(shard["stuck"] for shard in busy) else ""
+            stuck = busy[0].stuck if all(shard.stuck for shard in busy) else ""
             since = since if before and stuck else now
             if stuck and now - since >= STALLED_AFTER and not self._link.sync(expects_workers(self._link)):
                 raise JoinStalled(waiting=left, queue=self.queue_pool.name, reason=stuck, seconds=STALLED_AFTER)
@@ -273,9 +275,9 @@ class ConsumerPool:
                 sys.stderr.write(f"{many(left, 'message')} left in queue {self.queue_pool.name!r}\n")
         self.cancel()
 
-    def _raise_full(self, shards: list[dict[str, Any]]) -> None:
-        if any(shard["full"] for shard in shards):
-            used, limit = sum(shard["stored"] for shard in shards), self.queue_pool.options["results_maxsize"]
+    def _raise_full(self, shards: list[calls.IdleAnswer]) -> None:
+        if any(shard.full for shard in shards):
+            used, limit = sum(shard.stored for shard in shards), self.queue_pool.options["results_maxsize"]
             raise ResultsFull(run=f"puts on {self.queue_pool.name}", used=used, limit=limit)
 
     @checks_keywords
@@ -295,11 +297,10 @@ class ConsumerPool:
         for shard in range(len(self._handle.refs)):
             cursor = 0
             while True:
-                meta = {"run": NO_ID, "cursor": cursor, "wait": 0.0}
-                answer, parts = self._link.sync(self._handle.ask(shard, "stream", meta))
-                if not parts and not answer["more"]:
+                answer, parts = self._link.sync(self._handle.ask(shard, calls.Stream(NO_ID, cursor, wait=0.0)))
+                if not parts and not answer.more:
                     break
-                cursor = answer["cursor"]
+                cursor = answer.cursor
                 for stretch in open_settlements(parts):
                     values = stretch.values if errors == "return" else check_readable(stretch).values
                     found.update(zip(range(stretch.ordinal, stretch.end), values, strict=True))
@@ -313,13 +314,12 @@ class ConsumerPool:
         return self._retired + sum(self._done.values())
 
     async def _ask_done(self, names: list[str]) -> dict[str, int]:
-        client = self._link.client
-        calls = (Ref(name, client).call("stats", pack({})) for name in names)
-        answers = await asyncio.gather(*calls, return_exceptions=True)
+        asked = (_report_of(name, self._link.client) for name in names)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
         done = {}
         for name, answer in zip(names, answers, strict=True):
             if not isinstance(answer, BaseException):
-                done[name] = int(unpack(answer)[0]["done"])
+                done[name] = answer.done
             elif not isinstance(answer, ActorGone):  # a dead one keeps its last report
                 raise answer
         return done
@@ -349,3 +349,10 @@ def _choose_actor(kind: Any, options: dict[str, Any]) -> bytes:
         return b""  # the registry's default: runs calls as they are
     options["sealed"] = seal_or_explain(kind, f"class {kind.__qualname__}")
     return seal_value(CustomConsumer)
+
+
+async def _report_of(consumer: str, client: Client) -> ConsumerReport:
+    """Return a consumer's totals at this instant."""
+    asked = calls.ConsumerStats()
+    report, _ = asked.opened(await Ref(consumer, client).call(asked.method, asked.pack()))
+    return report

@@ -9,6 +9,7 @@ from itertools import groupby, islice
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any, overload
 
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.dead_pages import described
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_here
@@ -211,10 +212,10 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
         for shard in range(len(self._counts)):
             after: int | None = -1
             while after is not None:
-                asked = {"run": self._run, "after": after, "limit": PLACES}
-                answer, _ = self._handle.link.sync(self._handle.ask(shard, "dead_ordinals", asked))
-                found += zip(answer["ordinals"], answer["ids"], strict=True)
-                after = answer["ids"][-1] if len(answer["ids"]) == PLACES else None
+                asked = calls.DeadOrdinals(self._run, after, PLACES)
+                answer, _ = self._handle.link.sync(self._handle.ask(shard, asked))
+                found += zip(answer.ordinals, answer.ids, strict=True)
+                after = answer.ids[-1] if len(answer.ids) == PLACES else None
         return sorted(found)
 
     def named(self, ids: Iterable[int]) -> Iterator[DeadLetter]:
@@ -244,14 +245,15 @@ class Failures(Sequence[DeadLetter], StaysHere, SuggestsAttributes):
         )
 
     async def _page(self, shard: int, after: int, classes: Collection[str], limit: int = PAGE) -> list[DeadLetter]:
-        asked = {"run": self._run, "after": after, "limit": min(limit, PAGE), "classes": list(classes)}
-        meta, parts = await self._handle.ask(shard, "dead", asked)
-        return [dead_letter(row, parts[2 * i], parts[2 * i + 1]) for i, row in enumerate(meta["rows"])]
+        asked = calls.Dead(self._run, after, min(limit, PAGE), list(classes))
+        answer, parts = await self._handle.ask(shard, asked)
+        return [dead_letter(row, parts[2 * i], parts[2 * i + 1]) for i, row in enumerate(answer.rows)]
 
 
-def dead_letter(row: list[Any], record: memoryview, payload: memoryview) -> DeadLetter:
-    """Return a dead letter from [id, ordinal, reason, deliveries, exceptions, kind], its failure record and payload."""
-    said, kind, ordinal = described(row, bytes(record)), Kind(row[5]), row[1]
+def dead_letter(row: calls.DeadRow, record: memoryview, payload: memoryview) -> DeadLetter:
+    """Return a dead letter from its row, failure record and payload."""
+    assert row.kind is not None, "with its payload"
+    said, kind, ordinal = described(row, bytes(record)), Kind(row.kind), row.ordinal
     if kind is Kind.ELEMENT:
         label = sealed_label(payload)
         if label is not None:
@@ -259,4 +261,4 @@ def dead_letter(row: list[Any], record: memoryview, payload: memoryview) -> Dead
         elif said["key"] == ordinal:  # it was never opened: likewise
             key = sealed_key(payload)
             said["key"] = ordinal if key is None else key
-    return DeadLetter(**said, ordinal=ordinal, exceptions=row[4], kind=kind, payload=bytes(payload))
+    return DeadLetter(**said, ordinal=ordinal, exceptions=row.exceptions, kind=kind, payload=bytes(payload))

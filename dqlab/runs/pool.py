@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.clock import SystemClock
-from dqlab.cluster.transport import queue_calls
+from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.isolation import Executor, isolation
 from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
@@ -65,8 +65,8 @@ class ShardView:
 
     def stats(self) -> dict[str, Any]:
         """Return the shard's totals as it reports them to the scheduler; counts by lane."""
-        totals, _ = self.handle.link.sync(self.handle.ask(self.index, "stats", {}))
-        return totals
+        report, _ = self.handle.link.sync(self.handle.ask(self.index, calls.Stats()))
+        return report.to_wire()
 
     def qsize(self) -> int:
         """Return messages that are ready, delayed or leased."""
@@ -610,10 +610,10 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
     def counts(self) -> dict[str, int]:
         """Return messages by state over all lanes, as the queue reports them now."""
         totals = dict.fromkeys((state.name.lower() for state in State), 0)
-        for report in self.handle.link.sync(self.handle.ask_all("stats", {})):
-            for lane in report["lanes"]:
+        for report in self.handle.link.sync(self.handle.ask_all(calls.Stats())):
+            for lane in report.lanes:
                 for state in State:
-                    totals[state.name.lower()] += lane["counts"][state]
+                    totals[state.name.lower()] += lane.counts[state]
         return totals
 
     def stats(self) -> QueueStats:
@@ -667,7 +667,7 @@ class QueuePool(HasWidget, StaysHere, KeepsAttributes, SuggestsAttributes):
         link = self.handle.link
         runs = {run: name for name, run in link.sync(queue_calls.runs_of(self.handle)).items()}
         consumers = self.snapshot().consumers
-        rows = [row for answer in link.sync(self.handle.ask_all("leases", {})) for row in answer["rows"]]
+        rows = [row for answer in link.sync(self.handle.ask_all(calls.Leases())) for row in answer.rows]
         return leases_of(rows, queue=self.name, runs=runs, consumers=consumers, now=SystemClock().wall())
 
     def dead(self) -> Failures:

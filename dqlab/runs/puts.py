@@ -14,7 +14,7 @@ from inspect import Signature
 from typing import Any, Literal, TypeAlias
 
 from dqlab.cluster.consumer.message import Message
-from dqlab.cluster.transport import queue_calls
+from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.internals import event_loop
 from dqlab.cluster.transport.limits import limited
@@ -334,8 +334,8 @@ class PutResult(IsNoSequence, SuggestsAttributes):
             if actor == (await self._handle.refs[shard].place()).key:
                 continue
             lost += hi - lo
-            answer, _ = await self._handle.ask(shard, "settled", {"run": NO_ID, "lo": lo, "hi": hi, "wait": 0.0})
-            died = f"worker {answer['died'][-1]} died" if answer["lost"] else MessagesLost.CLOSED
+            answer, _ = await self._handle.ask(shard, calls.WaitSettled(NO_ID, lo, hi, wait=0.0))
+            died = f"worker {answer.died[-1]} died" if answer.lost else MessagesLost.CLOSED
             how = how or died
         return MessagesLost(queue=self._handle.name, lost=lost, total=self._ticket.count, how=how)
 
@@ -348,42 +348,40 @@ class PutResult(IsNoSequence, SuggestsAttributes):
         standstill = Standstill(f"queue {queue!r}", deadline.limit)
         while True:
             wait = deadline.within(PARK if alone_since is None and not standstill.begun else 0.5)
-            meta = {"run": NO_ID, "lo": lo, "hi": hi, "wait": wait}
             try:
                 async with asyncio.timeout(deadline.patience):
-                    answer, parts = await handle.ask(shard_of(lo), "settled", meta, wait=wait)
+                    answer, parts = await handle.ask(shard_of(lo), calls.WaitSettled(NO_ID, lo, hi, wait), wait=wait)
             except (CallTimeout, TimeoutError) as error:  # the shard is being recreated
                 if deadline.over:
                     raise NoAnswer(run=name, queue=self._handle.name, seconds=deadline.limit) from error
                 standstill.unanswered(queue)
                 continue
-            if not answer["left"]:
+            if not answer.left:
                 return parts
-            if answer["stopped"]:
+            if answer.stopped:
                 puts = f"puts on {self._handle.name}"
-                raise ResultsFull(run=puts, used=answer["stored"], limit=answer["results_maxsize"])
+                raise ResultsFull(run=puts, used=answer.stored, limit=answer.results_maxsize)
             now = time.monotonic()
-            pause = name_pause("", queue, run_paused=False, queue_paused=answer["paused"])
+            pause = name_pause("", queue, run_paused=False, queue_paused=answer.paused)
             if deadline.over:
-                why = pause + answer["why"]
-                raise WaitTimeout(run=name, seconds=deadline.limit, left=answer["left"], why=why)
+                why = pause + answer.why
+                raise WaitTimeout(run=name, seconds=deadline.limit, left=answer.left, why=why)
             standstill.look(pause)
-            alone_since = None if answer["consumers"] or answer["paused"] else alone_since or now
+            alone_since = None if answer.consumers or answer.paused else alone_since or now
             if alone_since is not None and serve is not None:
                 # Consumers of a queue that was closed had parked at the one that was opened in its name, and have left:
                 # when this was put, nothing showed that it has no consumers.
                 serve()
                 serve = None
             if alone_since is not None and now - alone_since > PARK and not await expects_workers(self._handle.link):
-                raise RunStalled(run=name, queue=self._handle.name, waiting=answer["left"], seconds=PARK)
+                raise RunStalled(run=name, queue=self._handle.name, waiting=answer.left, seconds=PARK)
 
     def _page(self, handle: Handle, lo: int, hi: int, parts: list[memoryview], *, instead: bool) -> list[Any]:
         found: dict[int, Any] = {}
         cursor = lo
         while cursor < hi:
             if cursor > lo:
-                meta = {"run": NO_ID, "lo": cursor, "hi": hi}
-                _, parts = handle.link.sync(handle.ask(shard_of(lo), "page", meta))
+                _, parts = handle.link.sync(handle.ask(shard_of(lo), calls.Page(NO_ID, cursor, hi)))
             page = open_settlements(parts)
             if not page:
                 break
@@ -403,9 +401,8 @@ class PutResult(IsNoSequence, SuggestsAttributes):
 
     def _forgotten(self, handle: Handle, lo: int, hi: int, kept: int) -> int:
         """Return how many calls succeeded and have no result any more."""
-        meta = {"run": NO_ID, "lo": lo, "hi": hi, "wait": 0.0}
-        answer, _ = handle.link.sync(handle.ask(shard_of(lo), "settled", meta))
-        return max(0, int(answer["acked"]) - kept)
+        answer, _ = handle.link.sync(handle.ask(shard_of(lo), calls.WaitSettled(NO_ID, lo, hi, wait=0.0)))
+        return max(0, answer.acked - kept)
 
     def _dead(self, handle: Handle, lo: int, hi: int, acked: int) -> CallsFailed:
         first = next((letter for letter in _letters(handle) if lo <= letter.id < hi), None)

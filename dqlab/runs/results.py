@@ -15,6 +15,7 @@ from reprlib import repr as brief
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from dqlab.cluster.shard.vault import PAGE_VALUES
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_all_here, open_here
 from dqlab.datasets import needs_pyarrow
@@ -769,8 +770,8 @@ class Results(Values, StaysHere, SuggestsAttributes):
 
         The reader's thread decodes them: the loop that this runs in also serves everything else.
         """
-        meta = {"run": self._run, "lo": self._ordinal(at), "hi": self._ordinal(stop - 1) + 1}
-        answers = await asyncio.gather(*(self._handle.ask(at, "page", meta) for at in range(len(self._handle.refs))))
+        page = calls.Page(self._run, self._ordinal(at), self._ordinal(stop - 1) + 1)
+        answers = await asyncio.gather(*(self._handle.ask(at, page) for at in range(len(self._handle.refs))))
         return [part for _, parts in answers for part in parts]
 
 
@@ -1039,7 +1040,7 @@ class Streams:
         self, handle: Handle, run: bytes, reader: Callable[[float | None], Finds | None] = lambda _: None
     ) -> None:
         self._handle, self._run, self._reader = handle, run, reader
-        self._cursors: list[dict[str, Any]] = [{"cursor": 0} for _ in handle.refs]
+        self._cursors: list[tuple[int, int | None]] = [(0, None) for _ in handle.refs]
         self._done = [False] * len(handle.refs)
         self._more = [True] * len(handle.refs)
         self._given = Ranges()
@@ -1071,10 +1072,10 @@ class Streams:
             One did not answer; the others were called anyway.
         """
         alone, silent = self._done.count(False) == 1, None
-        for shard, cursor in enumerate(self._cursors):
+        for shard, (cursor, epoch) in enumerate(self._cursors):
             seconds = wait if alone and not self._done[shard] else IN_TURN
-            meta = {"run": self._run, **cursor, "wait": seconds, "most": READ_VALUES}
-            asked = self._handle.ask(shard, "stream", meta, wait=wait)
+            stream = calls.Stream(self._run, cursor, seconds, epoch, READ_VALUES)
+            asked = self._handle.ask(shard, stream, wait=wait)
             try:
                 answer, parts = self._handle.link.sync(asked, timeout=patience)
                 reader = self._reader(patience) if parts else None
@@ -1086,8 +1087,8 @@ class Streams:
             for page in pages:
                 if new := [stretch for found in page for stretch in self._new(found)]:
                     yield new
-            self._cursors[shard] = {"cursor": answer["cursor"], "epoch": answer["epoch"]}
-            self._more[shard], self._done[shard] = answer["more"], answer["done"]
+            self._cursors[shard] = answer.cursor, answer.epoch
+            self._more[shard], self._done[shard] = answer.more, answer.done
         if silent is not None:
             raise silent
 

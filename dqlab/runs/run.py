@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
-from dqlab.cluster.transport import queue_calls
+from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.handle import TRANSIENT, Handle
 from dqlab.cluster.transport.isolation import isolation
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
@@ -373,8 +373,8 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         try:
             self.cancel()
         except RunNotFound:  # perhaps in some shards alone: a client or the cluster died while it was dropped
-            there, _ = self.handle.link.sync(self.handle.ask(0, "runs", {"name": self.name}))
-            if self.id not in [id for id, _ in there["runs"]]:
+            there, _ = self.handle.link.sync(self.handle.ask(0, calls.Runs(self.name)))
+            if self.id not in [id for id, _ in there.runs]:
                 raise
         if sink is not None and data:  # first: without the run, nothing would know which files are left
             try:
@@ -1419,8 +1419,8 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
             known = ", ".join(repr(code["short"]) for code in codes)
             raise BadOption(option="version", value=version, problem=f"run {self.name!r} has had {known}.")
         for shard in range(self.handle.shards):
-            answer, parts = self.handle.link.sync(self.handle.ask(shard, "function", {"hash": code["blob"]}))
-            if answer["known"]:
+            answer, parts = self.handle.link.sync(self.handle.ask(shard, calls.Function(code["blob"])))
+            if answer.known:
                 function: Callable[..., Any] = open_here(opened_blob(bytes(parts[0])))
                 return function
         raise FunctionForgotten(run=self.name, code=code["name"], version=code["short"])
@@ -1530,8 +1530,8 @@ class Run(HasWidget, StaysHere, IsNoSequence, KeepsAttributes, SuggestsAttribute
         return Lost(self.name, progress.lost, None if self.submitter is None else self.submitter.elements)
 
     def _progress(self, *, wait: float = 0.0, covered: bool = False, timeout: float | None = None) -> Progress:
-        meta = {"run": self.id, "wait": wait, "covered": covered}
-        found = Progress.of(self.handle.link.sync(self.handle.ask_all("watch", meta, wait=wait), timeout=timeout))
+        watch = calls.Watch(self.id, wait, covered)
+        found = Progress(self.handle.link.sync(self.handle.ask_all(watch, wait=wait), timeout=timeout))
         learn(found.record.options)  # documents of failures open here, even if another process has listed them
         return found
 

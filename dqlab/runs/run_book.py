@@ -19,7 +19,7 @@ from types import BuiltinFunctionType
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from dqlab.cluster.transport import queue_calls
+from dqlab.cluster.transport import calls, queue_calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.isolation import Isolation
 from dqlab.cluster.transport.link import Link
@@ -275,18 +275,18 @@ class RunBook:
         sync = self._link.sync
         for shard in range(1, handle.shards):
             try:
-                answer, _ = sync(handle.ask(shard, "runs", {"name": name}))
-                for id in set(runs.values()) - {id for id, _ in answer["runs"]}:
-                    opening, _ = sync(handle.ask(0, "opening", {"run": id}))
-                    if not opening["may_be_missing"]:
+                answer, _ = sync(handle.ask(shard, calls.Runs(name)))
+                for id in set(runs.values()) - {id for id, _ in answer.runs}:
+                    opening, _ = sync(handle.ask(0, calls.Opening(id)))
+                    if not opening.may_be_missing:
                         continue
-                    sync(handle.order(OpenMissing(id, opening["record"], opening["retry"]), shard=shard))
+                    sync(handle.order(OpenMissing(id, opening.record, opening.retry), shard=shard))
                     try:
-                        sync(handle.ask(0, "opening", {"run": id}))
+                        sync(handle.ask(0, calls.Opening(id)))
                     except RunNotFound:  # dropped in this instant, here before it was opened
                         sync(handle.order(Drop(id), shard=shard))
                         continue
-                    if opening["cut_off"]:
+                    if opening.cut_off:
                         sync(self._link.scheduler("dq_cut_off", queue=handle.name))
             except (ActorGone, CallTimeout, RunNotFound):  # out of reach, or dropped: it is tried again
                 continue
@@ -587,10 +587,9 @@ async def _listed(pools: Sequence[PoolLike], name: str | None) -> list[list[tupl
 
     async def of(pool: PoolLike) -> list[tuple[bytes, str]] | None:
         try:
-            answer, _ = await pool.handle.ask(0, "runs", {"name": name})
+            answer, _ = await pool.handle.ask(0, calls.Runs(name))
         except ActorGone:
             return None
-        runs: list[tuple[bytes, str]] = answer["runs"]
-        return runs
+        return answer.runs
 
     return await asyncio.gather(*map(of, pools))

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import dqlab as dq
+from dqlab.cluster.transport import calls
 from dqlab.errors import DocumentsLost
 from dqlab.frame import NO_ID
 from dqlab.rules.states import State
@@ -85,11 +86,10 @@ def of_puts(lab: dq.Lab, pool: dq.QueuePool, patience: float) -> dict[str, Any]:
     for shard in range(len(pool)):
         cursor = 0
         while True:
-            meta = {"run": NO_ID, "cursor": cursor, "wait": 0.0}
-            answer, parts = pool.handle.link.sync(pool.handle.ask(shard, "stream", meta))
+            answer, parts = pool.handle.link.sync(pool.handle.ask(shard, calls.Stream(NO_ID, cursor, wait=0.0)))
             found += [(value[1], told(value)) for stretch in open_settlements(parts) for value in stretch.values]
-            if answer["cursor"] == cursor:
+            if answer.cursor == cursor:
                 break
-            cursor = answer["cursor"]
+            cursor = answer.cursor
     dead = [letter.argument[0][0][1] for letter in pool.dead()]
     return {"results": found, "dead": dead, "counts": list(pool.counts().values())}

@@ -16,6 +16,7 @@ import dqlab as dq
 from dqlab.cluster.scheduler.queues import CLOSE_AFTER
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.scheduler.state import OpenQueue
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.reports import packed
 from dqlab.testing import FakeClock
 from tests.cluster.reports import lane_report, shard_report
@@ -220,11 +221,11 @@ def test_a_client_that_is_away_for_a_moment_keeps_its_run_when_another_is_given_
     async def scenario(town: Town) -> list[str]:
         told: asyncio.Queue[list[str]] = asyncio.Queue()
 
-        async def ask_shards(queue: str, call: str, meta: dict[str, Any]) -> list[dict[str, Any]]:
-            if call == "submitting":
-                return [{"clients": ["ana", "ben"]}]
-            told.put_nowait(meta["gone"])
-            return [{"sealed": 1}]
+        async def ask_shards(queue: str, call: calls.Call[Any]) -> list[Any]:
+            if isinstance(call, calls.CutOff):
+                told.put_nowait(call.gone)
+                return [calls.CutOffAnswer(1)]
+            return [calls.SubmittingAnswer(["ana", "ben"])]
 
         monkeypatch.setattr(town.registry.actors, "ask_shards", ask_shards)
         town.queue("q", "ana", "ben")
@@ -248,14 +249,14 @@ def test_a_client_that_connects_while_another_ones_runs_are_cut_off_keeps_those_
         clients["early"] = None
         submitting = {"gone", "early"}
 
-        async def ask_shards(queue: str, call: str, meta: dict[str, Any]) -> list[dict[str, Any]]:
+        async def ask_shards(queue: str, call: calls.Call[Any]) -> list[Any]:
             if "late" not in clients:
                 clients["late"] = None
                 submitting.add("late")
-            if call == "cut_off":
-                sealed.append(sorted(submitting & set(meta["gone"])))
-                return [{"sealed": len(sealed[-1])}]
-            return [{"clients": sorted(submitting)}]
+            if isinstance(call, calls.CutOff):
+                sealed.append(sorted(submitting & set(call.gone)))
+                return [calls.CutOffAnswer(len(sealed[-1]))]
+            return [calls.SubmittingAnswer(sorted(submitting))]
 
         monkeypatch.setattr(town.registry.actors, "ask_shards", ask_shards)
         await town.attachments.cut_off_now("q")

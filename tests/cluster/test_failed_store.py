@@ -15,6 +15,7 @@ from dqlab.cluster.consumer.running.execution import Work
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.shard.durable import LogStore
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import DqlabError
 from dqlab.frame import NO_ID
@@ -223,8 +224,7 @@ class MovingRef(NearRef):
     slot: Slot
 
     async def move(self, actor: DeskActor) -> None:
-        held = self.slot.held(0)
-        await actor.reclaim(pack({"consumer": "consumer/q/0", "held": held}))
+        await actor.reclaim(calls.Reclaim("consumer/q/0", self.slot.held(0)).pack())
         self.actor = actor
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dqlab.cluster.shard.actor import RETURN_S, QueueActor
-from dqlab.cluster.transport.parking import Bell, Credit, ParkedLease, ParkingLot
+from dqlab.cluster.transport.parking import Bell, Credit, Do, ParkedLease, ParkingLot, SlotOrder
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.rules.batches import Batch
@@ -184,15 +184,16 @@ def test_release_of_consumer_one_spares_consumer_ten() -> None:
 def test_order_answers_a_parked_call_and_waits_for_one_that_is_not() -> None:
     """A pause reaches an idle consumer now, and a busy one with its next call."""
 
-    async def scenario() -> tuple[bool, list[dict[str, Any]]]:
+    async def scenario() -> tuple[bool, list[SlotOrder]]:
         lot = ParkingLot()
         call = parked("c")
         lot.park(call)
-        lot.order("c", op="stop")
-        lot.order("c", op="give_back")
+        lot.order("c", stop)
+        lot.order("c", give_back)
         return call.answer.done(), lot.take_orders("c")
 
-    assert asyncio.run(scenario()) == (True, [{"op": "stop"}, {"op": "give_back"}])
+    stop, give_back = SlotOrder(Do.STOP), SlotOrder(Do.GIVE_BACK, lease=1, n=2)
+    assert asyncio.run(scenario()) == (True, [stop, give_back])
 
 
 def test_call_at_full_credit_is_parked_and_not_served() -> None:

@@ -46,7 +46,10 @@ class Floor:
     def asked(self) -> dict[str, list[dict[str, Any]]]:
         """Consider once more; return the orders given."""
         self.again = self.recalls.consider(self.shard, self.lot)
-        return {consumer: self.lot.take_orders(consumer) for consumer in list(self.lot.orders)}
+        return {
+            consumer: [order.to_wire() for order in self.lot.take_orders(consumer)]
+            for consumer in list(self.lot.orders)
+        }
 
 
 @pytest.fixture

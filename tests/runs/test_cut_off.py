@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 import dqlab as dq
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import CallTimeout, RunExists, SubmissionIncomplete
 from tests import forking
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -63,13 +65,13 @@ def submit_half_and_die(lab: dq.Lab, queue: dq.QueuePool) -> None:
         child.wait()
 
 
-def held_up(pool: dq.QueuePool, n: int, until: threading.Event, note: Callable[[], object] = bool) -> Iterator[int]:
+def held_up(pool: dq.QueuePool, n: int, go_on: threading.Event, note: Callable[[], object] = bool) -> Iterator[int]:
     """Before the last one, those before it are recorded."""
     yield from range(n - 1)
     all_there(pool, n - 1)
     note()
     yield n - 1
-    until.wait(60)
+    go_on.wait(60)
 
 
 @pytest.fixture
@@ -97,20 +99,21 @@ def test_run_of_a_killed_client_is_incomplete_until_its_documents_are_mapped_aga
 @pytest.fixture
 def cut(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> Iterator[dq.Run]:
     """A run whose input goes on, though the shards have been told that its client is gone."""
-    until = threading.Event()
+    go_on = threading.Event()
 
     def note() -> None:
         monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.0)
 
-    run = queue.map(double, held_up(queue, 4000, until, note), name=f"cut-{queue.name}", consumers=None)
+    run = queue.map(double, held_up(queue, 4000, go_on, note), name=f"cut-{queue.name}", consumers=None)
     submitter = run.submitter
     assert submitter is not None
     all_there(queue, 4000)
-    run.handle.link.sync(run.handle.ask_all("cut_off", {"gone": [run.handle.link.client.id]}))
+    until(lambda: run._progress().record.submitted >= 3999)
+    run.handle.link.sync(run.handle.ask_all(calls.CutOff([run.handle.link.client.id])))
     run.submitter = None
     monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 1.0)  # those that go on with it need no note for each
     yield run
-    until.set()
+    go_on.set()
     submitter.join(30)
 
 
@@ -124,8 +127,8 @@ def test_other_documents_do_not_complete_a_run_that_was_cut_off(queue: dq.QueueP
 def test_documents_behind_a_silent_input_are_compared_too(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was recorded with the next element alone: of a burst before a long silence only the number was known."""
     monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.05)
-    until = threading.Event()
-    run = queue.map(double, held_up(queue, 1000, until), name=f"burst-{queue.name}")
+    go_on = threading.Event()
+    run = queue.map(double, held_up(queue, 1000, go_on), name=f"burst-{queue.name}")
     submitter = run.submitter
     assert submitter is not None
     all_there(queue, 1000)
@@ -133,33 +136,33 @@ def test_documents_behind_a_silent_input_are_compared_too(queue: dq.QueuePool, m
     while run._progress().record.submitted < 1000 and time.monotonic() < limit:
         time.sleep(0.005)
     assert run._progress().record.submitted == 1000
-    run.handle.link.sync(run.handle.ask_all("cut_off", {"gone": [run.handle.link.client.id]}))
+    run.handle.link.sync(run.handle.ask_all(calls.CutOff([run.handle.link.client.id])))
     run.submitter = None
 
     with pytest.raises(RunExists, match="other documents"):
         queue.map(double, range(10**6, 10**6 + 2000), name=run.name).results(timeout=30)
-    until.set()
+    go_on.set()
     submitter.join(30)
 
 
 def test_record_that_did_not_arrive_is_sent_again(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shard that was busy for a moment would leave a burst unrecorded until the next element."""
     monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.05)
-    ask, refused, until = Handle.ask, list[str](), threading.Event()
+    ask, refused, go_on = Handle.ask, list[str](), threading.Event()
 
-    async def busy(self: Handle, shard: int, call: str, meta: Any, *parts: Any, **options: Any) -> Any:
-        if call == "control" and meta.get("op") == "submitted" and len(refused) < 3:
-            refused.append(call)
-            raise CallTimeout(name="queue", call=call, seconds=30)
-        return await ask(self, shard, call, meta, *parts, **options)
+    async def busy(self: Handle, shard: int, call: calls.Call[Any], *parts: Any, **options: Any) -> Any:
+        if isinstance(call, calls.Control) and call.message["op"] == "submitted" and len(refused) < 3:
+            refused.append(call.method)
+            raise CallTimeout(name="queue", call=call.method, seconds=30)
+        return await ask(self, shard, call, *parts, **options)
 
     monkeypatch.setattr(Handle, "ask", busy)
-    run = queue.map(double, held_up(queue, 100, until), name=f"busy-{queue.name}")
+    run = queue.map(double, held_up(queue, 100, go_on), name=f"busy-{queue.name}")
     limit = time.monotonic() + 20
     while run._progress().record.submitted < 100 and time.monotonic() < limit:
         time.sleep(0.005)
     assert (run._progress().record.submitted, len(refused)) == (100, 3)
-    until.set()
+    go_on.set()
     assert list(run.results(timeout=30)) == [2 * x for x in range(100)]
 
 
@@ -184,10 +187,10 @@ def test_fewer_documents_than_there_are_do_not_complete_it_either(queue: dq.Queu
 
 
 def test_runs_of_other_clients_are_left_alone(queue: dq.QueuePool) -> None:
-    until = threading.Event()
-    run = queue.map(double, held_up(queue, 10, until), name=f"mine-{queue.name}")
-    run.handle.link.sync(run.handle.ask_all("cut_off", {"gone": ["another"]}))
-    until.set()
+    go_on = threading.Event()
+    run = queue.map(double, held_up(queue, 10, go_on), name=f"mine-{queue.name}")
+    run.handle.link.sync(run.handle.ask_all(calls.CutOff(["another"])))
+    go_on.set()
     assert list(run.results(timeout=30)) == [2 * x for x in range(10)]
 
 
@@ -207,11 +210,11 @@ def test_a_note_that_cannot_be_made_does_not_end_the_submission(
     monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.0)
     real = Handle.ask
 
-    async def ask(self: Handle, shard: int, call: str, meta: dict[str, Any], *parts: bytes, wait: float = 0.0) -> Any:
-        if call == "control" and meta["op"] == "submitted" and not done.is_set():
+    async def ask(self: Handle, shard: int, call: calls.Call[Any], *parts: bytes, wait: float = 0.0) -> Any:
+        if isinstance(call, calls.Control) and call.message["op"] == "submitted" and not done.is_set():
             refused.append(shard)
             raise CallTimeout(name="queue/q/0", call="resolve", seconds=10)
-        return await real(self, shard, call, meta, *parts, wait=wait)
+        return await real(self, shard, call, *parts, wait=wait)
 
     refused: list[int] = []
     done = threading.Event()
@@ -232,8 +235,8 @@ def test_pages_are_known_of_all_that_a_resumed_submission_puts(queue: dq.QueuePo
     run = queue.map(len_of, documents, name=f"pages-{queue.name}", consumers=None)
     assert run.submitter is not None
     run.submitter.join(30)
-    run.handle.link.sync(run.handle.ask_all("control", {"op": "reopen", "run": run.id}))
-    run.handle.link.sync(run.handle.ask_all("cut_off", {"gone": [run.handle.link.client.id]}))
+    run.handle.link.sync(run.handle.ask_all(calls.Control({"op": "reopen", "run": run.id})))
+    run.handle.link.sync(run.handle.ask_all(calls.CutOff([run.handle.link.client.id])))
     run.submitter = None
     again = queue.map(len_of, [*documents, *documents], name=run.name, consumers=None)
     assert again.submitter is not None

@@ -11,6 +11,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Drop, Open, Order
 from dqlab.errors import RunNotFound, SubmissionIncomplete
@@ -104,8 +105,8 @@ def cut_off(client: Client, queue: dq.QueuePool, name: str, monkeypatch: pytest.
     with dq.connect(client.scheduler.address, name="author") as author, dying():
         author.queue(queue.name).map(double, range(DOCUMENTS), name=name)
     handle = queue.handle
-    ((run, _),) = handle.link.sync(handle.ask(0, "runs", {"name": name}))[0]["runs"]
-    until(lambda: handle.link.sync(handle.ask(0, "watch", {"run": run}))[0]["lane"]["incomplete"])
+    ((run, _),) = handle.link.sync(handle.ask(0, calls.Runs(name)))[0].runs
+    until(lambda: handle.link.sync(handle.ask(0, calls.Watch(run)))[0].lane.incomplete)
     return name
 
 
@@ -143,8 +144,8 @@ def in_each_shard(queue: dq.QueuePool, name: str) -> Iterator[int]:
     for number in itertools.count():
         yield number
         if number % 1000 == 999:
-            reports = queue.handle.link.sync(queue.handle.ask_all("stats", {}))
-            if all(any(sum(lane["counts"]) for lane in report["lanes"]) for report in reports):
+            reports = queue.handle.link.sync(queue.handle.ask_all(calls.Stats()))
+            if all(any(sum(lane.counts) for lane in report.lanes) for report in reports):
                 return
 
 

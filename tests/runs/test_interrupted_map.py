@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Open, Order
 from dqlab.errors import CallTimeout, SubmissionIncomplete
@@ -43,8 +44,8 @@ def after(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: BaseExc
 
 
 def runs_of(pool: dq.QueuePool) -> list[Any]:
-    answer, _ = pool.handle.link.sync(pool.handle.ask(0, "runs", {}))
-    return list(answer["runs"])
+    answer, _ = pool.handle.link.sync(pool.handle.ask(0, calls.Runs()))
+    return list(answer.runs)
 
 
 PLACES = [
@@ -141,8 +142,9 @@ def shards_on_the_move(lab: dq.Lab, times: int) -> Iterator[None]:
         actors = dask_scheduler.plugins["dqlab"].actors
         ask, left = actors.ask_shards, iter(range(times))
 
-        async def ask_shards(queue: str, call: str, meta: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
-            return [] if call == "cut_off" and next(left, None) is not None else await ask(queue, call, meta, **more)
+        async def ask_shards(queue: str, call: calls.Call[Any], **more: Any) -> list[Any]:
+            passes_over = isinstance(call, calls.CutOff) and next(left, None) is not None
+            return [] if passes_over else await ask(queue, call, **more)
 
         actors.ask_shards = ask_shards
 

@@ -20,6 +20,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import Cancel, Resume
@@ -527,9 +528,9 @@ def test_limit_of_a_wait_for_a_run_with_losses_holds(
     async def for_ever() -> Any:
         await asyncio.get_running_loop().create_future()
 
-    async def ask(self: Handle, shard: int, call: str, meta: dict[str, Any], *parts: bytes, **how: Any) -> Any:
-        hangs = silent == "covered" and meta.get("covered")
-        return await (for_ever() if hangs else real_ask(self, shard, call, meta, *parts, **how))
+    async def ask(self: Handle, shard: int, call: calls.Call[Any], *parts: bytes, **how: Any) -> Any:
+        hangs = silent == "covered" and isinstance(call, calls.Watch) and call.covered
+        return await (for_ever() if hangs else real_ask(self, shard, call, *parts, **how))
 
     async def scheduler(self: Link, op: str, **arguments: Any) -> Any:
         return await (for_ever() if op == silent else real_scheduler(self, op, **arguments))
@@ -554,10 +555,10 @@ def test_a_shard_that_gives_no_answer_does_not_hide_the_results_of_others(
     run = two.map(double, range(6_000), name="half-silent").wait(timeout=30)
     real, theirs = Handle.ask, run._progress().by_shard[1].acked
 
-    async def ask(self: Handle, shard: int, call: str, *meta: Any, **how: Any) -> Any:
-        if shard == 0 and call == "stream":
+    async def ask(self: Handle, shard: int, call: calls.Call[Any], *parts: bytes, **how: Any) -> Any:
+        if shard == 0 and isinstance(call, calls.Stream):
             await asyncio.get_running_loop().create_future()
-        return await real(self, shard, call, *meta, **how)
+        return await real(self, shard, call, *parts, **how)
 
     monkeypatch.setattr(Handle, "ask", ask)
     seen: list[int] = []
@@ -583,7 +584,7 @@ def test_a_run_that_ends_while_it_is_cancelled_is_complete(pool: dq.QueuePool, m
         await real(self, run_id, facts)
         if facts == {"cancelled": True}:
             await self.order(Resume(None))
-            while sum((await self.ask_all("watch", {"run": run_id, "wait": 1.0}, wait=1.0))[0]["lane"]["counts"][:3]):
+            while sum((await self.ask_all(calls.Watch(run_id, wait=1.0), wait=1.0))[0].lane.counts[:3]):
                 pass
 
     monkeypatch.setattr(Handle, "keep_note", keep_note)
@@ -621,7 +622,7 @@ def test_other_documents_do_not_complete_a_run_whose_client_and_shard_are_both_g
     assert submitter is not None
     all_there(two, 4000)
     kill(two, 0)
-    run.handle.link.sync(run.handle.ask_all("cut_off", {"gone": [run.handle.link.client.id]}))
+    run.handle.link.sync(run.handle.ask_all(calls.CutOff([run.handle.link.client.id])))
 
     try:
         with pytest.raises(RunExists, match="other documents"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import dask.config
 import pytest
 
 import dqlab as dq
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import (
     DqlabError,
@@ -163,11 +165,11 @@ def test_all_results_come_before_a_run_is_out_of_room(
         run.wait(timeout=30)
     there, real, watched = run.counts["acked"], Handle.ask, [False]
 
-    async def ask(self: Handle, shard: int, call: str, meta: dict[str, Any], *parts: bytes, **how: Any) -> Any:
-        answer, found = await real(self, shard, call, meta, *parts, **how)
-        watched[0] = watched[0] or call == "watch"
-        early = call == "stream" and not watched[0]
-        return (answer | {"cursor": meta["cursor"]}, []) if early else (answer, found)
+    async def ask(self: Handle, shard: int, call: calls.Call[Any], *parts: bytes, **how: Any) -> Any:
+        answer, found = await real(self, shard, call, *parts, **how)
+        watched[0] = watched[0] or isinstance(call, calls.Watch)
+        early = isinstance(call, calls.Stream) and not watched[0]
+        return (replace(answer, cursor=call.cursor), []) if early else (answer, found)
 
     monkeypatch.setattr(Handle, "ask", ask)
 
@@ -185,12 +187,12 @@ def test_consumers_wait_for_results_that_are_not_on_disk_yet(
     queue.batch_submit([(same, x) for x in range(100)]).results(timeout=20)
     real, refused = Handle.ask, [3]
 
-    async def ask(self: Handle, shard: int, call: str, meta: dict[str, Any], *parts: bytes, **how: Any) -> Any:
-        answer, found = await real(self, shard, call, meta, *parts, **how)
-        if call != "stream" or not refused[0]:
+    async def ask(self: Handle, shard: int, call: calls.Call[Any], *parts: bytes, **how: Any) -> Any:
+        answer, found = await real(self, shard, call, *parts, **how)
+        if not isinstance(call, calls.Stream) or not refused[0]:
             return answer, found
         refused[0] -= 1
-        return answer | {"cursor": meta["cursor"], "more": True, "done": False}, []
+        return replace(answer, cursor=call.cursor, more=True, done=False), []
 
     monkeypatch.setattr(Handle, "ask", ask)
 

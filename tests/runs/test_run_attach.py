@@ -14,6 +14,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import (
     BadName,
@@ -478,7 +479,7 @@ def draining(pool: dq.QueuePool, shards: list[int], at: int, n: int) -> Iterator
         if x == at:
             all_there(pool, 1)
             for shard in shards:
-                pool.handle.link.sync(pool.handle.ask(shard, "control", {"op": "drain"}))
+                pool.handle.link.sync(pool.handle.ask(shard, calls.Control({"op": "drain"})))
         yield x
 
 
@@ -550,9 +551,9 @@ def test_frame_whose_confirmation_was_lost_is_not_put_again(
     """The queue took it; only the answer never came."""
     ask, lost = Handle.ask, []
 
-    async def deaf(self: Handle, shard: int, call: str, *rest: Any, **options: Any) -> Any:
+    async def deaf(self: Handle, shard: int, call: calls.Call[Any], *rest: Any, **options: Any) -> Any:
         answer = await ask(self, shard, call, *rest, **options)
-        if call == "put":
+        if isinstance(call, calls.Put):
             lost.append(answer)
             raise PutFailed(queue="queue", count=1, reason="the answer never came")
         return answer
@@ -574,11 +575,11 @@ def test_frames_whose_confirmations_were_lost_are_put_again_and_counted_once(
     """A run tries for as long as its queue does not answer, which may have taken them."""
     ask, lost = Handle.ask, []
 
-    async def deaf(self: Handle, shard: int, call: str, *rest: Any, **options: Any) -> Any:
+    async def deaf(self: Handle, shard: int, call: calls.Call[Any], *rest: Any, **options: Any) -> Any:
         answer = await ask(self, shard, call, *rest, **options)
-        if call == "put" and len(lost) < 10:
+        if isinstance(call, calls.Put) and len(lost) < 10:
             lost.append(answer)
-            raise CallTimeout(name="queue", call=call, seconds=0.0)
+            raise CallTimeout(name="queue", call=call.method, seconds=0.0)
         return answer
 
     monkeypatch.setattr(Handle, "ask", deaf)
@@ -595,11 +596,11 @@ def test_run_ends_although_its_queue_was_out_of_reach_when_its_input_ended(
     """Its shards are being recreated, and that takes longer than a call waits; no other client could end the run."""
     ask, lost = Handle.ask, []
 
-    async def away(self: Handle, shard: int, call: str, meta: dict[str, Any], *rest: Any, **options: Any) -> Any:
-        if meta.get("op") == "seal" and len(lost) < 3:
-            lost.append(meta)
-            raise CallTimeout(name="queue", call=call, seconds=0.0)
-        return await ask(self, shard, call, meta, *rest, **options)
+    async def away(self: Handle, shard: int, call: calls.Call[Any], *rest: Any, **options: Any) -> Any:
+        if isinstance(call, calls.Control) and call.message["op"] == "seal" and len(lost) < 3:
+            lost.append(call)
+            raise CallTimeout(name="queue", call=call.method, seconds=0.0)
+        return await ask(self, shard, call, *rest, **options)
 
     monkeypatch.setattr(Handle, "ask", away)
     run = queue.map(same, range(3000), name=name)

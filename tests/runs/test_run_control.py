@@ -16,6 +16,7 @@ import pytest
 from distributed import Client, Scheduler
 
 import dqlab as dq
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.orders import Drop
 from dqlab.cluster.transport.queue_calls import cancel
 from dqlab.errors import ActorGone, BadOption, DqlabWarning, QueueClosed, QueueDraining, RunCancelled, RunNotFound
@@ -393,6 +394,7 @@ def test_a_run_that_another_client_cancels_while_its_input_is_read_is_named_thou
     def documents() -> Iterator[int]:
         yield from range(10)
         go_on.wait(60)
+        yield from range(10, 20)
 
     run = queue.map(same, documents(), name=queue.name)
     until(lambda: run.counts["acked"] == 10)
@@ -447,12 +449,12 @@ def test_who_waits_while_a_run_is_cancelled_is_not_told_made_up_numbers(
 def test_dropped_run_is_forgotten_with_its_results(lab: dq.Lab, queue: dq.QueuePool) -> None:
     """Dropping is how memory is given back."""
     run = queue.map(lambda x: bytes(1000), range(100), name="to-drop").wait(timeout=20)
-    [before] = queue.handle.link.sync(queue.handle.ask_all("stats", {}))
+    [before] = queue.handle.link.sync(queue.handle.ask_all(calls.Stats()))
 
     run.drop()
 
-    [after] = queue.handle.link.sync(queue.handle.ask_all("stats", {}))
-    assert (before["stored"] > 100_000, after["stored"]) == (True, 0)
+    [after] = queue.handle.link.sync(queue.handle.ask_all(calls.Stats()))
+    assert (before.stored > 100_000, after.stored) == (True, 0)
     assert run.name not in [known.name for known in lab.runs]
     with pytest.raises(RunNotFound, match="dropped"):
         _ = run.counts

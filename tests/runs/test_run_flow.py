@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import dask.config
 import pytest
 
 import dqlab as dq
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import BadOption, CallTimeout, QueueFull, WaitTimeout
 from dqlab.log import DiskFull
@@ -146,9 +148,11 @@ def test_puts_that_waited_for_room_as_long_are_refused_together(
     """One after the other, each would wait 5 s more than the one before."""
     ask = Handle.ask
 
-    async def asked(self: Handle, shard: int, call: str, *rest: Any, **options: Any) -> Any:
-        answer, parts = await ask(self, shard, call, *rest, **options)
-        return (answer | {"disk": disk} if answer.get("verdict") == "FULL" else answer), parts
+    async def asked(self: Handle, *given: Any, **options: Any) -> Any:
+        answer, parts = await ask(self, *given, **options)
+        if isinstance(answer, calls.PutAnswer) and answer.full is not None:
+            answer = replace(answer, full=replace(answer.full, disk=disk))
+        return answer, parts
 
     monkeypatch.setattr(Handle, "ask", asked)
     monkeypatch.setattr(sender, "ROOM_WAIT", 0.5)
@@ -236,8 +240,8 @@ def test_results_beyond_the_memory_budget_come_back_equal(lab: dq.Lab, queue_nam
 
     results = run.results(timeout=30)
 
-    [stats] = pool.handle.link.sync(pool.handle.ask_all("stats", {}))
-    assert stats["stored"] > 3_000_000
+    [stats] = pool.handle.link.sync(pool.handle.ask_all(calls.Stats()))
+    assert stats.stored > 3_000_000
     assert list(results) == [kilobyte(x) for x in range(3000)]
     assert results[17] == kilobyte(17)
     assert sorted(run.as_completed()) == [(x, kilobyte(x)) for x in range(3000)]
@@ -296,11 +300,11 @@ def test_results_of_a_put_are_waited_for_while_its_shard_is_away(
 ) -> None:
     put, real, away = queue.submit(same, 1), Handle.ask, [1, 2]
 
-    async def ask(self: Handle, shard: int, call: str, *meta: Any, **how: Any) -> Any:
-        if call == "settled" and away:
+    async def ask(self: Handle, shard: int, call: calls.Call[Any], *parts: bytes, **how: Any) -> Any:
+        if isinstance(call, calls.WaitSettled) and away:
             away.pop()
-            raise CallTimeout(name="queue/q/0", call=call, seconds=10)
-        return await real(self, shard, call, *meta, **how)
+            raise CallTimeout(name="queue/q/0", call=call.method, seconds=10)
+        return await real(self, shard, call, *parts, **how)
 
     monkeypatch.setattr(Handle, "ask", ask)
 
@@ -313,11 +317,11 @@ def test_results_come_as_they_are_completed_although_a_shard_was_away(
 ) -> None:
     run, real, away = queue.map(same, range(10)), Handle.ask, ["stream", "stream", "watch", "watch"]
 
-    async def ask(self: Handle, shard: int, call: str, *meta: Any, **how: Any) -> Any:
-        if call in away:
-            away.remove(call)
-            raise CallTimeout(name="queue/q/0", call=call, seconds=10)
-        return await real(self, shard, call, *meta, **how)
+    async def ask(self: Handle, shard: int, call: calls.Call[Any], *parts: bytes, **how: Any) -> Any:
+        if call.method in away:
+            away.remove(call.method)
+            raise CallTimeout(name="queue/q/0", call=call.method, seconds=10)
+        return await real(self, shard, call, *parts, **how)
 
     monkeypatch.setattr(Handle, "ask", ask)
 

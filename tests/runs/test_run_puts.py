@@ -10,6 +10,7 @@ import dask.config
 import pytest
 
 import dqlab as dq
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.link import Link
 from dqlab.errors import (
@@ -149,10 +150,10 @@ def test_pool_takes_puts_again_after_one_that_was_not_confirmed(
     """Its queue was away for too long, and came back; the number of a frame that may be there is not given again."""
     ask = Handle.ask
 
-    async def deaf(self: Handle, shard: int, call: str, *rest: Any, **options: Any) -> Any:
+    async def deaf(self: Handle, shard: int, call: calls.Call[Any], *rest: Any, **options: Any) -> Any:
         answer = await ask(self, shard, call, *rest, **options)
-        if call == "put":
-            raise CallTimeout(name="queue", call=call, seconds=0.0)
+        if isinstance(call, calls.Put):
+            raise CallTimeout(name="queue", call=call.method, seconds=0.0)
         return answer
 
     with monkeypatch.context() as patch:
@@ -172,13 +173,13 @@ def test_repeated_frame_is_counted_once(unserved: dq.QueuePool) -> None:
 
     frame = Frame.encode([b"x"] * 5, kind=Kind.VALUE, producer=b"p" * 16, run=NO_ID)
     link, handle = unserved.handle.link, unserved.handle
-    put = {"frames": 1, "wait": 0.0}
+    put = calls.Put(frames=1, wait=0.0)
 
-    first, _ = link.sync(handle.ask(0, "put", put, frame))
-    second, _ = link.sync(handle.ask(0, "put", put, frame))
+    first, _ = link.sync(handle.ask(0, put, frame))
+    second, _ = link.sync(handle.ask(0, put, frame))
 
-    assert (first["verdict"], second["verdict"]) == ("ACCEPTED", "DUPLICATE")
-    assert second["firsts"] == first["firsts"]
+    assert (first.verdict, second.verdict) == ("ACCEPTED", "DUPLICATE")
+    assert second.firsts == first.firsts
     assert unserved.counts()["ready"] == 5
 
 

@@ -366,7 +366,7 @@ def test_a_page_is_decoded_in_the_readers_thread_and_its_bytes_are_free_while_it
 
     plain = Handle.ask
 
-    async def ask(self: Handle, *given: Any, **how: Any) -> tuple[dict[str, Any], list[memoryview]]:
+    async def ask(self: Handle, *given: Any, **how: Any) -> tuple[Any, list[memoryview]]:
         answer, parts = await plain(self, *given, **how)
         return answer, [memoryview(Page(part)) for part in parts]
 

@@ -10,7 +10,9 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.orders import Drop, OpenMissing, RecordSubmitted, Seal
+from dqlab.cluster.transport.reports import ShardReport
 from dqlab.errors import ResultsMissing
 from dqlab.rules.result_index import ResultIndex
 from dqlab.rules.states import State
@@ -69,7 +71,7 @@ def test_documents_that_no_shard_has_are_missed(lab: dq.Lab, queue_name: str) ->
     queue = lab.queue(queue_name, n_queues=3)
     run = queue.map(abs, range(30_000), name=queue_name)
     run.wait(timeout=30)
-    codes, had = run.record()["codes"], sum(lane["counts"][State.ACKED] for lane in reports_of(queue)[1]["lanes"])
+    codes, had = run.record()["codes"], sum(lane.counts[State.ACKED] for lane in reports_of(queue)[1].lanes)
     assert had > 0
     give = lambda order: lab.session.link.sync(queue.handle.order(order, shard=1))  # noqa: E731
     give(Drop(run.id))
@@ -82,8 +84,8 @@ def test_documents_that_no_shard_has_are_missed(lab: dq.Lab, queue_name: str) ->
     queue.close(force=True)
 
 
-def reports_of(queue: dq.QueuePool) -> list[dict[str, Any]]:
-    return queue.handle.link.sync(queue.handle.ask_all("stats", {}))
+def reports_of(queue: dq.QueuePool) -> list[ShardReport]:
+    return queue.handle.link.sync(queue.handle.ask_all(calls.Stats()))
 
 
 def test_a_run_with_failures_retries_and_cancelled_documents_adds_up(queue: dq.QueuePool) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import Handle
 from dqlab.documents import Document
 from dqlab.errors import DocumentsNotPut, NotPicklable, PutFailed, SubmissionIncomplete
@@ -131,8 +132,8 @@ def broken(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """Let the second call that puts frames fail in an unforeseen way."""
     ask, puts = Handle.ask, iter(range(1 << 30))
 
-    async def failing(self: Handle, shard: int, call: str, *args: Any, **options: Any) -> Any:
-        if call == "put" and next(puts) == 1:
+    async def failing(self: Handle, shard: int, call: calls.Call[Any], *args: Any, **options: Any) -> Any:
+        if isinstance(call, calls.Put) and next(puts) == 1:
             raise error
         return await ask(self, shard, call, *args, **options)
 

@@ -21,10 +21,11 @@ from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.sink_writing import Sinks
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
+from dqlab.cluster.transport.calls import Close, Reclaim, RunningAnswer
 from dqlab.cluster.transport.internals import NoSuchActor, actors_here
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.reports import ConsumerReport, Reporter
-from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.cluster.transport.wire import pack
 
 __all__ = ["ConsumerActor"]
 
@@ -125,7 +126,7 @@ class ConsumerActor:
 
     def _introduction(self, shard: int) -> bytes:
         """Return what all slots have in hand, packed for a shard that was recreated."""
-        return pack({"consumer": self.name, "held": [held for slot in self._slots for held in slot.held(shard)]})
+        return Reclaim(self.name, [held for slot in self._slots for held in slot.held(shard)]).pack()
 
     def _values(self) -> Any:
         """Return what makes the function for plain values, or None: this consumer only runs calls."""
@@ -140,9 +141,9 @@ class ConsumerActor:
         return pack(self.report().to_wire())
 
     async def running(self, body: bytes) -> bytes:
-        """Return what each slot runs: {running}, a list of `RunningMessage`."""
+        """Return what each slot runs."""
         now = asyncio.get_running_loop().time()
-        return pack({"running": [runs for slot in self._slots if (runs := slot.begun.message(now)) is not None]})
+        return RunningAnswer([runs for slot in self._slots if (runs := slot.begun.message(now)) is not None]).pack()
 
     async def report_due(self, body: bytes) -> bytes:
         """Report at once what changed since the last report."""
@@ -184,7 +185,7 @@ class ConsumerActor:
         if not self._begun:
             self.closed = True
             return pack(self.report().to_wire())
-        patience = float(unpack(body)[0].get("patience", 0.0)) if body else 0.0
+        patience = Close.unpack(body)[0].patience if body else 0.0
         await asyncio.gather(*(slot.stop(patience) for slot in self._slots))
         self._sinks.close()
         self._refusals.close()

@@ -22,7 +22,7 @@ from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.sink_rows import acked_payloads, opened_rows, rows_alike, settled_rows
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.transport.blocking import Blocked, hold
-from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.cluster.transport.calls import FindSink
 from dqlab.datasets.alike import FEWEST as MANY
 from dqlab.datasets.sink_merging import AT_ONCE, Ladder, Unmergeable, merge
 from dqlab.datasets.sink_parts import SinkRows, Writer, parts_in, writer_of
@@ -311,20 +311,21 @@ class Sinks:
         """Return what gathers the rows of a run; its sink is asked of a shard once."""
         found = self._gatherings.get(run)
         if found is None:
-            meta, _ = unpack(await shards[shard].call("sink", pack({"run": run})))
+            asked = FindSink(run)
+            there, _ = asked.opened(await shards[shard].call(asked.method, asked.pack()))
             found = self._gatherings.get(run)  # another slot may have been faster
             if found is None:
                 self._forget_some()
-                sink, id = sink_of(meta["sink"]), run.hex()
+                sink, id = sink_of(there.sink), run.hex()
                 stem = f"{prefix_of(id)}c{self._consumer.rpartition('/')[2]}-{self._token}-"
                 found = self._gatherings[run] = Gathering(
                     sink,
-                    writer_of(sink, meta["name"], id, self._here, durable=meta["durable"]),
+                    writer_of(sink, there.name, id, self._here, durable=there.durable),
                     lambda: f"{stem}{next(self._numbers):06d}",
                     self._origin,
                     lambda why: self._hold(run, shards, why),
                     lambda: self.busy(),
-                    partial(merge, sink, meta["name"], id) if isinstance(sink, Parquet) else None,
+                    partial(merge, sink, there.name, id) if isinstance(sink, Parquet) else None,
                 )
         return found
 

@@ -42,11 +42,13 @@ from dqlab.cluster.consumer.running.occupancy import Occupancy, Stay, occupancy
 from dqlab.cluster.consumer.running.sink_rows import code_in
 from dqlab.cluster.consumer.running.thread import SlotThread
 from dqlab.cluster.consumer.sink_writing import Sinks
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.orders import RunningMessage
+from dqlab.cluster.transport.parking import Credit, Do, SlotOrder
 from dqlab.cluster.transport.protocol import LEASE_PARK
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.reports import Running
-from dqlab.cluster.transport.wire import Packed, pack, pack_apart, unpack
+from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.log import LogError, RecordTooLarge
@@ -298,27 +300,27 @@ class Slot:
         limit = IN_HAND if len(leases) < IN_HAND else 1
         return self.options.batch if here < limit and not (self._stopping or self._overrun) else 0
 
-    def _credit(self, shard: int) -> dict[str, Any]:
-        return {"consumer": self.name, "credit": [next(self._credits), self._want(shard), self._at_least]}
+    def _credit(self, shard: int) -> Credit:
+        return Credit(next(self._credits), self._want(shard), self._at_least)
 
-    def _note_told(self, shard: int, credit: dict[str, Any]) -> None:
-        number, want, _ = credit["credit"]
-        self._told[shard] = max(self._told.get(shard, (0, 0)), (number, want))
+    def _note_told(self, shard: int, credit: Credit) -> None:
+        self._told[shard] = max(self._told.get(shard, (0, 0)), (credit.at, credit.want))
 
     async def _park(self, shard: int, ref: Ref) -> None:
-        def parking() -> bytes:
-            """Pack how much is wanted now: what the shard knew before may have died with it."""
+        def asked() -> calls.Lease:
+            """Return how much is wanted now: what the shard knew before may have died with it."""
             credit = self._credit(shard)
             self._note_told(shard, credit)
-            return pack({"session": self._session, **credit})
+            return calls.Lease(self.name, self._session, credit)
 
         while not (self._stopping and self._tasks[-1].done()):
             try:
-                meta, parts = unpack(await ref.call("lease", parking, timeout=LEASE_PARK + 10))
-                if "lease" in meta:
-                    self._receive(shard, meta, parts)
+                packed = await ref.call(calls.Lease.method, lambda: asked().pack(), timeout=LEASE_PARK + 10)
+                answer, parts = calls.Leased.unpack(packed)
+                if answer.lease is not None:
+                    self._receive(shard, answer.lease, answer.epoch, parts)
                     await asyncio.sleep(0)  # work begins first; the next lease is asked for meanwhile
-                for order in meta["orders"]:
+                for order in answer.orders:
                     await self._obey(order)
             except (ActorGone, SchedulerGone) as error:
                 self.gone = str(error)
@@ -330,35 +332,43 @@ class Slot:
                 logger.exception("event=park_failed slot=%s shard=%s", self.name, shard)
                 await asyncio.sleep(PARK_AGAIN)
 
-    def held(self, shard: int) -> list[dict[str, Any]]:
+    def held(self, shard: int) -> list[calls.HeldBySlot]:
         """Return what is in hand of a shard, by lease."""
-        found: dict[int, dict[str, Any]] = {}
+        found: dict[int, calls.HeldBySlot] = {}
         for chunk in self._held_of(shard):
             if ids := chunk.unsettled():
                 age = time.monotonic() - chunk.leased_at
-                new = {"slot": self.name, "lease": chunk.lease, "run": chunk.run, "age": age, "ids": []}
-                entry = found.setdefault(chunk.lease, new | {"early": False})
-                entry["ids"] += ids
-                entry["early"] |= chunk.early
+                new = calls.HeldBySlot(self.name, chunk.lease, chunk.run, [], age, early=False)
+                before = found.get(chunk.lease, new)
+                found[chunk.lease] = replace(before, ids=[*before.ids, *ids], early=before.early or chunk.early)
         return list(found.values())
 
-    def _receive(self, shard: int, meta: dict[str, Any], parts: list[memoryview]) -> None:
+    def _receive(self, shard: int, lease: calls.Delivery, epoch: int, parts: list[memoryview]) -> None:
         """Put a lease into the inbox, as one chunk for each function in it."""
-        lease = meta["lease"]
-        frames = zip(lease["firsts"], (Frame.decode(bytes(part)) for part in parts), strict=True)
+        frames = zip(lease.firsts, (Frame.decode(bytes(part)) for part in parts), strict=True)
         for _, group in groupby(frames, key=lambda pair: (pair[1].function, pair[1].kind)):
             firsts, cuts = zip(*group, strict=True)
-            process, suspect = lease.get("process"), lease.get("suspect")
             self.chunk = sum(frame.count for frame in cuts)
-            receipt = shard, lease["id"], meta["epoch"], lease["timeout"]
-            about: dict[str, Any] = {"suspect": True, **suspect} if suspect else {}
-            about |= {"consumer": self.options.origin.consumer, "attempts": dict(lease.get("attempts", ()))}
-            about["paged"] = not lease.get("unit")
-            if lease.get("sink"):
-                for ids, portion in portions_of(firsts, cuts, self._sinks.piece(cuts[0].run)):
-                    self._inbox.append(Chunk(*receipt, ids, portion, process, sink=True, **about))
-            else:
-                self._inbox.append(Chunk(*receipt, firsts, cuts, process, **about))
+            portions = portions_of(firsts, cuts, self._sinks.piece(cuts[0].run)) if lease.sink else [(firsts, cuts)]
+            for ids, portion in portions:
+                self._inbox.append(
+                    Chunk(
+                        shard,
+                        lease.id,
+                        epoch,
+                        lease.timeout,
+                        ids,
+                        portion,
+                        lease.process,
+                        sink=lease.sink,
+                        suspect=lease.suspect is not None,
+                        isolate=lease.suspect is not None and lease.suspect.isolate,
+                        in_vain=0 if lease.suspect is None else lease.suspect.in_vain,
+                        consumer=self.options.origin.consumer,
+                        attempts=dict(lease.attempts),
+                        paged=not lease.unit,
+                    )
+                )
         self._look_ahead()
         if shard not in self._renewing:
             work = self._renew(shard)
@@ -368,14 +378,14 @@ class Slot:
         self._arrived.set()
         self._touched()
 
-    async def _obey(self, order: dict[str, Any]) -> None:
-        if order["op"] == "stop":
+    async def _obey(self, order: SlotOrder) -> None:
+        if order.op is Do.STOP:
             self._stopping = True
             return
-        left = order.get("n", 0)
-        for chunk in [chunk for chunk in reversed(self._chunks) if chunk.lease == order["lease"]]:
-            if order["op"] == "cancel":
-                chunk.cancel(order["ids"])
+        left = order.n
+        for chunk in [chunk for chunk in reversed(self._chunks) if chunk.lease == order.lease]:
+            if order.op is Do.CANCEL:
+                chunk.cancel(order.ids)
             else:
                 left -= await self._give_back(chunk, left)
 
@@ -429,8 +439,9 @@ class Slot:
             self._end(chunk)
             return
         if self.options.early:
-            meta, _ = unpack(await self._insist(chunk, "begin", pack({"lease": chunk.lease})))
-            if not meta["begun"]:
+            begin = calls.Begin(chunk.lease)
+            answer, _ = begin.opened(await self._insist(chunk, begin.method, begin.pack()))
+            if not answer.begun:
                 self._end(chunk)
                 return
             chunk.early = True
@@ -485,11 +496,11 @@ class Slot:
         """Let a suspect's shard know whether it runs alone; return whether it still has to run."""
         try:
             async with asyncio.timeout(ISOLATION_TOLD_IN):
-                call = pack({"lease": chunk.lease, "alone": alone})
-                meta, _ = unpack(await self._insist(chunk, "isolate", call))
+                call = calls.Isolate(chunk.lease, alone)
+                answer, _ = call.opened(await self._insist(chunk, call.method, call.pack()))
         except TimeoutError:
             return True  # its death does not count, unless it had been alone before
-        return bool(meta["held"])
+        return answer.held
 
     async def _share(self, chunk: Chunk, stay: Stay, seconds: float) -> None:
         """Let others run beside a suspect that has run alone for some time; not before its shard knows."""
@@ -736,7 +747,8 @@ class Slot:
         A killed consumer of a fast function leaves thousands of suspects, and would write a part for each.
         """
         if chunk.sink and chunk.suspect:
-            await self._insist(chunk, "ran", pack({"lease": chunk.lease}))
+            call = calls.Ran(chunk.lease)
+            await self._insist(chunk, call.method, call.pack())
             self._leave(chunk)
 
     def _settle_meanwhile(self, chunk: Chunk) -> None:
@@ -784,14 +796,15 @@ class Slot:
     ) -> None:
         """Settle outcomes; `sending` is called when they are about to leave this process, at each try."""
         credit = self._credit(chunk.shard)
-        body = pack_apart(credit, settlement)
+        call = calls.Settle(self.name, credit)
+        body = call.pack_apart(settlement)
 
         def packed() -> Packed:
             if sending is not None:
                 sending()
             return body
 
-        await self._insist(chunk, "settle", packed)
+        await self._insist(chunk, call.method, packed)
         self._note_told(chunk.shard, credit)
         self._touched()
 
@@ -827,7 +840,8 @@ class Slot:
 
     async def _send_renewal(self, shard: int, leases: list[int], timeout: float) -> None:
         try:
-            await self._shards[shard].call("renew", pack({"leases": leases}), timeout=timeout)
+            call = calls.Renew(leases)
+            await self._shards[shard].call(call.method, call.pack(), timeout=timeout)
         except (CallTimeout, LogError):
             logger.warning("event=renew_late slot=%s", self.name)
         except (ActorGone, SchedulerGone):

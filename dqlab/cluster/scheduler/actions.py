@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import starmap
 from typing import Any, Literal
 
 from dqlab.cluster.scheduler.actors import Actors
@@ -18,11 +17,12 @@ from dqlab.cluster.scheduler.freshness import Freshness
 from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.transport import queue_calls
+from dqlab.cluster.transport.calls import LetGo, RunningNow
 from dqlab.cluster.transport.internals import NoSuchActor, Unreachable, call_actor, opened_bytes
-from dqlab.cluster.transport.orders import TRANSIENT, Drain, Pause, Purge, Resume, RunningMessage
+from dqlab.cluster.transport.orders import TRANSIENT, Drain, Pause, Purge, Resume
 from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.reports import FRESH
-from dqlab.cluster.transport.wire import Packed, pack, unpack
+from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound
 from dqlab.numbers import duration, many, minute
 from dqlab.stats.attention import GOES_ON
@@ -309,14 +309,14 @@ class Actions:
         asked = {consumer: names[consumer]} if consumer else self._that_run(document, names)
         taken: dict[str, str] = {}
         for short, name in asked.items():
-            meta, _ = unpack(await calls.call_actor(name, "running", pack({}), timeout=ANSWERS_WITHIN))
-            for held in starmap(RunningMessage, meta["running"]):
+            call = RunningNow()
+            answer = await calls.call_actor(name, call.method, call.pack(), timeout=ANSWERS_WITHIN)
+            for held in call.opened(answer)[0].running:
                 if (document and held.document != document) or run not in (None, held.run):
                     continue
                 why = f"given up after {duration(held.seconds)} on {short}" if give_up else ""
-                order = {"run": held.run, "ids": [[held.id, held.id + 1]], "why": why}
-                answer, _ = await calls.ask(held.shard, "let_go", order)
-                if answer["count"]:
+                given, _ = await calls.ask(held.shard, LetGo(held.run, [(held.id, held.id + 1)], why))
+                if given.count:
                     taken[held.document] = short
                     self._state.collector.took(name, held.document, held.seconds)
         if not taken:

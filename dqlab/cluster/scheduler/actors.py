@@ -15,11 +15,11 @@ from typing import Any
 from dqlab.cluster.consumer.actor import ConsumerActor
 from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState, Entry
+from dqlab.cluster.transport.calls import A, Call, Close, HandOver, Release
 from dqlab.cluster.transport.errands import ask_worker
 from dqlab.cluster.transport.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, pin, unpin
 from dqlab.cluster.transport.ref import RESOLVE_WAIT
 from dqlab.cluster.transport.sealed import open_value, seal_value
-from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import CallTimeout, QueueClosed
 from dqlab.log import LogError
 from dqlab.texts import said_by
@@ -203,31 +203,31 @@ class Actors:
 
     # --- calling ------------------------------------------------------------------------------
 
-    async def ask_shards(self, queue: str, call: str, meta: dict[str, Any], *, only: str = "") -> list[dict[str, Any]]:
+    async def ask_shards(self, queue: str, call: Call[A], *, only: str = "") -> list[A]:
         """Call each shard of a queue that is alive and not being made, in turn; log errors, return the answers."""
-        answers: list[dict[str, Any]] = []
+        answers: list[A] = []
         for entry in self._state.of(queue):
             if only not in ("", entry.name):
                 continue
             if not entry.is_shard or entry.gone is not None or not entry.made.is_set():
                 continue
             try:
-                work = call_actor(self._state.scheduler.rpc, entry.address, entry.key, call, pack(meta))
-                answer, _ = unpack(await asyncio.wait_for(work, CLOSE_TIMEOUT))
+                work = call_actor(self._state.scheduler.rpc, entry.address, entry.key, call.method, call.pack())
+                answer, _ = call.opened(await asyncio.wait_for(work, CLOSE_TIMEOUT))
                 answers.append(answer)
             except Exception as error:  # noqa: BLE001 - the other shards are asked anyway
-                logger.warning("event=%s_failed name=%s %r", call, entry.name, error)
+                logger.warning("event=%s_failed name=%s %r", call.method, entry.name, error)
         return answers
 
     async def release(self, queue: str, consumers: list[str], why: str) -> None:
         """Make a queue's shards take back what consumers held that are gone."""
-        await self.ask_shards(queue, "release", {"consumers": consumers, "why": why})
+        await self.ask_shards(queue, Release(consumers, why))
 
     # --- releasing ---------------------------------------------------------------------------
 
     async def hand_over(self, entry: Entry) -> None:
         """Make a shard close its log, so that its next epoch can open it elsewhere."""
-        await self._ask_to_end(entry, "hand_over")
+        await self._ask_to_end(entry, HandOver())
         unpin(self._state.scheduler, [entry.key])  # or Dask refuses to retire its worker
 
     async def retire(self, names: Collection[str], patience: float = 0.0) -> dict[str, Any]:
@@ -281,13 +281,13 @@ class Actors:
         if not await entry.standing(OPEN_TIMEOUT if entry.durable and entry.asked else SPAWN_TIMEOUT):
             logger.warning("event=close_failed name=%s reason=never_made", entry.name)
             return None
-        return None if entry.gone is not None else await self._ask_to_end(entry, "close", patience)
+        return None if entry.gone is not None else await self._ask_to_end(entry, Close(patience))
 
-    async def _ask_to_end(self, entry: Entry, call: str, patience: float = 0.0) -> Any:
+    async def _ask_to_end(self, entry: Entry, call: HandOver | Close) -> Any:
+        patience = call.patience if isinstance(call, Close) else 0.0
         try:
-            body = pack({"patience": patience} if patience else {})
-            work = call_actor(self._state.scheduler.rpc, entry.address, entry.key, call, body)
+            work = call_actor(self._state.scheduler.rpc, entry.address, entry.key, call.method, call.pack())
             return await asyncio.wait_for(work, CLOSE_TIMEOUT + patience)
         except (ActorFailed, NoSuchActor, Unreachable, TimeoutError) as error:
-            logger.warning("event=%s_failed name=%s %r", call, entry.name, error)
+            logger.warning("event=%s_failed name=%s %r", call.method, entry.name, error)
             return None

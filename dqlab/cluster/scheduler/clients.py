@@ -12,6 +12,7 @@ from itertools import count
 
 from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.state import ClusterState
+from dqlab.cluster.transport.calls import CutOff, Submitting
 from dqlab.cluster.transport.parking import Bell
 
 __all__ = ["AWAY", "Attachments", "Claims"]
@@ -90,12 +91,12 @@ class Attachments:
 
     async def _seal(self, queue: str, alive: Callable[[], list[str]], run: bytes | None = None) -> None:
         """Seal what is being submitted by clients that the shards know and `alive` does not return."""
-        answers = await self._actors.ask_shards(queue, "submitting", {})
+        answers = await self._actors.ask_shards(queue, Submitting())
         # Looked up only now: a client whose run a shard has named was connected before it named it. Were the shards
         # given those that are alive instead, a client that connects now would lose the run that it begins.
-        gone = {client for answer in answers for client in answer["clients"]} - set(alive())
+        gone = {client for answer in answers for client in answer.clients} - set(alive())
         if gone or run is not None:
-            await self._actors.ask_shards(queue, "cut_off", {"gone": sorted(gone), "run": run})
+            await self._actors.ask_shards(queue, CutOff(sorted(gone), run))
 
 
 class Claims:

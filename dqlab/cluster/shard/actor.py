@@ -30,13 +30,14 @@ from dqlab.cluster.shard.recalls import Recalls
 from dqlab.cluster.shard.upkeep import Upkeep
 from dqlab.cluster.shard.vault import PAGE_VALUES, page, page_behind
 from dqlab.cluster.shard.vitals import open_functions, shard_vitals
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.blocking import Blocked
 from dqlab.cluster.transport.internals import NoSuchActor
-from dqlab.cluster.transport.parking import Bell, Credit, ParkedLease, ParkingLot, rung
+from dqlab.cluster.transport.parking import Bell, Do, ParkedLease, ParkingLot, SlotOrder, rung
 from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.protocol import LEASE_PARK
 from dqlab.cluster.transport.reports import Reporter, ShardReport
-from dqlab.cluster.transport.wire import Packed, pack, pack_apart, unpack
+from dqlab.cluster.transport.wire import Packed, pack
 from dqlab.errors import DqlabError, MessageNotFound, RunCancelled
 from dqlab.frame import NO_ID, Frame, Outcome, Piece, Settlement
 from dqlab.log import DiskFull, NoDescriptors, RecordCorrupt
@@ -158,7 +159,7 @@ class QueueActor:
         except BaseException:
             await self._store.close()  # it would never be used
             raise
-        return pack({"epoch": self.shard.epoch})
+        return calls.Done().pack()
 
     async def _open(self) -> None:
         name, index, epoch = self._identity
@@ -194,38 +195,33 @@ class QueueActor:
     async def put(self, body: bytes) -> bytes:
         """Accept frames of one producer, in order, until one is not accepted.
 
-        A frame waits up to `wait` seconds for room, and for earlier frames of its producer. Takes
-        {frames, wait, epoch?, lost?, open?, function?}, the frames, and the function's blob; answers the first
-        ids of the accepted ones, the verdict on the last, `unserved` while no consumer is known, and `opened` where
-        it did not have the run. `epoch` is the one that the frames were numbered for: another epoch accepts none. With
-        `lost`, the number of a claim, they hold documents that were lost.
+        A frame waits for room, and for earlier frames of its producer.
         """
-        meta, parts = unpack(body)
-        if meta.get("epoch") not in (None, self._born):
-            return pack({"firsts": [], "verdict": "MOVED"})
-        answer: dict[str, Any] = {"firsts": []}
-        if "open" in meta and meta["open"]["run"] not in self.books:
-            self.ledger.obey(Op.OPEN, None, {"open": meta["open"]})
-            answer["opened"] = True
-        function = (meta["function"], bytes(parts[meta["frames"]])) if "function" in meta else None
-        for part in parts[: meta["frames"]]:
+        asked, parts = calls.Put.unpack(body)
+        if asked.epoch not in (None, self._born):
+            return calls.PutAnswer([], "MOVED").pack()
+        opened = asked.open is not None and asked.open["run"] not in self.books
+        if opened:
+            self.ledger.obey(Op.OPEN, None, {"open": asked.open})
+        function = None if asked.function is None else (asked.function, bytes(parts[asked.frames]))
+        firsts, verdict, full = list[int | None](), "", None
+        for part in parts[: asked.frames]:
             frame = Frame.decode(bytes(part))
-            put = await self._put_frame(frame, meta["wait"], meta.get("lost"), function)
-            answer["verdict"] = put.verdict.name
+            put = await self._put_frame(frame, asked.wait, asked.lost, function)
+            verdict = put.verdict.name
             if put.verdict not in (Verdict.ACCEPTED, Verdict.DUPLICATE):
                 if put.verdict is Verdict.FULL:
-                    answer |= self._fullness(frame)
+                    full = self._fullness(frame)
                 break
-            answer["firsts"].append(put.first)
+            firsts.append(put.first)
         if function is not None:
             self.ledger.forget_unnamed(function[0])
         # The client that asked for consumers may not know that the queue was closed and opened again.
-        if not self._lot.known:
-            answer["unserved"] = True
+        unserved = not self._lot.known
         self._dispatch()
         await asyncio.sleep(0)  # calls that wait for these messages are answered first
         await self._store.durable()
-        return pack(answer)
+        return calls.PutAnswer(firsts, verdict, full, opened, unserved).pack()
 
     async def _put_frame(
         self, frame: Frame, wait: float, lost: int | None, function: tuple[bytes, bytes] | None
@@ -269,50 +265,44 @@ class QueueActor:
         self.ledger.keep_function(frame.run, *brought)
         return True
 
-    def _fullness(self, frame: Frame) -> dict[str, Any]:
+    def _fullness(self, frame: Frame) -> calls.Fullness:
         lane, no_room = self.shard.lanes[frame.run], self._store.no_room(frame.nbytes)
-        return {
-            "disk": None if no_room is None else no_room.fields,
-            "messages": lane.alive,
-            "maxsize": lane.maxsize,
-            "bytes": lane.nbytes,
-            "max_bytes": lane.max_bytes,
-            "consumers": len(self._lot.known),
-            "paused": lane.paused or self.shard.paused,
-        }
+        return calls.Fullness(
+            disk=None if no_room is None else no_room.fields,
+            messages=lane.alive,
+            maxsize=lane.maxsize,
+            bytes=lane.nbytes,
+            max_bytes=lane.max_bytes,
+            consumers=len(self._lot.known),
+            paused=lane.paused or self.shard.paused,
+        )
 
     async def function(self, body: bytes) -> bytes:
-        """Return a function's blob by its hash; consumers ask once."""
-        meta, _ = unpack(body)
-        blob = self.ledger.functions.get(meta["hash"])
-        return pack({"known": blob is not None}, blob or b"")
+        """Return a function's blob by its hash; consumers keep it."""
+        asked, _ = calls.Function.unpack(body)
+        blob = self.ledger.functions.get(asked.hash)
+        return calls.FunctionAnswer(blob is not None).pack(blob or b"")
 
     async def sink(self, body: bytes) -> bytes:
-        """Return where the rows of a run are written, its name, and whether this queue is durable: {run}.
-
-        Consumers ask once.
-        """
-        meta, _ = unpack(body)
-        record = self.ledger.book(meta["run"]).record
-        assert record is not None, "its leases have it from there"
-        return pack({"sink": record.sink, "name": record.name, "durable": self._upkeep is not None})
+        """Return where the rows of a run are written; consumers ask once."""
+        asked, _ = calls.FindSink.unpack(body)
+        record = self.ledger.book(asked.run).record
+        assert record is not None, "only runs have sinks"
+        assert record.sink is not None, "the lease said so"
+        return calls.SinkAnswer(record.sink, record.name, self._upkeep is not None).pack()
 
     async def hold(self, body: bytes) -> bytes:
-        """Lease nothing of a run as long as a consumer cannot do something: {run, consumer, why, what?}.
-
-        `why` "" = it can. Answers {wanted, others}: whether results of the run are still wanted, and whether another
-        consumer cannot do that.
-        """
-        meta, _ = unpack(body)
-        run, lane = meta["run"], self.shard.lanes.get(meta["run"])
+        """Lease nothing of a run as long as a consumer cannot do something."""
+        asked, _ = calls.Hold.unpack(body)
+        run, lane = asked.run, self.shard.lanes.get(asked.run)
         if lane is None:
-            return pack({"wanted": False})
-        consumer, what = meta["consumer"], Blocked(meta.get("what", Blocked.RESULTS))
-        self._blocks.note(run, consumer, meta["why"], self._clock.monotonic(), what)
+            return calls.HoldAnswer(wanted=False).pack()
+        what = Blocked(asked.what)
+        self._blocks.note(run, asked.consumer, asked.why, self._clock.monotonic(), what)
         self._apply_blocks()
-        if meta["why"]:
+        if asked.why:
             asyncio.get_running_loop().call_later(LASTS + 1.0, self._apply_blocks)
-        return pack({"wanted": lane.alive > 0, "others": self._blocks.others(run, consumer, what)})
+        return calls.HoldAnswer(lane.alive > 0, self._blocks.others(run, asked.consumer, what)).pack()
 
     def _apply_blocks(self) -> None:
         """Hold up the runs that consumers have reported, and no others."""
@@ -334,15 +324,10 @@ class QueueActor:
     # --- messages out -----------------------------------------------------------------------
 
     async def lease(self, body: bytes) -> Packed:
-        """Park a consumer slot's call until there are messages or orders for it.
-
-        Takes {consumer, session, credit}; answers {lease?, orders} and the lease's frames.
-        """
-        meta, _ = unpack(body)
+        """Park a consumer slot's call until there are messages or orders for it."""
+        asked, _ = calls.Lease.unpack(body)
         loop = asyncio.get_running_loop()
-        call = ParkedLease(
-            meta["consumer"], meta["session"], Credit(*meta["credit"]), loop.create_future(), loop.time()
-        )
+        call = ParkedLease(asked.consumer, asked.session, asked.credit, loop.create_future(), loop.time())
         self._returning.discard(call.consumer.split("#")[0])  # a new consumer has nothing to report
         self._recalls.answered(call.consumer)  # it has carried out every order, even if it gave back nothing
         self._lot.park(call)
@@ -359,7 +344,7 @@ class QueueActor:
         lease: Lease | None = call.answer.result()
         orders = self._lot.take_orders(call.consumer) if self._lot.known.get(call.consumer) == call.session else []
         if lease is None:
-            return pack({"orders": orders, "epoch": self.shard.epoch})
+            return calls.Leased(orders, self.shard.epoch).pack()
         try:
             return await self._delivery(lease, orders)
         except asyncio.CancelledError:  # while its frames were read
@@ -367,22 +352,17 @@ class QueueActor:
             raise
 
     async def reclaim(self, body: bytes) -> bytes:
-        """Let a consumer keep what an earlier epoch leased to it, except what others have now.
-
-        Takes {consumer, held}: what its slots have in hand, a list of {slot, lease, run, ids, age, early}.
-        """
-        meta, _ = unpack(body)
-        for held in meta["held"]:
-            slot, lease = held["slot"], held["lease"]
-            claim = held["run"], held["ids"]
-            others = self.shard.reclaim(slot, lease, *claim, age=held["age"], early=held["early"])
+        """Let a consumer keep what an earlier epoch leased to it, except what others have now."""
+        asked, _ = calls.Reclaim.unpack(body)
+        for held in asked.held:
+            others = self.shard.reclaim(held.slot, held.lease, held.run, held.ids, age=held.age, early=held.early)
             if others:
-                self._lot.order(slot, op="cancel", lease=lease, ids=others)
-        self._returning.discard(meta["consumer"])
+                self._lot.order(held.slot, SlotOrder(Do.CANCEL, held.lease, others))
+        self._returning.discard(asked.consumer)
         self._dispatch()
-        return pack({})
+        return calls.Done().pack()
 
-    async def _delivery(self, lease: Lease, orders: list[dict[str, Any]]) -> Packed:
+    async def _delivery(self, lease: Lease, orders: list[SlotOrder]) -> Packed:
         lane = self.shard.lanes.get(lease.run)
         cuts, firsts = [], []
         for piece, found in [(piece, lane.batches.at(piece.frame)) for piece in lease.pieces] if lane else ():
@@ -396,23 +376,23 @@ class QueueActor:
                 continue
             except (DiskFull, NoDescriptors):
                 self._give_back(lease)
-                return pack({"orders": orders, "epoch": self.shard.epoch})
+                return calls.Leased(orders, self.shard.epoch).pack()
             cuts.append(frame.cut(piece.lo, piece.n, function=piece.function, ordinal=piece.ordinal))
             firsts.append(piece.frame + piece.lo)
-        answer: dict[str, Any] = {"orders": orders, "epoch": self.shard.epoch}
-        if cuts:
-            record = self.books[lease.run].record if lease.run in self.books else None
-            process = record.process if record is not None else None
-            answer["lease"] = {"id": lease.id, "timeout": lease.timeout, "firsts": firsts, "process": process}
-            if record is not None and record.sink is not None:
-                answer["lease"]["sink"] = True
-            if record is not None and record.unit:
-                answer["lease"]["unit"] = record.unit
-            if attempts := lane.attempts(lease.remaining) if lane is not None else ():
-                answer["lease"]["attempts"] = attempts
-            if lease.suspect:
-                answer["lease"]["suspect"] = {"isolate": lease.isolate, "in_vain": lease.in_vain}
-        return pack_apart(answer, *cuts)
+        if not cuts or lane is None:
+            return calls.Leased(orders, self.shard.epoch).pack()
+        record = self.books[lease.run].record if lease.run in self.books else None
+        delivery = calls.Delivery(
+            id=lease.id,
+            timeout=lease.timeout,
+            firsts=firsts,
+            process=record.process if record is not None else None,
+            sink=record is not None and record.sink is not None,
+            unit=record.unit if record is not None else "",
+            attempts=lane.attempts(lease.remaining),
+            suspect=calls.Suspicion(lease.isolate, lease.in_vain) if lease.suspect else None,
+        )
+        return calls.Leased(orders, self.shard.epoch, delivery).pack_apart(*cuts)
 
     def _give_back(self, lease: Lease) -> None:
         """Give back, uncounted, what is left of a lease that does not reach its consumer."""
@@ -435,7 +415,7 @@ class QueueActor:
 
     async def settle(self, body: Packed) -> bytes:
         """Accept outcomes and results of one lease, and the consumer's credit."""
-        meta, parts = unpack(body)
+        asked, parts = calls.Settle.unpack(body)
         settlement = Settlement.decode(parts[0])
         settlement.check_order()
         lane = self.shard.lanes.get(settlement.run)
@@ -444,13 +424,13 @@ class QueueActor:
         self._note_effort(settlement, settled, before)
         self._stop_when_full(settlement.run)
         # Credit and recall before `_dispatch`: else this slot gets nothing until something else happens.
-        if "credit" in meta:
-            self._lot.credit(meta["consumer"], Credit(*meta["credit"]))
-        self._recalls.answered(meta["consumer"])
+        if asked.credit is not None:
+            self._lot.credit(asked.consumer, asked.credit)
+        self._recalls.answered(asked.consumer)
         self._dispatch()
         await asyncio.sleep(0)  # calls that wait for these results are answered first
         await self._store.durable()
-        return pack({"duplicates": settled.duplicates, "stale": settled.stale})
+        return calls.Settled(settled.duplicates, settled.stale).pack()
 
     def _note_effort(self, settlement: Settlement, settled: Settled, before: int) -> None:
         documents = sum(piece.n for piece, _ in settled.results) + len(settled.failed)
@@ -469,50 +449,50 @@ class QueueActor:
 
     async def renew(self, body: bytes) -> bytes:
         """Renew leases; return those that are gone."""
-        meta, _ = unpack(body)
-        gone = self.shard.extend(meta["leases"])
+        asked, _ = calls.Renew.unpack(body)
+        gone = self.shard.extend(asked.leases)
         self._reporter.touch()
-        return pack({"gone": gone})
+        return calls.Renewed(gone).pack()
 
     async def begin(self, body: bytes) -> bytes:
         """Early ack: never deliver a message of this lease again."""
-        meta, _ = unpack(body)
-        begun = self.ledger.begin(meta["lease"])
+        asked, _ = calls.Begin.unpack(body)
+        begun = self.ledger.begin(asked.lease)
         if begun:
             self.ledger.note_functions()
             self._note_touched()
             await self._store.durable()
-        return pack({"begun": begun})
+        return calls.BeginAnswer(begun).pack()
 
     async def isolate(self, body: bytes) -> bytes:
-        """Note whether nothing runs beside a suspect in its consumer's process: {lease, alone}."""
-        meta, _ = unpack(body)
-        return pack({"held": self.shard.isolate(meta["lease"], alone=meta["alone"])})
+        """Note whether nothing runs beside a suspect in its consumer's process."""
+        asked, _ = calls.Isolate.unpack(body)
+        return calls.IsolateAnswer(self.shard.isolate(asked.lease, alone=asked.alone)).pack()
 
     async def ran(self, body: bytes) -> bytes:
-        """Note that a suspect has run, and that its outcome comes later: {lease}."""
-        meta, _ = unpack(body)
-        self.shard.note_run(meta["lease"])
+        """Note that a suspect has run, and that its outcome follows."""
+        asked, _ = calls.Ran.unpack(body)
+        self.shard.note_run(asked.lease)
         self._dispatch()
-        return pack({})
+        return calls.Done().pack()
 
     async def release(self, body: bytes) -> bytes:
-        """Return the messages of consumers whose worker died to the queue at once: {consumers, why?}."""
-        meta, _ = unpack(body)
+        """Return the messages of consumers whose worker died to the queue at once."""
+        asked, _ = calls.Release.unpack(body)
         returned = 0
-        self._returning.difference_update(meta["consumers"])
-        for consumer in [name for name in self._lot.known if name.split("#")[0] in meta["consumers"]]:
-            returned += self.ledger.release(consumer, meta.get("why", ""))
+        self._returning.difference_update(asked.consumers)
+        for consumer in [name for name in self._lot.known if name.split("#")[0] in asked.consumers]:
+            returned += self.ledger.release(consumer, asked.why)
             self._lot.release(consumer)
-        self._blocks.forget(meta["consumers"])
+        self._blocks.forget(asked.consumers)
         self._apply_blocks()
         self._dispatch()
-        return pack({"returned": returned})
+        return calls.Released(returned).pack()
 
     async def close(self, body: bytes) -> bytes:
         """Close: stop consumers, raise in all other waiting calls that the queue is gone, and drop everything."""
         for consumer in list(self._lot.known):
-            self._lot.order(consumer, op="stop")
+            self._lot.order(consumer, SlotOrder(Do.STOP))
         return await self.hand_over(body)
 
     async def hand_over(self, body: bytes) -> bytes:
@@ -520,7 +500,7 @@ class QueueActor:
         # `closed` first, so that `_dispatch` changes nothing more; the store last, since the upkeep still writes to it.
         self.closed = True
         if not self._begun:  # `start` closes what it opens
-            return pack({})
+            return calls.Done().pack()
         if self._timer is not None:
             self._timer.cancel()
         self._reporter.close()
@@ -530,38 +510,39 @@ class QueueActor:
         if self._upkeep is not None:
             await self._upkeep.close()
         await self._store.close()
-        return pack({})
+        return calls.Done().pack()
 
     # --- orders -----------------------------------------------------------------------------------
 
     async def control(self, body: bytes) -> bytes:
-        """Apply one order of a user: {op, run?, ...}; answers {count}."""
-        meta, _ = unpack(body)
-        op, run = Op(meta.pop("op")), meta.pop("run", None)
+        """Carry out one order of a user."""
+        asked, _ = calls.Control.unpack(body)
+        order = asked.message
+        op, run = Op(order.pop("op")), order.pop("run", None)
         if op is Op.REOPEN:
             self._refuse_cancelled(run)
-        return pack({"count": await self._obey(op, run, meta)})
+        return calls.Count(await self._obey(op, run, order)).pack()
 
     async def retry(self, body: bytes) -> bytes:
-        """Deliver dead messages again: {run, classes, after, limit, function?, blob?, code?}, classes by fingerprint.
-
-        Answers {count, after}: call again with that `after` until it is None.
-        """
-        meta, _ = unpack(body)
-        run, classes, after, limit = (meta.pop(name) for name in ("run", "classes", "after", "limit"))
-        found = list(islice(self.shard.lane(run).dead_ids(after, classes), limit))
-        meta["ids"] = list(Ranges((id, id + 1) for id, _ in found))
-        meta["ordinals"] = list(Ranges((ordinal, ordinal + 1) for _, ordinal in found))
-        count = await self._obey(Op.RETRY, run, meta)
-        return pack({"count": count, "after": found[-1][0] if limit and len(found) == limit else None})
+        """Deliver a page of dead messages again."""
+        asked, _ = calls.Retry.unpack(body)
+        found = list(islice(self.shard.lane(asked.run).dead_ids(asked.after, asked.classes), asked.limit))
+        order: dict[str, Any] = {
+            "ids": list(Ranges((id, id + 1) for id, _ in found)),
+            "ordinals": list(Ranges((ordinal, ordinal + 1) for _, ordinal in found)),
+        }
+        if asked.function is not None:
+            order |= {"function": asked.function, "blob": asked.blob}
+        count = await self._obey(Op.RETRY, asked.run, order)
+        return calls.RetryAnswer(count, found[-1][0] if asked.limit and len(found) == asked.limit else None).pack()
 
     async def let_go(self, body: bytes) -> bytes:
-        """Take leased messages from their consumers: {run, ids, why}; with `why` they are dead. Answers {count}."""
-        meta, _ = unpack(body)
-        count = self.ledger.let_go(meta["run"], meta["ids"], meta["why"])
+        """Take leased messages from their consumers."""
+        asked, _ = calls.LetGo.unpack(body)
+        count = self.ledger.let_go(asked.run, asked.ids, asked.why)
         self._dispatch()
         await self._store.durable()
-        return pack({"count": count})
+        return calls.Count(count).pack()
 
     async def _obey(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> int:
         """Carry out one order, keep it, and do what follows from it."""
@@ -578,44 +559,37 @@ class QueueActor:
         return count
 
     async def claim(self, body: bytes) -> bytes:
-        """Refuse lost documents of a run under any older claim: {run, claim}."""
-        meta, _ = unpack(body)
-        self.ledger.book(meta["run"]).bid(meta["claim"])
-        return pack({})
+        """Refuse lost documents of a run under any older claim."""
+        asked, _ = calls.Claim.unpack(body)
+        self.ledger.book(asked.run).bid(asked.claim)
+        return calls.Done().pack()
 
     async def submitting(self, body: bytes) -> bytes:
-        """Answer the clients of the runs that are being submitted: {clients}."""
-        return pack({"clients": sorted(self.ledger.submitting())})
+        """Return the clients of the runs that are being submitted."""
+        return calls.SubmittingAnswer(sorted(self.ledger.submitting())).pack()
 
     async def cut_off(self, body: bytes) -> bytes:
-        """Seal the runs whose submitting client is in `gone`: {gone, run?}; answers how many.
-
-        Also seal `run`, which its own client gave up.
-        """
-        meta, _ = unpack(body)
-        sealed = self._cut_off(meta["gone"], meta.get("run"))
+        """Seal the runs whose submitting client is gone, and one that its own client gave up."""
+        asked, _ = calls.CutOff.unpack(body)
+        sealed = self._cut_off(asked.gone, asked.run)
         await self._store.durable()
-        return pack({"sealed": sealed})
+        return calls.CutOffAnswer(sealed).pack()
 
     async def compact(self, body: bytes) -> bytes:
-        """Free disk space, or continue to wait for that: {wait}.
-
-        Answers {done, copied, of}: bytes copied and to be copied now, and what a finished compaction freed. A
-        transient shard has nothing to free.
-        """
-        meta, _ = unpack(body)
+        """Free disk space, or continue to wait for that; a transient shard has nothing to free."""
+        asked, _ = calls.Compact.unpack(body)
         if self._upkeep is None:
-            return pack({"done": asdict(Compacted()), "copied": 0, "of": 0})
+            return calls.CompactAnswer(0, 0, Compacted()).pack()
         if self._compacting is None:
             self._compacting = asyncio.get_running_loop().create_task(self._upkeep.compact(), name="dqlab-compact")
         task = self._compacting
-        await asyncio.wait([task], timeout=meta["wait"])
+        await asyncio.wait([task], timeout=asked.wait)
         copied, of = self._upkeep.copied
         if not task.done():
-            return pack({"done": None, "copied": copied, "of": of})
+            return calls.CompactAnswer(copied, of).pack()
         if self._compacting is task:
             self._compacting = None
-        return pack({"done": asdict(task.result()), "copied": of, "of": of})
+        return calls.CompactAnswer(of, of, task.result()).pack()
 
     def _refuse_cancelled(self, run: bytes) -> None:
         """Raise `RunCancelled` for a run that takes no more messages."""
@@ -632,51 +606,36 @@ class QueueActor:
     # --- questions: results, progress, dead letters -----------------------------------------------
 
     async def settled(self, body: bytes) -> Packed:
-        """Wait until no message of [lo, hi) is ready, delayed or leased, then return them: {run, lo, hi, wait}.
-
-        Messages of an earlier epoch in memory are `lost`.
-        """
-        meta, _ = unpack(body)
-        run, lo, hi = meta["run"], meta["lo"], meta["hi"]
+        """Wait until no message of a range is ready, delayed or leased, then return their results."""
+        asked, _ = calls.WaitSettled.unpack(body)
+        run, lo, hi = asked.run, asked.lo, asked.hi
         lost = max(0, min(hi, self._begin) - lo)
         book = self.ledger.book(run)
-        await self._until(lambda: lost > 0 or book.stopped or self.shard.unsettled(run, lo, hi) == 0, meta["wait"])
+        await self._until(lambda: lost > 0 or book.stopped or self.shard.unsettled(run, lo, hi) == 0, asked.wait)
         left = self.shard.unsettled(run, lo, hi)
         paused = self.shard.paused or self.shard.lanes[run].paused
-        if not left and not self._are_safe(run, lo, hi) and not await self._is_safe(run, meta["wait"]):
+        if not left and not self._are_safe(run, lo, hi) and not await self._is_safe(run, asked.wait):
             left = hi - lo
         parts = [] if left or lost else await page(book.results, self._store.read, lo, hi)
-        return pack_apart(
-            {
-                "left": left,
-                "acked": 0 if left or lost else self.shard.lanes[run].acked_among(lo, hi),
-                "lost": lost,
-                "died": book.died,
-                "consumers": len(self._lot.known),
-                "paused": paused,
-                "why": "" if self._store.short is None else f" What holds it up: {self._store.short}",
-                **self._fill(book),
-            },
-            *parts,
-        )
-
-    def _fill(self, book: Book) -> dict[str, Any]:
-        """Return whether a run is stopped because there is no room for results, the bytes kept, and their limit."""
-        return {
-            "stopped": book.stopped,
-            "stored": self._store.nbytes,
-            "results_maxsize": self._options["results_maxsize"],
-        }
+        return calls.SettledAnswer(
+            left=left,
+            acked=0 if left or lost else self.shard.lanes[run].acked_among(lo, hi),
+            lost=lost,
+            died=book.died,
+            consumers=len(self._lot.known),
+            paused=paused,
+            why="" if self._store.short is None else f" What holds it up: {self._store.short}",
+            stopped=book.stopped,
+            stored=self._store.nbytes,
+            results_maxsize=self._options["results_maxsize"],
+        ).pack_apart(*parts)
 
     async def idle(self, body: bytes) -> bytes:
-        """Wait until nothing here is ready, delayed or leased, or until `stuck` changes: {wait, stuck}.
-
-        Answers {alive, stuck, full, stored}; `stuck` is why nothing will be processed, else "".
-        """
-        meta, _ = unpack(body)
-        await self._until(lambda: not self._alive() or self._stuck() != meta["stuck"], meta["wait"])
+        """Wait until nothing here is ready, delayed or leased, or until why nothing will be processed changes."""
+        asked, _ = calls.Idle.unpack(body)
+        await self._until(lambda: not self._alive() or self._stuck() != asked.stuck, asked.wait)
         full = any(self.books[lane.run].stopped for lane in self.shard.activity.alive() if lane.run in self.books)
-        return pack({"alive": self._alive(), "stuck": self._stuck(), "full": full, "stored": self._store.nbytes})
+        return calls.IdleAnswer(self._alive(), self._stuck(), full, self._store.nbytes).pack()
 
     def _alive(self) -> int:
         return sum(lane.alive for lane in self.shard.activity.alive())
@@ -691,46 +650,42 @@ class QueueActor:
         return "it has been paused" if paused else ""
 
     async def page(self, body: bytes) -> Packed:
-        """Return one page of results by ordinal: {run, lo, hi}."""
-        meta, _ = unpack(body)
-        run, lo, hi = meta["run"], meta["lo"], meta["hi"]
+        """Return one page of results by ordinal."""
+        asked, _ = calls.Page.unpack(body)
+        run, lo, hi = asked.run, asked.lo, asked.hi
         results = self.ledger.book(run).results
         if not self._confirmed.all_of(run) and not self._confirmed.results(run, results, lo, hi)[1]:
             await self._store.durable(self._confirmed.number(run))
-        return pack_apart({}, *await page(results, self._store.read, lo, hi))
+        return calls.Done().pack_apart(*await page(results, self._store.read, lo, hi))
 
     async def stream(self, body: bytes) -> Packed:
-        """Return results in the order of completion: {run, cursor, epoch?, wait, most?}; drops nothing.
-
-        Answers {cursor, epoch, more, done}: whether there are results after that cursor, and whether none will come.
-        A cursor of an earlier epoch in memory counts from 0.
-        """
-        meta, _ = unpack(body)
-        book, lane = self.ledger.book(meta["run"]), self.shard.lanes[meta["run"]]
-        results, cursor = book.results, meta["cursor"] if meta.get("epoch", self._born) == self._born else 0
-        await self._until(lambda: results.end > cursor or lane.done, meta["wait"])
-        if self._confirmed.end(meta["run"]) <= cursor:
-            await self._is_safe(meta["run"], meta["wait"])
-        end, most = self._confirmed.end(meta["run"]), meta.get("most", PAGE_VALUES)
+        """Return results in the order of completion, behind a cursor; drops nothing."""
+        asked, _ = calls.Stream.unpack(body)
+        book, lane = self.ledger.book(asked.run), self.shard.lanes[asked.run]
+        results, cursor = book.results, asked.cursor if asked.epoch in (None, self._born) else 0
+        await self._until(lambda: results.end > cursor or lane.done, asked.wait)
+        if self._confirmed.end(asked.run) <= cursor:
+            await self._is_safe(asked.run, asked.wait)
+        end, most = self._confirmed.end(asked.run), PAGE_VALUES if asked.most is None else asked.most
         parts, cursor = await page_behind(results, self._store.read, cursor, end, most)
         more = cursor < results.end
-        done = lane.done and not more and self._confirmed.all_of(meta["run"])
-        return pack_apart({"cursor": cursor, "epoch": self._born, "more": more, "done": done}, *parts)
+        done = lane.done and not more and self._confirmed.all_of(asked.run)
+        return calls.StreamAnswer(cursor, self._born, more, done).pack_apart(*parts)
 
     async def watch(self, body: bytes) -> bytes:
-        """Wait until a run is done or stopped: {run, wait}; answers counts and what is known of it.
+        """Wait until a run is done or stopped; return counts and what is known of it.
 
         A call that waits for the end gets it once it is as safe as the store promises; one that does not wait gets
         what is in memory.
         """
-        meta, _ = unpack(body)
-        book, lane, wait = self.ledger.book(meta["run"]), self.shard.lanes[meta["run"]], meta.get("wait", 0.0)
+        asked, _ = calls.Watch.unpack(body)
+        book, lane = self.ledger.book(asked.run), self.shard.lanes[asked.run]
         safe = True
-        if wait:
-            await self._until(lambda: lane.done or book.stands, wait)
-            safe = not lane.done or await self._is_safe(meta["run"], wait)
+        if asked.wait:
+            await self._until(lambda: lane.done or book.stands, asked.wait)
+            safe = not lane.done or await self._is_safe(asked.run, asked.wait)
         progress = self._progress(book)
-        if meta.get("covered"):
+        if asked.covered:
             progress.covered, progress.came = list(book.results.covered), list(lane.came)
             progress.missing_ordinals = book.missing_ordinals()
         progress.done &= safe
@@ -764,19 +719,16 @@ class QueueActor:
         )
 
     async def dead(self, body: bytes) -> bytes:
-        """Return a page of dead letters: {run, after, limit, classes}, classes by fingerprint, none = all.
-
-        Parts are failure record and payload of each; with `bare` the payload is left out, and its kind is None.
-        """
-        meta, _ = unpack(body)
-        run, bare = meta["run"], meta.get("bare", False)
-        letters = self.shard.dead_letters(run, after=meta["after"], limit=meta["limit"], classes=meta["classes"])
-        rows: list[list[Any]] = []
+        """Return a page of dead letters."""
+        asked, _ = calls.Dead.unpack(body)
+        run = asked.run
+        letters = self.shard.dead_letters(run, after=asked.after, limit=asked.limit, classes=asked.classes)
+        rows: list[calls.DeadRow] = []
         parts: list[bytes | memoryview] = []
         for letter in letters:
             kind: int | None = None
             message: list[bytes | memoryview] = []
-            if not bare:
+            if not asked.bare:
                 try:
                     first, index = self.shard.locate(run, letter.id)
                 except MessageNotFound:  # purged, or retried and done, while others were read; never the first one
@@ -785,47 +737,57 @@ class QueueActor:
                 kind = int(frame.kind)
                 message = [frame.message(index)]
             parts += [letter.failure, *message]
-            rows.append([letter.id, letter.ordinal, letter.reason, letter.deliveries, letter.exceptions, kind])
-        return pack({"rows": rows}, *parts)
+            rows.append(
+                calls.DeadRow(letter.id, letter.ordinal, letter.reason, letter.deliveries, letter.exceptions, kind)
+            )
+        return calls.DeadAnswer(rows).pack(*parts)
 
     async def dead_ordinals(self, body: bytes) -> bytes:
-        """Return the ids and ordinals of dead documents, by id: {run, after, limit}."""
-        meta, _ = unpack(body)
-        found = list(islice(self.shard.lane(meta["run"]).dead_ids(meta["after"]), meta["limit"]))
-        return pack({"ids": [id for id, _ in found], "ordinals": [ordinal for _, ordinal in found]})
+        """Return the ids and ordinals of dead documents, by id."""
+        asked, _ = calls.DeadOrdinals.unpack(body)
+        found = list(islice(self.shard.lane(asked.run).dead_ids(asked.after), asked.limit))
+        return calls.DeadPlaces([id for id, _ in found], [ordinal for _, ordinal in found]).pack()
 
     async def dead_counts(self, body: bytes) -> bytes:
-        """Return how many messages are dead in each lane that has any: {run, classes}, run None = all lanes."""
-        meta, _ = unpack(body)
-        lanes = [self.shard.lane(meta["run"])] if meta["run"] is not None else self.shard.lanes.values()
-        counts = [[lane.run, lane.dead_count(meta["classes"])] for lane in lanes]
-        return pack({"counts": [row for row in counts if row[1]]})
+        """Return how many messages are dead in each lane that has any."""
+        asked, _ = calls.DeadCounts.unpack(body)
+        lanes = [self.shard.lane(asked.run)] if asked.run is not None else self.shard.lanes.values()
+        counts = [(lane.run, lane.dead_count(asked.classes)) for lane in lanes]
+        return calls.DeadCountsAnswer([row for row in counts if row[1]]).pack()
 
     async def leases(self, body: bytes) -> bytes:
-        """Return the live leases: rows of (run, consumer, messages, seconds held, seconds left, delivery, renewals)."""
+        """Return the live leases."""
         rows = []
         for lease in self.shard.leases.values():
             known = described(self.shard, lease)
             rows.append(
-                [lease.run, known.consumer, known.messages, known.age, known.left, known.delivery, known.renewals]
+                calls.LeaseRow(
+                    lease.run,
+                    known.consumer,
+                    known.messages,
+                    known.age,
+                    known.left,
+                    known.delivery,
+                    known.renewals,
+                )
             )
-        return pack({"rows": rows})
+        return calls.LeasesAnswer(rows).pack()
 
     async def runs(self, body: bytes) -> bytes:
-        """Return name and id of the runs with a record in this shard, all or those of one name: {name?}."""
-        meta, _ = unpack(body)
+        """Return name and id of the runs with a record in this shard."""
+        asked, _ = calls.Runs.unpack(body)
         names = self.ledger.names
-        wanted = names if meta.get("name") is None else [meta["name"]]
-        return pack({"runs": [[run, name] for name in wanted for run in names.get(name, ())]})
+        wanted = names if asked.name is None else [asked.name]
+        return calls.RunsAnswer([(run, name) for name in wanted for run in names.get(name, ())]).pack()
 
     async def opening(self, body: bytes) -> bytes:
-        """Return what a run was opened with, and the state of its input: {run}.
+        """Return what a run was opened with, and the state of its input.
 
         For a shard that does not have the run: opening it may not have come that far, as long as the input is open or
         was cut off before anything of it was recorded.
         """
-        meta, _ = unpack(body)
-        book = self.ledger.book(meta["run"])
+        asked, _ = calls.Opening.unpack(body)
+        book = self.ledger.book(asked.run)
         assert book.record is not None, "only runs have names"
         record = {part: getattr(book.record, part) for part in ("name", "codes", "client", "process", "stop_if")}
         record |= {} if book.record.sink is None else {"sink": book.record.sink}
@@ -833,8 +795,7 @@ class QueueActor:
         record |= {"unit": book.record.unit} if book.record.unit else {}
         cut_off = book.record.incomplete == CUT_OFF
         may_be_missing = not book.lane.sealed or (cut_off and not book.record.submitted)
-        retry = asdict(book.lane.retry)
-        return pack({"record": record, "retry": retry, "may_be_missing": may_be_missing, "cut_off": cut_off})
+        return calls.OpeningAnswer(record, asdict(book.lane.retry), may_be_missing, cut_off).pack()
 
     async def stats(self, body: bytes) -> bytes:
         """Return the totals that are reported to the scheduler."""
@@ -896,13 +857,13 @@ class QueueActor:
         """Report at once what changed since the last report."""
         if self._begun:
             self._reporter.send_due()
-        return pack({})
+        return calls.Done().pack()
 
     async def resend(self, body: bytes) -> bytes:
         """Put all lanes into the next report: the scheduler has missed one."""
         self._whole = True
         self._reporter.touch()
-        return pack({})
+        return calls.Done().pack()
 
     def _totals(self, runs: Iterable[bytes]) -> ShardReport:
         shard, (held, oldest) = self.shard, holding(self.shard)
@@ -1027,13 +988,13 @@ class QueueActor:
     def _give_back_untouched(self, run: bytes | None) -> None:
         for lease in list(self.shard.leases.values()):
             if run in (None, lease.run):
-                self._lot.order(lease.consumer, op="give_back", lease=lease.id, n=1 << 30)
+                self._lot.order(lease.consumer, SlotOrder(Do.GIVE_BACK, lease.id, n=1 << 30))
 
     def _apply_effects(self) -> None:
         effects = self.shard.effects
         while effects:
             revoked = effects.popleft()
-            self._lot.order(revoked.consumer, op="cancel", lease=revoked.lease_id, ids=list(revoked.ranges))
+            self._lot.order(revoked.consumer, SlotOrder(Do.CANCEL, revoked.lease_id, list(revoked.ranges)))
 
     def _set_alarm(self, again: float | None) -> None:
         """Dispatch again when something falls due, at the latest in `again` seconds."""

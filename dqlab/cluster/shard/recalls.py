@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dqlab.cluster.transport.parking import ParkingLot
+from dqlab.cluster.transport.parking import Do, ParkingLot, SlotOrder
 from dqlab.rules.shard import Shard
 
 __all__ = ["Recalls"]
@@ -69,5 +69,5 @@ class Recalls:
             consumer = max(held, key=lambda name: held[name])
             _, lease_id, n, left = held[consumer]
             self._asked[consumer] = lease_id, left
-            lot.order(consumer, op="give_back", lease=lease_id, n=n)
+            lot.order(consumer, SlotOrder(Do.GIVE_BACK, lease_id, n=n))
         return LOOK_AGAIN_S if self._small else None

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from dqlab.cluster.transport.wire import Packed, pack, unpack
+from dqlab.cluster.transport.calls import Hold
+from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import RunNotFound
 
 __all__ = ["Answer", "Blocked", "CallShard", "hold"]
@@ -59,14 +60,14 @@ async def hold(calls: Iterable[CallShard], run: bytes, reporter: str, what: Bloc
     reporter : str
         The consumer that reports it, or what stands for one.
     """
-    body = pack({"run": run, "consumer": reporter, "why": why, "what": what.value})
-    answers = await asyncio.gather(*(call("hold", body) for call in calls), return_exceptions=True)
+    asked = Hold(run, reporter, why, what.value)
+    answers = await asyncio.gather(*(call(asked.method, asked.pack()) for call in calls), return_exceptions=True)
     wanted = others = False
     for answer in answers:
         if not isinstance(answer, BaseException):
-            meta, _ = unpack(answer)
-            wanted |= bool(meta["wanted"])
-            others |= bool(meta.get("others", False))
+            known, _ = asked.opened(answer)
+            wanted |= known.wanted
+            others |= known.others
         elif not isinstance(answer, RunNotFound):  # the shard is on the move: the next report reaches it
             logger.warning("event=hold_unknown reporter=%s what=%s %s", reporter, what.name, answer)
             wanted = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dqlab.cluster.transport.calls import Dead, DeadRow
 from dqlab.cluster.transport.queue_calls import QueueCalls, dead_counts
 from dqlab.errors import BadOption, FrameCorrupt
 from dqlab.failures.failure import NO_ERROR, Failure, shown_name
@@ -51,13 +52,13 @@ async def dead_page(queue: QueueCalls, run: bytes | None, fingerprint: str, afte
         if (shard, lane) < begin[:2]:
             continue
         id = begin[2] if (shard, lane) == begin[:2] else -1
-        asked = {"run": lane, "after": id, "limit": limit + 1 - len(rows), "classes": classes, "bare": True}
-        answer, records = await queue.ask(shard, "dead", asked)
-        for row, record in zip(answer["rows"], records, strict=True):
+        asked = Dead(lane, id, limit + 1 - len(rows), classes, bare=True)
+        answer, records = await queue.ask(shard, asked)
+        for row, record in zip(answer.rows, records, strict=True):
             if len(rows) == limit:  # there is one more
                 return _page(by_shard, rows, last)
             rows.append(described(row, bytes(record)))
-            last = shard, lane, row[0]
+            last = shard, lane, row.id
     return _page(by_shard, rows, None)
 
 
@@ -80,9 +81,9 @@ def _place(after: str) -> tuple[int, bytes, int]:
         raise BadOption(option="after", value=after[:80], problem=problem) from None
 
 
-def described(row: list[Any], record: bytes) -> dict[str, Any]:
-    """Describe a dead letter from its row [id, ordinal, reason, deliveries, ...] and its failure record."""
-    id, ordinal, reason, deliveries = row[:4]
+def described(row: DeadRow, record: bytes) -> dict[str, Any]:
+    """Describe a dead letter from its row and its failure record."""
+    id, ordinal, reason, deliveries, *_ = row
     failure = None
     if record:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import copy
 from typing import Any, Self
 
+from dqlab.cluster.transport.calls import A, Call
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.orders import TRANSIENT
 from dqlab.cluster.transport.queue_calls import QueueCalls
@@ -73,12 +74,10 @@ class Handle(QueueCalls):
         gone = any(place["gone"] is not None for place in places)
         return gone, any(place["gone"] is None and place["address"] is None for place in places)
 
-    async def ask(
-        self, shard: int, call: str, meta: dict[str, Any], *parts: bytes, wait: float = 0.0
-    ) -> tuple[dict[str, Any], list[memoryview]]:
+    async def ask(self, shard: int, call: Call[A], *parts: bytes, wait: float = 0.0) -> tuple[A, list[memoryview]]:
         """See `QueueCalls.ask`."""
         try:
-            return await super().ask(shard, call, meta, *parts, wait=wait)
+            return await super().ask(shard, call, *parts, wait=wait)
         except RunNotFound:
             if not self.run:
                 raise

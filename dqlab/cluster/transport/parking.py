@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, NamedTuple
 
-__all__ = ["Bell", "Credit", "ParkedLease", "ParkingLot", "rung"]
+from dqlab.cluster.transport.messages import Message
+
+__all__ = ["Bell", "Credit", "Do", "ParkedLease", "ParkingLot", "SlotOrder", "rung"]
 
 
 async def rung(future: asyncio.Future[Any], timeout: float) -> None:
@@ -90,6 +93,29 @@ class Credit(NamedTuple):
     at_least: int
 
 
+class Do(StrEnum):
+    """What a shard has a consumer slot do."""
+
+    STOP = "stop"
+    """Lease no more."""
+    CANCEL = "cancel"
+    """Run no more of these messages of a lease."""
+    GIVE_BACK = "give_back"
+    """Return untouched messages of a lease to the queue."""
+
+
+@dataclass(frozen=True)
+class SlotOrder(Message):
+    """An order to a consumer slot."""
+
+    op: Do
+    lease: int = 0
+    ids: Sequence[tuple[int, int]] = ()
+    """Half-open ranges of ids to cancel."""
+    n: int = 0
+    """How many messages to give back, at most."""
+
+
 @dataclass(eq=False)
 class ParkedLease:
     """One consumer slot's parked lease call."""
@@ -110,7 +136,7 @@ class ParkingLot:
     """
 
     parked: dict[str, ParkedLease] = field(default_factory=dict)
-    orders: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    orders: dict[str, list[SlotOrder]] = field(default_factory=dict)
     known: dict[str, str] = field(default_factory=dict)
     """Consumer slot to session: all that ever parked and were not released."""
     credits: dict[str, Credit] = field(default_factory=dict)
@@ -152,14 +178,14 @@ class ParkingLot:
         """Answer a call with a lease."""
         self._answer(call, lease)
 
-    def order(self, consumer: str, **order: Any) -> None:
+    def order(self, consumer: str, order: SlotOrder) -> None:
         """Send a consumer an order: at once when it is parked, else with its next answer."""
         self.orders.setdefault(consumer, []).append(order)
         call = self.parked.get(consumer)
         if call is not None:
             self._answer(call, None)
 
-    def take_orders(self, consumer: str) -> list[dict[str, Any]]:
+    def take_orders(self, consumer: str) -> list[SlotOrder]:
         """Return and forget a consumer's orders."""
         return self.orders.pop(consumer, [])
 

@@ -102,11 +102,6 @@ class Progress:
 
     shards: list[ShardProgress]
 
-    @classmethod
-    def of(cls, answers: Iterable[Mapping[str, Any]]) -> Self:
-        """Join the answers of all shards."""
-        return cls([ShardProgress.from_wire(answer) for answer in answers])
-
     @property
     def by_shard(self) -> list[Counts]:
         """Messages by state in each shard."""

@@ -13,10 +13,12 @@ from functools import reduce
 from operator import add
 from typing import Any
 
+from dqlab.cluster.transport import calls
+from dqlab.cluster.transport.calls import A, Call
 from dqlab.cluster.transport.orders import TRANSIENT, Adopt, Cancel, CancelledNothing, Code, LearnCode, Order
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.ref import RPC_TIMEOUT
-from dqlab.cluster.transport.wire import Packed, pack, unpack
+from dqlab.cluster.transport.wire import Packed
 from dqlab.errors import CodeGone
 from dqlab.store.values import Compacted
 
@@ -60,16 +62,15 @@ class QueueCalls(ABC):
     async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
         """Make the scheduler keep facts about a run; see `RunNotes.note`."""
 
-    async def ask(
-        self, shard: int, call: str, meta: dict[str, Any], *parts: bytes, wait: float = 0.0
-    ) -> tuple[dict[str, Any], list[memoryview]]:
-        """Call one shard; `wait` is how long the shard may park the call, seconds."""
-        return unpack(await self.call(shard, call, pack(meta, *parts), timeout=RPC_TIMEOUT + wait))
+    async def ask(self, shard: int, call: Call[A], *parts: bytes, wait: float = 0.0) -> tuple[A, list[memoryview]]:
+        """Call one shard, which may park the call for `wait` seconds; return its answer and the answer's parts."""
+        answer = await self.call(shard, call.method, call.pack(*parts), timeout=RPC_TIMEOUT + wait)
+        return call.opened(answer)
 
-    async def ask_all(self, call: str, meta: dict[str, Any], *, wait: float = 0.0) -> list[dict[str, Any]]:
-        """Call every shard with the same arguments; return their answers."""
-        answers = await asyncio.gather(*(self.ask(index, call, meta, wait=wait) for index in range(self.shards)))
-        return [meta for meta, _ in answers]
+    async def ask_all(self, call: Call[A], *, wait: float = 0.0) -> list[A]:
+        """Call every shard; return their answers."""
+        answers = await asyncio.gather(*(self.ask(index, call, wait=wait) for index in range(self.shards)))
+        return [answer for answer, _ in answers]
 
     async def order(self, order: Order, *, shard: int | None = None) -> int:
         """Give an order to the shards that it is for, or to one of them; return the messages it touched.
@@ -84,8 +85,8 @@ class QueueCalls(ABC):
         return sum([sum(await asyncio.gather(*(self._give(order, at) for at in wave))) for wave in order.waves(shards)])
 
     async def _give(self, order: Order, shard: int) -> int:
-        answers = [await self.ask(shard, "control", message) for message in order.messages(shard)]
-        return sum(answer["count"] for answer, _ in answers)
+        answers = [await self.ask(shard, calls.Control(message)) for message in order.messages(shard)]
+        return sum(answer.count for answer, _ in answers)
 
 
 AT_ONCE = 5000
@@ -96,12 +97,12 @@ LOOK_EVERY = 0.2
 
 async def runs_of(queue: QueueCalls) -> dict[str, bytes]:
     """Return the ids of a queue's runs by name."""
-    return {name: run for answer in await queue.ask_all("runs", {}) for run, name in answer["runs"]}
+    return {name: run for answer in await queue.ask_all(calls.Runs()) for run, name in answer.runs}
 
 
 async def progress_of(queue: QueueCalls, run: bytes) -> Progress:
     """Return the current reports of a run's shards, joined."""
-    return Progress.of(await queue.ask_all("watch", {"run": run, "wait": 0.0}))
+    return Progress(await queue.ask_all(calls.Watch(run)))
 
 
 async def cancel(queue: QueueCalls, run: bytes) -> int:
@@ -123,8 +124,8 @@ async def newest_code(queue: QueueCalls, run: bytes) -> Code:
     record = (await progress_of(queue, run)).record
     code = record.codes[-1]
     for shard in range(queue.shards):  # one that was lost has lost its functions too
-        meta, parts = await queue.ask(shard, "function", {"hash": code["blob"]})
-        if meta["known"]:
+        answer, parts = await queue.ask(shard, calls.Function(code["blob"]))
+        if answer.known:
             return Code(code["blob"], bytes(parts[0]), code)
     raise CodeGone(run=record.lane.name, code=code["name"], version=code["short"])
 
@@ -146,8 +147,8 @@ async def begin_retry(queue: QueueCalls, run: bytes, code: Code | None) -> Code:
 
 async def dead_counts(queue: QueueCalls, run: bytes | None, classes: Collection[str] = ()) -> list[dict[bytes, int]]:
     """Return for each shard how many messages are dead by lane, of one run or of all; of some classes, if given."""
-    answers = await queue.ask_all("dead_counts", {"run": run, "classes": list(classes)})
-    return [dict(answer["counts"]) for answer in answers]
+    answers = await queue.ask_all(calls.DeadCounts(run, list(classes)))
+    return [dict(answer.counts) for answer in answers]
 
 
 async def retry(
@@ -181,16 +182,16 @@ async def retry(
     if not any(dead):
         return 0
     chosen = await begin_retry(queue, run, code)
-    work = {"function": chosen.function, "blob": chosen.blob}  # its version is known already, and must come once
     sent = 0
     for shard, count in enumerate(dead):
         after: int | None = -1 if count else None
         while after is not None and (limit is None or sent < limit):
             at_most = AT_ONCE if limit is None else min(AT_ONCE, limit - sent)
-            asked = {"run": run, "classes": list(classes), "after": after, "limit": at_most, **work}
-            answer, _ = await queue.ask(shard, "retry", asked)
-            sent += answer["count"]
-            after = answer["after"]
+            # Without the version of the code: `begin_retry` has brought it, and shards must get it once.
+            asked = calls.Retry(run, list(classes), after, at_most, chosen.function, chosen.blob)
+            answer, _ = await queue.ask(shard, asked)
+            sent += answer.count
+            after = answer.after
     return sent
 
 
@@ -200,11 +201,11 @@ async def compact(queue: QueueCalls, progress: Callable[[int, int], None] | None
 
     async def compact_one(shard: int) -> Compacted:
         while True:
-            answer, _ = await queue.ask(shard, "compact", {"wait": LOOK_EVERY}, wait=LOOK_EVERY)
-            far[shard] = answer["copied"], answer["of"]
+            answer, _ = await queue.ask(shard, calls.Compact(LOOK_EVERY), wait=LOOK_EVERY)
+            far[shard] = answer.copied, answer.of
             if progress is not None:
                 progress(sum(copied for copied, _ in far), sum(of for _, of in far))
-            if answer["done"] is not None:
-                return Compacted(**answer["done"])
+            if answer.done is not None:
+                return answer.done
 
     return reduce(add, await asyncio.gather(*map(compact_one, range(queue.shards))))

@@ -16,10 +16,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from dqlab.cluster.transport import orders
+from dqlab.cluster.transport import calls, orders
 from dqlab.cluster.transport.blocking import Blocked, hold
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.progress import ShardProgress
 from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.config import nbytes, option
@@ -491,8 +490,8 @@ class Submitter:
             if self._stopped is None and not self.refused:  # one that was dropped stays so
                 await handle.order(sender.opening.where_missing, shard=shard)
             if why is not None:
-                answer, _ = await handle.ask(shard, "watch", {"run": sender.run, "wait": 0.0})
-                lane = ShardProgress.from_wire(answer).lane
+                answer, _ = await handle.ask(shard, calls.Watch(sender.run))
+                lane = answer.lane
                 sender.recount(shard, sum(lane.counts))
                 if shard == 0 and self.refused and self._stopped is None:
                     incomplete = lane.incomplete  # the queue knows why it ended

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.sealed import SealError, seal_or_explain
 from dqlab.documents.named_rows import sealer_of_rows
 from dqlab.errors import InputChanged, RunExists
@@ -72,7 +73,7 @@ class Resubmission(Submitter):
         self.digest.at(self.source.count)  # the last elements are hashed too
         sender, number = self.sender, self._claim.number
         # From here on no shard accepts anything from an earlier holder of the claim.
-        sender.handle.link.sync(sender.handle.ask_all("claim", {"run": sender.run, "claim": number}))
+        sender.handle.link.sync(sender.handle.ask_all(calls.Claim(sender.run, number)))
         lost, room = self._lost()
         if not lost or self._stopped is not None:
             return

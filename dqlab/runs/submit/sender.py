@@ -17,10 +17,11 @@ import uuid
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
+from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.handle import TRANSIENT, Handle
 from dqlab.cluster.transport.internals import event_loop
 from dqlab.cluster.transport.limits import Limit
@@ -381,12 +382,12 @@ class Sender:
         try:
             while parcel:
                 answer = await self._put(parcel)
-                if answer.get("unserved") and self.on_unserved is not None and parcel[0].entry.kind is Kind.CALL:
+                if answer.unserved and self.on_unserved is not None and parcel[0].entry.kind is Kind.CALL:
                     self.on_unserved()
-                for batch, first in zip(parcel, answer["firsts"], strict=False):
+                for batch, first in zip(parcel, answer.firsts, strict=False):
                     self._confirmed(batch, first)
-                del parcel[: len(answer["firsts"])]
-                if parcel and answer["verdict"] == Verdict.NO_FUNCTION.name and parcel[0].entry.blob:
+                del parcel[: len(answer.firsts)]
+                if parcel and answer.verdict == Verdict.NO_FUNCTION.name and parcel[0].entry.blob:
                     self._functions[parcel[0].shard].clear()  # it was forgotten with the last message that named it
                 elif parcel:
                     self._judge(answer)
@@ -421,17 +422,16 @@ class Sender:
         for offset, ticket in enumerate(batch.tickets):
             ticket.confirm((first or 0) + offset, 1, None if place is None else place.key)
 
-    async def _put(self, parcel: list[UnsentFrame]) -> dict[str, Any]:
+    async def _put(self, parcel: list[UnsentFrame]) -> calls.PutAnswer:
         shard, opened = parcel[0].shard, False
         with Limit(CONFIRM_WAIT) as limit:
             while True:
                 try:
                     place = await self._place(shard)
-                    meta, parts = self._encode(parcel)
-                    meta["epoch"] = None if place is None else place.epoch
+                    put, parts = self._encode(parcel, None if place is None else place.epoch)
                     there = self.handle.of_actor(shard, None if place is None else place.key)
-                    answer, _ = await there.ask(shard, "put", meta, *parts, wait=ROOM_WAIT)
-                    opened = opened or "opened" in answer  # a frame that is put again opens nothing
+                    answer, _ = await there.ask(shard, put, *parts, wait=ROOM_WAIT)
+                    opened = opened or answer.opened  # a frame that is put again opens nothing
                     if place == self._places[shard]:  # else what it confirmed is lost already
                         if opened:
                             await self._note_opened()
@@ -471,9 +471,9 @@ class Sender:
             self._next_sequence[shard] = len(self._numbered[shard])
         return place
 
-    def _judge(self, answer: dict[str, Any]) -> None:
+    def _judge(self, answer: calls.PutAnswer) -> None:
         """Decide after a put that was not taken: return to try again, or raise."""
-        verdict = answer["verdict"]
+        verdict, full = answer.verdict, answer.full
         if self.failure is not None:
             raise self.failure
         if verdict == "DRAINING":
@@ -482,22 +482,27 @@ class Sender:
             raise RunCancelled(run=self.handle.run or self.run.hex(), cancelled=0, total=self.sent, acked=0)
         if verdict == Verdict.NO_FUNCTION.name:
             raise PutFailed(queue=self.handle.name, count=self.sent, reason="its function did not come along")
-        if verdict != "FULL":
+        if full is None:
             return
-        unserved = answer["consumers"] == 0
-        self.why = "no consumer" if unserved else "paused" if answer["paused"] else "queue full"
-        if answer["disk"] is not None:
+        unserved = full.consumers == 0
+        self.why = "no consumer" if unserved else "paused" if full.paused else "queue full"
+        if full.disk is not None:
             self.why = "disk full"
             if not self.patient:
-                raise DiskFull(**answer["disk"])
+                raise DiskFull(**full.disk)
             return
-        if not self.patient and (unserved or answer["paused"]):
-            reason = "no consumer takes messages" if unserved else "it is paused"
-            limits = {k: answer[k] for k in ("messages", "maxsize", "bytes", "max_bytes")}
-            limits = {k: v if v is not None else 0 for k, v in limits.items()}
-            raise QueueFull(queue=self.handle.name, seconds=ROOM_WAIT, reason=reason, **limits)
+        if not self.patient and (unserved or full.paused):
+            raise QueueFull(
+                queue=self.handle.name,
+                seconds=ROOM_WAIT,
+                reason="no consumer takes messages" if unserved else "it is paused",
+                messages=full.messages,
+                maxsize=full.maxsize or 0,
+                bytes=full.bytes,
+                max_bytes=full.max_bytes or 0,
+            )
 
-    def _encode(self, parcel: list[UnsentFrame]) -> tuple[dict[str, Any], Sequence[bytes]]:
+    def _encode(self, parcel: list[UnsentFrame], epoch: int | None) -> tuple[calls.Put, Sequence[bytes]]:
         entry, shard = parcel[0].entry, parcel[0].shard
         parts = [
             Frame.encode(
@@ -513,13 +518,16 @@ class Sender:
             )
             for batch in parcel
         ]
-        meta: dict[str, Any] = {"frames": len(parts), "wait": ROOM_WAIT}
-        if self.opening is not None and not self._opened[shard]:
-            meta["open"] = self.opening.spec
-        if entry.blob and entry.function not in self._functions[shard]:
-            meta["function"] = entry.function
-            parts.append(entry.blob)
-        return meta, parts
+        opens = self.opening is not None and not self._opened[shard]
+        brings = bool(entry.blob) and entry.function not in self._functions[shard]
+        put = calls.Put(
+            frames=len(parts),
+            wait=ROOM_WAIT,
+            epoch=epoch,
+            open=self.opening.spec if self.opening is not None and opens else None,
+            function=entry.function if brings else None,
+        )
+        return put, [*parts, entry.blob] if brings else parts
 
     def _refused(self, batch: UnsentFrame, error: DqlabError) -> None:
         """Give up a batch; its number is free again, so everything behind it is refused too."""
@@ -731,14 +739,14 @@ class RunSender(Sender):
             return shard
         return max(range(len(self.room)), key=self.room.__getitem__)
 
-    def _judge(self, answer: dict[str, Any]) -> None:
-        if self.room is not None and answer["verdict"] == Verdict.SEALED.name and self.failure is None:
+    def _judge(self, answer: calls.PutAnswer) -> None:
+        if self.room is not None and answer.verdict == Verdict.SEALED.name and self.failure is None:
             raise NotSentAgain(run=self.opening.record["name"])
         super()._judge(answer)
 
-    def _encode(self, parcel: list[UnsentFrame]) -> tuple[dict[str, Any], Sequence[bytes]]:
-        meta, parts = super()._encode(parcel)
-        return meta | ({} if self.claim is None else {"lost": self.claim}), parts
+    def _encode(self, parcel: list[UnsentFrame], epoch: int | None) -> tuple[calls.Put, Sequence[bytes]]:
+        put, parts = super()._encode(parcel, epoch)
+        return replace(put, lost=self.claim), parts
 
     def _confirmed(self, batch: UnsentFrame, first: int | None) -> None:
         super()._confirmed(batch, first)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dqlab.cluster.consumer.running.execution import Work
 from dqlab.cluster.transport.sealed import open_value
-from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.cluster.transport.wire import unpack
 from dqlab.documents.storage import learn
 from dqlab.errors import DqlabError
 
@@ -29,8 +29,11 @@ class FunctionCache:
     async def fetch(self, queue: Ref, hash: bytes) -> bytes | None:
         """Return a function's blob, from the queue when it is new here; None when the queue lost it."""
         if hash not in self._blobs:
-            meta, parts = unpack(await queue.call("function", pack({"hash": hash})))
-            if not meta["known"]:
+            from dqlab.cluster.transport.calls import Function  # here: it loads Dask, see above
+
+            asked = Function(hash)
+            answer, parts = asked.opened(await queue.call(asked.method, asked.pack()))
+            if not answer.known:
                 return None
             self._blobs[hash] = blob = bytes(parts[0])
             learn(unpack(blob)[0].get("options", ()))  # also where messages run in a process: it may be refused

@@ -1,0 +1,729 @@
+"""Every call to an actor: the method that answers it, what it takes, and what it answers.
+
+Both sides use these classes, so mypy finds a misspelt field; a test holds that each method exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, get_args, get_origin
+
+from dqlab.cluster.transport.messages import Message
+from dqlab.cluster.transport.orders import RunningMessage
+from dqlab.cluster.transport.parking import Credit, SlotOrder
+from dqlab.cluster.transport.progress import ShardProgress
+from dqlab.cluster.transport.reports import ConsumerReport, ShardReport
+from dqlab.cluster.transport.wire import Packed, unpack
+from dqlab.store.values import Compacted
+
+
+class FromWire(Protocol):
+    """What an answer can be opened as."""
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Self:
+        """Return what was packed."""
+
+
+A = TypeVar("A", bound=FromWire)
+
+
+class Call(Message, Generic[A]):
+    """The arguments of a call, whose answer is an `A`."""
+
+    method: ClassVar[str]
+    _answer: ClassVar[type[FromWire]]
+
+    def __init_subclass__(cls) -> None:
+        (cls._answer,) = (get_args(base)[0] for base in cls.__orig_bases__ if get_origin(base) is Call)  # type: ignore[attr-defined]
+
+    def opened(self, answer: Packed) -> tuple[A, list[memoryview]]:
+        """Return the answer to this call, and its parts as views."""
+        meta, parts = unpack(answer)
+        opened: A = self._answer.from_wire(meta)  # type: ignore[assignment]
+        return opened, parts
+
+
+@dataclass(slots=True)
+class Done(Message):
+    """The call was carried out; there is nothing to answer."""
+
+
+@dataclass(slots=True)
+class Count(Message):
+    """How many messages it was about."""
+
+    count: int
+
+
+# --- messages in --------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Fullness(Message):
+    """Why there is no room."""
+
+    disk: dict[str, Any] | None
+    """Fields of the `DiskFull` that the log waits for to end; None = it takes more."""
+    messages: int
+    maxsize: int | None
+    bytes: int
+    max_bytes: int | None
+    consumers: int
+    """Slots that have ever asked for work, and are alive."""
+    paused: bool
+
+
+@dataclass(slots=True)
+class PutAnswer(Message):
+    """What became of the frames of one `Put`."""
+
+    firsts: list[int | None]
+    """First ids of the frames that were accepted, None where the same frame was accepted before.
+
+    The frame behind them was refused by `verdict`, and those behind that one were not looked at.
+    """
+    verdict: str = ""
+    """Name of the `Verdict` on the last frame that was looked at."""
+    full: Fullness | None = None
+    opened: bool = False
+    """The shard did not have the run, and opened it."""
+    unserved: bool = False
+    """No consumer is known."""
+
+
+@dataclass(slots=True)
+class Put(Call[PutAnswer]):
+    """Accept frames of one producer; parts are the frames, and the blob of `function`."""
+
+    method = "put"
+    frames: int
+    wait: float
+    """Seconds that a frame waits for room, and for earlier frames of its producer."""
+    epoch: int | None = None
+    """The one that the frames were numbered for: another one accepts none."""
+    lost: int | None = None
+    """Number of a claim; the frames hold documents that were lost."""
+    open: dict[str, Any] | None = None
+    """What the run is opened with, if the shard does not have it: `Open.spec`."""
+    function: bytes | None = None
+    """Name of the function that comes with the frames."""
+
+
+@dataclass(slots=True)
+class FunctionAnswer(Message):
+    """Whether the function is known; the part is its blob."""
+
+    known: bool
+
+
+@dataclass(slots=True)
+class Function(Call[FunctionAnswer]):
+    """Fetch a function."""
+
+    method = "function"
+    hash: bytes
+
+
+# --- messages out -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Suspicion(Message):
+    """How a message that may have killed its last consumers is to run."""
+
+    isolate: bool
+    """Alone in its process."""
+    in_vain: int
+    """Times that it was lost beside others."""
+
+
+@dataclass(slots=True)
+class Delivery(Message):
+    """A lease; its frames are the parts of the answer."""
+
+    id: int
+    timeout: float
+    """Seconds until it expires, unless it is renewed."""
+    firsts: list[int]
+    """First id of each frame."""
+    process: dict[str, Any] | None
+    """Limits of the process that its messages run in; None = they run in a thread."""
+    sink: bool = False
+    unit: str = ""
+    """What weights count, see `RunRecord.unit`."""
+    attempts: Sequence[tuple[int, int]] = ()
+    """Ids of messages that were delivered before, and how often."""
+    suspect: Suspicion | None = None
+
+
+@dataclass(slots=True)
+class Leased(Message):
+    """A lease, or none when the call was answered with orders, or timed out."""
+
+    orders: list[SlotOrder]
+    epoch: int
+    lease: Delivery | None = None
+
+
+@dataclass(slots=True)
+class Lease(Call[Leased]):
+    """Wait for messages, or for orders."""
+
+    method = "lease"
+    consumer: str
+    """The slot."""
+    session: str
+    credit: Credit
+
+
+@dataclass(slots=True)
+class HeldBySlot(Message):
+    """What a slot has in hand of one lease."""
+
+    slot: str
+    lease: int
+    run: bytes
+    ids: list[tuple[int, int]]
+    age: float
+    """Seconds since it was leased."""
+    early: bool
+
+
+@dataclass(slots=True)
+class Reclaim(Call[Done]):
+    """Keep what an earlier epoch leased to a consumer, except what others have now."""
+
+    method = "reclaim"
+    consumer: str
+    held: list[HeldBySlot]
+
+
+@dataclass(slots=True)
+class Settled(Message):
+    """Outcomes that changed nothing."""
+
+    duplicates: int
+    stale: int
+
+
+@dataclass(slots=True)
+class Settle(Call[Settled]):
+    """Record outcomes and results; the part is a `Settlement`."""
+
+    method = "settle"
+    consumer: str
+    """The slot."""
+    credit: Credit | None = None
+
+
+@dataclass(slots=True)
+class Renewed(Message):
+    """Leases that are gone."""
+
+    gone: list[int]
+
+
+@dataclass(slots=True)
+class Renew(Call[Renewed]):
+    """Renew leases."""
+
+    method = "renew"
+    leases: list[int]
+
+
+@dataclass(slots=True)
+class BeginAnswer(Message):
+    """Whether the lease is still there."""
+
+    begun: bool
+
+
+@dataclass(slots=True)
+class Begin(Call[BeginAnswer]):
+    """Acknowledge early: never deliver a message of this lease again."""
+
+    method = "begin"
+    lease: int
+
+
+@dataclass(slots=True)
+class IsolateAnswer(Message):
+    """Whether the lease is still there."""
+
+    held: bool
+
+
+@dataclass(slots=True)
+class Isolate(Call[IsolateAnswer]):
+    """Note whether nothing runs beside a suspect in its consumer's process."""
+
+    method = "isolate"
+    lease: int
+    alone: bool
+
+
+@dataclass(slots=True)
+class Ran(Call[Done]):
+    """Note that a suspect has run, and that its outcome follows."""
+
+    method = "ran"
+    lease: int
+
+
+@dataclass(slots=True)
+class Released(Message):
+    """Messages that are ready again."""
+
+    returned: int
+
+
+@dataclass(slots=True)
+class Release(Call[Released]):
+    """Return what consumers held whose worker died."""
+
+    method = "release"
+    consumers: list[str]
+    why: str = ""
+
+
+@dataclass(slots=True)
+class SinkAnswer(Message):
+    """Where the rows of a run are written."""
+
+    sink: dict[str, Any]
+    """See `sinks.sink_of`."""
+    name: str
+    """The run's."""
+    durable: bool
+    """Whether the queue is."""
+
+
+@dataclass(slots=True)
+class FindSink(Call[SinkAnswer]):
+    """Look up the sink of a run."""
+
+    method = "sink"
+    run: bytes
+
+
+@dataclass(slots=True)
+class HoldAnswer(Message):
+    """What a shard knows about a run that is held up."""
+
+    wanted: bool
+    """Results of it are still to come."""
+    others: bool = False
+    """Another consumer has reported the same."""
+
+
+@dataclass(slots=True)
+class Hold(Call[HoldAnswer]):
+    """Lease nothing of a run as long as a consumer cannot do something."""
+
+    method = "hold"
+    run: bytes
+    consumer: str
+    why: str
+    """ "" = it can."""
+    what: str = ""
+    """See `Blocked`."""
+
+
+# --- orders -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Control(Call[Count]):
+    """Carry out one message of an `Order`; its fields are those of the order, as the log has them."""
+
+    method = "control"
+    message: dict[str, Any]
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the message."""
+        return self.message
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Self:
+        """Return what `to_wire` was called on."""
+        return cls(dict(wire))
+
+
+@dataclass(slots=True)
+class RetryAnswer(Message):
+    """How many messages are delivered again."""
+
+    count: int
+    after: int | None
+    """Call again with it until it is None."""
+
+
+@dataclass(slots=True)
+class Retry(Call[RetryAnswer]):
+    """Deliver a page of dead messages again."""
+
+    method = "retry"
+    run: bytes
+    classes: list[str]
+    """Fingerprints of failures; none = all."""
+    after: int
+    """Id behind which the page begins; -1 = the first page."""
+    limit: int
+    function: bytes | None = None
+    blob: bytes | None = None
+
+
+@dataclass(slots=True)
+class LetGo(Call[Count]):
+    """Take leased messages from their consumers."""
+
+    method = "let_go"
+    run: bytes
+    ids: Sequence[tuple[int, int]]
+    why: str
+    """Why they are dead; "" = they are delivered again."""
+
+
+@dataclass(slots=True)
+class Claim(Call[Done]):
+    """Refuse lost documents of a run under any older claim."""
+
+    method = "claim"
+    run: bytes
+    claim: int
+
+
+@dataclass(slots=True)
+class SubmittingAnswer(Message):
+    """Clients of the runs that are being submitted."""
+
+    clients: list[str]
+
+
+@dataclass(slots=True)
+class Submitting(Call[SubmittingAnswer]):
+    """List the clients that submit."""
+
+    method = "submitting"
+
+
+@dataclass(slots=True)
+class CutOffAnswer(Message):
+    """How many inputs were ended."""
+
+    sealed: int
+
+
+@dataclass(slots=True)
+class CutOff(Call[CutOffAnswer]):
+    """End the input of runs whose submitting client is gone, and of one run that its own client gave up."""
+
+    method = "cut_off"
+    gone: list[str]
+    run: bytes | None = None
+
+
+@dataclass(slots=True)
+class CompactAnswer(Message):
+    """How far a compaction is, in bytes."""
+
+    copied: int
+    of: int
+    done: Compacted | None = None
+    """What it freed; None while it runs."""
+
+
+@dataclass(slots=True)
+class Compact(Call[CompactAnswer]):
+    """Free disk space, or wait for that to end."""
+
+    method = "compact"
+    wait: float
+
+
+# --- questions ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class SettledAnswer(Message):
+    """Messages of a range that are settled; the parts are their results, once none is left."""
+
+    left: int
+    """Messages that are ready, delayed or leased, or whose results are not safe yet."""
+    acked: int
+    lost: int
+    """Messages of an earlier epoch in memory."""
+    died: list[str]
+    """Workers that died with messages."""
+    consumers: int
+    paused: bool
+    why: str
+    stopped: bool
+    """Paused because there is no room for results."""
+    stored: int
+    results_maxsize: int
+
+
+@dataclass(slots=True)
+class WaitSettled(Call[SettledAnswer]):
+    """Wait until no message of [lo, hi) has an outcome to come."""
+
+    method = "settled"
+    run: bytes
+    lo: int
+    hi: int
+    wait: float
+
+
+@dataclass(slots=True)
+class IdleAnswer(Message):
+    """What is left to process."""
+
+    alive: int
+    stuck: str
+    """Why nothing will be processed, else ""."""
+    full: bool
+    """There is no room for results."""
+    stored: int
+
+
+@dataclass(slots=True)
+class Idle(Call[IdleAnswer]):
+    """Wait until nothing is ready, delayed or leased, or until `stuck` changes."""
+
+    method = "idle"
+    wait: float
+    stuck: str
+
+
+@dataclass(slots=True)
+class Page(Call[Done]):
+    """Read results by ordinal; they are the parts of the answer."""
+
+    method = "page"
+    run: bytes
+    lo: int
+    hi: int
+
+
+@dataclass(slots=True)
+class StreamAnswer(Message):
+    """Where to go on; the parts are results."""
+
+    cursor: int
+    epoch: int
+    more: bool
+    """There are results behind the cursor."""
+    done: bool
+    """None will come."""
+
+
+@dataclass(slots=True)
+class Stream(Call[StreamAnswer]):
+    """Read results in the order of completion, from a cursor; one of an earlier epoch in memory counts from 0."""
+
+    method = "stream"
+    run: bytes
+    cursor: int
+    wait: float
+    epoch: int | None = None
+    most: int | None = None
+
+
+@dataclass(slots=True)
+class Watch(Call[ShardProgress]):
+    """Wait until a run is done or stopped."""
+
+    method = "watch"
+    run: bytes
+    wait: float = 0.0
+    covered: bool = False
+    """Answer ranges of ordinals too."""
+
+
+class DeadRow(NamedTuple):
+    """A dead letter without its failure record and payload."""
+
+    id: int
+    ordinal: int
+    reason: str
+    deliveries: int
+    exceptions: int
+    kind: int | None
+    """A `Kind`; None where the payload was left out."""
+
+
+@dataclass(slots=True)
+class DeadAnswer(Message):
+    """Dead letters; the parts are failure record and payload of each, or the failure record alone."""
+
+    rows: list[DeadRow]
+
+
+@dataclass(slots=True)
+class Dead(Call[DeadAnswer]):
+    """Read a page of dead letters."""
+
+    method = "dead"
+    run: bytes
+    after: int
+    """Id behind which the page begins; -1 = the first page."""
+    limit: int
+    classes: list[str]
+    """Fingerprints of failures; none = all."""
+    bare: bool = False
+    """Leave payloads out."""
+
+
+@dataclass(slots=True)
+class DeadPlaces(Message):
+    """Ids and ordinals of dead documents, by id."""
+
+    ids: list[int]
+    ordinals: list[int]
+
+
+@dataclass(slots=True)
+class DeadOrdinals(Call[DeadPlaces]):
+    """Look up where dead documents are."""
+
+    method = "dead_ordinals"
+    run: bytes
+    after: int
+    limit: int
+
+
+@dataclass(slots=True)
+class DeadCountsAnswer(Message):
+    """Lanes that have dead messages, and how many."""
+
+    counts: list[tuple[bytes, int]]
+
+
+@dataclass(slots=True)
+class DeadCounts(Call[DeadCountsAnswer]):
+    """Count dead messages of a lane, or of all."""
+
+    method = "dead_counts"
+    run: bytes | None
+    classes: list[str]
+
+
+class LeaseRow(NamedTuple):
+    """A live lease."""
+
+    run: bytes
+    consumer: str
+    messages: int
+    age: float
+    """Seconds since it was leased."""
+    left: float
+    """Seconds until it expires."""
+    delivery: int
+    renewals: int
+
+
+@dataclass(slots=True)
+class LeasesAnswer(Message):
+    """Live leases."""
+
+    rows: list[LeaseRow]
+
+
+@dataclass(slots=True)
+class Leases(Call[LeasesAnswer]):
+    """List live leases."""
+
+    method = "leases"
+
+
+@dataclass(slots=True)
+class RunsAnswer(Message):
+    """Id and name of runs."""
+
+    runs: list[tuple[bytes, str]]
+
+
+@dataclass(slots=True)
+class Runs(Call[RunsAnswer]):
+    """List runs with a record in this shard."""
+
+    method = "runs"
+    name: str | None = None
+    """None = all."""
+
+
+@dataclass(slots=True)
+class OpeningAnswer(Message):
+    """What a run was opened with, and the state of its input."""
+
+    record: dict[str, Any]
+    """What the run record begins with, see `Open`."""
+    retry: dict[str, Any]
+    may_be_missing: bool
+    """Other shards may not have the run."""
+    cut_off: bool
+
+
+@dataclass(slots=True)
+class Opening(Call[OpeningAnswer]):
+    """Look up what a run was opened with."""
+
+    method = "opening"
+    run: bytes
+
+
+@dataclass(slots=True)
+class Stats(Call[ShardReport]):
+    """Read the totals of a shard."""
+
+    method = "stats"
+
+
+@dataclass(slots=True)
+class Resend(Call[Done]):
+    """Report all lanes again."""
+
+    method = "resend"
+
+
+@dataclass(slots=True)
+class HandOver(Call[Done]):
+    """Release the log, so that the next epoch of a shard can open it elsewhere."""
+
+    method = "hand_over"
+
+
+@dataclass(slots=True)
+class Close(Call[Done]):
+    """End an actor; a consumer answers its last `ConsumerReport`, which the scheduler forwards unopened."""
+
+    method = "close"
+    patience: float = 0.0
+    """Seconds that a consumer's messages may take which have begun."""
+
+
+# --- calls to consumers -------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ConsumerStats(Call[ConsumerReport]):
+    """Read the totals of a consumer."""
+
+    method = "stats"
+
+
+@dataclass(slots=True)
+class RunningAnswer(Message):
+    """What each slot runs."""
+
+    running: list[RunningMessage]
+
+
+@dataclass(slots=True)
+class RunningNow(Call[RunningAnswer]):
+    """Look up what a consumer runs."""
+
+    method = "running"

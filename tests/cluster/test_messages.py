@@ -1,0 +1,88 @@
+"""What crosses a border arrives as it was sent, and names a method that answers it."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import MISSING, fields, is_dataclass, make_dataclass
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dqlab.cluster.consumer.actor import ConsumerActor
+from dqlab.cluster.shard.actor import QueueActor
+from dqlab.cluster.transport import calls
+from dqlab.cluster.transport.calls import Call
+from dqlab.cluster.transport.messages import Message
+from dqlab.cluster.transport.parking import Credit, Do, SlotOrder
+from dqlab.store.values import Compacted
+
+CALLS = [
+    each for each in vars(calls).values() if isinstance(each, type) and issubclass(each, Call) and each is not Call
+]
+MESSAGES = [each for each in vars(calls).values() if is_dataclass(each) and issubclass(each, Message)]
+TO_CONSUMERS = {calls.ConsumerStats, calls.RunningNow}
+WITHOUT_ARGUMENTS = {"start", "report_due"}
+"""Called where the actor lives."""
+
+
+def of(hint: Any) -> st.SearchStrategy[Any]:
+    """Return values of a field's type; lists where there may be tuples, as msgpack opens them."""
+    text = str(hint)
+    if hint in (calls.Fullness, calls.Suspicion, calls.Delivery, SlotOrder, calls.HeldBySlot):
+        return st.builds(hint, **{each.name: of(get_type_hints(hint)[each.name]) for each in fields(hint)})
+    if text.endswith("| None"):
+        return st.none() | of(hint.__args__[0])
+    if hint in (calls.DeadRow, calls.LeaseRow, Credit) or text.endswith("RunningMessage'>"):
+        return st.tuples(*map(of, get_type_hints(hint).values())).map(lambda row: hint(*row))
+    if hint is Compacted:
+        return st.builds(Compacted)
+    if hint is Do:
+        return st.sampled_from(Do)
+    if "tuple[" in text:
+        return st.lists(st.lists(st.integers(0, 9), min_size=2, max_size=2), max_size=3)
+    if text.startswith("list["):
+        return st.lists(of(hint.__args__[0]), max_size=3)
+    if text.startswith("dict["):
+        return st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=3) | st.none(), max_size=3)
+    return (
+        st.from_type(hint).filter(lambda value: value == value) if hint is not int else st.integers(-(1 << 62), 1 << 62)
+    )
+
+
+@given(kind=st.sampled_from(MESSAGES), data=st.data())
+def test_a_message_arrives_as_it_was_sent(kind: Any, data: st.DataObject) -> None:
+    hints = get_type_hints(kind)
+    sent = data.draw(st.builds(kind, **{each.name: of(hints[each.name]) for each in fields(kind)}))
+
+    arrived, parts = kind.unpack(sent.pack(b"a", b""))
+
+    assert arrived == sent
+    assert [bytes(part) for part in parts] == [b"a", b""]
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
+def test_what_has_its_default_is_not_sent(kind: Any) -> None:
+    """Most answers have few of their fields."""
+    given = {each.name: None for each in fields(kind) if each.default is MISSING}
+    if kind is not calls.Control:
+        assert set(kind(**given).to_wire()) == set(given)
+
+
+def test_a_field_of_a_newer_version_is_passed_over() -> None:
+    newer = make_dataclass("Newer", [("lease", int), ("color", str)], bases=(Message,), frozen=True)
+    assert calls.Ran.unpack(newer(1, "red").pack())[0] == calls.Ran(1)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+def test_every_call_names_a_method_of_its_actor(call: Any) -> None:
+    actor = ConsumerActor if call in TO_CONSUMERS else QueueActor
+    assert inspect.iscoroutinefunction(getattr(actor, call.method))
+
+
+def test_every_method_that_is_called_from_elsewhere_has_a_call() -> None:
+    """A name in a string would be found wrong by a cluster alone."""
+    for actor, known in ((QueueActor, set(CALLS) - TO_CONSUMERS), (ConsumerActor, TO_CONSUMERS | {calls.Close})):
+        methods = {name for name, _ in inspect.getmembers(actor, inspect.iscoroutinefunction) if name[0] != "_"}
+        assert methods - WITHOUT_ARGUMENTS == {call.method for call in known}
