@@ -19,7 +19,7 @@ from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.transport import queue_calls
 from dqlab.cluster.transport.calls import LetGo, RunningNow
 from dqlab.cluster.transport.internals import NoSuchActor, Unreachable, call_actor, opened_bytes
-from dqlab.cluster.transport.orders import TRANSIENT, Drain, Pause, Purge, Resume
+from dqlab.cluster.transport.orders import TRANSIENT, Drain, Facts, Pause, Purge, Resume
 from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.reports import FRESH
 from dqlab.cluster.transport.wire import Packed
@@ -404,6 +404,6 @@ class _SchedulerCalls(QueueCalls):
         except NoSuchActor:
             raise ActorGone(name=name, reason="its worker no longer holds it") from None
 
-    async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
+    async def keep_note(self, run: bytes, facts: Facts | None) -> None:
         """Keep facts about a run; see `RunNotes.note`."""
         await self._run_notes.note(self.name, run, facts)

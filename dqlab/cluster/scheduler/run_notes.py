@@ -6,13 +6,15 @@ held when it was sealed. The rest, up to 250 ms old, is in the collector's repor
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dqlab.cluster.scheduler.state import ClusterState, Entry
+from dqlab.cluster.transport.orders import Code, Facts, SealFacts
 from dqlab.cluster.transport.reports import ShardReport
 from dqlab.frame import NO_ID
-from dqlab.rules.book import CANCELLED
+from dqlab.rules.book import CANCELLED, CodeRecord
 from dqlab.rules.ids import next_sequence
 from dqlab.rules.past import Past, PastLane
 from dqlab.rules.reports import LaneReport
@@ -21,68 +23,107 @@ from dqlab.stats import QueueState
 
 __all__ = ["RunNotes"]
 
+_KEPT = ("client", "producer", "submitted", "cancelled", "paused", "retries", "queue_paused", "queue_draining")
+"""Facts that are kept as they come."""
+
+
+@dataclass
+class NotedRun:
+    """What clients have noted of a run, or of lane 0; None where nothing was noted."""
+
+    open: dict[str, Any] | None = None
+    """What its lanes are opened with, see `Open.spec`; None for lane 0."""
+    codes: list[CodeRecord] = field(default_factory=list)
+    """Code versions that came after those in `open`."""
+    functions: dict[bytes, bytes] = field(default_factory=dict)
+    """Blobs of the functions that what comes may run, by name."""
+    adopted: bytes | None = None
+    """The function that the rest of the run has."""
+    client: str | None = None
+    producer: bytes | None = None
+    submitted: dict[str, Any] | None = None
+    seal: SealFacts | None = None
+    sealing: bool = False
+    """A seal was noted, or, with `seal` None, that the run continues after one."""
+    cancelled: bool = False
+    paused: bool | None = None
+    """By a user."""
+    went_on: set[int] = field(default_factory=set)
+    """Shards in which the pause of a run that paused itself was ended."""
+    unpaused: set[int] = field(default_factory=set)
+    """Those in which a user's pause was ended with it."""
+    retries: int | None = None
+    queue_paused: bool | None = None
+    queue_draining: bool | None = None
+
+    def keep(self, facts: Facts) -> None:
+        """Note what replaces what was noted before."""
+        if "seal" in facts:
+            self.seal, self.sealing = facts["seal"], True
+        for name, fact in facts.items():
+            if name in _KEPT:
+                setattr(self, name, fact)
+
+    def learn(self, version: Code, *, adopted: bool) -> None:
+        """Note a newer code version; with `adopted` the rest of the run has it."""
+        if adopted:
+            self.adopted = version.function
+        kept = {hash: self.functions[hash] for hash in self.functions.keys() & {self.adopted}}
+        self.functions = kept | {version.function: version.blob}  # of other ones the messages are lost
+        record = {"codes": []} if self.open is None else self.open["record"]
+        newest = [code["hash"] for code in [*record["codes"], *self.codes][-1:]]
+        if newest != [version.code["hash"]]:
+            self.codes = [*self.codes, version.code]
+        elif self.codes:  # equal versions may have read different values; the later ones are meant
+            self.codes = [*self.codes[:-1], version.code]
+        else:
+            record["codes"] = [*record["codes"][:-1], version.code]
+
 
 class RunNotes:
     """Notes of runs by queue."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._runs: dict[str, dict[bytes, dict[str, Any]]] = {}
+        self._runs: dict[str, dict[bytes, NotedRun]] = {}
         self._began: dict[str, int] = {}
         """Where the ids of a shard's present epoch begin, by its name."""
 
     # --- notes of clients -------------------------------------------------------------------
 
-    async def note(self, queue: str, run: bytes, facts: dict[str, Any] | None) -> None:
-        """Keep facts about a run, or forget it with None; `transport.orders` has those of each order.
-
-        Facts are ``open``, what its lanes are opened with, and ``open_where_unknown``, which counts only if the queue
-        was closed since, and with it all that was noted; ``code``, a newer code version, with the ``function`` and
-        its ``blob``, and ``adopted`` where the rest of the run has it; ``client``, which continues to submit it;
-        ``producer``, the only one that puts and seals from then on, and ``by``, the one that notes this; ``submitted``,
-        how far that came; ``seal``, the order that ends it, or None when it continues; ``cancelled``;
-        ``paused``, by a user; ``goes_on``, the shards, None for all, in which the order ends the pause of a run that
-        paused itself; for plain puts, ``retries``; and for the whole queue, ``queue_paused``, ``queue_draining`` and
-        ``goes_on``.
-        """
+    async def note(self, queue: str, run: bytes, facts: Facts | None) -> None:
+        """Keep facts about a run, or forget it with None."""
         if queue not in self._state.queues:
             return
         runs = self._runs.setdefault(queue, {})
         if facts is None:
             runs.pop(run, None)
             return
-        spec = facts.pop("open_where_unknown", None)
-        if spec is not None and run not in runs:
-            facts["open"] = spec
-        if run not in runs and run != NO_ID and "open" not in facts:
+        opening = facts.get("open")
+        if opening is None and run not in runs:
+            opening = facts.get("open_where_unknown")
+        if run not in runs and run != NO_ID and opening is None:
             return  # dropped while another client continued it
-        known = runs.setdefault(run, {"codes": [], "functions": {}})
-        by = facts.pop("by", None)
-        if by is not None and known.get("producer", by) != by:
+        known = runs.setdefault(run, NotedRun())
+        if opening is not None:
+            known.open = opening
+        if "by" in facts and known.producer not in (None, facts["by"]):
             return  # another producer goes on with it
-        code = facts.pop("code", None)
-        if code is not None:
-            function, blob = facts.pop("function"), facts.pop("blob")
-            adopted = known["adopted"] = function if facts.pop("adopted", False) else known.get("adopted")
-            kept = {hash: known["functions"][hash] for hash in known["functions"].keys() & {adopted}}
-            known["functions"] = kept | {function: blob}  # of other ones the messages are lost
-            record = known.get("open", {"record": {"codes": []}})["record"]
-            holder = known if known["codes"] else record
-            same = [version["hash"] for version in holder["codes"][-1:]] == [code["hash"]]
-            if same:  # equal versions may have read different values; the later ones are meant
-                holder["codes"] = [*holder["codes"][:-1], code]
-            else:
-                known["codes"] = [*known["codes"], code]
+        if "code" in facts:
+            known.learn(Code(facts["function"], facts["blob"], facts["code"]), adopted=facts.get("adopted", False))
         if facts.get("paused"):
-            known["unpaused"] = set()
+            known.unpaused = set()
         if "goes_on" in facts:
-            shards = facts.pop("goes_on")
-            for each in [run] if run != NO_ID else runs:
-                halted = self._halted(queue, each) - runs[each].get("went_on", set())
-                going = {shard for shard in halted if shards is None or shard in shards}
-                for part in ("went_on", "unpaused"):  # its shard ends a user's pause with its own
-                    runs[each][part] = runs[each].get(part, set()) | going
-        known.update(facts)
+            self._go_on(queue, runs if run == NO_ID else {run: known}, facts["goes_on"])
+        known.keep(facts)
+
+    def _go_on(self, queue: str, runs: dict[bytes, NotedRun], shards: Collection[int] | None) -> None:
+        """Note an order that ends the pause of runs that paused themselves, in some shards or in all."""
+        for run, known in runs.items():
+            halted = self._halted(queue, run) - known.went_on
+            going = {shard for shard in halted if shards is None or shard in shards}
+            known.went_on = known.went_on | going
+            known.unpaused = known.unpaused | going  # its shard ends a user's pause with its own
 
     def _halted(self, queue: str, run: bytes) -> set[int]:
         """Return the shards that have reported that a run paused itself; a shard does that once for a run."""
@@ -111,60 +152,64 @@ class RunNotes:
         reported = {bytes.fromhex(lane.run): lane for lane in report.lanes}
         known = self._runs.get(queue, {})
         runs = {NO_ID: None, **reported, **known}
-        lanes = [_lane(run, index, reported.get(run), known.get(run), entry.last) for run in runs]
-        ordered = known.get(NO_ID, {})  # may be newer than the last report
+        lanes = [_lane(run, index, reported.get(run), known.get(run, NotedRun()), entry.last) for run in runs]
+        ordered = known.get(NO_ID, NotedRun())  # may be newer than the last report
+        paused, draining = report.state == QueueState.PAUSED, report.state == QueueState.DRAINING
         return {
             "first_sequence": self._began[entry.name],
-            "paused": ordered.get("queue_paused", report.state == QueueState.PAUSED),
-            "draining": ordered.get("queue_draining", report.state == QueueState.DRAINING),
+            "paused": paused if ordered.queue_paused is None else ordered.queue_paused,
+            "draining": draining if ordered.queue_draining is None else ordered.queue_draining,
             "lanes": [lane for lane in lanes if lane["run"] == NO_ID or "open" in lane],
         }
 
 
-def _lane(run: bytes, index: int, reported: LaneReport | None, known: dict[str, Any] | None, worker: str) -> PastLane:
+def _lane(run: bytes, index: int, last: LaneReport | None, notes: NotedRun, worker: str) -> PastLane:
     """Join a shard's last report of a lane with the client's notes about the run."""
-    last, notes = reported, known or {}
-    if last is not None and last.halted and index in notes.get("went_on", ()):
+    if last is not None and last.halted and index in notes.went_on:
         last = replace(last, halted="", paused=False)  # it was reported before the order that ended it
-    gone, units = _gone(last, cancelled=bool(notes.get("cancelled")))
+    gone, units = _gone(last, cancelled=notes.cancelled)
     died = [*(last.died if last is not None and last.counts[State.LOST] else ()), worker]
     lane = PastLane(run=run, lost=gone[0], cancelled=gone[1], units=units, died=died)
-    if "open" in notes:
-        record = {**notes["open"]["record"], "client": notes.get("client", notes["open"]["record"].get("client", ""))}
-        record["codes"] = [*record["codes"], *notes["codes"]]
-        record |= {"cancelled": True} if notes.get("cancelled") else {}
+    if notes.open is not None:
+        record = notes.open["record"]
+        record = {**record, "client": record.get("client", "") if notes.client is None else notes.client}
+        record["codes"] = [*record["codes"], *notes.codes]
+        record |= {"cancelled": True} if notes.cancelled else {}
         if last is not None:
             record |= {"started": last.started, "halted": last.halted, "stop_if": last.stop_if}
-        lane["open"] = {**notes["open"], "record": record}
-        lane["functions"] = notes["functions"]
-        if notes.get("adopted") is not None:
-            lane["adopted"] = notes["adopted"]
-    if "retries" in notes:
-        lane["retries"] = notes["retries"]
+        lane["open"] = {**notes.open, "record": record}
+        lane["functions"] = notes.functions
+        if notes.adopted is not None:
+            lane["adopted"] = notes.adopted
+    if notes.retries is not None:
+        lane["retries"] = notes.retries
     if last is not None:
         lane["paused"] = last.paused and not last.stopped
         lane["ended"] = last.ended
-    if "paused" in notes and not (last is not None and last.halted):
+    if notes.paused is not None and not (last is not None and last.halted):
         # May be newer than the last report; a run also pauses itself.
-        lane["paused"] = notes["paused"] and index not in notes.get("unpaused", ())
-    if "producer" in notes:
-        lane["producer"] = notes["producer"]
-    if "submitted" in notes:
-        lane["submitted"] = notes["submitted"]
+        lane["paused"] = notes.paused and index not in notes.unpaused
+    if notes.producer is not None:
+        lane["producer"] = notes.producer
+    if notes.submitted is not None:
+        lane["submitted"] = notes.submitted
     seal = _seal(index, last, notes, sum(gone))
     if seal is not None:
         lane["seal"] = seal
     return lane
 
 
-def _seal(index: int, last: LaneReport | None, notes: dict[str, Any], had: int) -> dict[str, Any] | None:
+def _seal(index: int, last: LaneReport | None, notes: NotedRun, had: int) -> dict[str, Any] | None:
     """Return the order that ends a lane which had so many messages; None while its input goes on."""
-    if notes.get("seal") is not None:
-        seal = notes["seal"]
-        return {"here": seal["here"][index], "total": seal["total"], "incomplete": seal["incomplete"]}
-    if "seal" not in notes and last is not None and last.sealed:
+    if notes.seal is not None:
+        return {
+            "here": notes.seal["here"][index],
+            "total": notes.seal["total"],
+            "incomplete": notes.seal["incomplete"],
+        }
+    if not notes.sealing and last is not None and last.sealed:
         return {"here": had, "total": last.total, "incomplete": last.incomplete}
-    return {"here": had, "total": None, "incomplete": CANCELLED} if notes.get("cancelled") else None
+    return {"here": had, "total": None, "incomplete": CANCELLED} if notes.cancelled else None
 
 
 def _gone(last: LaneReport | None, *, cancelled: bool) -> tuple[tuple[int, int], tuple[int, int]]:

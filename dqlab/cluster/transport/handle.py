@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from typing import Any, Self
+from typing import Self
 
 from dqlab.cluster.transport.calls import A, Call
 from dqlab.cluster.transport.link import Link
-from dqlab.cluster.transport.orders import TRANSIENT
+from dqlab.cluster.transport.orders import TRANSIENT, Facts
 from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.wire import Packed
@@ -99,6 +99,6 @@ class Handle(QueueCalls):
             await call("dq_let_go", queue=self.name, consumer=consumer, document=document, run=run, give_up=give_up)
         )
 
-    async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
+    async def keep_note(self, run: bytes, facts: Facts | None) -> None:
         """Make the scheduler keep facts about a run; see `RunNotes.note`."""
         await self.link.scheduler("dq_note_run", queue=self.name, run=run, facts=facts)

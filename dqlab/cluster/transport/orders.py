@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypedDict
 
 from dqlab.frame import NO_ID
 from dqlab.rules.book import CodeRecord
@@ -23,6 +23,7 @@ __all__ = [
     "Code",
     "Drain",
     "Drop",
+    "Facts",
     "Forget",
     "LearnCode",
     "Note",
@@ -38,6 +39,7 @@ __all__ = [
     "RetryDead",
     "RunningMessage",
     "Seal",
+    "SealFacts",
 ]
 
 TRANSIENT = "transient"
@@ -46,11 +48,52 @@ TRANSIENT = "transient"
 Message = dict[str, Any]
 
 
+class SealFacts(TypedDict):
+    """The order that ends a run."""
+
+    here: list[int]
+    """Documents that each shard holds."""
+    total: int
+    incomplete: str | None
+
+
+class Facts(TypedDict, total=False):
+    """What must not be lost with a shard in memory. Only what an order changes is sent."""
+
+    open: dict[str, Any]
+    """What the lanes of a run are opened with: `Open.spec`."""
+    open_where_unknown: dict[str, Any]
+    """The same where nothing is noted of the run: the queue was closed since, and with it all that was noted."""
+    code: CodeRecord
+    """A newer code version, with `function` and `blob`, and `adopted` where the rest of the run has it."""
+    function: bytes
+    blob: bytes
+    adopted: bool
+    client: str
+    """Continues to submit it."""
+    producer: bytes
+    """The only one that puts and seals from then on."""
+    by: bytes
+    """The producer that notes this."""
+    submitted: dict[str, Any]
+    """How far the input came: `Submitted.record`."""
+    seal: SealFacts | None
+    """None: the run continues."""
+    cancelled: bool
+    paused: bool
+    """By a user."""
+    goes_on: list[int] | None
+    """Shards, None for all, in which the order ends the pause of a run that paused itself."""
+    retries: int
+    queue_paused: bool
+    queue_draining: bool
+
+
 class Note(NamedTuple):
     """What the scheduler keeps about a run on a queue in memory; with facts None it forgets the run."""
 
     run: bytes
-    facts: dict[str, Any] | None
+    facts: Facts | None
 
 
 class RunningMessage(NamedTuple):
@@ -71,9 +114,16 @@ class Code(NamedTuple):
     code: CodeRecord
 
     @property
-    def fields(self) -> dict[str, Any]:
-        """As orders and notes have it."""
+    def fields(self) -> Message:
+        """As orders have it."""
         return self._asdict()
+
+    def facts(self, *, adopted: bool = False) -> Facts:
+        """As notes have it."""
+        facts = Facts(code=self.code, function=self.function, blob=self.blob)
+        if adopted:
+            facts["adopted"] = True
+        return facts
 
 
 @dataclass(frozen=True)
@@ -199,7 +249,7 @@ class Open(RunOrder):
         return {"run": self.run, "record": self.record} | ({} if self.retry is None else {"retry": self.retry})
 
     @property
-    def where_unknown(self) -> dict[str, Any]:
+    def where_unknown(self) -> Facts:
         """Facts to note if nothing is noted of the run: its queue was closed, and opened again by another client."""
         return {"open_where_unknown": self.spec}
 
@@ -307,7 +357,7 @@ class LearnCode(RunOrder):
 
     def note(self) -> Note | None:
         """Have the code in a shard that is recreated."""
-        return Note(self.run, self.version.fields)
+        return Note(self.run, self.version.facts())
 
 
 @dataclass(frozen=True)
@@ -323,7 +373,7 @@ class Adopt(RunOrder):
 
     def note(self) -> Note | None:
         """Have what comes to a shard that is recreated run it too."""
-        return Note(self.run, self.version.fields | {"adopted": True, "goes_on": None})
+        return Note(self.run, {**self.version.facts(adopted=True), "goes_on": None})
 
 
 @dataclass(frozen=True)
@@ -402,9 +452,9 @@ class Seal(RunOrder):
 
     def note(self) -> Note | None:
         """Have a shard that dies with its seal recreated as a sealed one."""
-        seal = {"total": sum(self.here), "incomplete": self.incomplete, "here": list(self.here)}
-        facts = {"seal": seal, "submitted": self.submitted.known.record(), "by": self.submitted.by}
-        return Note(self.run, facts if self.opening is None else facts | self.opening.where_unknown)
+        seal = SealFacts(here=list(self.here), total=sum(self.here), incomplete=self.incomplete)
+        facts = Facts(seal=seal, submitted=self.submitted.known.record(), by=self.submitted.by)
+        return Note(self.run, facts if self.opening is None else {**facts, **self.opening.where_unknown})
 
 
 @dataclass(frozen=True)

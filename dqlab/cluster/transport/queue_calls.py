@@ -11,11 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from functools import reduce
 from operator import add
-from typing import Any
 
 from dqlab.cluster.transport import calls
 from dqlab.cluster.transport.calls import A, Call
-from dqlab.cluster.transport.orders import TRANSIENT, Adopt, Cancel, CancelledNothing, Code, LearnCode, Order
+from dqlab.cluster.transport.orders import TRANSIENT, Adopt, Cancel, CancelledNothing, Code, Facts, LearnCode, Order
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.wire import Packed
@@ -59,7 +58,7 @@ class QueueCalls(ABC):
         """Call one shard with packed arguments; return its packed answer."""
 
     @abstractmethod
-    async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
+    async def keep_note(self, run: bytes, facts: Facts | None) -> None:
         """Make the scheduler keep facts about a run; see `RunNotes.note`."""
 
     async def ask(self, shard: int, call: Call[A], *parts: bytes, wait: float = 0.0) -> tuple[A, list[memoryview]]:
