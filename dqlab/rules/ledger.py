@@ -1,7 +1,6 @@
-"""A shard with the books of its runs: the orders it executes, and what settlements leave behind.
+"""A shard with the books of its runs: the orders it executes, and the results and failures that settlements bring.
 
-Pure, as the rules are. Every change is one call with plain data, so a log of these calls brings back the
-same ledger.
+Every change is one call with plain data, so a log of these calls brings back the same ledger.
 """
 
 from __future__ import annotations
@@ -36,32 +35,23 @@ _NONE: AbstractSet[bytes] = frozenset()
 
 
 class Ledger:
-    """One shard and its books.
-
-    Attributes
-    ----------
-    books : dict of bytes to Book
-        By run; the book of lane 0 is always there.
-    functions : dict of bytes to bytes
-        Blobs of the functions that a lane names, by hash; see `note_functions`.
-    news : dict of bytes to None
-        Runs in which something has changed; for a shell to read and clear.
-    touched : dict of bytes to None
-        The same, for a shell that does this after each change.
-    names : dict of str to dict of bytes to None
-        Runs that have a record, by name.
-    packed : dict of bytes to callable
-        By run, what a store caches here for lanes that hold nothing alive; removed when something changes in them.
-    """
+    """One shard and its books."""
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
         self.books: dict[bytes, Book] = {}
+        """By run; the book of lane 0 is always there."""
         self.functions: dict[bytes, bytes] = {}
+        """Blobs of the functions that a lane names, by hash; see `note_functions`."""
         self.names: dict[str, dict[bytes, None]] = {}
+        """Runs that have a record, by name."""
         self.news: dict[bytes, None] = {}
+        """Runs in which something has changed, for a shell to read and clear."""
         self.touched: dict[bytes, None] = {}
+        """The same, for a shell that does this after each change."""
         self.packed: dict[bytes, Callable[[], bytes]] = {}
+        """By run, what a store caches here for lanes that hold nothing alive; removed when something changes in
+        them."""
         self._naming: dict[bytes, set[bytes]] = {}
         self._uses: Counter[bytes] = Counter()
         """How many lanes name a function."""
@@ -74,13 +64,7 @@ class Ledger:
         self.book(NO_ID)
 
     def book(self, run: bytes) -> Book:
-        """Return a run's book.
-
-        Raises
-        ------
-        RunNotFound
-            It has no lane here.
-        """
+        """Return a run's book, or raise RunNotFound when it has no lane here."""
         book = self.books.get(run)
         if book is None:
             if run not in self.shard.lanes:
@@ -114,10 +98,7 @@ class Ledger:
         self.note_functions()
 
     def halt_failing(self) -> list[bytes]:
-        """Pause the runs that fail throughout, each once, and return them; called after each change.
-
-        It is an order, so that the log has the verdict and replaying it judges nothing.
-        """
+        """Pause the runs that fail throughout, each once, and return them."""
         halted = []
         for run, book in list(self._judged.items()):
             if book.lane.counts[State.ACKED] or book.lane.done:
@@ -125,6 +106,7 @@ class Ledger:
             elif book.fails_throughout:
                 self.shard.journal.admit()
                 self.shard.journal.noted()  # what time has just changed is not part of the order
+                # An order, so that the log has the verdict and replaying it judges nothing.
                 self.obey(Op.HALT, run, {"halted": book.explain_failing()})
                 halted.append(run)
         return halted
@@ -132,13 +114,7 @@ class Ledger:
     # --- functions --------------------------------------------------------------------------
 
     def keep_function(self, run: bytes, hash: bytes, blob: bytes) -> None:
-        """Keep a function for frames of a run that come next.
-
-        Raises
-        ------
-        FunctionTooLarge
-            It cannot be kept.
-        """
+        """Keep a function for frames of a run that come next, or raise FunctionTooLarge."""
         if hash in self.functions:
             self.shard.journal.admit()  # the lane names it from now on, and the put that records it may be refused
         else:
@@ -158,21 +134,19 @@ class Ledger:
             self.functions.pop(hash, None)
 
     def note_functions(self) -> None:
-        """Enter the runs that have changed in `news` and `touched`, and drop what `packed` has of them.
-
-        Forgets the functions that no lane names any more.
-        """
+        """Enter the runs that have changed in `news` and `touched`, and forget what depends on their old state."""
         # A checkpoint takes lanes from `packed` as they are. So each change of something that it holds touches the
         # run (`Activity.touch`, or `note` for messages), and this is called before `packed` is read: a change that is
         # missed here is gone after a restart. `Copying.switch` moves frames and touches no run; it drops them itself.
         for run in self.shard.activity.take_changed():
             self.news[run] = self.touched[run] = None
             book = self.books.get(run)
+            # Forgets the functions that no lane names any more.
             self._names_now(run, set() if book is None else book.named_functions())
             self.packed.pop(run, None)
 
     def check_functions(self) -> None:
-        """Forget every function that no lane names, and count again; for a ledger that was read back."""
+        """Forget every function that no lane names, and count again, in a ledger that was read back."""
         self.rebuilding = False
         self.note_functions()
         self._naming = {run: book.named_functions() for run, book in self.books.items()}
@@ -196,7 +170,7 @@ class Ledger:
             del self._naming[run]
 
     def end(self, run: bytes, at: float) -> None:
-        """Record the end of a run, if it has ended; `at` is seconds since 1970 UTC."""
+        """Record the end of a run at `at`, seconds since 1970 UTC, if it has ended."""
         book = self.books.get(run)
         if book is not None and book.ended is None and book.lane.done:
             book.ended = at
@@ -230,7 +204,7 @@ class Ledger:
     # --- recorded changes: each is admitted, executed and recorded, or refused with nothing changed -----------------
 
     def settle(self, settlement: Settlement) -> Settled:
-        """Apply a consumer's outcomes, and keep what they brought; see `Shard.settle`."""
+        """Apply a consumer's outcomes, and keep what they brought."""
         journal = self.shard.journal
         journal.admit(len(settlement.blob) + _RULING + _RULED * settlement.count)
         settled = self.shard.settle(settlement)
@@ -238,15 +212,17 @@ class Ledger:
         return settled
 
     def obey(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> int:
-        """Execute one order and record it; return how many messages it touched. Parameters: see `order`."""
+        """Execute one order and record it, and return how many messages it touched."""
         journal = self.shard.journal
         journal.admit_order(op, run, meta)
         count = self.order(op, run, meta)
+        # After the execution, because that adds to `meta` what a replay must find there: times, and what depended on
+        # leases.
         journal.ordered(op, run, meta)
         return count
 
     def begin(self, lease_id: int) -> bool:
-        """Ack a lease early; see `Shard.begin`."""
+        """Ack a lease early, as `Shard.begin` does, and record it."""
         shard = self.shard
         shard.tick()  # first: it may end this very lease
         lease = shard.leases.get(lease_id)
@@ -255,14 +231,14 @@ class Ledger:
         return lease is not None and shard.begin(lease_id)
 
     def release(self, consumer: str, why: str = "") -> int:
-        """Take back all that a dead consumer held; see `Shard.release`."""
+        """Take back all that a dead consumer held, and record it."""
         self.shard.journal.admit()
         released = self.shard.release(consumer, why)
         self.shard.journal.noted()
         return released
 
     def let_go(self, run: bytes, ids: Iterable[tuple[int, int]], why: str = "") -> int:
-        """Take leased messages from their consumers; see `Shard.let_go`."""
+        """Take leased messages from their consumers, and record it."""
         self.shard.lane(run)  # raises before anything is asked of the log
         self.shard.journal.admit()
         taken = self.shard.let_go(run, ids, why)
@@ -271,7 +247,7 @@ class Ledger:
         return taken
 
     def lose(self, run: bytes, ids: Iterable[tuple[int, int]]) -> int:
-        """Give up messages whose bytes cannot be read; see `Shard.lose`."""
+        """Give up messages whose bytes cannot be read, and record it."""
         self.shard.journal.admit()
         lost = self.shard.lose(run, ids)
         self.shard.journal.noted()
@@ -280,14 +256,8 @@ class Ledger:
     # --- orders -----------------------------------------------------------------------------
 
     def order(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> int:
-        """Execute one order without recording it, as when a log is replayed; return how many messages it touched.
-
-        Parameters
-        ----------
-        op : Op
-        run : bytes or None
-            The run; None = the whole queue, where that makes sense.
-        """
+        """Execute one order without recording it, and return how many messages it touched."""
+        # Also called when a log is replayed. `run` is None for the whole queue, where that makes sense.
         count = self.orders(run)[op](meta) or 0
         if run is not None and run in self.books:
             self.shard.activity.touch(run)
@@ -318,7 +288,7 @@ class Ledger:
         }
 
     def open(self, spec: dict[str, Any]) -> None:
-        """Open a run's lane, with its options and its record; a lane that is open stays as it is."""
+        """Open a run's lane, with its options and its record, unless it is open."""
         run = spec["run"]
         if run in self.books:
             return
@@ -384,7 +354,7 @@ class Ledger:
         self.shard.pause(run)
 
     def _end_halt(self, run: bytes) -> bool:
-        """End the pause of a run that paused itself because everything failed; return whether it had."""
+        """End the pause of a run that paused itself because everything failed, and return whether it had."""
         record = self.book(run).record
         if record is None or not record.halted:
             return False
@@ -404,7 +374,7 @@ class Ledger:
         return self.shard.cancel(run)
 
     def _adopt(self, run: bytes, meta: dict[str, Any]) -> int:
-        """Give a run's documents new code, also those still to come; return how many wait for it."""
+        """Give a run's documents new code, also those still to come, and return how many wait for it."""
         self._new_version(run, meta)
         self._end_halt(run)
         record = self.book(run).record
@@ -420,12 +390,13 @@ class Ledger:
         return self.shard.adopt(run, function, others)
 
     def _new_version(self, run: bytes, meta: dict[str, Any]) -> None:
-        """Record the code that an order brings; one that repeats the newest version brings only its function."""
+        """Record the code that an order brings."""
         record, code = self.book(run).record, meta.get("code")
         self.functions[meta["function"]] = meta["blob"]
         if record is None or code is None:
             return
-        if record.code["hash"] == code["hash"]:  # equal versions may have read different values: the later ones count
+        # Equal versions may have read different values, and the later ones count.
+        if record.code["hash"] == code["hash"]:
             record.codes[-1] = code
         else:
             record.codes.append(code)
@@ -476,9 +447,10 @@ class Ledger:
         return 1
 
     def _forget(self, run: bytes, meta: dict[str, Any]) -> int:
-        """Forget results; with `coming`, also those that are still to come. Single calls have their ids as ordinals."""
+        """Forget results, and with `coming` also those that are still to come."""
         book = self.book(run)
         before = len(book.results)
+        # Single calls have their ids as ordinals, so one range serves both loops.
         for lo, hi in meta["ids"]:
             self.shard.journal.forgot(book.results.forget(lo, hi))
             for batch, a, b, state in book.lane.stretches(lo, hi) if meta.get("coming") else ():

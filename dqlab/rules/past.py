@@ -1,7 +1,4 @@
-"""What a shard in memory gets when it is recreated: its lanes come back, and all they held counts as lost.
-
-Pure, as the rules are. What the shard gets is plain data, see `Past`.
-"""
+"""Restores a shard in memory whose worker died: its lanes come back, and all they held counts as lost."""
 
 from __future__ import annotations
 
@@ -84,4 +81,5 @@ def recall(ledger: Ledger, past: Past) -> None:
         if "seal" in known:
             ledger.order(Op.SEAL, run, {"seal": {"run": run, **known["seal"]}})
             book.ended = known.get("ended")
+    # Last: until all lanes are back, a function that only a later one names would be forgotten.
     ledger.check_functions()
