@@ -255,6 +255,7 @@ class Pace:
 
     # Appends share the interpreter with the compaction and lose a fraction of a millisecond whenever both want it. With
     # rests this is spread over more appends, so that none waits long; the work stays the same.
+
     def __init__(self, files: Files, clock: Clock, traffic: Callable[[], int], bytes_per_s: int) -> None:
         self._files = files
         self._clock = clock

@@ -33,6 +33,7 @@ class Log:
     # `checkpoint`, `collect` and `compact` block, and each may run in its own thread beside the others. That holds for
     # the log only: the shard's journal runs no checkpoint beside a compaction, because its copy for a checkpoint shares
     # objects with it.
+
     def __init__(self, opened: Opened, options: LogOptions, clock: Clock) -> None:
         self.options = options
         # What opening found; its `corrupt` is complete once the replay is over.
@@ -178,7 +179,8 @@ class Log:
 
     def note_synced(self) -> None:
         """Write a record which states that everything before it is durable."""
-        # Called when the log becomes idle. It lets the next open tell a torn tail from damage to the last records.
+        # Called when the log becomes idle. By this record the next open distinguishes a torn tail from damage to the
+        # last ones.
         self._writer.note(RecordType.SYNCED)
         self._writer.commit(sync=False)
 
@@ -206,9 +208,12 @@ class Log:
             # Without `clean`, uncommitted records are dropped, and the next open recovers as after a kill.
             if clean and self._writer.refusal is None:
                 self.sync()
+                # In two syncs: a power cut must not leave a CLOSE record behind records that never reached the disk,
+                # since the next open would sync none of them.
                 self._writer.note(RecordType.CLOSE)
                 self.sync()
         finally:
+            # Whatever failed above: unconfirmed records are not durable then, and the lock must be released.
             self._writer.close()
             self._reader.close()
             self._owner.release()  # last: from here on another process may write to these files
@@ -252,6 +257,8 @@ class Log:
     def checkpoint(self, mark: LogMark, body: bytes) -> None:
         """Make the journal's state at a mark durable, which comes back as `recovery.checkpoint`, then `collect`."""
         with self._typed():
+            # After an error an earlier checkpoint, or this one, is in force, so callers just take the next one when it
+            # is due.
             self._collector.checkpoint(mark, body)
 
     def collect(self) -> Collected:

@@ -112,6 +112,7 @@ def _begin(
     catalog = Catalog(directory, owner, reserve, found.manifest)
     segment = _first_segment(directory, owner, reserve, catalog, clock)
     try:
+        # First the manifest: until it is on disk, the old files are the log, and none may be moved or removed.
         catalog.publish(found.manifest.having(SegmentEntry(segment.seq, owner.epoch)))
         moved = _move_damaged(directory, found.damaged)
         leftovers = _remove_leftovers(directory, catalog.manifest)

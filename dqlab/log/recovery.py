@@ -157,7 +157,7 @@ def _seal(directory: Directory, manifest: Manifest, checkpoints: list[Checkpoint
     with directory.opened(last.name) as descriptor:
         size = directory.files.size(descriptor)
         intact = header_intact(directory, descriptor, manifest, last)
-        # Not further than the newest mark: what lies before it is replayed from no checkpoint, and reading a whole
+        # From the newest mark on: the log was whole up to there when that checkpoint was taken, and reading all of the
         # segment would delay every open.
         start = max(marks, default=SEGMENT_BYTES)
         scan = manifest.scan(directory.files, descriptor, last, start=start, limit=size)

@@ -119,6 +119,7 @@ class Reserve:
         except OSError:
             return
         try:
+            # Without syncs: a reserve that a power cut takes is made again.
             files.allocate(descriptor, self.size)
             files.rename(directory / (RESERVE + TEMPORARY), directory / RESERVE)
         except OSError:

@@ -69,7 +69,7 @@ class OpenSegment:
         # behind the last one left to the system.
         self.descriptor = descriptor
         self.end = self.synced = end
-        self.given_up = False
+        self.given_up = False  # it failed: nothing is written to it or synced any more
 
 
 class Writer:
@@ -103,7 +103,7 @@ class Writer:
         self.end = self.durable = 0
         self.sync_seconds: deque[float] = deque(maxlen=1000)  # of the open segment
         self.appended_bytes = self._durable_bytes = 0
-        self.refusal: LogError | None = None
+        self.refusal: LogError | None = None  # why nothing can be appended or committed any more
         # Called once there is a refusal, in the thread that meets it, with locks held: it must neither wait nor take a
         # lock.
         self.on_refusal: Callable[[], None] = lambda: None
@@ -283,8 +283,9 @@ class Writer:
                 self._let_go()
         except _Broken as error:
             self._leave(error.__cause__)
-            # Not `count`: what earlier commits wrote and did not sync waits again now, in front of these records. So
-            # many would not reach the last of this commit, and it would be confirmed without having been written.
+            # Not `count`: records that earlier commits wrote and did not sync wait again now, in front of these. The
+            # first `count` would not include the last record of this commit, which would be confirmed without having
+            # been written.
             self._write(len(self.tail))
             self._sync()
 

@@ -94,7 +94,7 @@ class Batches:
 
     @property
     def end(self) -> int:
-        """The id after those of all rows, from which rows can be added."""
+        """The id after the last row's messages, from which rows can be added."""
         return self._rows.end
 
     def add(self, row: Row, weights: Sequence[int] | None) -> None:

@@ -1,4 +1,4 @@
-"""One run's line of messages inside a shard: the state of each, counts, and what is ready.
+"""The messages of one run in a shard: the state of each, counts, and which are ready.
 
 Every change of state goes through `Lane.move`, which keeps the state bytes, the counters and the indexes in step;
 which changes are right is for the callers to judge.
@@ -224,7 +224,7 @@ class Lane:
             self.overrides.discard(first, first + frame.count)
 
     def row(self, frame: Frame, first: int, now: int, place: int) -> Row:
-        """Return what is kept of a frame that came at `now`, monotonic microseconds."""
+        """Return the row of numbers that is kept of a frame put at `now`, monotonic microseconds."""
         # Lane 0 has no input, so a message's position is its id.
         ordinal = first if self.run == NO_ID else frame.ordinal
         return Row(first, frame.count, ordinal, now, len(frame.payload), place)
@@ -433,6 +433,7 @@ class Lane:
 
     def wake(self, now: float) -> None:
         """Make the delayed messages ready whose time has come."""
+        # `+ 1`: all ids of that microsecond, too, or the shard would be woken again and again with nothing to do.
         limit = (microseconds(now) + 1) << ID_BITS
         while self.delayed and self.delayed[0] < limit:
             found = self.batches.at(self.delayed[0] & ID_MASK)

@@ -178,7 +178,7 @@ class Ledger:
             self.shard.activity.touch(run)
 
     def go_on(self, run: bytes, now: float) -> None:
-        """Record that more came after a run's end."""
+        """Record that more messages follow a run's end."""
         self._going[run] = book = self.books[run]
         self._judge(run, book)
         book.go_on(now)
@@ -208,6 +208,7 @@ class Ledger:
         journal = self.shard.journal
         journal.admit(len(settlement.blob) + _RULING + _RULED * settlement.count)
         settled = self.shard.settle(settlement)
+        # In this order: the rules decide, the journal keeps the bytes, and the book gets the place where they are.
         self.record(settlement, settled, journal.settled(settlement, settled))
         return settled
 
@@ -268,6 +269,8 @@ class Ledger:
     def orders(self, run: Any) -> dict[Op, Callable[[dict[str, Any]], int | None]]:
         """Return the orders, by name."""
         shard = self.shard
+        # Logs hold orders, and a replay executes them again. So an order reads nothing but the ledger and `meta`, and
+        # what it takes from the clock or from leases it notes in `meta` (`setdefault`).
         return {
             Op.OPEN: lambda meta: self.open(meta["open"]),
             Op.SEAL: lambda meta: self._seal(**meta["seal"]),
@@ -407,7 +410,7 @@ class Ledger:
             self._new_version(run, meta)
         if self._end_halt(run) and meta.get("function"):  # the code of the rest is what failed
             self.adopt(run, meta["function"])
-        # A replay has none of the leases, so what the order was to mean is recorded with it.
+        # A replay has none of the leases, so the meaning of the order is recorded with it.
         first_lease = meta.setdefault("first_lease", self.shard.leases.next_id)
         count = self.shard.retry(run, meta["ids"], meta.get("function"), first_lease=first_lease)
         for lo, hi in meta["ordinals"]:

@@ -56,7 +56,7 @@ class Past(TypedDict):
 
 
 def recall(ledger: Ledger, past: Past) -> None:
-    """Bring a new ledger to what is known about an earlier epoch of its shard, which left no log."""
+    """Bring a new ledger to the known state of an earlier epoch of its shard, which left no log."""
     shard = ledger.shard
     shard.next_id = first_id(shard.index, past["first_sequence"])
     shard.paused, shard.draining = past["paused"], past["draining"]

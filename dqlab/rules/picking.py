@@ -25,8 +25,8 @@ QUANTUM_S = 0.1
 FIRST_BATCH = 16
 """Messages leased at a time before their cost is known."""
 FIRST_SHARE = 32
-"""And such a part at most of those that have pages: of forty books sixteen would be all the long ones. Without pages
-more are better: what is far away is read ahead within what was leased."""
+"""Of messages with pages, at most one in 32 is leased at a time then: sixteen of forty books may be all the long ones.
+Without pages more are better: consumers read ahead of remote documents within one lease."""
 
 
 class Fairness:

@@ -68,30 +68,21 @@ class Shard:
         first_sequence: int = 0,
         journal: Journal | None = None,
     ) -> None:
-        self.name = name
-        """The queue's name, for errors."""
-        self.index = index
-        """The shard's number in its queue, 0-255."""
-        self.epoch = epoch
-        """Increases by one each time the shard is reopened."""
-        self.options = options
-        """Defaults for lanes opened without options of their own."""
+        self.name = name  # the queue's name, for errors
+        self.index = index  # the shard's number in its queue, 0-255
+        self.epoch = epoch  # increases by one each time the shard is reopened
+        self.options = options  # defaults for lanes opened without options of their own
         self.clock = clock
-        self.random = random
-        """Source of the jitter of retries."""
+        self.random = random  # source of the jitter of retries
         # Both of the whole queue; a lane has its own `paused`.
         self.paused = False
         self.draining = False
-        self.effects: deque[Revoked] = deque()
-        """For the shell to empty after each call."""
-        self.journal = journal if journal is not None else MemoryJournal()
-        """Keeps the frames; in memory by default."""
-        self.leases = Leases(epoch)
-        """The live ones."""
-        self.activity = Activity()
-        """Which lanes are active, so that idle lanes cost no time."""
+        self.effects: deque[Revoked] = deque()  # for the shell to empty after each call
+        self.journal = journal if journal is not None else MemoryJournal()  # keeps the frames; in memory by default
+        self.leases = Leases(epoch)  # the live ones
+        self.activity = Activity()  # which lanes are active, so that idle lanes cost no time
+        # By run; lane 0, `NO_ID`, is always there.
         self.lanes = {NO_ID: Lane(NO_ID, options, self.journal, self.activity)}
-        """By run; lane 0, `NO_ID`, is always there."""
         self.producers = Producers()
         self.fairness = Fairness()
         self.next_id = first_id(index, first_sequence)
@@ -145,6 +136,8 @@ class Shard:
         ready = [lane for lane in self.activity.alive() if lane.leasable(suspects=suspects)]
         if self.paused or n < 1 or not ready:
             return None
+        # In the order of opening: `activity` has them in the order of their last change, and fairness needs a fixed
+        # one.
         ready.sort(key=_number)
         run = self.fairness.choose([lane.run for lane in ready])
         lane = self.lanes[run]
@@ -289,7 +282,7 @@ class Shard:
         return [id for id in ids if self.leases.get(id) is None]
 
     def settle(self, settlement: Settlement) -> Settled:
-        """Apply a consumer's outcomes, as far as `dqlab.rules.deliveries` accepts them."""
+        """Apply a consumer's outcomes, as far as `Settling` accepts them."""
         self.tick()
         run = settlement.run
         lane = self.lanes.get(run)
@@ -476,6 +469,7 @@ class Shard:
         now = self.clock.monotonic()
         for lane in self.activity.alive():
             if lane.delayed:
+                # Before `admit`: this is not recorded, since a replay ends delays by time.
                 lane.wake(now)
         expired = self.leases.expired(now)
         if expired:

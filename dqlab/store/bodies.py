@@ -42,7 +42,8 @@ __all__ = [
 
 _SIZE = struct.Struct("<I")
 _OFFSET_BITS = _SIZE_BITS = 27
-"""A record's body is at most 64 MiB, and begins within a segment's first 128 MiB."""
+"""A record's body is at most 64 MiB, and begins within a segment's first 128 MiB. Checkpoints hold places: never change
+the widths."""
 
 
 def place_of(position: Position) -> int:

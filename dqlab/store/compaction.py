@@ -79,7 +79,7 @@ class Copying:
             yield from moves
 
     def switch(self, compaction: Compaction) -> None:
-        """Move the ledger to the copies, except of what was settled or dropped during the copying."""
+        """Move the ledger to the copies, except for what was settled or dropped during the copying."""
         # No checkpoint may be in the making: it shares these batches and stretches, see `_freeze_lane`. And nothing is
         # touched here, so that `packed` is not emptied by `note_functions`: what is moved is dropped from it by hand.
         places: dict[bytes, dict[int, int]] = {}

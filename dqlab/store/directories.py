@@ -76,7 +76,7 @@ def queue_directory(store: Path, name: str) -> Path:
 
 
 def shard_directory(queue: Path, index: int) -> Path:
-    """Return the directory of a shard's log in that of its queue."""
+    """Return the directory of a shard's log in its queue's directory."""
     return queue / f"{index:03d}"
 
 

@@ -1,4 +1,4 @@
-"""Exports the payloads of all unsettled messages as JSON lines; of damaged frames, what their bytes still hold."""
+"""Exports the payloads of all unsettled messages as JSON lines, and from damaged frames all that can still be read."""
 
 from __future__ import annotations
 

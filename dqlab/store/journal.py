@@ -122,6 +122,7 @@ class LogJournal(NeededBytes):
 
     # Leases are not recorded: what was leased when a shard died is ready again. Orders are recorded as they were given,
     # everything else that the rules do as moves of messages between states.
+
     def __init__(self, log: Log, clock: Clock) -> None:
         super().__init__(log.need, log.free)
         self.log = log
@@ -183,6 +184,7 @@ class LogJournal(NeededBytes):
             settlement.outcomes.count(Outcome.ACK) == settlement.count
             and tuple(piece for piece, _ in settled.results) == settlement.pieces
         )
+        # Acks are in the results already, with their place; as moves they would be stored twice.
         ruling = None if whole else Ruling.of(settled, [move for move in moves if move.state is not State.ACKED])
         parts = pack_settle(settlement, ruling)
         position = self.log.append(RecordType.SETTLE, parts, count=settlement.count, aux=self._now(), admitted=True)

@@ -1,4 +1,4 @@
-"""Reads queues from their files alone; every offline tool stands on it, and nothing here writes, locks or deletes."""
+"""Reads queues from their files alone, for every offline tool; nothing here writes, locks or deletes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients know of a store without opening one: the most that it keeps, and what a compaction did."""
+"""Facts about a store for clients, which open none: the most that it keeps, and the outcome of a compaction."""
 
 from __future__ import annotations
 

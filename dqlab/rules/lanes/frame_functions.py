@@ -26,7 +26,7 @@ class FrameFunctions:
         self._assumed: set[bytes] = set()
         self._end = -1
         self.latest: dict[bytes, None] = {}
-        """The functions that came last, the newest last."""
+        """The functions of the last frames, the newest last."""
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the functions that stored frames name, some more than once."""
@@ -59,7 +59,7 @@ class FrameFunctions:
             self._stretches.append([function, 1])
 
     def came(self, function: bytes) -> None:
-        """Record that frames with a function come."""
+        """Record that frames with a function arrive."""
         if next(reversed(self.latest), None) != function and function != NO_ID:
             self.latest.pop(function, None)
             self.latest[function] = None
