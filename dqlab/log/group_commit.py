@@ -81,8 +81,7 @@ class GroupCommit:
         durable = self._log.commit()
         if durable > self._announced:
             self._announced = durable
-            # In the order of `clear` and `wake`, or a callback that is faster than this thread leaves the event
-            # cleared.
+            # Before `wake`: the callback sets it, perhaps before this thread goes on.
             self._handled.clear()
             self._wake(partial(self._announce, durable))
         if self._log.options.sync == "interval":

@@ -180,7 +180,7 @@ class Log:
     def note_synced(self) -> None:
         """Write a record which states that everything before it is durable."""
         # Called when the log becomes idle. By this record the next open distinguishes a torn tail from damage to the
-        # last ones.
+        # records before it.
         self._writer.note(RecordType.SYNCED)
         self._writer.commit(sync=False)
 

@@ -190,7 +190,7 @@ class Catalog:
         self._seqs = manifest.next_seq
         self._seqs_lock = threading.Lock()
         # Held from reading the manifest to publishing a changed one, and by each commit; `writer.py` has the order of
-        # locks. Reentrant, because a commit that begins a segment publishes.
+        # locks.
         self.lock = threading.RLock()
         self.manifest = manifest
         self.uuid = bytes.fromhex(manifest.uuid)

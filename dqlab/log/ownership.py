@@ -190,7 +190,7 @@ class Ownership:
 
     def _sign(self, owner: str) -> None:
         """Write the holder's name into the lock file."""
-        # For people only. Nothing is decided by it, because a process may die between locking and signing.
+        # Shown to people. The lock and the epoch decide who may write: a process may die between locking and signing.
         signature = {"host": socket.gethostname(), "pid": os.getpid(), "boot": platforms.boot_id(), "owner": owner}
         text = json.dumps(signature)
         files = self._directory.files

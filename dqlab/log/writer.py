@@ -65,9 +65,9 @@ class OpenSegment:
 
     def __init__(self, seq: int, descriptor: int, end: int) -> None:
         self.seq = seq
+        self.descriptor = descriptor
         # Behind the last record that was written completely, and behind the last one on the device; in the mode "os",
         # behind the last one left to the system.
-        self.descriptor = descriptor
         self.end = self.synced = end
         self.given_up = False  # it failed: nothing is written to it or synced any more
 

@@ -35,6 +35,6 @@ def next_sequence(highest: int | None) -> int:
     if highest is None:
         return 0
     sequence = highest & ((1 << _SEQUENCE_BITS) - 1)
-    # Not the next number: puts that were confirmed in memory but did not reach the log took ids too, fewer than a
-    # stride. No id may be given twice, since clients hold them and late settlements name them.
+    # Not the next number: puts that were confirmed and did not reach the disk took ids too, though fewer than a stride.
+    # No id may be given twice, since clients hold them and late settlements name them.
     return (sequence // _EPOCH_STRIDE + 1) * _EPOCH_STRIDE

@@ -136,8 +136,8 @@ class Shard:
         ready = [lane for lane in self.activity.alive() if lane.leasable(suspects=suspects)]
         if self.paused or n < 1 or not ready:
             return None
-        # In the order of opening: `activity` has them in the order of their last change, and fairness needs a fixed
-        # one.
+        # In the order of opening: `activity` has them in the order in which they became alive, and fairness needs a
+        # fixed one.
         ready.sort(key=_number)
         run = self.fairness.choose([lane.run for lane in ready])
         lane = self.lanes[run]
@@ -250,7 +250,7 @@ class Shard:
         lease = self.leases.get(lease_id)
         if lease is None:
             return False
-        # Alone: if the process dies now, it died of the suspect.
+        # With `alone`, nothing runs beside it: if the process dies now, it died of the suspect.
         lasts = lease.deadline > self.clock.monotonic()
         if lasts or not alone:  # else an end before the run would count
             lease.isolated, lease.beside = lease.suspect and alone, lease.suspect and not alone
@@ -350,7 +350,7 @@ class Shard:
         """Refuse further puts, since `total` messages of the run were put here."""
         lane = self.lane(run)
         lane.total = total
-        # Messages that are missing from the total are lost: confirmed by an earlier epoch that kept none of them.
+        # Messages that are missing from the total are lost, as when an earlier epoch confirmed them and left no log.
         lane.counts[State.LOST] = max(0, total - (sum(lane.counts) - lane.counts[State.LOST]))
         self.activity.touch(run)
 

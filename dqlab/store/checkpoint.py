@@ -226,7 +226,7 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
 
 
 def _restore_batches(lane: Lane, entry: dict[str, Any], monotonic: float) -> None:
-    # In the order of the fields of `Row`; `place` follows as halves, since it has more than 64 bits.
+    # In the order of the fields of `Row`; `place` follows as halves, since it may have more than 64 bits.
     names = ("first", "count", "ordinal", "put_at", "size")
     columns: list[Sequence[int]] = [_numbers(entry[name]) for name in names]
     halves = zip(_numbers(entry["place"]), _numbers(entry["place_low"]), strict=True)
