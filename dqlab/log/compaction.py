@@ -121,7 +121,7 @@ class Compactor:
     ) -> Compaction:
         """Copy what the journal keeps, as `Log.compact` promises."""
         with self._one_at_a_time:
-            chosen = set(self._choose() if segments is None else segments)
+            chosen = set(self.fitting(self.victims(self._options.compact_below)) if segments is None else segments)
             # `collect` runs in other threads and must not delete a segment while it is copied. So they are busy before
             # they are looked up, and under the lock under which it decides: else it deletes one that was just found.
             with self._catalog.lock:
@@ -133,11 +133,11 @@ class Compactor:
             finally:
                 self._collector.busy = frozenset()
 
-    def _choose(self) -> list[int]:
-        """Return the first victims whose needed bytes fit one segment."""
+    def fitting(self, victims: Sequence[int]) -> list[int]:
+        """Return the first victims whose needed bytes fit one segment, at least one."""
         chosen: list[int] = []
         total = 0
-        for seq in self.victims(self._options.compact_below):
+        for seq in victims:
             total += self._needed[seq]
             if chosen and total > self._options.segment_bytes:
                 break

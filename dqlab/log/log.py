@@ -277,6 +277,10 @@ class Log:
         """Return the sealed segments before the newest checkpoint that hold too few needed bytes to stay."""
         return self._compactor.victims(self.options.compact_below if below is None else below)
 
+    def fitting(self, victims: Sequence[int]) -> list[int]:
+        """Return the first victims whose needed bytes fit one segment, at least one."""
+        return self._compactor.fitting(victims)
+
     def compact(
         self,
         keep: Callable[[Record], Iterable[NewRecord]],

@@ -427,10 +427,6 @@ class Lane:
         if in_vain:
             self.in_vain[id] = self.in_vain.get(id, 0) + 1
 
-    def is_quarantined(self, id: int) -> bool:
-        """Return whether nothing may run beside a message in its process."""
-        return id in self.quarantined
-
     def wake(self, now: float) -> None:
         """Make the delayed messages ready whose time has come."""
         # `+ 1`: all ids of that microsecond, too, or the shard would be woken again and again with nothing to do.

@@ -231,7 +231,7 @@ class Shard:
             now=self.clock.monotonic(),
             timeout=lane.visibility_timeout,
             suspect=suspect,
-            isolate=suspect and lane.is_quarantined(first),
+            isolate=suspect and first in lane.quarantined,
             in_vain=lane.in_vain.get(first, 0) if suspect else 0,
             price=price,
             id=id,

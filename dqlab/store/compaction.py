@@ -181,7 +181,7 @@ def compaction(
         yield from shard.checkpointing()
     kept = dropped = 0
     victims = log.victims(below)
-    while not stop() and (segments := _fitting(log, victims)):
+    while not stop() and (segments := log.fitting(victims)):
         victims = victims[len(segments) :]
         copying = Copying(shard.ledger, shard.journal, segments)
         # No other compaction and no checkpoint until the switch: `Copying` knows the places of now.
@@ -226,18 +226,6 @@ def compact_offline(directory: Path, progress: Callable[[str, int, int], None]) 
             finally:
                 shard.journal.log.close()
             yield name, compacted
-
-
-def _fitting(log: Log, victims: Sequence[int]) -> list[int]:
-    """Return the first victims whose needed bytes fit one segment."""
-    chosen: list[int] = []
-    room = log.options.segment_bytes
-    for segment in victims:
-        room -= log.needed(segment)
-        if chosen and room < 0:
-            break
-        chosen.append(segment)
-    return chosen
 
 
 def _nbytes(log: Log) -> int:

@@ -80,9 +80,9 @@ def shard_directory(queue: Path, index: int) -> Path:
     return queue / f"{index:03d}"
 
 
-def keep_queue(path: Path, queue: StoredQueue, files: Files | None = None) -> StoredQueue:
+def keep_queue(path: Path, queue: StoredQueue) -> StoredQueue:
     """Return what the queue in this directory is, and create it durably if the directory is new or empty."""
-    directory = Directory(path, files or Files())
+    directory = Directory(path, Files())
     with typed(directory):
         found = read_queue(path, directory.files) if directory.files.exists(path) else None
         if found is None:
