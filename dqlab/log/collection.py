@@ -58,7 +58,7 @@ class SegmentCollector:
             name = checkpoint_name(catalog.manifest.epoch, catalog.manifest.next_checkpoint())
             place = catalog.resolve(mark.segment, mark.offset)
             data = Checkpoint.encode(catalog.manifest.uuid, *place, mark.needed, body)
-            self._reserve.twice(lambda: directory.publish(name, [data]))
+            self._reserve.try_twice(lambda: directory.publish(name, [data]))
             with catalog.lock:
                 # One that the disk refused to read goes before one that was read.
                 unread = set(catalog.manifest.checkpoints) - {known.name for known in self.checkpoints}

@@ -215,7 +215,7 @@ class Catalog:
         self._owner.check()
         name = manifest_name(self._owner.epoch)
         data = manifest.encode()
-        self._reserve.twice(lambda: self._directory.publish(name, [data]))
+        self._reserve.try_twice(lambda: self._directory.publish(name, [data]))
         self.manifest = manifest
         self._owner.check()
 

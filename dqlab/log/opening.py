@@ -154,7 +154,7 @@ def _first_segment(
     header = pack_segment_header(catalog.uuid, seq, epoch, clock.wall())
     opening = pack_header(Header(RecordType.OPEN, 0, 0, 0, 0, 0, 0, epoch, 0), catalog.seed(seq))
     name = segment_name(seq, epoch)
-    descriptor = reserve.twice(lambda: directory.create(name, [header, opening]))
+    descriptor = reserve.try_twice(lambda: directory.create(name, [header, opening]))
     return OpenSegment(seq, descriptor, SEGMENT_BYTES + HEADER_BYTES)
 
 

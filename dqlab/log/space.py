@@ -129,7 +129,7 @@ class Reserve:
             files.close(descriptor)
         self.present = True
 
-    def twice(self, step: Callable[[], T]) -> T:
+    def try_twice(self, step: Callable[[], T]) -> T:
         """Return the result of a step, repeated once if it fails, without the reserve if the disk is full."""
         # Any error is tried once more, not only a full disk: most errors of a file server are gone then. So a step must
         # be repeatable from its start.

@@ -95,7 +95,7 @@ class Writer:
         self._open = segment
         self._synced_at = clock.monotonic()
         self._looked_at = float("-inf")
-        self._left: set[int] = set()  # descriptors with bytes left to the system, until a sync is asked for
+        self._left_to_system: set[int] = set()  # descriptors with unsynced bytes, until a sync is asked for
         self._one_sync = threading.Lock()
         self.memory = threading.Lock()
         self.tail = Tail()
@@ -198,9 +198,9 @@ class Writer:
     def _sync_sealed(self) -> None:
         """Sync sealed segments that were left to the system."""
         with self._catalog.lock:
-            sealed = self._left - {self._open.descriptor}
+            sealed = self._left_to_system - {self._open.descriptor}
             # The syncs run without this lock, beside other commits: it may be gigabytes.
-            self._left -= sealed
+            self._left_to_system -= sealed
         try:
             for descriptor in sealed:
                 self._files.sync(descriptor)
@@ -259,10 +259,10 @@ class Writer:
             # Before the files close. Commits check it under the same lock, so none uses a closed descriptor, whose
             # number another file may have by then.
             self.refuse(LogClosed(directory=str(self._directory)))
-            for descriptor in self._left | {self._open.descriptor}:
+            for descriptor in self._left_to_system | {self._open.descriptor}:
                 with suppress(OSError):
                     self._files.close(descriptor)
-            self._left.clear()
+            self._left_to_system.clear()
 
     def _sync_due(self) -> bool:
         if self._options.sync == "always":
@@ -280,9 +280,9 @@ class Writer:
             if sync:
                 self._sync()
             elif self.tail.unsynced_bytes > _UNSYNCED_BYTES:
-                self._let_go()
+                self._free_written()
         except _Broken as error:
-            self._leave(error.__cause__)
+            self._give_up_segment(error.__cause__)
             # Not `count`: records that earlier commits wrote and did not sync wait again now, in front of these. The
             # first `count` would not include the last record of this commit, which would be confirmed without having
             # been written.
@@ -332,19 +332,19 @@ class Writer:
         except OSError as error:
             raise _Broken from error
 
-    def _let_go(self) -> None:
+    def _free_written(self) -> None:
         """Free the memory of written records, after a sync, or in the mode "os" without one."""
         if self._options.sync == "os":
-            self._left.add(self._open.descriptor)
+            self._left_to_system.add(self._open.descriptor)
             self._forget_written()
         else:
             self._sync()
 
     def _sync(self) -> None:
         self._synced_at = self._clock.monotonic()
-        if not (self.tail.unsynced or self._left):
+        if not (self.tail.unsynced or self._left_to_system):
             return
-        for descriptor in [*self._left]:
+        for descriptor in [*self._left_to_system]:
             try:
                 self._files.sync(descriptor)
             except OSError as error:
@@ -352,7 +352,7 @@ class Writer:
                 raise self.refuse(self._failure(error)) from error
             if descriptor != self._open.descriptor:
                 self._files.close(descriptor)
-            self._left.discard(descriptor)
+            self._left_to_system.discard(descriptor)
         try:
             self._files.sync(self._open.descriptor)
         except OSError as error:
@@ -372,11 +372,11 @@ class Writer:
         # Synced before the manifest states its length, except in the mode "os": recovery takes a sealed segment's bytes
         # as durable, and would report a part lost in a power cut as corruption.
         if not self._open.given_up:
-            self._let_go()
+            self._free_written()
         old, epoch = self._open, self._owner.epoch
         header = pack_segment_header(self._catalog.uuid, seq, epoch, self._clock.wall())
         name = segment_name(seq, epoch)
-        descriptor = self._reserve.twice(lambda: self._directory.create(name, [header]))
+        descriptor = self._reserve.try_twice(lambda: self._directory.create(name, [header]))
         entry = SegmentEntry(seq, epoch, continues=self._catalog.continues(seq))
         try:
             self._catalog.publish(self._catalog.manifest.sealed(old.seq, old.end).having(entry))
@@ -387,11 +387,11 @@ class Writer:
         # Changed last: after an error before this line the same step is repeated with the same number, and `create` and
         # `having` allow that.
         self._open = OpenSegment(seq, descriptor, SEGMENT_BYTES)
-        if old.descriptor not in self._left:
+        if old.descriptor not in self._left_to_system:
             with suppress(OSError):
                 self._files.close(old.descriptor)
 
-    def _leave(self, cause: BaseException | None) -> None:
+    def _give_up_segment(self, cause: BaseException | None) -> None:
         """Give up the open segment behind its last synced record, and move the records after it to another one."""
         if isinstance(cause, OSError) and cause.errno in NO_SPACE:
             self._reserve.release()

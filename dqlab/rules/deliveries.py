@@ -53,7 +53,7 @@ def fail(
     if outcome is not Outcome.NACK:
         record.exceptions += 1
         record.failure = keep(entry)
-    record.reason = _death(lane, record, outcome, early=early)
+    record.reason = _death_reason(lane, record, outcome, early=early)
     if record.reason and outcome is Outcome.NACK:
         _bury(lane, batch, index, record)
         return True
@@ -112,7 +112,7 @@ def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, why: str, *, died:
     if lease.early:
         record.reason = "lost after early ack"
     # `max_deliveries` bounds deliveries that count and ended without an exception; the lane's retries bound exceptions
-    # (`_death`).
+    # (`_death_reason`).
     elif record.unanswered >= lane.max_deliveries:
         record.reason = _without_answer(record) + (f"; {brief(why, _REASON)}" if why else "")
     if record.reason:
@@ -130,7 +130,7 @@ def _without_answer(record: Trouble) -> str:
     return " and ".join(f"{way} {_times(n)}" for way, n in ways if n)
 
 
-def _death(lane: Lane, record: Trouble, outcome: Outcome, *, early: bool) -> str:
+def _death_reason(lane: Lane, record: Trouble, outcome: Outcome, *, early: bool) -> str:
     """Return why a message is not delivered again, or "" if it is."""
     if early:
         return "not retried after early ack"

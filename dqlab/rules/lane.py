@@ -242,10 +242,10 @@ class Lane:
         self.nbytes += row.size
         if self.sealed:
             # In a sealed lane, frames replace lost messages.
-            found, of_them = min(row.n, self.counts[State.LOST]), min(units, self.units[State.LOST])
-            self.counts[State.LOST] -= found
-            self.units[State.LOST] -= of_them
-            self._revive(found, of_them)
+            revived, revived_units = min(row.n, self.counts[State.LOST]), min(units, self.units[State.LOST])
+            self.counts[State.LOST] -= revived
+            self.units[State.LOST] -= revived_units
+            self._revive(revived, revived_units)
 
     def put_rows(self, rows: Sequence[Row]) -> None:
         """Store one or more frames without weights, in ascending order of ids."""

@@ -52,10 +52,11 @@ class Ledger:
         self.packed: dict[bytes, Callable[[], bytes]] = {}
         """By run, what a store caches here for lanes that hold nothing alive; removed when something changes in
         them."""
-        self._naming: dict[bytes, set[bytes]] = {}
+        self._named_by: dict[bytes, set[bytes]] = {}
+        """By run, the functions that its lane names."""
         self._uses: Counter[bytes] = Counter()
         """How many lanes name a function."""
-        self._going: dict[bytes, Book] = {}
+        self._unended: dict[bytes, Book] = {}
         """Books that have not ended, and perhaps some that just have."""
         self._judged: dict[bytes, Book] = {}
         """Books of runs that pause themselves if everything fails, until one document has succeeded."""
@@ -75,7 +76,7 @@ class Ledger:
 
     def keep(self, run: bytes, book: Book) -> None:
         """Keep a run's book."""
-        self.books[run] = self._going[run] = book
+        self.books[run] = self._unended[run] = book
         self.shard.activity.touch(run)
         if book.record is not None:
             self._note_record(run, book.record)
@@ -92,9 +93,9 @@ class Ledger:
 
     def note_ends(self) -> None:
         """Record when each run ended that has just done so."""
-        for run in [run for run, book in self._going.items() if book.lane.done]:
+        for run in [run for run, book in self._unended.items() if book.lane.done]:
             self.end(run, self.shard.clock.wall())
-            self._going.pop(run, None)
+            self._unended.pop(run, None)
         self.note_functions()
 
     def halt_failing(self) -> list[bytes]:
@@ -149,13 +150,13 @@ class Ledger:
         """Forget every function that no lane names, and count again, in a ledger that was read back."""
         self.rebuilding = False
         self.note_functions()
-        self._naming = {run: book.named_functions() for run, book in self.books.items()}
-        self._uses = Counter(hash for named in self._naming.values() for hash in named)
+        self._named_by = {run: book.named_functions() for run, book in self.books.items()}
+        self._uses = Counter(hash for named in self._named_by.values() for hash in named)
         for hash in self.functions.keys() - self._uses.keys():
             del self.functions[hash]
 
     def _names_now(self, run: bytes, named: set[bytes]) -> None:
-        before = self._naming.get(run, _NONE)
+        before = self._named_by.get(run, _NONE)
         if named == before:
             return
         self._uses.update(named - before)
@@ -165,21 +166,21 @@ class Ledger:
                 del self._uses[hash]
                 self._forget_function(hash)
         if named:
-            self._naming[run] = named
+            self._named_by[run] = named
         else:
-            del self._naming[run]
+            del self._named_by[run]
 
     def end(self, run: bytes, at: float) -> None:
         """Record the end of a run at `at`, seconds since 1970 UTC, if it has ended."""
         book = self.books.get(run)
         if book is not None and book.ended is None and book.lane.done:
             book.ended = at
-            self._going.pop(run, None)
+            self._unended.pop(run, None)
             self.shard.activity.touch(run)
 
     def go_on(self, run: bytes, now: float) -> None:
         """Record that more messages follow a run's end."""
-        self._going[run] = book = self.books[run]
+        self._unended[run] = book = self.books[run]
         self._judge(run, book)
         book.go_on(now)
         self.shard.activity.touch(run)
@@ -436,7 +437,7 @@ class Ledger:
         book = self.books.pop(run, None)
         if book is None:
             return 0
-        self._going.pop(run, None)
+        self._unended.pop(run, None)
         self._judged.pop(run, None)
         if book.record is not None:
             self._forget_record(run, book.record)

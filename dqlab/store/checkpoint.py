@@ -233,7 +233,7 @@ def _restore_batches(lane: Lane, entry: dict[str, Any], monotonic: float) -> Non
     columns.append([high << 32 | low for high, low in halves])
     weights, states = dict(entry["weights"]), dict(entry["states"])
     start, shift = 0, microseconds(monotonic)
-    for at in _not_as_put(columns[0], weights, states):
+    for at in _with_weights_or_states(columns[0], weights, states):
         _adopt_rows(lane, columns, start, at, shift)
         start = at + 1
         first, count, ordinal, put_at, size, place = (column[at] for column in columns)
@@ -247,7 +247,7 @@ def _restore_batches(lane: Lane, entry: dict[str, Any], monotonic: float) -> Non
     _adopt_rows(lane, columns, start, len(columns[0]), shift)
 
 
-def _not_as_put(firsts: Sequence[int], *noted: Mapping[int, Any]) -> list[int]:
+def _with_weights_or_states(firsts: Sequence[int], *noted: Mapping[int, Any]) -> list[int]:
     """Return the indices of batches with weights or states."""
     return [at for at, first in enumerate(firsts) if any(first in what for what in noted)] if any(noted) else []
 

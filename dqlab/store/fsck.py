@@ -272,12 +272,12 @@ class _Check:
         # applied.
         ids = _Ids(start)
         read = self._read(self._newest, ids)
-        self._contents(read)
-        self._sums(read)
+        self._needed_records(read)
+        self._missing_results(read)
         self._replayed(read, ids)
         self._skipped_damage()
-        self._older(read)
-        self._tables(read)
+        self._older_checkpoints(read)
+        self._needed_bytes(read)
         return ShardCheck(
             self._index,
             str(log.directory),
@@ -337,7 +337,7 @@ class _Check:
 
     # --- what the ledger needs ----------------------------------------------------------------
 
-    def _contents(self, read: OfflineShard) -> None:
+    def _needed_records(self, read: OfflineShard) -> None:
         """Read every frame and settlement that the ledger still needs."""
         for position, ids, reason in read.unreadable_frames():
             self._loss(position, ids, f"a frame cannot be read ({reason})")
@@ -349,7 +349,7 @@ class _Check:
             for lo, hi in ids:
                 self.lost_results.add(lo, hi)
 
-    def _sums(self, read: OfflineShard) -> None:
+    def _missing_results(self, read: OfflineShard) -> None:
         """Compare the acked messages with the results that are kept."""
         for run, book in read.ledger.books.items():
             if book.missing:
@@ -433,7 +433,7 @@ class _Check:
 
     # --- one against the other ----------------------------------------------------------------
 
-    def _older(self, read: OfflineShard) -> None:
+    def _older_checkpoints(self, read: OfflineShard) -> None:
         """Replay from the older checkpoint, which must end with the same counts."""
         for checkpoint in self._log.checkpoints[:-1]:
             older = self._read(checkpoint)
@@ -441,7 +441,7 @@ class _Check:
                 text = f"a replay from it ends in other counts than one from {self._log.checkpoints[-1].name}"
                 self._add(Level.DAMAGED, text, checkpoint.name)
 
-    def _tables(self, read: OfflineShard) -> None:
+    def _needed_bytes(self, read: OfflineShard) -> None:
         """Compare the log's count of needed bytes with the ledger."""
         listed, counted = read.needed.table(), needed_by(read.ledger)
         for segment in sorted(listed.keys() | counted.keys()):

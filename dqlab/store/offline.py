@@ -241,7 +241,7 @@ class OfflineShard:
         except (ManifestCorrupt, DiskFailed):
             log = ReadOnlyLog(path, salvaged_manifest(path))
         newest = log.checkpoints[-1] if log.checkpoints else None
-        return cls.read(log, place, index, clock, checkpoint=newest, watch=_housed, counted=False)
+        return cls.read(log, place, index, clock, checkpoint=newest, watch=_opening_lost_runs, counted=False)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return the messages of each run by state."""
@@ -333,7 +333,7 @@ def _read_twice(path: Path) -> ReadOnlyLog:
         return ReadOnlyLog(path)
 
 
-def _housed(ledger: Ledger, records: Iterator[Record]) -> Iterator[Record]:
+def _opening_lost_runs(ledger: Ledger, records: Iterator[Record]) -> Iterator[Record]:
     """Yield records, and open a nameless lane for a run whose opening is lost before its first frame."""
     for record in records:
         if record.type == RecordType.PUT and (run := Frame.decode(record.body).run) not in ledger.shard.lanes:
