@@ -79,8 +79,8 @@ class SegmentCollector:
             catalog, directory = self._catalog, self._directory
             doomed = self._removable()
             if doomed:
-                # What settled their messages may only be in memory. If the files went first, a power cut would leave
-                # messages that are neither settled nor there.
+                # The settlements of their messages may only be in memory. If the files were deleted first, a power cut
+                # would leave messages that are neither settled nor there.
                 self._writer.commit(sync=True)
                 with catalog.lock:  # asked again: a compaction may have changed the manifest
                     doomed = [entry for entry in self._removable() if entry in doomed]

@@ -1,4 +1,4 @@
-"""What can go wrong with a log, and which error of the system becomes which of these.
+"""The errors of a log, and the one that each error of the system becomes.
 
 ::
 

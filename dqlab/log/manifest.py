@@ -224,7 +224,7 @@ class Catalog:
         self._continued[segment] = (offset, successor)
 
     def continues(self, seq: int) -> tuple[int, ...]:
-        """Return (segment, offset) that a segment continues, or nothing."""
+        """Return the (segment, offset) that a segment continues, or an empty tuple."""
         return next(((old, offset) for old, (offset, new) in self._continued.items() if new == seq), ())
 
     def resolve(self, segment: int, offset: int) -> tuple[int, int]:

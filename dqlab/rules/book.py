@@ -27,7 +27,7 @@ __all__ = ["ABANDONED", "CANCELLED", "CUT_OFF", "WORDS", "Book", "CodeRecord", "
 CANCELLED = "it was cancelled"
 """Why the input of a run cancelled during submission is incomplete."""
 ABANDONED = "its queue was closed, or its cell interrupted, while it was submitted"
-"""Why it is incomplete then; it continues when the run is mapped again."""
+"""Why an abandoned input is incomplete; it continues when the run is mapped again."""
 WORDS = 500
 """Most characters of a description of a run: every report has it, and every answer to a waiting client."""
 _WORST, _KEY = 4, 120
@@ -36,7 +36,7 @@ _WHAT = 200
 _LOOKS = 500
 """Stretches of ids that a report may look at, on average, for the functions that have yet to run."""
 CUT_OFF = "the process that submitted it ended"
-"""Why it is incomplete when no reason was given."""
+"""Why an input is incomplete when no reason was given."""
 
 
 class CodeRecord(TypedDict):
@@ -76,7 +76,7 @@ class RunRecord:
     beyond: list[tuple[int, int]] = field(default_factory=list)
     """Ordinals that are held behind a gap, see `Submitted`; older logs have them in the text of `digest`."""
     end_digest: str = ""
-    """Digest of all elements before the end of those."""
+    """Digest of all elements before the end of `beyond`."""
     client: str = ""
     """The client that submits it; another one may continue when it is gone."""
     cancelled: bool = False
@@ -84,16 +84,16 @@ class RunRecord:
     process: dict[str, Any] | None = None
     """Limits of the processes its messages run in, as the consumers understand them; None = they run in threads."""
     stop_if: int | None = None
-    """Pause a shard of it when so many documents are dead there before any has succeeded; None = never (again)."""
+    """Pause a shard of it when this many documents are dead there and none has succeeded; None = never (again)."""
     halted: str = ""
     """Why it paused itself because of `stop_if`; "" once it was resumed."""
     sink: dict[str, Any] | None = None
     """Where its rows are written, as the consumers understand it; None = its results are in the settlements."""
     options: list[str] = field(default_factory=list)
-    """What its documents are opened with, as text; their references have its name alone. Each function of the run
-    brings it to the consumers."""
+    """Options with which its documents are opened, as text. References have only their name; each function of the run
+    brings them to the consumers."""
     unit: str = ""
-    """What the weights of its messages count: "bytes"; "" for pages, and where they have none."""
+    """Unit of the weights of its messages: "bytes"; "" for pages, and where they have none."""
 
     @property
     def code(self) -> CodeRecord:

@@ -428,7 +428,7 @@ class Lane:
             self.in_vain[id] = self.in_vain.get(id, 0) + 1
 
     def wake(self, now: float) -> None:
-        """Make the delayed messages ready whose time has come."""
+        """Make the delayed messages ready that are due."""
         # `+ 1`: all ids of that microsecond, too, or the shard would be woken again and again with nothing to do.
         limit = (microseconds(now) + 1) << ID_BITS
         while self.delayed and self.delayed[0] < limit:

@@ -92,7 +92,7 @@ class Ledger:
             self.shard.fairness.weighs_bytes(run)
 
     def note_ends(self) -> None:
-        """Record when each run ended that has just done so."""
+        """Record the end of each run that has just ended."""
         for run in [run for run, book in self._unended.items() if book.lane.done]:
             self.end(run, self.shard.clock.wall())
             self._unended.pop(run, None)

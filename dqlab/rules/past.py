@@ -28,7 +28,7 @@ class PastLane(TypedDict):
     died: list[str]
     """Workers whose deaths lost them, the latest last."""
     open: NotRequired[dict[str, Any]]
-    """What the lane was opened with; absent for lane 0."""
+    """The order that opened the lane; absent for lane 0."""
     seal: NotRequired[dict[str, Any]]
     """The order that sealed it: {here, total, incomplete}."""
     producer: NotRequired[bytes]

@@ -54,6 +54,7 @@ class Fairness:
         rounds = 0
         if all(credit.get(run, 0.0) <= 0.0 for run in order):
             rounds = min(math.floor(-credit.get(run, 0.0) / QUANTUM_S) + 1 for run in order)
+            # The lane served last has used up its turn.
             order = [*order[1:], order[0]]
         for run in credit.keys() - set(ready):
             credit[run] += rounds * QUANTUM_S
@@ -128,6 +129,7 @@ def pick(lane: Lane, n: int, max_bytes: int, slot: str = "") -> list[LeasedPiece
     for lo, hi in lane.ready if lane.groups is None else lane.groups.among(slot, lane.ready, n):
         for batch, a, b in lane.batches.covering(lo, min(hi, lo + n)):
             fit = batch.fit(a, b, max_bytes)
+            # At least one, however large, or it would never be leased.
             if fit == 0 and not taken:
                 fit = 1
             if fit:

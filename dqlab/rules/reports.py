@@ -83,7 +83,7 @@ class LaneReport:
     revived: list[int] = field(default_factory=lambda: [0, 0])
     """Messages that were settled and are delivered again, and the sum of their weights; see `Lane.revived`."""
     unit: str = ""
-    """What these count: "bytes"; "" for pages."""
+    """Unit of these: "bytes"; "" for pages."""
     retrying: int = 0
     nbytes: int = 0
     paused: bool = False

@@ -107,6 +107,8 @@ class Shard:
         """Return what `put` returns, but for the id, as long as nothing changes, and change nothing."""
         lane = self.lane(frame.run)
         verdict = self.producers.judge(frame.producer, frame.sequence)
+        # First: a client that repeats a confirmed frame has to get its success, even if the queue drains or the lane is
+        # sealed since.
         if verdict is Verdict.DUPLICATE:
             return Put(verdict, first=self.producers.first_of(frame.producer, frame.sequence))
         if self.draining:

@@ -70,6 +70,7 @@ def lose(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: de
 
 def _end(lane: Lane, wanted: Ranges, leases: Leases, effects: deque[Revoked], new: State, *, dead: bool) -> int:
     """Move living messages, and with `dead` the dead ones, to a final state."""
+    # Leases first: none may hold a message that has ended.
     for lease in leases.of_run(lane.run):
         revoke(lease, wanted, leases, effects)
     ended = 0

@@ -91,7 +91,7 @@ class Move(NamedTuple):
 
     @classmethod
     def from_list(cls, row: Sequence[Any]) -> Move:
-        """Return the move that msgpack made a list of."""
+        """Return the move that msgpack unpacked as a list."""
         run, lo, hi, state, suspect, delay, counts = row
         if counts is not None:
             deliveries, exceptions, reason, receipt, failure = counts
@@ -101,7 +101,7 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What the rules decided about a settlement, unless they accepted every ack."""
+    """The decision of the rules about a settlement, unless they accepted every ack."""
 
     acked: tuple[tuple[Piece, int], ...]
     failed: tuple[Failed, ...]

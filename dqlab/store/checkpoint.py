@@ -138,6 +138,7 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard, *, reuse: bool) ->
     # needed bytes of the old ones. So a compaction and a checkpoint never run side by side (`Upkeep._one_at_a_time`),
     # and `switch` drops what is packed or held of the lanes that it moves.
     rows, kept, weights = lane.batches.frozen(), lane.batches.kept(), lane.batches.weights()
+    # Leased suspects are ready after a restart, and must still run alone then.
     held = [lease.remaining for lease in shard.leases.of_run(lane.run) if lease.suspect]
     state = {
         "run": lane.run,

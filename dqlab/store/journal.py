@@ -170,7 +170,7 @@ class LogJournal(NeededBytes):
         self.log.admit(nbytes)
 
     def admit_order(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Raise the reason why the log would not take an order, with what carrying it out may add."""
+        """Raise the reason why the log would not take an order, with all that executing it may add."""
         _check_function(meta.get("blob") or b"")
         self.log.admit(0 if op in _UNRECORDED else len(pack_plain([op, run, meta])) + _ADDED)
 

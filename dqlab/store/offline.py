@@ -61,7 +61,7 @@ __all__ = [
 _SHARD = re.compile(r"\d{3}")
 _ATTEMPTS = 3
 _UNREADABLE = (RecordCorrupt, FrameCorrupt, DiskFailed)
-"""Why one record cannot be read, while others can; for want of descriptors none could be."""
+"""Errors of one record while others can be read. `NoDescriptors` is not among them: then none can be read."""
 
 T = TypeVar("T")
 Watch = Callable[[Ledger, Iterator[Record]], Iterator[Record]]

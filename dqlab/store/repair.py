@@ -131,6 +131,7 @@ def _write(read: OfflineShard, check: ShardCheck, queue: str, path: Path, clock:
         files.make_directory(path)
         # The new log continues the old one's epochs: receipts of earlier deliveries must never match new ones.
         files.close(files.create(path / epoch_name(max(1, read.log.manifest.epoch))))
+    # Synced once, when it closes: a repair that is cut off is started again in a new directory.
     with Log.open(path, options=LogOptions(sync="os", reserve_bytes=0), clock=clock, owner="dqlab fsck") as log:
         copy = _Copy(read, log)
         copy.frames()

@@ -137,7 +137,7 @@ class Rows:
 
     def __init__(self) -> None:
         self._chunks: SortedDict = SortedDict()  # first id -> _Chunk
-        self._last: _Chunk | None = None  # of them, for new rows
+        self._last: _Chunk | None = None  # the chunk that takes new rows
         # `end` is the id after the last row's messages.
         self.end = self._n = 0
 
