@@ -1,4 +1,4 @@
-"""A durable log: bytes in, bytes out, and what is confirmed survives. `Log` is its whole interface."""
+"""A durable log: it takes bytes and returns them, and confirmed ones survive. `Log` is its whole interface."""
 
 from dqlab.log.checkpoints import LogMark
 from dqlab.log.collection import Collected

@@ -22,44 +22,29 @@ _LARGE, _RATIO = 256 << 20, 100
 
 
 class LogMark(NamedTuple):
-    """The end of the log at one instant, for a checkpoint.
-
-    Attributes
-    ----------
-    segment, offset : int
-        Position of the next record.
-    needed : dict of int to int
-        Bytes needed of each segment.
-    end : int
-        Number of the last appended record.
-    """
+    """The end of the log at one instant, for a checkpoint."""
 
     segment: int
     offset: int
+    """With `segment`, the position of the next record."""
     needed: Mapping[int, int]
+    """Bytes needed of each segment."""
     end: int
+    """Number of the last appended record."""
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint without the journal's state.
-
-    Attributes
-    ----------
-    name : str
-        Its file.
-    segment, offset : int
-        Where replay starts.
-    needed : mapping of int to int
-        Bytes needed of each segment when it was taken.
-    size : int
-        Bytes of its file.
-    """
+    """A checkpoint without the journal's state."""
 
     name: str
+    """Name of its file."""
     segment: int
     offset: int
+    """With `segment`, where replay starts."""
     needed: Mapping[int, int]
+    """Bytes needed of each segment when it was taken."""
     size: int
+    """Bytes of its file."""
 
     @staticmethod
     def encode(uuid: str, segment: int, offset: int, needed: Mapping[int, int], body: bytes) -> bytes:
@@ -74,16 +59,10 @@ class Checkpoint(NamedTuple):
 
 
 def read_checkpoint(directory: Directory, name: str, uuid: str) -> tuple[Checkpoint, bytes] | None:
-    """Return a checkpoint and the journal's state, None when it is missing or damaged.
-
-    Raises
-    ------
-    LogTooNew
-        A later version wrote it.
-    OSError
-        The disk refused to read it: this does not mean that it is damaged.
-    """
+    """Return a checkpoint and the journal's state, or None when it is missing or damaged."""
     try:
+        # Any other OSError passes: a disk that refuses to read has not lost the checkpoint, and `find` must not treat
+        # it as damaged.
         data = directory.read(name)
         if zlib.crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
             return None
@@ -94,6 +73,7 @@ def read_checkpoint(directory: Directory, name: str, uuid: str) -> tuple[Checkpo
     if magic != _MAGIC or owner != bytes.fromhex(uuid):
         return None
     if version != _VERSION:
+        # Not None: opening moves checkpoints that count as damaged to quarantine, and this one is whole.
         raise LogTooNew(file=str(directory / name), theirs=f"{version} (checkpoint)", ours=str(_VERSION))
     table = _HEADER.size
     at = table + count * _NEEDED.size
@@ -111,5 +91,6 @@ def read_checkpoint(directory: Directory, name: str, uuid: str) -> tuple[Checkpo
 
 
 def _most(packed: int) -> int:
-    """Return the most bytes to unpack: a few bytes of a stranger's file must not fill the memory."""
+    """Return the most bytes that a packed state may unpack to."""
+    # Opening and the offline tools read files of unknown origin: a few bytes of one must not fill the memory.
     return max(_LARGE, _RATIO * packed)

@@ -18,22 +18,14 @@ __all__ = ["Collected", "SegmentCollector", "removable"]
 
 @dataclass(frozen=True)
 class Collected:
-    """The segments that a collection deleted: their number and bytes."""
+    """The number and bytes of the segments that a collection deleted."""
 
     segments: int
     nbytes: int
 
 
 class SegmentCollector:
-    """Checkpoints and collections, beside appends and commits; one at a time.
-
-    Attributes
-    ----------
-    checkpoints : list of Checkpoint
-        The two newest, newest last.
-    busy : frozenset of int
-        Segments that a compaction reads.
-    """
+    """Takes checkpoints and deletes segments beside appends and commits, one at a time."""
 
     def __init__(
         self,
@@ -51,12 +43,13 @@ class SegmentCollector:
         self._reader = reader
         self._needed = needed
         self._reserve = reserve
+        # Reentrant, because a checkpoint ends with a collection.
         self._lock = threading.RLock()
-        self.checkpoints = checkpoints
-        self.busy: frozenset[int] = frozenset()
+        self.checkpoints = checkpoints  # the two newest, newest last
+        self.busy: frozenset[int] = frozenset()  # segments that a compaction reads
 
     def checkpoint(self, mark: LogMark, body: bytes) -> None:
-        """Make the journal's state at a mark durable; see `Log.checkpoint`."""
+        """Make the journal's state at a mark durable, as `Log.checkpoint` promises."""
         with self._lock:
             # First the records up to the mark, then the checkpoint that replaces them: a power cut in between must not
             # leave a checkpoint which knows of records that never reached the disk.
@@ -65,7 +58,7 @@ class SegmentCollector:
             name = checkpoint_name(catalog.manifest.epoch, catalog.manifest.next_checkpoint())
             place = catalog.resolve(mark.segment, mark.offset)
             data = Checkpoint.encode(catalog.manifest.uuid, *place, mark.needed, body)
-            self._reserve.twice(lambda: directory.publish(name, [data]))
+            self._reserve.try_twice(lambda: directory.publish(name, [data]))
             with catalog.lock:
                 # One that the disk refused to read goes before one that was read.
                 unread = set(catalog.manifest.checkpoints) - {known.name for known in self.checkpoints}
@@ -81,13 +74,13 @@ class SegmentCollector:
             self.collect()
 
     def collect(self) -> Collected:
-        """Delete segments that are not needed; see `Log.collect`."""
+        """Delete segments that are not needed, as `Log.collect` promises."""
         with self._lock:
             catalog, directory = self._catalog, self._directory
             doomed = self._removable()
             if doomed:
-                # What settled their messages may only be in memory. If the files went first, a power cut would leave
-                # messages that are neither settled nor there.
+                # The settlements of their messages may only be in memory. If the files were deleted first, a power cut
+                # would leave messages that are neither settled nor there.
                 self._writer.commit(sync=True)
                 with catalog.lock:  # asked again: a compaction may have changed the manifest
                     doomed = [entry for entry in self._removable() if entry in doomed]

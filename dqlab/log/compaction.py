@@ -48,34 +48,28 @@ Progress = Callable[[int, int], None]
 
 
 class Moved(NamedTuple):
-    """A record that was copied; `key` is that of the `NewRecord`."""
+    """A record that was copied."""
 
     old: Position
     key: Any
+    """The key of its `NewRecord`."""
     new: Position
 
 
 @dataclass(frozen=True)
 class Compaction:
-    """What a compaction did.
-
-    Attributes
-    ----------
-    victims : tuple of int
-        Segments that were copied from.
-    segment : int or None
-        The new one; None when nothing was kept.
-    read_bytes, written_bytes : int
-        Bytes of the victims, and of the new segment.
-    moved : list of Moved
-        The journal moves to each new position and frees the old bytes; then it takes a checkpoint.
-    """
+    """What a compaction did."""
 
     victims: tuple[int, ...] = ()
+    """Segments that were copied from."""
     segment: int | None = None
+    """The new one; None when nothing was kept."""
     read_bytes: int = 0
+    """Bytes of the victims."""
     written_bytes: int = 0
+    """Bytes of the new segment."""
     moved: list[Moved] = field(default_factory=list)
+    """The journal moves to each new position and frees the old bytes; then it takes a checkpoint."""
 
 
 class Compactor:
@@ -103,10 +97,12 @@ class Compactor:
         self._one_at_a_time = threading.Lock()
 
     def victims(self, below: float) -> list[int]:
-        """Return the segments worth copying from; see `Log.victims`."""
+        """Return the segments worth copying from, as `Log.victims` does."""
         manifest, checkpoints = self._catalog.manifest, self._collector.checkpoints
         if not checkpoints:
             return []
+        # Not again while a copy is listed. And no segment that a disk failed in, nor the one that continues it: their
+        # records lie in one of them, and are counted and found by positions in the other.
         excluded = {seq for entry in manifest.segments for seq in (*entry.covers, *entry.continues[:1])}
         found = []
         for entry in manifest.segments[: manifest.place(checkpoints[-1].segment)]:
@@ -123,9 +119,9 @@ class Compactor:
         progress: Progress | None,
         segments: Sequence[int] | None,
     ) -> Compaction:
-        """Copy what the journal keeps; see `Log.compact`."""
+        """Copy what the journal keeps, as `Log.compact` promises."""
         with self._one_at_a_time:
-            chosen = set(self._choose() if segments is None else segments)
+            chosen = set(self.fitting(self.victims(self._options.compact_below)) if segments is None else segments)
             # `collect` runs in other threads and must not delete a segment while it is copied. So they are busy before
             # they are looked up, and under the lock under which it decides: else it deletes one that was just found.
             with self._catalog.lock:
@@ -137,11 +133,11 @@ class Compactor:
             finally:
                 self._collector.busy = frozenset()
 
-    def _choose(self) -> list[int]:
-        """Return the first victims whose needed bytes fit one segment."""
+    def fitting(self, victims: Sequence[int]) -> list[int]:
+        """Return the first victims whose needed bytes fit one segment, at least one."""
         chosen: list[int] = []
         total = 0
-        for seq in self.victims(self._options.compact_below):
+        for seq in victims:
             total += self._needed[seq]
             if chosen and total > self._options.segment_bytes:
                 break
@@ -185,7 +181,7 @@ class Compactor:
         keep: Callable[[Record], Iterable[NewRecord]],
         progress: Progress | None,
     ) -> int:
-        """Write what is kept, in slices; return the file's length."""
+        """Write what is kept in slices, and return the file's length."""
         files = self._directory.files
         written, before, total = 0, 0, _bytes_of(victims)
         pace = Pace(files, self._clock, lambda: self._writer.end, self._options.copy_bytes_per_s)
@@ -208,9 +204,10 @@ class Compactor:
         return written
 
     def _write_slice(self, descriptor: int, copy: _Copy, offset: int, pace: Pace) -> int:
-        """Write the gathered records; return the file's length."""
+        """Write the gathered records, and return the file's length."""
         self._writer.check()
         directory, size = self._directory, copy.size - offset
+        # A compaction must not use the room that settlements need: it stops and leaves the reserve alone.
         if directory.files.free_bytes(directory.path) < size + self._options.reserve_bytes:
             raise self._reserve.full(size)
         end = write_all(directory.files, descriptor, copy.buffers, offset)
@@ -254,23 +251,15 @@ def _bytes_of(entries: list[SegmentEntry]) -> int:
 
 
 class Pace:
-    """Rests during a compaction: for the write limit always, and beside traffic most of the time.
+    """Rests during a compaction, for the write limit always, and beside traffic most of the time."""
 
-    Appends share the interpreter with the compaction and lose a fraction of a millisecond whenever both want it. With
-    rests this is spread over more appends, so that none waits long; the work stays the same.
-
-    Parameters
-    ----------
-    traffic : callable
-        Returns a number that changes with every append.
-    bytes_per_s : int
-        Limit of writing.
-    """
+    # Appends share the interpreter with the compaction and lose a fraction of a millisecond whenever both want it. With
+    # rests this is spread over more appends, so that none waits long; the work stays the same.
 
     def __init__(self, files: Files, clock: Clock, traffic: Callable[[], int], bytes_per_s: int) -> None:
         self._files = files
         self._clock = clock
-        self._traffic = traffic
+        self._traffic = traffic  # returns a number that changes with every append
         self._bytes_per_s = bytes_per_s
         self._go_on()
 

@@ -67,7 +67,7 @@ def shown(names: Sequence[str]) -> str:
 
 
 class Directory:
-    """One log's directory; `files` makes every system call on it."""
+    """One log's directory, on which `files` makes every system call."""
 
     def __init__(self, path: Path, files: Files) -> None:
         self.path = path
@@ -102,7 +102,7 @@ class Directory:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[int]:
-        """Open a file for reading while the block runs; yields its descriptor."""
+        """Open a file for reading while the block runs, and yield its descriptor."""
         descriptor = self.files.open(self / name)
         try:
             yield descriptor
@@ -110,11 +110,11 @@ class Directory:
             self.files.close(descriptor)
 
     def publish(self, name: str, buffers: Sequence[Buffer]) -> None:
-        """Replace a file's contents durably and atomically; if anything fails, the old contents stay."""
+        """Replace a file's contents durably and atomically, or leave the old contents if anything fails."""
         self.files.close(self.create(name, buffers))
 
     def create(self, name: str, buffers: Sequence[Buffer]) -> int:
-        """Publish a file and return its open descriptor."""
+        """Publish a file, and return its open descriptor."""
         temporary = name + TEMPORARY
         descriptor = self.create_temporary(temporary)
         try:
@@ -147,7 +147,8 @@ class Directory:
         self.files.sync_directory(self.path)
 
     def abandon(self, descriptor: int, temporary: str) -> None:
-        """Close and remove a temporary file; the next open removes what remains."""
+        """Close and remove a temporary file."""
+        # Nothing depends on it: the next open removes what remains.
         with suppress(OSError):
             self.files.close(descriptor)
         with suppress(OSError):
@@ -155,10 +156,11 @@ class Directory:
 
 
 def write_all(files: Files, descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
-    """Write buffers to a temporary file, in as many calls as it takes; return the offset of the end."""
+    """Write buffers to a temporary file in as many calls as needed, and return the offset of the end."""
     data: Buffer = memoryview(b"".join(buffers))
     while data:
         written = files.write(descriptor, [data], offset)
+        # A system that reports no error and writes nothing would keep this loop running for ever.
         if written == 0:
             raise OSError(errno.ENOSPC, "nothing was written")
         data, offset = data[written:], offset + written

@@ -1,4 +1,4 @@
-"""What can go wrong with a log, and which error of the system becomes which of these.
+"""The errors of a log, and the one that each error of the system becomes.
 
 ::
 
@@ -137,7 +137,7 @@ class LockUnsupported(LogError):
 
 
 class Fenced(LogError):
-    """Another process took the log over; anything that this one still writes is ignored."""
+    """Another process took the log over, and whatever this one still writes is ignored."""
 
     text = (
         "{directory} was taken over by another process (this one held epoch {epoch}). Confirmed messages are safe with "
@@ -165,7 +165,7 @@ class LogClosed(LogError):
 
 
 class DiskFull(LogError):
-    """The disk or the quota is full; records stay in memory, unconfirmed."""
+    """The disk or the quota is full, and records stay in memory, unconfirmed."""
 
     text = (
         "no room in {directory}: {needed:,} bytes needed, {free:,} free. Nothing was confirmed and nothing is lost. "
@@ -183,7 +183,7 @@ class DiskFailed(LogError):
 
 
 class NoDescriptors(LogError):
-    """The process or the machine has run out of files or memory; records stay in memory, unconfirmed."""
+    """The process or the machine has run out of files or memory, and records stay in memory, unconfirmed."""
 
     text = (
         "no file can be opened in {directory}: {reason}. Nothing was confirmed and nothing is lost. If too many files "

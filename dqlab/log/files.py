@@ -1,7 +1,4 @@
-"""Every system call that the log makes.
-
-Tests replace it: with one that records the calls, and one that fails at the n-th call.
-"""
+"""Every system call of the log in one class, which tests replace by one that records calls or fails at the n-th."""
 
 from __future__ import annotations
 
@@ -27,13 +24,12 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVA
 
 
 class Files:
-    """A thin wrapper around `os`; the log touches no file in any other way.
+    """Wraps `os` for the log, which touches no file in any other way."""
 
-    Descriptors are close-on-exec; directories are created with mode 0700, files with mode 0600.
-    """
-
+    # Descriptors are close-on-exec: a worker's child processes must not keep the lock of a log that its owner closed.
+    # Modes 0700 and 0600 keep other users of a machine from reading messages.
     def create(self, path: Path) -> int:
-        """Create a file that must not exist; return a descriptor for reading and writing."""
+        """Create a file that must not exist, and return a descriptor for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def open(self, path: Path, *, write: bool = False) -> int:
@@ -49,8 +45,10 @@ class Files:
         os.close(descriptor)
 
     def lock(self, descriptor: int) -> Lock:
-        """Lock a file for this descriptor alone, without waiting; see flock(2)."""
+        """Lock a file for this descriptor alone, without waiting."""
         try:
+            # Not `lockf`: a POSIX lock ends when this process closes any descriptor of the file, and `look_at_lock`
+            # opens, reads and closes the same file.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return "refused"
@@ -61,7 +59,7 @@ class Files:
         return "held"
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
-        """Write buffers at an offset; return how many bytes were written, possibly fewer."""
+        """Write buffers at an offset, and return how many bytes were written, possibly fewer."""
         return platforms.write_at(descriptor, buffers, offset)
 
     def read(self, descriptor: int, n: int, offset: int) -> bytes:
@@ -105,7 +103,7 @@ class Files:
         path.unlink()
 
     def exists(self, path: Path) -> bool:
-        """Return whether a name exists; raise OSError when this cannot be found out."""
+        """Return whether a name exists, or raise OSError when this cannot be found out."""
         # Opened, because network file systems cache attributes for seconds. `os.access` would answer "no" when no
         # descriptor is left or a server fails, and an owner would take itself for fenced.
         try:
@@ -115,7 +113,8 @@ class Files:
         return True
 
     def refresh(self, directory: Path) -> None:
-        """Make a network file system read a directory again: it also caches which names are missing."""
+        """Make a network file system read a directory again."""
+        # Such file systems also cache which names are missing; opening the directory makes the client ask its server.
         os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def names(self, directory: Path) -> list[str]:
@@ -128,7 +127,7 @@ class Files:
         return status.f_bavail * status.f_frsize
 
     def filesystem(self, directory: Path) -> str:
-        """Return the type of a directory's file system, such as "ext4" or "nfs4"; "" when unknown."""
+        """Return the type of a directory's file system, such as "ext4" or "nfs4", or "" when it is unknown."""
         return mounted(platforms.mount_table(), os.fsencode(directory.resolve()))
 
     def pause(self, seconds: float) -> None:
@@ -137,16 +136,14 @@ class Files:
 
 
 def mounted(mounts: bytes, place: bytes) -> str:
-    """Return the type of the file system that holds an absolute path, "" when it is not found.
-
-    `mounts` is the table from `platforms.mount_table`; of two mounts on one point the later one counts.
-    """
+    """Return the type of the file system that holds an absolute path, or "" when the mount table does not show it."""
     best, kind = -1, b""
     for line in mounts.split(b"\n"):
         fields = line.split(b" ")
         if len(fields) < 3:
             continue
         point = _ESCAPED.sub(lambda found: bytes((int(found[1], 8),)), fields[1])
+        # `>=`: of two mounts on one point the later one hides the earlier one.
         if (place + b"/").startswith(point.rstrip(b"/") + b"/") and len(point) >= best:
             best, kind = len(point), fields[2]
     return kind.decode(errors="replace")

@@ -19,27 +19,10 @@ if that were committed at once, all others would wait for a second sync."""
 
 
 class GroupCommit:
-    """Commits a log from a daemon thread.
-
-    Parameters
-    ----------
-    log : Log
-        Other threads need not commit it.
-    wake : callable
-        Takes a callable without arguments and calls it in the thread of the callbacks, such as
-        ``loop.call_soon_threadsafe``.
-
-    Attributes
-    ----------
-    on_durable : callable
-        Called through `wake` with the number of the last confirmed record.
-    on_short : callable
-        Called through `wake` with the `DiskFull` or `NoDescriptors` of a commit, which is repeated a second later
-        or when `wanted` is called. After any other error the log refuses all further records, which its own
-        callback reports, and the thread ends.
-    """
+    """Commits a log from a daemon thread, so that no other thread has to."""
 
     def __init__(self, log: Log, *, wake: Callable[[Callable[[], None]], None]) -> None:
+        # `wake` calls its argument in the thread of the callbacks, as `loop.call_soon_threadsafe` does.
         self._log = log
         self._wake = wake
         self._condition = threading.Condition()
@@ -48,22 +31,26 @@ class GroupCommit:
         self._announced = 0
         self._handled = threading.Event()
         self._handled.set()
+        # Called through `wake` with the number of the last confirmed record.
         self.on_durable: Callable[[int], None] = _ignore
+        # Called through `wake` with the error of a commit that is repeated a second later, or when `wanted` is called.
+        # After any other error the log refuses all records, which its own callback reports, and the thread ends.
         self.on_short: Callable[[DiskFull | NoDescriptors], None] = _ignore
         self._thread = threading.Thread(target=self._run, name="dqlab-commit", daemon=True)
         self._thread.start()
 
     def wanted(self) -> None:
-        """Ask for a commit, from any thread; cheap."""
+        """Request a commit, from any thread."""
         with self._condition:
             self._wanted = True
             self._condition.notify()
 
     def close(self) -> None:
-        """Commit what is left and end the thread; the log stays open."""
+        """Commit what is left and end the thread, but leave the log open."""
         with self._condition:
             self._closing = True
             self._condition.notify()
+        # A callback may close it where `wake` calls at once, and a thread cannot join itself.
         if self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -94,7 +81,8 @@ class GroupCommit:
         durable = self._log.commit()
         if durable > self._announced:
             self._announced = durable
-            self._handled.clear()  # before the callback can set it
+            # Before `wake`: the callback sets it, perhaps before this thread goes on.
+            self._handled.clear()
             self._wake(partial(self._announce, durable))
         if self._log.options.sync == "interval":
             return self._log.options.interval, self._sync

@@ -27,30 +27,18 @@ __all__ = ["Log", "quarantined_sizes"]
 
 
 class Log:
-    """An append-only log in its own directory, open in one place at a time. Made by `open`.
+    """An append-only log in its own directory, open in one place at a time."""
 
-    `append`, `mark`, `free` and `cached` do no I/O. `commit`, `read`, `checkpoint`, `collect` and `compact` block; each
-    may run in its own thread beside the others. That holds for the log: the shard's journal runs no checkpoint beside a
-    compaction, because its copy for a checkpoint shares objects with it.
-
-    Attributes
-    ----------
-    directory : Path
-        Where it is.
-    options : LogOptions
-        How it was opened.
-    recovery : Recovery
-        What opening found; its `corrupt` is complete once the replay is over.
-    epoch : int
-        Counts the openings.
-    uuid : str
-        The log's, 32 hex digits.
-    """
+    # `append`, `mark`, `free` and `cached` do no I/O: the shard calls them on its event loop. `commit`, `read`,
+    # `checkpoint`, `collect` and `compact` block, and each may run in its own thread beside the others. That holds for
+    # the log only: the shard's journal runs no checkpoint beside a compaction, because its copy for a checkpoint shares
+    # objects with it.
 
     def __init__(self, opened: Opened, options: LogOptions, clock: Clock) -> None:
         self.options = options
+        # What opening found; its `corrupt` is complete once the replay is over.
         self.recovery = opened.recovery
-        self.epoch = opened.owner.epoch
+        self.epoch = opened.owner.epoch  # counts the openings
         self.uuid = opened.catalog.manifest.uuid
         self.directory = opened.directory.path
         self._directory = opened.directory
@@ -86,53 +74,23 @@ class Log:
         owner: str = "",
         takeover: bool = False,
     ) -> Self:
-        """Take ownership of a log, create it if it is new, and recover what the last session left.
-
-        Parameters
-        ----------
-        directory : str or Path
-            The log's own; created with mode 0700.
-        files, clock : optional
-            Make all system calls and read the time; tests give their own.
-        owner : str, default ""
-            A name for the owner, written into the lock file.
-        takeover : bool, default False
-            Wait a second for the lock; on a local file system, then go on without it: the epoch of the process that
-            holds it ends, and it confirms nothing more.
-
-        Raises
-        ------
-        NotALog, LogTooNew, ManifestCorrupt, SegmentMissing
-            It cannot be opened as it is; nothing was changed.
-        OwnerStillAlive, LockUnsupported
-            Another process may be writing to it.
-        DiskFull
-            There is no room for a new segment.
-        DiskFailed, NoDescriptors
-            The system refused to read or write a file.
-        """
+        """Take ownership of a log, create it if it is new, and recover what the last session left."""
         options, clock = options or LogOptions(), clock or SystemClock()
+        # With `takeover` it waits a second for the lock. On a local file system it then goes on without the lock: the
+        # epoch of the process that holds it ends, and that process confirms nothing more.
         opened = open_log(Path(directory), options, files or Files(), clock, owner=owner, takeover=takeover)
         return cls(opened, options, clock)
 
     def replay(self) -> Iterator[Record]:
-        """Yield the journal's records behind the checkpoint (all, when there is none), oldest first.
-
-        May be called once, before the first append. Damaged records are skipped; they are in `recovery.corrupt` when
-        the iterator is exhausted. The journal calls `need` for the bytes it keeps.
-
-        Raises
-        ------
-        DiskFailed, NoDescriptors, LogTooNew
-            The log has to be opened again; nothing was changed.
-        LogClosed
-            It is closed.
-        """
+        """Yield the journal's records behind the checkpoint (all, when there is none), oldest first."""
         if self._replay_begun:
             raise UsageError(reason="a log is replayed once, right after it was opened. Open it again.")
+        # Callers replay before the first append: every record builds on the state that the ones before it left.
         self._replay_begun = True
         with self._typed():
             yield from self._replay
+        # Only now: the journal has called `need` for every record that it keeps, and the checkpoint's table may name
+        # segments that were deleted since.
         self._needed.keep_only(self._catalog.manifest.listed())
         self._kept_aside = quarantined_sizes(self._directory)
         corrupt = tuple(self._replay.corrupt)
@@ -149,15 +107,13 @@ class Log:
         return self._writer.refusal
 
     def call_on_refusal(self, callback: Callable[[], None]) -> None:
-        """Have a callback called once there is a refusal, in the thread that met it; see `Writer.on_refusal`."""
+        """Have a callback called once there is a refusal, in the thread that meets it."""
         self._writer.on_refusal = callback
 
     def admit(self, nbytes: int = 0) -> None:
-        """Raise what `append` would raise for a body of this size.
-
-        Called before the rules change anything: they cannot undo a change, so a record appended as `admitted` is
-        taken in any case. If the log fails in between, it stays in memory unconfirmed, and is never durable.
-        """
+        """Raise what `append` would raise for a body of this size."""
+        # Called before the rules change anything: they cannot undo a change, so a record that is appended as `admitted`
+        # is taken in any case. If the log fails in between, it stays in memory unconfirmed, and is never durable.
         self._writer.admit(nbytes)
 
     def append(
@@ -172,33 +128,10 @@ class Log:
         needed: int = 0,
         admitted: bool = False,
     ) -> Position:
-        """Add a record to memory, for the next `commit`; does no I/O.
-
-        Parameters
-        ----------
-        type : int
-            16 to 255; see `RecordType`.
-        parts : sequence of bytes-like
-            The body, at most 64 MiB together.
-        count, base, aux, flags : int
-            Kept in the header: 32, 64, 64 and 8 bits.
-        needed : int, default 0
-            Bytes of this record that the journal needs until it calls `free`.
-        admitted : bool, default False
-            `admit` passed, and the rules have made the change.
-
-        Returns
-        -------
-        Position
-            The record's permanent place, even if the disk fails before it is written.
-
-        Raises
-        ------
-        RecordTooLarge
-            Nothing was added.
-        LogFailed, LogClosed, Fenced
-            The log takes no more records.
-        """
+        """Add a record to memory for the next `commit`, and return its permanent place."""
+        # The header has 32 bits for `count`, 64 for `base` and `aux`, 8 for `flags`. `needed` are the bytes of this
+        # record that the journal needs until it calls `free`; `admitted` = `admit` passed and the rules have made the
+        # change.
         if type < FIRST_OPAQUE:
             raise ValueError(f"record type {type} is the log's own")
         if (type | flags) >> 8 or count >> 32 or (base | aux) >> 64:
@@ -215,7 +148,7 @@ class Log:
 
     @property
     def durable(self) -> int:
-        """Number of the last confirmed record: synced, or written in the modes "interval" and "os"."""
+        """Number of the last confirmed record, which is synced, or written in the modes "interval" and "os"."""
         return self._writer.durable
 
     @property
@@ -224,24 +157,13 @@ class Log:
         return self._writer.pending_bytes
 
     def commit(self) -> int:
-        """Write the appended records, sync them as the mode requires, and confirm them.
-
-        Returns
-        -------
-        int
-            Number of the last confirmed record; see `durable`.
-
-        Raises
-        ------
-        DiskFull, NoDescriptors
-            Nothing was confirmed; the records stay in memory, for another commit.
-        Fenced, LogFailed, LogClosed
-            Nothing was confirmed and nothing will be.
-        """
+        """Write the appended records, sync them as the mode requires, and return the last confirmed number."""
+        # After DiskFull and NoDescriptors the records stay in memory for another commit. After Fenced, LogFailed and
+        # LogClosed nothing will be confirmed any more.
         return self._commit(sync=False)
 
     def sync(self) -> None:
-        """Commit and sync in every mode; raises as `commit` does."""
+        """Commit and sync in every mode, and raise what `commit` raises."""
         self._commit(sync=True)
 
     def _commit(self, *, sync: bool) -> int:
@@ -252,29 +174,22 @@ class Log:
                 self._look_at_disk()
 
     def give_up(self, error: Exception) -> LogError:
-        """Refuse all further records after an unexpected error; return the error that calls raise now."""
+        """Refuse all further records after an unexpected error, and return the error that calls raise now."""
         return self._writer.refuse(LogFailed(directory=str(self.directory), reason=f"{type(error).__name__}: {error}"))
 
     def note_synced(self) -> None:
-        """Write a record which states that everything before it is durable.
-
-        It lets the next open tell a torn tail from damage to the last records. Called when the log becomes idle.
-        """
+        """Write a record which states that everything before it is durable."""
+        # Called when the log becomes idle. By this record the next open distinguishes a torn tail from damage to the
+        # records before it.
         self._writer.note(RecordType.SYNCED)
         self._writer.commit(sync=False)
 
     # --- reading ---------------------------------------------------------------------------
 
     def read(self, position: Position) -> bytes:
-        """Return a record's body, from memory or from the disk.
-
-        Raises
-        ------
-        RecordCorrupt
-            Its bytes are not there, or have changed.
-        DiskFailed, NoDescriptors, DiskFull
-            They could not be read: the same read may work a moment later.
-        """
+        """Return a record's body from memory or disk, or raise RecordCorrupt if its bytes are gone or have changed."""
+        # DiskFailed, NoDescriptors and DiskFull mean that the bytes could not be read: the same read may work a moment
+        # later. So callers must not treat them as a lost record.
         return self._reader.read(position)
 
     def unreadable(self, position: Position, reason: str) -> RecordCorrupt:
@@ -288,24 +203,17 @@ class Log:
     # --- the end ---------------------------------------------------------------------------
 
     def close(self, *, clean: bool = True) -> None:
-        """Close the log and release its lock; may be called twice.
-
-        Parameters
-        ----------
-        clean : bool, default True
-            Commit and sync first, and record the clean end; False drops uncommitted records.
-
-        Raises
-        ------
-        DiskFull, Fenced, LogFailed
-            The log is closed; unconfirmed records are not durable.
-        """
+        """Close the log and release its lock."""
         try:
+            # Without `clean`, uncommitted records are dropped, and the next open recovers as after a kill.
             if clean and self._writer.refusal is None:
                 self.sync()
+                # In two syncs: a power cut must not leave a CLOSE record behind records that never reached the disk,
+                # since the next open would sync none of them.
                 self._writer.note(RecordType.CLOSE)
                 self.sync()
         finally:
+            # Whatever failed above: unconfirmed records are not durable then, and the lock must be released.
             self._writer.close()
             self._reader.close()
             self._owner.release()  # last: from here on another process may write to these files
@@ -319,11 +227,11 @@ class Log:
     # --- what is needed --------------------------------------------------------------------
 
     def need(self, segment: int, nbytes: int) -> None:
-        """Count bytes of a segment as needed; for records from `replay`."""
+        """Count bytes of a segment as needed, for records from `replay`."""
         self._needed.add(segment, nbytes)
 
     def free(self, segment: int, nbytes: int) -> None:
-        """Count bytes of a segment as no longer needed; raise ValueError if fewer were needed."""
+        """Count bytes of a segment as no longer needed, or raise ValueError if fewer were needed."""
         self._needed.take(segment, nbytes)
 
     def needed(self, segment: int) -> int:
@@ -347,52 +255,31 @@ class Log:
         return self._writer.appended_bytes - self._marked_bytes >= self.options.checkpoint_bytes
 
     def checkpoint(self, mark: LogMark, body: bytes) -> None:
-        """Make the journal's state at a mark durable, then `collect`.
-
-        Parameters
-        ----------
-        mark : LogMark
-            From `mark`.
-        body : bytes
-            The state; comes back as `recovery.checkpoint`.
-
-        Raises
-        ------
-        DiskFull, DiskFailed, NoDescriptors, Fenced, LogFailed, LogClosed
-            An earlier checkpoint, or this one, is in force.
-        """
+        """Make the journal's state at a mark durable, which comes back as `recovery.checkpoint`, then `collect`."""
         with self._typed():
+            # After an error an earlier checkpoint, or this one, is in force, so callers just take the next one when it
+            # is due.
             self._collector.checkpoint(mark, body)
 
     def collect(self) -> Collected:
-        """Delete sealed segments that nothing needs and that lie before both kept checkpoints.
-
-        Nothing is deleted before there are two checkpoints. Reads in progress finish.
-
-        Raises
-        ------
-        DiskFull, DiskFailed, NoDescriptors, Fenced, LogFailed, LogClosed
-            Nothing that is needed was deleted; the next one deletes the rest.
-        """
+        """Delete sealed segments that nothing needs and that lie before both kept checkpoints."""
         self._check_replayed()
         with self._typed():
             return self._collector.collect()
 
     def roll(self) -> None:
-        """Seal the open segment, so that it can be collected or compacted; raises as `commit` does."""
+        """Seal the open segment, so that it can be collected or compacted."""
         self._check_replayed()
         self._writer.roll()
         self._writer.commit(sync=True)
 
     def victims(self, below: float | None = None) -> list[int]:
-        """Return the sealed segments before the newest checkpoint that are worth copying.
-
-        Parameters
-        ----------
-        below : float, optional
-            Needed share below which a segment is copied; by default the option `compact_below`.
-        """
+        """Return the sealed segments before the newest checkpoint that hold too few needed bytes to stay."""
         return self._compactor.victims(self.options.compact_below if below is None else below)
+
+    def fitting(self, victims: Sequence[int]) -> list[int]:
+        """Return the first victims whose needed bytes fit one segment, at least one."""
+        return self._compactor.fitting(victims)
 
     def compact(
         self,
@@ -401,36 +288,20 @@ class Log:
         progress: Progress | None = None,
         segments: Sequence[int] | None = None,
     ) -> Compaction:
-        """Copy what the journal keeps of some segments into a new one, which replaces the first of them in the order.
-
-        The journal then moves each of the `moved` records to its new position, frees the old bytes, and takes a
-        checkpoint. The old segments are deleted after the second checkpoint, because the first may be damaged later.
-
-        Parameters
-        ----------
-        keep : callable
-            Called with each record; returns the records to write in its place.
-        progress : callable, optional
-            Called with bytes done and the total.
-        segments : sequence of int, optional
-            By default as many `victims` as fit one segment.
-
-        Raises
-        ------
-        DiskFull, DiskFailed, NoDescriptors, Fenced, LogFailed, LogClosed
-            Nothing that was confirmed has changed.
-        """
+        """Copy what the journal keeps of some segments into a new one, which replaces the first of them in order."""
         self._check_replayed()
         with self._typed():
+            # In this order the journal then moves each of the `moved` records to its new position, frees the old bytes,
+            # and takes a checkpoint. The old segments are deleted after the second checkpoint, because the first may be
+            # damaged later.
             return self._compactor.compact(keep, progress, segments)
 
     # --- space -----------------------------------------------------------------------------
 
     def room(self, nbytes: int) -> bool:
-        """Return whether quota, disk and reserve have room for so many bytes; does no I/O.
-
-        The figures come from the last commit that looked at the disk, at most a second or a MiB ago.
-        """
+        """Return whether quota, disk and reserve have room for a number of bytes."""
+        # No I/O, because every put asks: the figures come from the last commit that looked at the disk, at most a
+        # second or a MiB ago.
         return self._reserve.present and self._free() >= nbytes + HEADER_BYTES
 
     def disk_full(self, nbytes: int) -> DiskFull:
@@ -442,7 +313,7 @@ class Log:
         return free if self.options.max_bytes is None else min(free, self.options.max_bytes - self.usage().total)
 
     def _look_at_disk(self) -> None:
-        """Read the free space and the size of the quarantine; blocks."""
+        """Read the free space and the size of the quarantine."""
         if self._free_space.look(self._writer.appended_bytes):
             self._kept_aside = quarantined_sizes(self._directory)
             self._reserve.restore()
@@ -462,15 +333,9 @@ class Log:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures that views show, in bytes and seconds.
-
-        Returns
-        -------
-        dict
-            ``total``, ``live`` and ``garbage`` bytes; ``free`` bytes of the disk or the quota; bytes ``written`` since
-            the log was opened; the 99th percentile of the last syncs, ``sync_p99``, None without any; and the share of
-            garbage above which the log is compacted, ``compact_above``.
-        """
+        """Return the figures that views show, in bytes and seconds."""
+        # `free` is of the disk or the quota; `written` counts since the log was opened; `sync_p99` is the 99th
+        # percentile of the last syncs, None without any; above the garbage share `compact_above` the log is compacted.
         usage, syncs = self.usage(), sorted(self._writer.sync_seconds)
         return {
             "total": usage.total,

@@ -29,28 +29,21 @@ _KEPT_CHECKPOINTS = 2
 
 @dataclass(frozen=True)
 class SegmentEntry:
-    """One segment.
-
-    Attributes
-    ----------
-    seq, epoch : int
-        Its number, which is never used again, and the epoch that wrote it.
-    kind : {"log", "compacted"}
-        Written by appends, or by compaction.
-    covers : tuple of int
-        Segments whose needed records a compacted one holds. While one of them is listed, it is replayed instead.
-    length : int or None
-        Bytes that count, all of them durable; None = open, up to its last valid record.
-    continues : tuple of int, empty or (segment, offset)
-        It holds the records meant for that segment from that offset on, because the disk failed there.
-    """
+    """One segment, as the manifest lists it."""
 
     seq: int
+    """Its number, which is never used again."""
     epoch: int
+    """The epoch that wrote it."""
     kind: Kind = "log"
+    """log = written by appends; compacted = by compaction."""
     covers: tuple[int, ...] = ()
+    """Segments whose needed records a compacted one holds. While one of them is listed, it is replayed instead."""
     length: int | None = None
+    """Bytes that count, all of them durable; None = open, up to its last valid record."""
     continues: tuple[int, ...] = ()
+    """Empty, or (segment, offset): it holds the records meant for that segment from that offset on, because the disk
+    failed there."""
 
     @property
     def name(self) -> str:
@@ -59,7 +52,8 @@ class SegmentEntry:
 
 
 def resolve(continued: Mapping[int, tuple[int, int]], segment: int, offset: int) -> tuple[int, int]:
-    """Return where a record with this position lies; `continued` is that of `Manifest.continued`."""
+    """Return where a record with this position lies, given the result of `Manifest.continued`."""
+    # A loop: the disk may fail in a successor, too.
     while (successor := continued.get(segment)) is not None and offset >= successor[0]:
         segment, offset = successor[1], offset - successor[0] + SEGMENT_BYTES
     return segment, offset
@@ -67,37 +61,27 @@ def resolve(continued: Mapping[int, tuple[int, int]], segment: int, offset: int)
 
 @dataclass(frozen=True)
 class Manifest:
-    """The list of a log's files.
-
-    Attributes
-    ----------
-    uuid : str
-        The log's, 32 hex digits.
-    epoch : int
-        The epoch that wrote it.
-    next_seq : int
-        Above the number of every segment.
-    segments : tuple of SegmentEntry
-        In the order of replay; an open one is the last.
-    checkpoints : tuple of str
-        Names, newest last.
-    """
+    """The list of a log's files."""
 
     uuid: str
     epoch: int
+    """The epoch that wrote it."""
     next_seq: int = 1
+    """Above the number of every segment, also of deleted ones."""
     segments: tuple[SegmentEntry, ...] = ()
+    """In the order of replay; an open one is the last."""
     checkpoints: tuple[str, ...] = ()
+    """Names, newest last."""
 
     def encode(self) -> bytes:
-        """Return the file's bytes: JSON and a line with its checksum."""
+        """Return the file's bytes, which are JSON and a line with its checksum."""
         fields = {"format": FORMAT, "incompatible": 0, "compatible": 0, **asdict(self)}
         text = json.dumps(fields, indent=1).encode() + b"\n"
         return text + b"crc32 %08x\n" % crc32(text)
 
     @classmethod
     def decode(cls, data: bytes, file: str) -> Manifest:
-        """Return what `encode` wrote; raise `ManifestCorrupt` or `LogTooNew` if this version cannot read it."""
+        """Return what `encode` wrote, or raise `ManifestCorrupt` or `LogTooNew` if this version cannot read it."""
         text, _, crc = data[:-1].rpartition(b"\n")
         text += b"\n"
         if data[-1:] != b"\n" or crc != b"crc32 %08x" % crc32(text):
@@ -117,6 +101,8 @@ class Manifest:
     def _from(cls, fields: dict[str, Any]) -> Manifest:
         segments = tuple(
             SegmentEntry(
+                # Field by field, not `**entry`: a later minor version may add fields, and this one must still open its
+                # logs.
                 seq=entry["seq"],
                 epoch=entry["epoch"],
                 kind=entry["kind"],
@@ -170,7 +156,7 @@ class Manifest:
         )
 
     def having(self, new: SegmentEntry, *, before: int | None = None) -> Manifest:
-        """Return a copy with one more segment, last or before another; the same if it is listed already."""
+        """Return a copy with one more segment, last or before another, or itself if it lists the segment already."""
         # A publication whose last check of the epoch was refused is in force anyway, and is repeated. Listed
         # twice, the segment would be replayed twice.
         if any(entry.seq == new.seq for entry in self.segments):
@@ -184,7 +170,7 @@ class Manifest:
         return replace(self, segments=tuple(entry for entry in self.segments if entry.seq not in seqs))
 
     def having_checkpoint(self, name: str, unread: Collection[str] = ()) -> Manifest:
-        """Return a copy with a newer checkpoint; the two newest stay, without those that could not be read."""
+        """Return a copy with a newer checkpoint and the last readable one."""
         readable = [known for known in self.checkpoints if known not in unread]
         return replace(self, checkpoints=(*readable, name)[-_KEPT_CHECKPOINTS:])
 
@@ -195,17 +181,7 @@ class Manifest:
 
 
 class Catalog:
-    """The manifest in force, and the changes to it.
-
-    Attributes
-    ----------
-    lock : RLock
-        Held from reading the manifest to publishing a changed one, and by each commit. See `Writer` for the order.
-    manifest : Manifest
-        As it is on disk.
-    uuid : bytes
-        The log's.
-    """
+    """The manifest in force, and the changes to it."""
 
     def __init__(self, directory: Directory, owner: Ownership, reserve: Reserve, manifest: Manifest) -> None:
         self._directory = directory
@@ -213,6 +189,8 @@ class Catalog:
         self._reserve = reserve
         self._seqs = manifest.next_seq
         self._seqs_lock = threading.Lock()
+        # Held from reading the manifest to publishing a changed one, and by each commit; `writer.py` has the order of
+        # locks.
         self.lock = threading.RLock()
         self.manifest = manifest
         self.uuid = bytes.fromhex(manifest.uuid)
@@ -237,16 +215,16 @@ class Catalog:
         self._owner.check()
         name = manifest_name(self._owner.epoch)
         data = manifest.encode()
-        self._reserve.twice(lambda: self._directory.publish(name, [data]))
+        self._reserve.try_twice(lambda: self._directory.publish(name, [data]))
         self.manifest = manifest
         self._owner.check()
 
     def continue_in(self, segment: int, offset: int, successor: int) -> None:
-        """Note that the records of a segment from an offset on are written to another segment, from its start."""
+        """Note that a segment's records from an offset on are written to another segment, from its start."""
         self._continued[segment] = (offset, successor)
 
     def continues(self, seq: int) -> tuple[int, ...]:
-        """Return (segment, offset) that a segment continues, or nothing."""
+        """Return the (segment, offset) that a segment continues, or an empty tuple."""
         return next(((old, offset) for old, (offset, new) in self._continued.items() if new == seq), ())
 
     def resolve(self, segment: int, offset: int) -> tuple[int, int]:

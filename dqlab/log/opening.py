@@ -43,13 +43,15 @@ class Opened(NamedTuple):
 
 
 def open_log(path: Path, options: LogOptions, files: Files, clock: Clock, *, owner: str, takeover: bool) -> Opened:
-    """Take ownership of a log and recover it; see `Log.open`."""
+    """Take ownership of a log and recover it, as `Log.open` promises."""
     started = clock.monotonic()
     directory = Directory(path, files)
     with typed(directory):
         _make(directory)
-        with suppress(ManifestCorrupt):  # another process may be opening the log; the owner of the lock reads it again
-            newest_manifest(directory)  # refuses a later format before anything is changed
+        # Before the lock, to refuse a later format while nothing is changed. Another process may be opening the log at
+        # this moment, so a damaged manifest counts only when the owner of the lock reads it again.
+        with suppress(ManifestCorrupt):
+            newest_manifest(directory)
         ownership = Ownership(directory, owner=owner, takeover=takeover, unsafe_no_lock=options.unsafe_no_lock)
         try:
             found = _find(directory, ownership.epoch)
@@ -62,13 +64,15 @@ def open_log(path: Path, options: LogOptions, files: Files, clock: Clock, *, own
 
 
 def _make(directory: Directory) -> None:
-    """Create the directory durably; refuse one that holds only other files."""
+    """Create the directory durably, or refuse one that holds only other files."""
     files, path = directory.files, directory.path
     if files.exists(path):
         names = directory.names()
         if names and not any(map(is_ours, names)):
             raise NotALog(directory=str(path), names=shown(names))
         return
+    # Found before they are made, because each new name has to be synced in its parent: a power cut could take the log
+    # away with the last folder above it.
     new = [parent for parent in (path, *path.parents) if not files.exists(parent)]
     files.make_directory(path)
     for made in new:
@@ -76,7 +80,7 @@ def _make(directory: Directory) -> None:
 
 
 def _find(directory: Directory, epoch: int) -> FoundLog:
-    """Return what earlier sessions left, with the manifest of the new epoch; writes nothing."""
+    """Return what earlier sessions left, with the manifest of the new epoch, and write nothing."""
     manifest = newest_manifest(directory)
     if manifest is None:
         return FoundLog(Manifest(uuids.uuid4().hex, epoch), [], None, (), (), clean=True, torn_bytes=0)
@@ -108,6 +112,7 @@ def _begin(
     catalog = Catalog(directory, owner, reserve, found.manifest)
     segment = _first_segment(directory, owner, reserve, catalog, clock)
     try:
+        # First the manifest: until it is on disk, the old files are the log, and none may be moved or removed.
         catalog.publish(found.manifest.having(SegmentEntry(segment.seq, owner.epoch)))
         moved = _move_damaged(directory, found.damaged)
         leftovers = _remove_leftovers(directory, catalog.manifest)
@@ -149,7 +154,7 @@ def _first_segment(
     header = pack_segment_header(catalog.uuid, seq, epoch, clock.wall())
     opening = pack_header(Header(RecordType.OPEN, 0, 0, 0, 0, 0, 0, epoch, 0), catalog.seed(seq))
     name = segment_name(seq, epoch)
-    descriptor = reserve.twice(lambda: directory.create(name, [header, opening]))
+    descriptor = reserve.try_twice(lambda: directory.create(name, [header, opening]))
     return OpenSegment(seq, descriptor, SEGMENT_BYTES + HEADER_BYTES)
 
 
@@ -157,7 +162,7 @@ def _first_segment(
 
 
 def _move_damaged(directory: Directory, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Move unreadable checkpoints to quarantine; return their new names."""
+    """Move unreadable checkpoints to quarantine, and return their new names."""
     moved: list[str] = []
     for name in names:
         with suppress(OSError):
@@ -168,7 +173,7 @@ def _move_damaged(directory: Directory, names: tuple[str, ...]) -> tuple[str, ..
 
 
 def _remove_leftovers(directory: Directory, manifest: Manifest) -> tuple[str, ...]:
-    """Remove files that the manifest does not list; return those of unfinished steps."""
+    """Remove files that the manifest does not list, and return the names of those from unfinished steps."""
     # In ascending order of names, so old epochs go lowest first: a fenced owner of epoch e, which looks for the file of
     # e + 1, then finds its own gone once that one is removed too. See `Ownership.check`.
     listed = {entry.name for entry in manifest.segments} | set(manifest.checkpoints)

@@ -15,45 +15,27 @@ SyncMode: TypeAlias = Literal["always", "interval", "os"]
 
 @dataclass(frozen=True)
 class LogOptions:
-    """Options of a log.
-
-    Parameters
-    ----------
-    sync : {"always", "interval", "os"}, default "always"
-        What confirmed records survive: a power cut; a power cut after `interval` seconds; only the death of this
-        process.
-    interval : float, default 0.05
-        Seconds between two syncs of the mode "interval".
-    segment_bytes : int, default 32 MiB
-        Size at which a segment is sealed and the next one begun.
-    reserve_bytes : int, default 8 MiB
-        Size of a file that is deleted on a full disk, so that settlements and checkpoints still fit.
-    checkpoint_bytes : int, default 64 MiB
-        Bytes of log after which `Log.checkpoint_due` is true.
-    max_bytes : int or None, default None
-        Quota for all files together; None = the whole disk.
-    compact_below : float, default 0.5
-        Segments whose needed share is smaller are worth compacting.
-    copy_bytes_per_s : int, default 50 MiB
-        Limit of a compaction's writing.
-    unsafe_no_lock : bool, default False
-        Open although the file system supports no locks.
-
-    Raises
-    ------
-    BadOption
-        A value out of range.
-    """
+    """Options of a log, checked when they are made."""
 
     sync: SyncMode = "always"
+    """What confirmed records survive. always = a power cut; interval = a power cut, but for the last `interval`
+    seconds; os = only the death of this process."""
     interval: float = 0.05
+    """Seconds between two syncs of the mode "interval"."""
     segment_bytes: int = 32 << 20
+    """A segment of this size is sealed, and the next one begins."""
     reserve_bytes: int = 8 << 20
+    """Size of a file that is deleted on a full disk, so that settlements and checkpoints still fit."""
     checkpoint_bytes: int = 64 << 20
+    """Bytes of log after which `Log.checkpoint_due` is true."""
     max_bytes: int | None = None
+    """Quota for all files together; None = the whole disk."""
     compact_below: float = 0.5
+    """A segment is worth compacting when the share of its bytes that is needed is smaller than this."""
     copy_bytes_per_s: int = 50 << 20
+    """Limit of what a compaction writes."""
     unsafe_no_lock: bool = False
+    """Open the log even where the file system supports no locks."""
 
     def __post_init__(self) -> None:
         if self.sync not in ("always", "interval", "os"):

@@ -47,24 +47,18 @@ def seen_elsewhere(filesystem: str) -> bool:
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that opened a log last, as its lock file names it.
-
-    Attributes
-    ----------
-    owner : str
-        The name it gave itself.
-    held : bool or None
-        Whether it still has the log open; None on another machine, where this cannot be seen.
-    """
+    """The process that opened a log last, as its lock file names it."""
 
     host: str
     pid: int
     owner: str
+    """The name it gave itself."""
     held: bool | None
+    """Whether it still has the log open; None on another machine, where this cannot be seen."""
 
 
 def look_at_lock(directory: Path) -> Holder | None:
-    """Return which process opened a log last, without taking its lock; None when the lock file is not signed."""
+    """Return which process opened a log last, without taking its lock, or None when the lock file is not signed."""
     try:
         signed: dict[str, Any] = json.loads((directory / LOCK).read_bytes())
         host, pid, owner = str(signed["host"]), int(signed["pid"]), str(signed["owner"])
@@ -81,7 +75,7 @@ def _is_here(host: str, boot: str) -> bool:
 
 
 def _is_held(lock: Path, pid: int) -> bool:
-    """Return whether a lock file is locked; where that cannot be seen, whether the process that signed it is alive."""
+    """Return whether a lock file is locked, or whether its signer is alive where the lock cannot be seen."""
     try:
         return platforms.is_locked(lock)
     except OSError:
@@ -96,30 +90,25 @@ def _is_held(lock: Path, pid: int) -> bool:
 
 
 class Ownership:
-    """The right to write, until a newer epoch begins.
-
-    Attributes
-    ----------
-    epoch : int
-        The epoch that this owner began.
-    lock : {"held", "unsupported", "bypassed"}
-        What the file system answered; bypassed = another process holds it, and only the epoch protects the log.
-    filesystem : str
-        Type of the file system, "" when unknown.
-    """
+    """The right to write to a log, until a newer epoch begins."""
 
     def __init__(self, directory: Directory, *, owner: str, takeover: bool, unsafe_no_lock: bool) -> None:
         self._directory = directory
         self._place = directory.path.resolve()
+        # Its type, "" when unknown. Such a file system counts as shared: its cached names are read again before each
+        # check.
         self.filesystem = directory.files.filesystem(self._place)
         self._cached = seen_elsewhere(self.filesystem)
         before = self._register(takeover=takeover)
         self._descriptor = -1
         try:
             self._descriptor = directory.files.open_lock(directory / LOCK)
+            # The file system's answer, or "bypassed": another process holds the lock, and only the epoch protects the
+            # log.
             self.lock = self._take_lock(takeover=takeover, unsafe_no_lock=unsafe_no_lock)
             if self.lock != "bypassed":
                 self._sign(owner)
+            # The epoch that this owner began.
             self.epoch = self._begin_epoch()
             # Without the lock the last owner may still run. It confirms nothing once it has seen this epoch; what it
             # confirms before that must be on disk before recovery reads, or a confirmed message would be missing.
@@ -134,7 +123,7 @@ class Ownership:
         self._next = directory / epoch_name(self.epoch + 1)
 
     def check(self) -> None:
-        """Raise `Fenced` if another owner took over, OSError if that could not be read, twice."""
+        """Raise `Fenced` if another owner took over, or OSError if that could not be read, twice."""
         for left in reversed(range(_TRIES)):
             try:
                 taken = self._is_taken()
@@ -164,7 +153,7 @@ class Ownership:
             self._descriptor = -1
 
     def _register(self, *, takeover: bool) -> object | None:
-        """Register that this process has the log open; return the owner before, if there is one."""
+        """Register that this process has the log open, and return the owner before it, if there is one."""
         # Over NFS, flock locks for the whole process: two logs in one process would both hold it.
         with _registry_lock:
             before = _registry.get(self._place)
@@ -200,7 +189,8 @@ class Ownership:
         return OwnerStillAlive(directory=str(self._directory), host=host, pid=pid)
 
     def _sign(self, owner: str) -> None:
-        """Write the holder's name into the lock file; it is shown to people and decides nothing."""
+        """Write the holder's name into the lock file."""
+        # Shown to people. The lock and the epoch decide who may write: a process may die between locking and signing.
         signature = {"host": socket.gethostname(), "pid": os.getpid(), "boot": platforms.boot_id(), "owner": owner}
         text = json.dumps(signature)
         files = self._directory.files

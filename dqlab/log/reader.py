@@ -16,7 +16,7 @@ from dqlab.log.tail import Tail
 
 __all__ = ["Reader"]
 
-_AHEAD = 1 << 20
+_AHEAD = 1 << 20  # one read from the disk fetches the records behind it too
 _OPEN_FILES = 16
 
 
@@ -31,7 +31,7 @@ class _File:
 
 
 class Reader:
-    """Reads records by position, from any thread; one read from the disk fetches the records behind it too."""
+    """Reads records by position, from any thread."""
 
     def __init__(self, directory: Directory, catalog: Catalog, tail: Tail) -> None:
         self._directory = directory
@@ -53,7 +53,7 @@ class Reader:
         return None if found is None else found[1]
 
     def read(self, position: Position) -> bytes:
-        """Return a record's body; may block on the disk, and raises what `Log.read` does."""
+        """Return a record's body, and raise what `Log.read` raises."""
         body = self.cached(position)
         if body is not None:
             return body
@@ -75,8 +75,9 @@ class Reader:
         return found[1]
 
     def retire(self, segment: int) -> None:
-        """Forget a deleted segment; a read in progress finishes, because its descriptor stays open until then."""
+        """Forget a deleted segment."""
         with self._lock:
+            # A read in progress finishes: its descriptor stays open until the last reader leaves.
             file = self._files.pop(segment, None)
             if file is not None:
                 self._close(file)
@@ -117,6 +118,7 @@ class Reader:
         finally:
             with self._lock:
                 file.readers -= 1
+                # `is`: the segment may have been opened again under the same number since.
                 if self._files.get(segment) is not file:
                     self._close(file)
 
@@ -127,7 +129,8 @@ class Reader:
         return self._directory.files.open(self._directory / entry.name)
 
     def _close(self, file: _File) -> None:
-        """Close a file that left the table, unless a read is in progress; the last reader closes it then."""
+        """Close a file that left the table, unless a read is in progress."""
+        # Else the last reader closes it.
         if file.readers == 0 and file.descriptor >= 0:
             with suppress(OSError):
                 self._directory.files.close(file.descriptor)

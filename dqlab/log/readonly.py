@@ -24,67 +24,26 @@ __all__ = ["ReadOnlyLog", "SegmentCheck"]
 
 @dataclass(frozen=True)
 class SegmentCheck:
-    """What a complete reading of one segment found.
-
-    Attributes
-    ----------
-    entry : SegmentEntry
-        As it is listed.
-    size : int
-        Bytes of its file, 0 when it is missing.
-    header : bool
-        Its own header is valid.
-    end : int
-        Behind the last valid record.
-    gaps : tuple of Gap
-        Bytes that hold no valid record; those at `end` of an open segment are its torn tail.
-    records : int
-        Valid records of the journal.
-    late : int
-        Bytes behind the length that counts, which are never read.
-    """
+    """What a complete reading of one segment found."""
 
     entry: SegmentEntry
+    """As it is listed."""
     size: int
+    """Bytes of its file, 0 when it is missing."""
     header: bool
+    """Its own header is valid."""
     end: int
+    """Behind the last valid record."""
     gaps: tuple[Gap, ...]
+    """Bytes that hold no valid record; those at `end` of an open segment are its torn tail."""
     records: int
+    """Valid records of the journal."""
     late: int
+    """Bytes behind the length that counts, which are never read."""
 
 
 class ReadOnlyLog:
-    """The files of a log, whether or not a process has it open.
-
-    Parameters
-    ----------
-    path : Path
-        The log's directory.
-    manifest : Manifest, optional
-        Used in place of the one in force, which cannot be read.
-
-    Attributes
-    ----------
-    manifest : Manifest
-        In force; without segments when the first open did not finish.
-    sealed : Manifest
-        The same with the length of the last segment, as an open would find it.
-    checkpoints : tuple of Checkpoint
-        Those that can be read, newest last.
-    damaged, missing, extra : tuple of str
-        Checkpoints that cannot be read; listed segments that are missing; files that no manifest lists.
-    clean : bool
-        The last session closed the log.
-    torn_bytes : int
-        Bytes behind the last valid record.
-
-    Raises
-    ------
-    NotALog, ManifestCorrupt, LogTooNew
-        There is no log that could be read.
-    DiskFailed, NoDescriptors
-        The system refused to read a file.
-    """
+    """The files of a log, whether or not a process has it open."""
 
     def __init__(self, path: Path, manifest: Manifest | None = None) -> None:
         self.directory = path
@@ -93,11 +52,16 @@ class ReadOnlyLog:
             names = directory.names()
             if not any(map(is_ours, names)):
                 raise NotALog(directory=str(path), names=shown(names) or "nothing")
+            # In force, or the given one in place of one that cannot be read; without segments when the first open did
+            # not finish.
             self.manifest = manifest or newest_manifest(directory) or Manifest("0" * 32, 0)
             found = find(directory, self.manifest)
+        # Those that can be read, newest last, and those that cannot.
         self.checkpoints, self.damaged = tuple(found.checkpoints), found.damaged + found.refused
+        # The manifest with the length of the last segment, as an open would find it.
         self.sealed, self.clean, self.torn_bytes = found.manifest, found.clean, found.torn_bytes
         listed = {entry.name for entry in self.manifest.segments}
+        # Listed segments that are missing; below, `extra` are files that no manifest lists.
         self.missing = tuple(sorted(listed - set(names)))
         known = listed | set(self.manifest.checkpoints)
         epoch = self.manifest.epoch
@@ -117,7 +81,7 @@ class ReadOnlyLog:
 
     @property
     def changed(self) -> bool:
-        """True when another manifest is in force by now: a process is writing to the log."""
+        """True when another manifest is in force by now, because a process is writing to the log."""
         with self.typed():
             return (newest_manifest(self._directory) or Manifest("0" * 32, 0)) != self.manifest
 
@@ -130,7 +94,7 @@ class ReadOnlyLog:
         return found[1]
 
     def replay(self, checkpoint: Checkpoint | None) -> LogReplay:
-        """Return the journal's records behind a checkpoint (None = all that are left); damage is not copied."""
+        """Return the journal's records behind a checkpoint (None = all that are left), and copy no damage."""
         return LogReplay(self._directory, self.sealed, checkpoint, keep=lambda *_: "")
 
     def record(self, position: Position) -> Record:
@@ -203,7 +167,7 @@ class ReadOnlyLog:
 
     @contextmanager
     def typed(self) -> Iterator[None]:
-        """Turn an OSError into a `refusal`; a file that was there and is gone into `ChangedMeanwhile`."""
+        """Turn an OSError into a `refusal`, and the loss of a file that was there into `ChangedMeanwhile`."""
         with typed(self._directory):
             try:
                 yield
@@ -212,7 +176,7 @@ class ReadOnlyLog:
 
 
 class _ReadingFiles(Files):
-    """Opens a missing segment as an empty one; `ReadOnlyLog.missing` names it."""
+    """Opens a missing segment as an empty one."""
 
     def open(self, path: Path, *, write: bool = False) -> int:
         try:
@@ -220,4 +184,5 @@ class _ReadingFiles(Files):
         except FileNotFoundError:
             if SEGMENT.fullmatch(path.name) is None:
                 raise
+            # One missing segment must not end a check of the others; `ReadOnlyLog.missing` names it.
             return super().open(Path(os.devnull))

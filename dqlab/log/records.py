@@ -1,8 +1,4 @@
-"""The bytes of one record: a header of 48 bytes and an opaque body, each with its own checksum.
-
-The header's checksum is seeded with the log's uuid and the segment's number, so that neither stale bytes nor a
-record of another file is ever valid.
-"""
+"""The bytes of one record: a header of 48 bytes and an opaque body, each with its own checksum."""
 
 from __future__ import annotations
 
@@ -42,12 +38,14 @@ _CRC = Struct("<I")
 
 
 class RecordType(IntEnum):
-    """What a record is. Types below `FIRST_OPAQUE` are the log's own; it does not interpret the others."""
+    """Names what a record holds."""
 
     SYNCED = 1
     OPEN = 2
     CLOSE = 3
     SEAL = 4
+    # From here on the numbers belong to the journal; the log does not interpret them. Numbers are on disk: never give
+    # one a second meaning.
     PUT = 16
     SETTLE = 17
     STATE = 18
@@ -58,11 +56,14 @@ class RecordType(IntEnum):
 
 
 class Position(NamedTuple):
-    """The permanent place of a record: number of its segment, offset there, and size with header in bytes."""
+    """The permanent place of a record."""
 
     segment: int
+    """Number of its segment."""
     offset: int
+    """Where its header begins there."""
     size: int
+    """Bytes of header and body."""
 
 
 class Record(NamedTuple):
@@ -78,15 +79,7 @@ class Record(NamedTuple):
 
 
 class NewRecord(NamedTuple):
-    """A record for compaction to write.
-
-    Attributes
-    ----------
-    type, parts, count, base, aux, flags, needed
-        As in `Log.append`.
-    key : object
-        Returned with the new position, so that the journal knows what moved.
-    """
+    """A record for compaction to write, with the fields of `Log.append`."""
 
     type: int
     parts: Sequence[Buffer]
@@ -96,6 +89,7 @@ class NewRecord(NamedTuple):
     flags: int = 0
     needed: int = 0
     key: Any = None
+    """Returned with the new position, so that the journal knows which record moved."""
 
 
 class Header(NamedTuple):
@@ -114,6 +108,8 @@ class Header(NamedTuple):
 
 def seed_of(uuid: bytes, segment: int) -> int:
     """Return the seed of the checksums of a segment's record headers."""
+    # The seed makes a record valid only in its own log and segment: not stale bytes of a reused block, and not a record
+    # of a file that was copied over this one.
     return crc32(uuid[:8] + segment.to_bytes(8, "little"))
 
 
@@ -125,7 +121,7 @@ def pack_header(header: Header, seed: int) -> bytes:
 
 
 def parse_header(buffer: bytes, offset: int, seed: int) -> Header | None:
-    """Return the header at an offset, or None when no header of this segment is there."""
+    """Return the header at an offset, or None when there is no valid header of this segment."""
     if offset + HEADER_BYTES > len(buffer):
         return None
     magic, type, flags, size, count, length, base, aux, number, epoch, body_crc, crc = FIELDS.unpack_from(

@@ -44,108 +44,68 @@ _EMPTY_BYTES = SEGMENT_BYTES + HEADER_BYTES  # a segment with nothing but its OP
 
 @dataclass(frozen=True)
 class Corruption:
-    """Bytes that were durable and have changed since.
-
-    Attributes
-    ----------
-    file : str
-        Name of the segment.
-    offset, nbytes : int
-        Which bytes.
-    type, count, base : int or None
-        Of the record, when its header is intact; None = it is not known which records these were.
-    quarantined : str
-        Name of their copy, relative to the log's directory; "" when nothing was copied.
-    """
+    """Bytes that were durable and have changed since."""
 
     file: str
+    """Name of the segment."""
     offset: int
     nbytes: int
     type: int | None = None
+    """With `count` and `base`, of the record whose header is intact; None = it is not known which records these
+    were."""
     count: int | None = None
     base: int | None = None
     quarantined: str = ""
+    """Name of their copy, relative to the log's directory; "" when nothing was copied."""
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """What opening a log found.
-
-    Attributes
-    ----------
-    epoch : int
-        The epoch that began.
-    clean : bool
-        The last session closed the log, or there was none.
-    checkpoint : bytes or None
-        The journal's newest readable state.
-    checkpoint_lost : bool
-        There was a checkpoint and none can be read: replay starts at the oldest record left.
-    torn_bytes : int
-        Bytes behind the last valid record, which were never confirmed.
-    corrupt : tuple of Corruption
-        Complete once the replay is over.
-    quarantined : tuple of str
-        Files that were copied or moved to ``quarantine/``.
-    leftovers : tuple of str
-        Files of unfinished steps, removed.
-    lock : {"held", "unsupported", "bypassed"}
-        What keeps other processes out; see `Ownership`.
-    filesystem : str
-        Its type, "" when unknown.
-    seconds : float
-        Time that opening took, without the replay.
-    """
+    """What opening a log found."""
 
     epoch: int
+    """The epoch that began."""
     clean: bool
+    """The last session closed the log, or there was none."""
     checkpoint: bytes | None
+    """The journal's newest readable state."""
     checkpoint_lost: bool
+    """There was a checkpoint and none can be read: replay starts at the oldest record left."""
     torn_bytes: int
+    """Bytes behind the last valid record, which were never confirmed."""
     corrupt: tuple[Corruption, ...]
+    """Complete once the replay is over."""
     quarantined: tuple[str, ...]
+    """Files that were copied or moved to ``quarantine/``."""
     leftovers: tuple[str, ...]
+    """Files of unfinished steps, removed."""
     lock: LockState
+    """What keeps other processes out; see `Ownership`."""
     filesystem: str
+    """Its type, "" when unknown."""
     seconds: float
+    """Time that opening took, without the replay."""
 
 
 class FoundLog(NamedTuple):
-    """What the files of earlier sessions hold.
-
-    Attributes
-    ----------
-    manifest : Manifest
-        With the length of the last segment, as if it had been sealed.
-    checkpoints : list of Checkpoint
-        Those that can be read, newest last.
-    body : bytes or None
-        That of the newest one.
-    damaged : tuple of str
-        Checkpoints that are missing or hold other bytes than were written.
-    refused : tuple of str
-        Checkpoints that the disk refused to read; another one was read, and these stay listed.
-    clean, torn_bytes
-        As in `Recovery`.
-    """
+    """What the files of earlier sessions hold."""
 
     manifest: Manifest
+    """With the length of the last segment, as if it had been sealed."""
     checkpoints: list[Checkpoint]
+    """Those that can be read, newest last."""
     body: bytes | None
+    """The journal's state in the newest one."""
     damaged: tuple[str, ...]
+    """Checkpoints that are missing or hold other bytes than were written."""
     refused: tuple[str, ...]
+    """Checkpoints that the disk refused to read; another one was read, and these stay listed."""
     clean: bool
     torn_bytes: int
 
 
 def find(directory: Directory, manifest: Manifest) -> FoundLog:
-    """Read the checkpoints and the end of the last segment; writes nothing.
-
-    Raises
-    ------
-    OSError
-        The disk refused to read the last segment, or a checkpoint and there is no other.
-    """
+    """Read the checkpoints and the end of the last segment, and write nothing."""
     listed = manifest.listed()
     checkpoints: list[Checkpoint] = []
     damaged: list[str] = []
@@ -170,7 +130,7 @@ def find(directory: Directory, manifest: Manifest) -> FoundLog:
 
 
 def newest_manifest(directory: Directory) -> Manifest | None:
-    """Return the manifest in force, None when the log is new; may raise OSError."""
+    """Return the manifest in force, or None when the log is new."""
     epochs = directory.numbered(MANIFEST)
     if epochs:
         name = manifest_name(epochs[-1])
@@ -197,6 +157,8 @@ def _seal(directory: Directory, manifest: Manifest, checkpoints: list[Checkpoint
     with directory.opened(last.name) as descriptor:
         size = directory.files.size(descriptor)
         intact = header_intact(directory, descriptor, manifest, last)
+        # From the newest mark on: the log was whole up to there when that checkpoint was taken, and reading all of the
+        # segment would delay every open.
         start = max(marks, default=SEGMENT_BYTES)
         scan = manifest.scan(directory.files, descriptor, last, start=start, limit=size)
         records = sum(1 for _ in scan)
@@ -222,20 +184,7 @@ Keep: TypeAlias = Callable[[Directory, int, str, Gap], str]
 
 
 class LogReplay:
-    """The journal's records behind a checkpoint (None = all that are left), to be iterated once.
-
-    Parameters
-    ----------
-    keep : callable, optional
-        Copies damaged bytes; by default `quarantine`.
-
-    Attributes
-    ----------
-    corrupt : list of Corruption
-        Damage skipped so far.
-    done : bool
-        Everything was yielded.
-    """
+    """Iterates once over the journal's records behind a checkpoint (None = all that are left)."""
 
     def __init__(
         self, directory: Directory, manifest: Manifest, checkpoint: Checkpoint | None, keep: Keep | None = None
@@ -243,8 +192,9 @@ class LogReplay:
         self._directory = directory
         self._manifest = manifest
         self._checkpoint = checkpoint
+        # Copies damaged bytes and returns the copy's name.
         self._keep = keep if keep is not None else quarantine
-        self.corrupt: list[Corruption] = []
+        self.corrupt: list[Corruption] = []  # damage skipped so far
         self.done = not manifest.segments
 
     def __iter__(self) -> Iterator[Record]:
@@ -254,9 +204,11 @@ class LogReplay:
             start = after.offset if after is not None and after.segment == entry.seq else SEGMENT_BYTES
             with self._directory.opened(entry.name) as descriptor:
                 yield from self._segment(descriptor, entry, start)
+        # Only here, not in a `finally`: until every record was yielded, nobody knows which segments are needed.
         self.done = True
 
     def _segment(self, descriptor: int, entry: SegmentEntry, start: int) -> Iterator[Record]:
+        # Not the file's size: behind the length may lie what a fenced owner still wrote, which nobody confirmed.
         limit = entry.length or SEGMENT_BYTES
         size = self._directory.files.size(descriptor)
         if not header_intact(self._directory, descriptor, self._manifest, entry):
@@ -265,6 +217,7 @@ class LogReplay:
             self._report(descriptor, entry, Gap(size, start, None))
         scan = self._manifest.scan(self._directory.files, descriptor, entry, start=start, limit=limit)
         yield from scan
+        # After the records, because `scan` finds gaps while it is iterated.
         for gap in scan.gaps:
             self._report(descriptor, entry, gap)
 
@@ -277,7 +230,7 @@ class LogReplay:
 
 
 def quarantine(directory: Directory, descriptor: int, name: str, gap: Gap) -> str:
-    """Copy damaged bytes to quarantine; return the copy's name, "" when there are no bytes or no room."""
+    """Copy damaged bytes to quarantine, and return the copy's name, or "" when there are no bytes or no room."""
     files = directory.files
     copy = f"{QUARANTINE}/{name}-{gap.start}"
     try:

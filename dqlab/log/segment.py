@@ -51,7 +51,7 @@ def pack_segment_header(uuid: bytes, seq: int, epoch: int, wall: float) -> bytes
 
 
 def check_segment_header(header: bytes, uuid: bytes, seq: int, epoch: int, file: str) -> bool:
-    """Return whether these are the first bytes of that segment; raise `LogTooNew` for a later format."""
+    """Return whether bytes are the header of a segment, or raise `LogTooNew` for a later format."""
     if len(header) < SEGMENT_BYTES or crc32(header[:60]) != int.from_bytes(header[60:64], "little"):
         return False
     magic, major, minor, incompatible, algorithm, *where, _base, _wall, prefix = _FIELDS.unpack_from(header)
@@ -63,32 +63,16 @@ def check_segment_header(header: bytes, uuid: bytes, seq: int, epoch: int, file:
 
 
 class Gap(NamedTuple):
-    """Bytes of a segment without a valid record; `header` if that part is intact."""
+    """Bytes of a segment without a valid record."""
 
     start: int
     stop: int
     header: Header | None
+    """Intact header of the damaged record; None = it is not known which records were here."""
 
 
 class Scan:
-    """The valid records of one segment from `start` to `limit`, each read and checked once.
-
-    Parameters
-    ----------
-    segment, epoch, seed
-        Which segment it is; see `seed_of`.
-    start, limit : int
-        The first byte to read, and the first one not to.
-
-    Attributes
-    ----------
-    end : int
-        The end of the last valid record so far.
-    last : int
-        Type of that record; 0 before the first one.
-    gaps : list of Gap
-        What lies between valid records, and behind the last one.
-    """
+    """Reads the valid records of one segment from `start` to `limit`, each once."""
 
     def __init__(
         self, files: Files, descriptor: int, *, segment: int, epoch: int, seed: int, start: int, limit: int
@@ -101,6 +85,8 @@ class Scan:
         self._limit = limit
         self._number = -1  # of the last record whose header was intact
         self._follows = False  # the next record must carry the next number
+        # Where the last valid record so far ends, its type (0 = none yet), and the bytes between valid records and
+        # behind them. `end` and `last` are exact after the iteration; while it runs, they lag by up to a window.
         self.end = start
         self.last = 0
         self.gaps: list[Gap] = []
@@ -118,13 +104,14 @@ class Scan:
                 offset, need = self._pass_gap(offset), HEADER_BYTES
 
     def _records(self, window: bytes, start: int) -> Generator[Record, None, tuple[int, int]]:
-        """Yield a window's records; return the offset behind them and the bytes needed there, 0 for damage."""
+        """Yield a window's records, and return the offset behind them and the bytes needed there (0 = damage)."""
         unpack, segment, seed, epoch = FIELDS.unpack_from, self._segment, self._seed, self._epoch
         new: Any = tuple.__new__  # twice as fast as the constructors of named tuples
         at, size, least, last, need = 0, len(window), self._number + 1, self.last, HEADER_BYTES
         most = least if self._follows else _ANY
         while (body_at := at + HEADER_BYTES) <= size:
             _, type, flags, _, count, length, base, aux, number, owner, body_crc, crc = unpack(window, at)
+            # The header's checksum covers magic and size, so they need no test of their own here.
             if crc32(window[at : body_at - 4], seed) != crc or owner != epoch or not least <= number <= most:
                 need = 0
                 break
@@ -148,7 +135,7 @@ class Scan:
         return start + at, need
 
     def _pass_gap(self, offset: int) -> int:
-        """Note the damage at an offset; return the offset to go on from."""
+        """Note the damage at an offset, and return the offset to go on from."""
         # Three cases: an unreadable header, so search for the next one; an intact header with a number too high, so
         # records before it are gone; an intact header with a damaged body, so skip this one record. Numbers must
         # ascend: bytes of an older record that a truncation left behind are valid, but not part of the log.
@@ -166,7 +153,7 @@ class Scan:
         return stop
 
     def _find(self, offset: int) -> int:
-        """Return the offset of the next header of this segment, the limit when there is none."""
+        """Return the offset of the next header of this segment, or the limit when there is none."""
         while window := self._read(offset, _WINDOW):
             at = window.find(_MAGIC_BYTES)
             while at >= 0:
@@ -176,6 +163,7 @@ class Scan:
                 at = window.find(_MAGIC_BYTES, at + 1)
             if len(window) < HEADER_BYTES:
                 break
+            # Windows overlap, so that a header across the end of one is whole in the next.
             offset += len(window) - HEADER_BYTES + 1
         return self._limit
 

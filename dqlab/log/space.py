@@ -22,26 +22,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Usage:
-    """What a log's directory holds, bytes.
-
-    Attributes
-    ----------
-    segments : int
-        All segments, with records appended and not yet written.
-    needed : int
-        The part of them that the journal needs.
-    checkpoints, quarantine, reserve : int
-        The other files.
-    files : int
-        Number of files.
-    """
+    """What a log's directory holds, in bytes."""
 
     segments: int
+    """All segments, with records appended and not yet written."""
     needed: int
+    """The part of the segments that the journal needs."""
     checkpoints: int
     quarantine: int
     reserve: int
     files: int
+    """Number of files."""
 
     @property
     def total(self) -> int:
@@ -91,17 +82,12 @@ class Needed:
 
 
 class Reserve:
-    """A file that only takes up room, deleted when the disk is full, so that settlements and checkpoints still fit.
-
-    Attributes
-    ----------
-    present : bool
-        False while it is deleted: no new messages should be accepted.
-    """
+    """A file that only takes up room, deleted when the disk is full."""
 
     def __init__(self, directory: Directory, size: int) -> None:
         self._directory = directory
         self.size = size
+        # While it is deleted, no new messages should be accepted: its room is for settlements and checkpoints.
         self.present = size == 0 or RESERVE in directory.names()
 
     @property
@@ -110,7 +96,7 @@ class Reserve:
         return self.size if self.present else 0
 
     def release(self) -> bool:
-        """Delete it; return False when that freed nothing."""
+        """Delete it, and return False when that freed nothing."""
         if not self.present or self.size == 0:
             return False
         self.present = False  # first: from here on `Log.room`, in another thread, accepts nothing
@@ -126,12 +112,14 @@ class Reserve:
             return
         directory, files = self._directory, self._directory.files
         try:
+            # Twice, so that restoring it does not make the disk full again.
             if files.free_bytes(directory.path) < 2 * self.size:
                 return
             descriptor = directory.create_temporary(RESERVE + TEMPORARY)
         except OSError:
             return
         try:
+            # Without syncs: a reserve that a power cut takes is made again.
             files.allocate(descriptor, self.size)
             files.rename(directory / (RESERVE + TEMPORARY), directory / RESERVE)
         except OSError:
@@ -141,11 +129,10 @@ class Reserve:
             files.close(descriptor)
         self.present = True
 
-    def twice(self, step: Callable[[], T]) -> T:
-        """Return the result of a step, repeated once if it fails, without the reserve if the disk is full.
-
-        The step must be repeatable after any error. Raises `DiskFull`, or the second OSError.
-        """
+    def try_twice(self, step: Callable[[], T]) -> T:
+        """Return the result of a step, repeated once if it fails, without the reserve if the disk is full."""
+        # Any error is tried once more, not only a full disk: most errors of a file server are gone then. So a step must
+        # be repeatable from its start.
         try:
             return step()
         except OSError as error:
@@ -178,7 +165,7 @@ class FreeSpace:
         return self._free - (written - self._written)
 
     def look(self, written: int) -> bool:
-        """Look again if the last look is a second or a MiB ago; return whether it was."""
+        """Look again if the last look is a second or a MiB ago, and return whether this looked."""
         now = self._clock.monotonic()
         if now - self._looked_at < _LOOK_EVERY_S and written - self._written < _LOOK_EVERY_BYTES:
             return False

@@ -11,26 +11,18 @@ from dqlab.log.records import Position
 __all__ = ["AppendedRecord", "Tail"]
 
 _CACHED_BYTES = 8 << 20
-_ENTRY_BYTES = 400  # what Python takes for one record beside its body
+_ENTRY_BYTES = 400  # memory that Python takes for one record beside its body
 _WRITE_RECORDS = 500  # two buffers each, of the 1,024 that one call may have
 _WRITE_BYTES = 1 << 30
 
 
 class AppendedRecord(NamedTuple):
-    """One appended record.
-
-    Attributes
-    ----------
-    position : Position
-        Its permanent place, as the journal knows it.
-    segment, offset : int
-        Where it is written; differs from `position` only after a disk failed.
-    header, body : bytes
-        What is written.
-    """
+    """One appended record."""
 
     position: Position
+    """Its permanent place, as the journal knows it."""
     segment: int
+    """With `offset`, where it is written; differs from `position` only after a disk failed."""
     offset: int
     header: bytes
     body: bytes
@@ -42,13 +34,7 @@ class AppendedRecord(NamedTuple):
 
 
 class Tail:
-    """Appended records in order; callers hold the writer's memory lock, except for `body`.
-
-    Attributes
-    ----------
-    unwritten_bytes, unsynced_bytes : int
-        Not yet written; written and not yet synced.
-    """
+    """Keeps appended records in order, guarded by the writer's memory lock."""
 
     def __init__(self) -> None:
         self._unwritten: deque[AppendedRecord] = deque()
@@ -68,7 +54,9 @@ class Tail:
         return bool(self._unsynced)
 
     def body(self, position: Position) -> bytes | None:
-        """Return a record's body if it is in memory; needs no lock."""
+        """Return a record's body if it is in memory."""
+        # The only method that needs no lock, because it is one look into one dict; readers call it on the event loop,
+        # which must not wait for a commit.
         return self._bodies.get(position)
 
     def append(self, entry: AppendedRecord) -> None:
@@ -109,7 +97,7 @@ class Tail:
             self._bodies.pop(entry.position, None)
 
     def take_back(self, segment: int) -> list[AppendedRecord]:
-        """Remove and return a segment's records that are not synced; those of later segments stay."""
+        """Remove and return the records of a segment that are not synced."""
         # All of `_unsynced` is in this segment: `Writer._roll` lets go of its records before it begins another one.
         # Any of another segment would be kept as unwritten here, and written a second time.
         waiting = [*self._unsynced, *self._unwritten]

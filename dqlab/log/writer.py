@@ -52,56 +52,28 @@ _UNSYNCED_BYTES = 8 << 20  # kept in memory, to be written again elsewhere when 
 _LOOK_EVERY_S = 0.01  # between two checks of the epoch in the mode "os"; below `_UNNOTICED_S` of ownership
 
 
+# After a failed fsync the kernel may mark the lost pages as clean: the next fsync of that file succeeds, and the
+# records are gone anyway.
 class _Broken(Exception):
-    """The open file failed: never write to it or sync it again.
-
-    After a failed fsync the kernel may mark the lost pages as clean: the next fsync of that file succeeds, and the
-    records are gone anyway.
-    """
+    """The open file failed, and must not be written to or synced again."""
 
 
 class OpenSegment:
-    """The segment that is written to.
-
-    Attributes
-    ----------
-    seq, descriptor : int
-        Its number and its open file.
-    end : int
-        Behind the last record that was written completely.
-    synced : int
-        Behind the last record on the device; in the mode "os", behind the last one left to the system.
-    given_up : bool
-        It failed: nothing is written to it or synced any more.
-    """
+    """The segment that is written to."""
 
     __slots__ = ("descriptor", "end", "given_up", "seq", "synced")
 
     def __init__(self, seq: int, descriptor: int, end: int) -> None:
         self.seq = seq
         self.descriptor = descriptor
+        # Behind the last record that was written completely, and behind the last one on the device; in the mode "os",
+        # behind the last one left to the system.
         self.end = self.synced = end
-        self.given_up = False
+        self.given_up = False  # it failed: nothing is written to it or synced any more
 
 
 class Writer:
-    """The end of the log.
-
-    Appending takes only the memory lock and does no I/O; committing holds the catalog's lock, one commit at a time.
-
-    Attributes
-    ----------
-    tail : Tail
-        The newest records.
-    end, durable : int
-        Number of the last appended record, and of the last confirmed one.
-    refusal : LogError or None
-        Why nothing can be appended or committed any more.
-    on_refusal : callable
-        Called once there is one, in the thread that met it, with locks held: it must neither wait nor take a lock.
-    sync_seconds : deque of float
-        Durations of the last thousand syncs of the open segment.
-    """
+    """Appends records to memory, and commits them to the open segment."""
 
     def __init__(
         self,
@@ -123,14 +95,17 @@ class Writer:
         self._open = segment
         self._synced_at = clock.monotonic()
         self._looked_at = float("-inf")
-        self._left: set[int] = set()  # descriptors with bytes left to the system, until a sync is asked for
+        self._left_to_system: set[int] = set()  # descriptors with unsynced bytes, until a sync is asked for
         self._one_sync = threading.Lock()
         self.memory = threading.Lock()
         self.tail = Tail()
+        # Numbers of the last appended and of the last confirmed record.
         self.end = self.durable = 0
-        self.sync_seconds: deque[float] = deque(maxlen=1000)
+        self.sync_seconds: deque[float] = deque(maxlen=1000)  # of the open segment
         self.appended_bytes = self._durable_bytes = 0
-        self.refusal: LogError | None = None
+        self.refusal: LogError | None = None  # why nothing can be appended or committed any more
+        # Called once there is a refusal, in the thread that meets it, with locks held: it must neither wait nor take a
+        # lock.
         self.on_refusal: Callable[[], None] = lambda: None
         # Where the next record goes, which may be segments ahead of the open one.
         self._seq, self._offset, self._number = segment.seq, segment.end, 1
@@ -148,12 +123,14 @@ class Writer:
     def append(
         self, type: int, parts: Sequence[Buffer], count: int, base: int, aux: int, flags: int, *, admitted: bool
     ) -> Position:
-        """Add a record of the journal to memory; return its permanent position."""
+        """Add a record of the journal to memory, and return its permanent position."""
         body = parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
         if len(body) > MAX_BODY:
             raise RecordTooLarge(size=len(body), limit=MAX_BODY)
+        # Outside the lock: a body may have 64 MiB, and a commit waits for the lock too.
         body_crc = crc32(body)
         with self.memory:
+            # An admitted record is taken even now, because the rules have made its change. It is never confirmed.
             if self.refusal is not None and not admitted:
                 self.check()
             if self._offset > _FIRST and self._offset + HEADER_BYTES + len(body) > self._options.segment_bytes:
@@ -168,10 +145,11 @@ class Writer:
             self._add(type, 0, 0, 0, 0, b"", 0)
 
     def roll(self) -> None:
-        """Begin another segment with the next record; the next commit seals the open one."""
+        """Begin another segment with the next record, so that the next commit seals the open one."""
         with self.memory:
             if self._offset > _FIRST:
                 self._go_to_next()
+                # The commit seals the open segment only when a record waits for the next one.
                 self._add(RecordType.SYNCED, 0, 0, 0, 0, b"", 0)
 
     def _go_to_next(self) -> None:
@@ -196,17 +174,19 @@ class Writer:
 
     @property
     def open_bytes(self) -> int:
-        """Bytes of the open segment and of records not yet written; callers hold the memory lock."""
+        """Bytes of the open segment and of records not yet written."""
+        # Callers hold the memory lock; a commit changes both.
         return self._open.end + self.tail.unwritten_bytes
 
     def place(self) -> tuple[int, int]:
-        """Return the position of the next record; callers hold the memory lock."""
+        """Return the position of the next record."""
+        # Callers hold the memory lock.
         return self._seq, self._offset
 
     # --- committing ------------------------------------------------------------------------
 
     def commit(self, *, sync: bool) -> int:
-        """Write the appended records, sync them if asked or due, and confirm; return the last confirmed number."""
+        """Write the appended records, sync them if asked or due, confirm them, and return the last confirmed number."""
         if not sync:
             return self._commit(sync=False)
         # One at a time: while the first one syncs sealed segments without the catalog's lock, a second one would find
@@ -216,10 +196,11 @@ class Writer:
             return self._commit(sync=True)
 
     def _sync_sealed(self) -> None:
-        """Sync sealed segments that were left to the system, beside other commits: it may be gigabytes."""
+        """Sync sealed segments that were left to the system."""
         with self._catalog.lock:
-            sealed = self._left - {self._open.descriptor}
-            self._left -= sealed
+            sealed = self._left_to_system - {self._open.descriptor}
+            # The syncs run without this lock, beside other commits: it may be gigabytes.
+            self._left_to_system -= sealed
         try:
             for descriptor in sealed:
                 self._files.sync(descriptor)
@@ -258,26 +239,30 @@ class Writer:
             self._looked_at = now
 
     def check(self) -> None:
-        """Raise the refusal, if there is one, as a new object; takes no lock."""
+        """Raise the refusal, if there is one."""
         if self.refusal is not None:
+            # A new object each time: several threads raise it, and each would extend the traceback of the others.
+            # Without a lock, because the event loop calls this.
             raise type(self.refusal)(**self.refusal.fields)
 
     def refuse(self, error: LogError) -> LogError:
-        """Refuse all further records; return the error, or an earlier one. Callers must not hold the memory lock."""
-        with self.memory:
+        """Refuse all further records, and return the first error that did."""
+        with self.memory:  # not reentrant, so callers must not hold it
             known, self.refusal = self.refusal, self.refusal or error
         if known is None:  # a compaction meets failures too, while its owner is idle and would learn of none
             self.on_refusal()
         return self.refusal
 
     def close(self) -> None:
-        """Close the files; nothing is written."""
+        """Close the files without writing anything."""
         with self._catalog.lock:
+            # Before the files close. Commits check it under the same lock, so none uses a closed descriptor, whose
+            # number another file may have by then.
             self.refuse(LogClosed(directory=str(self._directory)))
-            for descriptor in self._left | {self._open.descriptor}:
+            for descriptor in self._left_to_system | {self._open.descriptor}:
                 with suppress(OSError):
                     self._files.close(descriptor)
-            self._left.clear()
+            self._left_to_system.clear()
 
     def _sync_due(self) -> bool:
         if self._options.sync == "always":
@@ -295,11 +280,12 @@ class Writer:
             if sync:
                 self._sync()
             elif self.tail.unsynced_bytes > _UNSYNCED_BYTES:
-                self._let_go()
+                self._free_written()
         except _Broken as error:
-            self._leave(error.__cause__)
-            # Not `count`: what earlier commits wrote and did not sync waits again now, in front of these records. So
-            # many would not reach the last of this commit, and it would be confirmed without having been written.
+            self._give_up_segment(error.__cause__)
+            # Not `count`: records that earlier commits wrote and did not sync wait again now, in front of these. The
+            # first `count` would not include the last record of this commit, which would be confirmed without having
+            # been written.
             self._write(len(self.tail))
             self._sync()
 
@@ -339,25 +325,26 @@ class Writer:
             was_short = True
 
     def _cut(self, segment: OpenSegment) -> None:
-        """Truncate what a failed write may have left; records behind it would look like corruption."""
+        """Truncate what a failed write may have left."""
         try:
+            # Records behind a half-written one would look like corruption to recovery.
             self._files.truncate(segment.descriptor, segment.end)
         except OSError as error:
             raise _Broken from error
 
-    def _let_go(self) -> None:
-        """Free the memory of written records: after a sync, or in the mode "os" without one."""
+    def _free_written(self) -> None:
+        """Free the memory of written records, after a sync, or in the mode "os" without one."""
         if self._options.sync == "os":
-            self._left.add(self._open.descriptor)
+            self._left_to_system.add(self._open.descriptor)
             self._forget_written()
         else:
             self._sync()
 
     def _sync(self) -> None:
         self._synced_at = self._clock.monotonic()
-        if not (self.tail.unsynced or self._left):
+        if not (self.tail.unsynced or self._left_to_system):
             return
-        for descriptor in [*self._left]:
+        for descriptor in [*self._left_to_system]:
             try:
                 self._files.sync(descriptor)
             except OSError as error:
@@ -365,7 +352,7 @@ class Writer:
                 raise self.refuse(self._failure(error)) from error
             if descriptor != self._open.descriptor:
                 self._files.close(descriptor)
-            self._left.discard(descriptor)
+            self._left_to_system.discard(descriptor)
         try:
             self._files.sync(self._open.descriptor)
         except OSError as error:
@@ -381,15 +368,15 @@ class Writer:
     # --- the next segment ------------------------------------------------------------------
 
     def _roll(self, seq: int) -> None:
-        """Seal the open segment and begin another; can be repeated after an error."""
+        """Seal the open segment and begin another."""
         # Synced before the manifest states its length, except in the mode "os": recovery takes a sealed segment's bytes
         # as durable, and would report a part lost in a power cut as corruption.
         if not self._open.given_up:
-            self._let_go()
+            self._free_written()
         old, epoch = self._open, self._owner.epoch
         header = pack_segment_header(self._catalog.uuid, seq, epoch, self._clock.wall())
         name = segment_name(seq, epoch)
-        descriptor = self._reserve.twice(lambda: self._directory.create(name, [header]))
+        descriptor = self._reserve.try_twice(lambda: self._directory.create(name, [header]))
         entry = SegmentEntry(seq, epoch, continues=self._catalog.continues(seq))
         try:
             self._catalog.publish(self._catalog.manifest.sealed(old.seq, old.end).having(entry))
@@ -397,20 +384,20 @@ class Writer:
             with suppress(OSError):
                 self._files.close(descriptor)
             raise
+        # Changed last: after an error before this line the same step is repeated with the same number, and `create` and
+        # `having` allow that.
         self._open = OpenSegment(seq, descriptor, SEGMENT_BYTES)
-        if old.descriptor not in self._left:
+        if old.descriptor not in self._left_to_system:
             with suppress(OSError):
                 self._files.close(old.descriptor)
 
-    def _leave(self, cause: BaseException | None) -> None:
-        """Give up the open segment behind its last synced record; the records after it move to another one.
-
-        Nothing is written here: the records wait in memory, and writing them begins the new segment. Their positions
-        stay valid, because the manifest has where each of them continues.
-        """
+    def _give_up_segment(self, cause: BaseException | None) -> None:
+        """Give up the open segment behind its last synced record, and move the records after it to another one."""
         if isinstance(cause, OSError) and cause.errno in NO_SPACE:
             self._reserve.release()
         old = self._open
+        # Nothing is written here: the records wait in memory, and writing them begins the new segment. Their positions
+        # stay valid, because the manifest has where each of them continues.
         old.given_up = True
         with self.memory:
             old.end = old.synced

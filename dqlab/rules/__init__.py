@@ -1,4 +1,4 @@
-"""The rules of a queue: states, lanes, leases, retries and dead letters. Pure; `Shard` is the whole of it.
+"""The rules of a queue: states, lanes, leases, retries and dead letters. All are pure, and meet in `Shard`.
 
 They run in the worker of queues that holds the shard (`cluster.shard`), and in a process that opens a store without a
 cluster (`store.offline`). Other processes import values from here, such as `states`, `ranges` and `reports`; they

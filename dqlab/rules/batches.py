@@ -1,8 +1,7 @@
-"""The frames a lane holds, each with one state byte per message.
+"""The frames a lane holds, each with one state byte per message; the journal has their payloads.
 
-Owns which ids stand in which frame; knows only that all states begin with 0. Holds no payloads: the journal
-does. A frame to which nothing has happened is a row of numbers, and becomes an object when it is looked up;
-before that object changes, it is kept with `Batches.keep`.
+A frame to which nothing has happened is a row of numbers, and becomes an object when it is looked up. Before that
+object changes, it is kept with `Batches.keep`; else the change is lost.
 """
 
 from __future__ import annotations
@@ -19,35 +18,13 @@ __all__ = ["Batch", "Batches", "share"]
 
 
 def share(size: int, count: int, a: int, b: int) -> int:
-    """Return the share of a size that positions `a` to `b` of `count` have; neighbours' shares add up exactly."""
+    """Return the share of a size that positions `a` to `b` of `count` have."""
+    # Neighbours' shares add up exactly, and to the whole: the log deletes a segment when the bytes it counts reach 0.
     return size * b // count - size * a // count
 
 
 class Batch:
-    """One stored frame.
-
-    Attributes
-    ----------
-    first : int
-        Id of its first message; the others follow.
-    ordinal : int
-        Position of the first message in the run's input.
-    put_at : float
-        When it came, monotonic seconds.
-    size : int
-        Bytes of all payloads. A part of the batch counts for its share, whatever its messages weigh: a frame
-        is at most a few hundred kilobytes, and its shares add up to it.
-    weights : sequence of int or None
-        Pages, or bytes, of each message's document.
-    place : int
-        Where the journal keeps the frame.
-    states : bytearray
-        One `State` per message.
-    left : int
-        Messages whose state is not final.
-    kept : bool
-        False while it is only built from its row.
-    """
+    """One stored frame."""
 
     __slots__ = ("first", "kept", "left", "ordinal", "place", "put_at", "size", "states", "weights")
 
@@ -62,22 +39,24 @@ class Batch:
         weights: Sequence[int] | None = None,
         place: int = 0,
     ) -> None:
-        self.first = first
-        self.ordinal = ordinal
-        self.put_at = put_at
+        self.first = first  # id of its first message; the others follow
+        self.ordinal = ordinal  # position of the first message in the run's input
+        self.put_at = put_at  # when it came, monotonic seconds
+        # Bytes of all payloads. A part of the batch counts for its share, whatever its messages weigh: a frame is at
+        # most a few hundred kilobytes, and its shares add up to it.
         self.size = size
-        self.weights = weights
-        self.place = place
-        self.left = count
-        self.kept = False
-        self.states = bytearray(count)
+        self.weights = weights  # pages, or bytes, of each message's document
+        self.place = place  # where the journal keeps the frame
+        self.left = count  # messages whose state is not final
+        self.kept = False  # it is only built from its row
+        self.states = bytearray(count)  # one `State` per message, READY at first
 
     def nbytes(self, a: int, b: int) -> int:
         """Return the share of messages `a` to `b` in the payload, bytes."""
         return share(self.size, len(self.states), a, b)
 
     def units(self, a: int, b: int) -> int:
-        """Return the weights of messages `a` to `b`; 0 when the frame has none."""
+        """Return the weights of messages `a` to `b`, or 0 when the frame has none."""
         return 0 if self.weights is None else sum(self.weights[a:b])
 
     def fit(self, a: int, b: int, room: int) -> int:
@@ -115,7 +94,7 @@ class Batches:
 
     @property
     def end(self) -> int:
-        """The id after those of all rows, from which rows can be added."""
+        """The id after the last row's messages, from which rows can be added."""
         return self._rows.end
 
     def add(self, row: Row, weights: Sequence[int] | None) -> None:
@@ -126,7 +105,7 @@ class Batches:
             self._weights[row.first] = weights
 
     def extend(self, columns: Sequence[Sequence[int]], *, put_at_shift: int) -> None:
-        """Store many such frames without weights, after all others; see `Rows.extend`."""
+        """Store many such frames without weights, after all others."""
         self._rows.extend(columns, put_at_shift=put_at_shift)
 
     def keep(self, batch: Batch) -> None:
@@ -171,12 +150,10 @@ class Batches:
         return None if batch is None or batch.first > id else (batch, id - batch.first)
 
     def covering(self, lo: int, hi: int) -> Iterator[tuple[Batch, int, int]]:
-        """Yield (batch, a, b) for each batch with ids in ``[lo, hi)``: its messages `a` to `b`.
-
-        A batch may be changed or removed before the next one is taken.
-        """
+        """Yield (batch, a, b) for each batch with ids in ``[lo, hi)``, which are its messages `a` to `b`."""
         while lo < hi:
             batch = self._behind(lo)
+            # Looked up each time: callers change or remove a batch before they take the next one.
             if batch is None or batch.first >= hi:
                 return
             stop = batch.first + len(batch.states)

@@ -1,4 +1,4 @@
-"""What a shard knows about each run besides the rules: record, results, failure classes.
+"""The books of a shard: record, results and failure classes of each run, besides its lane.
 
 The run record itself (name, code, total) lives in shard 0; other shards keep only what is theirs.
 """
@@ -27,7 +27,7 @@ __all__ = ["ABANDONED", "CANCELLED", "CUT_OFF", "WORDS", "Book", "CodeRecord", "
 CANCELLED = "it was cancelled"
 """Why the input of a run cancelled during submission is incomplete."""
 ABANDONED = "its queue was closed, or its cell interrupted, while it was submitted"
-"""Why it is incomplete then; it continues when the run is mapped again."""
+"""Why an abandoned input is incomplete; it continues when the run is mapped again."""
 WORDS = 500
 """Most characters of a description of a run: every report has it, and every answer to a waiting client."""
 _WORST, _KEY = 4, 120
@@ -36,12 +36,13 @@ _WHAT = 200
 _LOOKS = 500
 """Stretches of ids that a report may look at, on average, for the functions that have yet to run."""
 CUT_OFF = "the process that submitted it ended"
-"""Why it is incomplete when no reason was given."""
+"""Why an input is incomplete when no reason was given."""
 
 
 class CodeRecord(TypedDict):
-    """One code version of a run, as records, orders and reports have it. A dict, since it lies in logs as it is."""
+    """One code version of a run, as records, orders and reports have it."""
 
+    # A dict, since it lies in logs as it is.
     name: str
     hash: str
     """Shows whether it is the same code."""
@@ -58,8 +59,9 @@ class CodeRecord(TypedDict):
 
 @dataclass
 class RunRecord:
-    """What makes a lane a run. Times are seconds since 1970 UTC."""
+    """The part of a run's state that makes its lane a run."""
 
+    # Times are seconds since 1970 UTC. Logs and checkpoints hold these fields by name: a new one needs a default.
     name: str
     codes: list[CodeRecord]
     """Code versions, first to newest."""
@@ -74,7 +76,7 @@ class RunRecord:
     beyond: list[tuple[int, int]] = field(default_factory=list)
     """Ordinals that are held behind a gap, see `Submitted`; older logs have them in the text of `digest`."""
     end_digest: str = ""
-    """Digest of all elements before the end of those."""
+    """Digest of all elements before the end of `beyond`."""
     client: str = ""
     """The client that submits it; another one may continue when it is gone."""
     cancelled: bool = False
@@ -82,16 +84,16 @@ class RunRecord:
     process: dict[str, Any] | None = None
     """Limits of the processes its messages run in, as the consumers understand them; None = they run in threads."""
     stop_if: int | None = None
-    """Pause a shard of it when so many documents are dead there before any has succeeded; None = never (again)."""
+    """Pause a shard of it when this many documents are dead there and none has succeeded; None = never (again)."""
     halted: str = ""
     """Why it paused itself because of `stop_if`; "" once it was resumed."""
     sink: dict[str, Any] | None = None
     """Where its rows are written, as the consumers understand it; None = its results are in the settlements."""
     options: list[str] = field(default_factory=list)
-    """What its documents are opened with, as text; their references have its name alone. Each function of the run
-    brings it to the consumers."""
+    """Options with which its documents are opened, as text. References have only their name; each function of the run
+    brings them to the consumers."""
     unit: str = ""
-    """What the weights of its messages count: "bytes"; "" for pages, and where they have none."""
+    """Unit of the weights of its messages: "bytes"; "" for pages, and where they have none."""
 
     @property
     def code(self) -> CodeRecord:
@@ -131,7 +133,7 @@ class Book:
 
     @property
     def halted(self) -> str:
-        """Why it paused itself because everything fails; "" when it did not."""
+        """Why it paused itself because everything fails, or "" when it did not."""
         return self.record.halted if self.record is not None else ""
 
     @property
@@ -159,7 +161,7 @@ class Book:
         return what if letter is None else f"{what}, the first one: {one_line(letter.reason, _WHAT)}"
 
     def _functions_to_run(self) -> list[str]:
-        """Return the functions, in hex, of what has yet to run; where that takes long, as of an earlier report."""
+        """Return the functions, in hex, of messages that have yet to run, perhaps as of an earlier report."""
         # After a retry of scattered documents a look may take 60 ms, and reports come four times a second.
         self._runs_due -= 1
         if self._runs_due < 0 or not self.lane.alive:
@@ -168,15 +170,16 @@ class Book:
         return self._runs
 
     def bid(self, claim: int) -> bool:
-        """Note a claim to send lost documents again; return whether it is the newest."""
+        """Note a claim to send lost documents again, and return whether it is the newest."""
         self.claim = max(self.claim, claim)
         return claim == self.claim
 
     def failed(self, record: bytes, *, dead: bool, ordinal: int, id: int) -> None:
-        """Record a failure as its consumer sent it; an unreadable record belongs to no class."""
+        """Record a failure as its consumer sent it."""
         try:
             failure = Failure.from_bytes(record)
         except FrameCorrupt:
+            # An unreadable record, perhaps of a later version, has no class, and must not stop its settlement.
             return
         self.classes.add(failure, dead=dead, ordinal=ordinal)
         self.worst[id] = (failure.key or f"#{ordinal}")[:_KEY], failure.error[:_KEY]
@@ -188,12 +191,10 @@ class Book:
         return trouble.exceptions if trouble is not None else 0
 
     def _classes(self) -> list[FailureClass]:
-        """Return the largest failure classes, with what is dead of them now.
-
-        The table counts failures as they come; a message whose consumer died after it had failed is dead all the
-        same, and one that was purged no longer is.
-        """
+        """Return the largest failure classes, with how many messages of each are dead now."""
         lane, classes, unanswered = self.lane, [], self.lane.died_unanswered
+        # The table counts failures when they are recorded. A message whose consumer died after it had failed is dead
+        # all the same, and one that was purged no longer is: so the lane is asked.
         for each in self.classes.top(_CLASSES):
             dead = lane.dead_count([each.fingerprint])
             retrying = max(0, each.retrying - max(0, dead - each.dead))
@@ -220,21 +221,23 @@ class Book:
         return rows
 
     def go_on(self, now: float) -> None:
-        """Record that more came after the end; `now` is seconds since 1970 UTC."""
+        """Record at `now`, seconds since 1970 UTC, that more messages follow the end."""
         if self.ended is not None:
             self.idle += max(0.0, now - self.ended)
             self.ended = None
 
     @property
     def missing(self) -> int:
-        """Acked messages of a run that have no result: a defect, for an ack keeps its result; 0 in lane 0."""
+        """Acked messages of a run that have no result."""
         lane = self.lane
+        # A defect, for an ack keeps its result. Plain puts have none.
         return 0 if lane.run == NO_ID else max(0, lane.counts[State.ACKED] - len(self.results))
 
     def missing_ordinals(self) -> list[tuple[int, int]]:
-        """Return their ordinals, as half-open ranges; cancelled and forgotten ones may be among them."""
+        """Return the ordinals of these, as half-open ranges."""
         if not self.missing:
             return []
+        # Cancelled and forgotten ones may remain among them: their frames are freed.
         gone = Ranges(gap for lo, hi in self.lane.came for gap in self.results.covered.gaps(lo, hi))
         for batch in self.lane.batches:
             for a, b, state in stretches(batch.states, 0, len(batch.states)):
@@ -243,7 +246,7 @@ class Book:
         return list(gone)
 
     def named_functions(self) -> set[bytes]:
-        """Return the functions kept for this lane: those that may run again, and the run's newest."""
+        """Return the functions kept for this lane, which are those that may run again, and the run's newest."""
         named, lane = self.lane.named_functions(), self.lane
         if self.record is not None and (lane.batches or not lane.sealed or lane.counts[State.LOST]):
             newest = self.record.code.get("blob")

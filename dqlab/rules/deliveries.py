@@ -1,20 +1,8 @@
 """How deliveries end: which outcomes of a settlement count, and what becomes of a message without an ack.
 
-An outcome is accepted when its message is leased under the settlement's receipt. An ack or a failure is also accepted
-when the message is ready or delayed and no consumer holds it (its lease expired, or an earlier epoch granted it): that
-saves running it again. A delivery from before a retry by hand is the exception: it ran the code that was retried. A
-failure counts once per delivery, however often its settlement arrives. What was settled before is a duplicate, which is
-success; the rest is stale.
-
-A delivery counts when it ends in an exception, or when the message ran alone in its process and its lease ended by
-death or expiry. Everything else returns the message uncounted; the function may request that itself, with a delay
-(`dq.Later`).
-
-A consumer that dies leaves suspects: each is leased alone. One that is lost again is quarantined: what else ran in its
-process, of this queue or of another, is not known here, so its next consumer runs it with nothing beside it. Where
-others have to run beside it all the same, its loss is in vain: it gets longer to be alone the next time.
-
-The lane's retries bound exceptions; its `max_deliveries` bounds deliveries that count and ended otherwise.
+An outcome is accepted, a duplicate (the message was settled before, which is success), or stale; see `Settling`. A
+delivery counts when it ends in an exception, or when the message ran alone in its process and its lease ended by death
+or expiry; see `end_lease`. Everything else returns the message uncounted.
 """
 
 from __future__ import annotations
@@ -55,27 +43,17 @@ def fail(
     now: float,
     random: Random,
 ) -> bool:
-    """End a delivery with FAIL, REJECT or NACK. The first two count; a NACK counts only if it makes the message dead.
-
-    Parameters
-    ----------
-    entry : bytes
-        What the consumer sent with it: a failure record, or a delay.
-    early : bool
-        The lease was acked early, so the message is not tried again.
-
-    Returns
-    -------
-    bool
-        True when the message is dead now, False when it will be delivered again.
-    """
+    """End a delivery with FAIL, REJECT or NACK, and return whether its message is dead now."""
     id = batch.first + index
+    # FAIL and REJECT count. A NACK is the function's own request to get the message later (`dq.Later`), and counts only
+    # where the lease was acked early, since the message is not delivered again then. `entry` is what the consumer sent
+    # with it: a failure record, or a delay.
     record = lane.trouble_of(id) if outcome is Outcome.NACK and not early else lane.count_delivery(id)
     record.receipt = receipt
     if outcome is not Outcome.NACK:
         record.exceptions += 1
         record.failure = keep(entry)
-    record.reason = _death(lane, record, outcome, early=early)
+    record.reason = _death_reason(lane, record, outcome, early=early)
     if record.reason and outcome is Outcome.NACK:
         _bury(lane, batch, index, record)
         return True
@@ -90,24 +68,18 @@ def fail(
 
 
 def end_lease(lane: Lane, lease: Lease, why: str = "", *, died: bool | None = None) -> int:
-    """Return the messages a lease still holds to its lane, because it expired or its consumer died.
-
-    Parameters
-    ----------
-    why : str, optional
-        Why its consumer died, if that is known.
-    died : bool, optional
-        True: its consumer died. False: it expired. None: neither is known.
-
-    Returns
-    -------
-    int
-        Messages that were not settled.
-    """
+    """Give the messages that a lost lease still holds back to its lane, and return how many they are."""
+    # Lost: it expired (`died` is False), its consumer died (True, `why` if known), or neither is known (None).
     for lo, hi in lease.remaining:
         for batch, a, b in lane.batches.covering(lo, hi):
+            # A consumer that dies leaves suspects, and each is leased alone. One that is lost again is quarantined:
+            # what else ran in its process, of this queue or of another, is not known here, so its next consumer runs it
+            # with nothing beside it. Where others have to run beside it all the same, its loss is in vain: it gets
+            # longer to be alone the next time.
             if lease.suspect and not lease.ran:
                 lane.quarantine(batch.first + a, in_vain=lease.beside)
+            # Only here a loss counts against the message: it ran alone, or was acked early, or may never be alone.
+            # Counted otherwise, one deadly document would make all its neighbours dead letters.
             if lease.early or lease.isolated or (lease.beside and lease.in_vain >= MOST_IN_VAIN):
                 for index in range(a, b):
                     _lose(lane, batch, index, lease, why, died=died)
@@ -117,14 +89,15 @@ def end_lease(lane: Lane, lease: Lease, why: str = "", *, died: bool | None = No
 
 
 def give_up(lane: Lane, batch: Batch, index: int, lease: Lease, why: str) -> None:
-    """End a delivery that a user waits for no longer: its message is dead."""
+    """End a delivery for which a user no longer waits, and make its message dead."""
     record = lane.count_delivery(batch.first + index)
     record.receipt, record.reason = lease.receipt, brief(why, _REASON)
     _bury(lane, batch, index, record)
 
 
 def _bury(lane: Lane, batch: Batch, index: int, record: Trouble) -> None:
-    """Make a message dead whose delivery ended without an exception: no failure record counts it."""
+    """Make a message dead whose delivery ended without an exception."""
+    # No failure record counts it, so `Book` adds this number to those that do.
     lane.died_unanswered[fingerprint_of(record.failure)] += 1
     lane.move(batch, index, index + 1, State.DEAD)
 
@@ -132,11 +105,14 @@ def _bury(lane: Lane, batch: Batch, index: int, record: Trouble) -> None:
 def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, why: str, *, died: bool | None) -> None:
     """Count a delivery that ended without an answer."""
     record = lane.count_delivery(batch.first + index)
+    # None: it is not known whether its consumer died or its lease expired.
     if died is not None:
         record.deaths, record.expiries = record.deaths + died, record.expiries + (not died)
     record.receipt = lease.receipt
     if lease.early:
         record.reason = "lost after early ack"
+    # `max_deliveries` bounds deliveries that count and ended without an exception; the lane's retries bound exceptions
+    # (`_death_reason`).
     elif record.unanswered >= lane.max_deliveries:
         record.reason = _without_answer(record) + (f"; {brief(why, _REASON)}" if why else "")
     if record.reason:
@@ -146,15 +122,16 @@ def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, why: str, *, died:
 
 
 def _without_answer(record: Trouble) -> str:
-    """Return how deliveries ended that were not answered; which way is not known of those before a restart."""
+    """Return how deliveries ended that were not answered."""
+    # How they ended is not known of those before a restart.
     if record.deaths + record.expiries != record.unanswered:
         return f"its consumer died or its lease ended {_times(record.unanswered)}"
     ways = (("its consumer died", record.deaths), ("its lease ended", record.expiries))
     return " and ".join(f"{way} {_times(n)}" for way, n in ways if n)
 
 
-def _death(lane: Lane, record: Trouble, outcome: Outcome, *, early: bool) -> str:
-    """Return why a message is not delivered again; empty if it is."""
+def _death_reason(lane: Lane, record: Trouble, outcome: Outcome, *, early: bool) -> str:
+    """Return why a message is not delivered again, or "" if it is."""
     if early:
         return "not retried after early ack"
     if outcome is Outcome.REJECT:
@@ -172,7 +149,7 @@ def _times(n: int) -> str:
 
 
 def _seconds(entry: bytes) -> float:
-    """Parse a delay sent as ASCII; return 0 unless it is finite and positive."""
+    """Parse a delay sent as ASCII, and return 0 unless it is finite and positive."""
     try:
         delay = float(entry)
     except ValueError:
@@ -181,53 +158,31 @@ def _seconds(entry: bytes) -> float:
 
 
 class Failed(NamedTuple):
-    """A newly accepted FAIL or REJECT.
-
-    Attributes
-    ----------
-    at : int
-        Its position in the settlement's columns.
-    dead : bool
-        False when the message will be tried again.
-    """
+    """A newly accepted FAIL or REJECT."""
 
     id: int
     ordinal: int
     at: int
+    """Its position in the settlement's columns."""
     dead: bool
+    """False when the message will be tried again."""
 
 
 class Settled(NamedTuple):
-    """What a settlement changed.
-
-    Attributes
-    ----------
-    results : tuple of (Piece, int)
-        Newly acked messages, and the position of their stretch in the settlement's columns.
-    failed : tuple of Failed
-        Newly accepted exceptions.
-    duplicates : int
-        Outcomes of messages that were settled before.
-    stale : int
-        Outcomes of messages that are leased to another consumer, retried since, cancelled or unknown.
-    """
+    """The changes that a settlement made."""
 
     results: tuple[tuple[Piece, int], ...] = ()
+    """Newly acked messages, and the position of their stretch in the settlement's columns."""
     failed: tuple[Failed, ...] = ()
+    """Newly accepted exceptions."""
     duplicates: int = 0
+    """Outcomes of messages that were settled before."""
     stale: int = 0
+    """Outcomes of messages that are leased to another consumer, retried since, cancelled or unknown."""
 
 
 class Settling:
-    """Applies one settlement to a lane.
-
-    Parameters
-    ----------
-    lane : Lane
-        The lane that the settlement names; it does not know messages of other lanes, so they are stale.
-    lease : Lease or None
-        The lease of the receipt, None when it no longer exists.
-    """
+    """Applies one settlement to a lane."""
 
     def __init__(
         self,
@@ -238,7 +193,9 @@ class Settling:
         now: float,
         random: Random,
     ) -> None:
+        # The lane that the settlement names: it does not know messages of other lanes, so they are stale.
         self._lane = lane
+        # The lease of the receipt, None when it no longer exists.
         self._lease = lease
         self._settlement = settlement
         self._receipt: Receipt = (settlement.epoch, settlement.lease)
@@ -252,7 +209,7 @@ class Settling:
         """Messages with an accepted outcome other than RETURN."""
 
     def apply(self) -> Settled:
-        """Judge every outcome, change the lane accordingly and return what happened."""
+        """Judge every outcome, change the lane accordingly, and return the changes."""
         outcomes, at = self._settlement.outcomes, 0
         for first, _, n in self._settlement.pieces:
             for start, stop, outcome in stretches(outcomes, at, at + n):
@@ -284,9 +241,12 @@ class Settling:
             unknown -= b - a
             if state in (State.ACKED, State.DEAD):
                 self._duplicates += b - a
+            # An ack or a failure is accepted also when no consumer holds the message, because its lease expired or an
+            # earlier epoch granted it: that saves running it again.
             elif state not in (State.READY, State.DELAYED):
                 self._stale += b - a
             else:
+                # Not from before a retry by hand: that delivery ran the code that was retried.
                 for x, y in self._lane.answerable(batch.first + a, batch.first + b, self._settlement.lease):
                     self._waiting(batch, x - batch.first, y - batch.first, outcome, at + x - lo)
                     self._stale -= y - x
@@ -305,6 +265,7 @@ class Settling:
         """Accept failures of waiting messages unless the same delivery was counted or given back before."""
         for index in range(a, b):
             record = self._lane.trouble.get(batch.first + index)
+            # A failure counts once for each delivery, however often its settlement arrives.
             if outcome is Outcome.RETURN or (record is not None and record.receipt == self._receipt):
                 self._duplicates += 1
             else:

@@ -7,7 +7,7 @@ from dqlab.errors import BadOption
 __all__ = ["END", "ID_BITS", "ID_MASK", "first_id", "next_sequence", "shard_of"]
 
 _SEQUENCE_BITS = 45
-_EPOCH_STRIDE = 1 << 24
+_EPOCH_STRIDE = 1 << 24  # ids that one epoch may give
 _MAX_SHARDS = 256
 
 ID_BITS = 53
@@ -17,13 +17,7 @@ END = 1 << ID_BITS
 
 
 def first_id(index: int, sequence: int) -> int:
-    """Return the id of a shard's message number `sequence`.
-
-    Raises
-    ------
-    BadOption
-        A shard index outside 0-255, or a sequence outside its 45 bits.
-    """
+    """Return the id of a shard's message number `sequence`, or raise BadOption when either is out of range."""
     if not 0 <= index < _MAX_SHARDS:
         raise BadOption(option="index", value=index, problem=f"a queue has shards 0 to {_MAX_SHARDS - 1}.")
     if not 0 <= sequence < 1 << _SEQUENCE_BITS:
@@ -37,19 +31,10 @@ def shard_of(id: int) -> int:
 
 
 def next_sequence(highest: int | None) -> int:
-    """Return where a new epoch's sequences start, so that no id is given twice.
-
-    Parameters
-    ----------
-    highest : int or None
-        The highest known id or sequence of this shard; None when there is none (epoch 1 starts at 0).
-
-    Returns
-    -------
-    int
-        The next multiple of 2**24 above it: puts that were confirmed but did not reach the log took fewer ids.
-    """
+    """Return where a new epoch's sequences start, given the highest known id or sequence of its shard, if any."""
     if highest is None:
         return 0
     sequence = highest & ((1 << _SEQUENCE_BITS) - 1)
+    # Not the next number: puts that were confirmed and did not reach the disk took ids too, though fewer than a stride.
+    # No id may be given twice, since clients hold them and late settlements name them.
     return (sequence // _EPOCH_STRIDE + 1) * _EPOCH_STRIDE

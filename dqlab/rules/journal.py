@@ -1,10 +1,7 @@
 """What the rules require of the store behind them.
 
 The rules own states; a journal owns bytes. It gives each frame a place, opaque to the rules, and records every change
-of state, so that it can replay them after a crash.
-
-The rules call `admit` before each change, so nothing changes that the journal cannot record. An admitted
-change is recorded, even if room runs out in between.
+of state, so that a store can replay them after a crash.
 """
 
 from __future__ import annotations
@@ -25,8 +22,9 @@ __all__ = ["Journal", "MemoryJournal", "Op"]
 
 
 class Op(StrEnum):
-    """Names of orders, as `Ledger.order` executes them. Logs hold them: a value never changes."""
+    """Names of orders, as `Ledger.order` executes them."""
 
+    # Logs hold these values: none ever changes.
     OPEN = "open"
     SEAL = "seal"
     PAUSE = "pause"
@@ -52,19 +50,22 @@ class Journal(Changes, Protocol):
         """Return whether a frame of `nbytes` bytes can be kept."""
 
     def put(self, frame: Frame, first: int) -> int:
-        """Keep a frame whose first message gets the id `first`; return its place."""
+        """Keep a frame whose first message gets the id `first`, and return its place."""
 
     def forgot(self, results: Iterable[Stretch]) -> None:
         """Record that results are not needed any more."""
 
+    # Called before each change, so nothing changes that cannot be recorded: the rules cannot undo a change. An admitted
+    # change is recorded, even if room runs out in between.
     def admit(self, nbytes: int = 0) -> None:
         """Raise the reason if a record of at most `nbytes` bytes cannot be written now."""
 
+    # Executing an order may add a little to `meta`, such as the time, so an implementation leaves room for that.
     def admit_order(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Raise the reason if an order cannot be recorded; executing it may add a little to `meta`."""
+        """Raise the reason if an order cannot be recorded."""
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
-        """Record a settlement that changed something; return where its results are."""
+        """Record a settlement that changed something, and return where its results are."""
 
     def ordered(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
         """Record an executed order."""
@@ -80,40 +81,40 @@ class Journal(Changes, Protocol):
 
 
 class MemoryJournal:
-    """Keeps frames in memory, by their first id, and forgets them when they are freed; records nothing."""
+    """Keeps frames in memory, by their first id, and records nothing."""
 
     def __init__(self) -> None:
         self.frames: dict[int, Frame] = {}
 
     def room(self, nbytes: int) -> bool:
-        """Return True: only the bounds of lanes limit it."""
+        """Return True, because only the bounds of lanes limit memory."""
         return True
 
     def put(self, frame: Frame, first: int) -> int:
-        """Keep a frame; its place is its first id."""
+        """Keep a frame under its first id, and return that as its place."""
         self.frames[first] = frame
         return first
 
     def moved(
         self, lane: Lane, batch: Batch, a: int, b: int, old: State, new: State, *, suspect: bool, due: int
     ) -> None:
-        """Do nothing: no record outlives the process."""
+        """Do nothing, because no record outlives the process."""
 
     def freed(self, batch: Batch) -> None:
         """Forget a frame."""
         del self.frames[batch.first]
 
     def forgot(self, results: Iterable[Stretch]) -> None:
-        """Do nothing: it keeps no results."""
+        """Do nothing, because it keeps no results."""
 
     def admit(self, nbytes: int = 0) -> None:
-        """Do nothing: memory takes everything."""
+        """Do nothing, because memory takes everything."""
 
     def admit_order(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
         """Do nothing, as `admit`."""
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
-        """Return no places: it keeps no results."""
+        """Return no places, because it keeps no results."""
         return []
 
     def ordered(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
@@ -123,7 +124,7 @@ class MemoryJournal:
         """Do nothing, as `moved`."""
 
     def function(self, hash: bytes, blob: bytes) -> None:
-        """Do nothing: the ledger keeps it."""
+        """Do nothing, because the ledger keeps it."""
 
     def noted(self) -> None:
         """Do nothing, as `moved`."""

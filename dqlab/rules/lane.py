@@ -1,7 +1,7 @@
-"""One run's line of messages inside a shard: the state of each, counts, and what is ready.
+"""The messages of one run in a shard: the state of each, counts, and which are ready.
 
-Owns the truth about its messages. Every change of state goes through `Lane.move`, which keeps the state
-bytes, the counters and the indexes in step; which changes are right is for the callers to judge.
+Every change of state goes through `Lane.move`, which keeps the state bytes, the counters and the indexes in step;
+which changes are right is for the callers to judge.
 """
 
 from __future__ import annotations
@@ -39,82 +39,23 @@ def microseconds(seconds: float) -> int:
 
 
 class Changes(Protocol):
-    """Records what becomes of a lane's messages: the part of a journal that a lane needs."""
+    """The part of a journal that a lane needs, to record what becomes of its messages."""
 
     def moved(
         self, lane: Lane, batch: Batch, a: int, b: int, old: State, new: State, *, suspect: bool, due: int
     ) -> None:
-        """Record that messages `a` to `b` of a batch went from one state to another; see `Lane.move`."""
+        """Record that messages `a` to `b` of a batch went from one state to another, as `Lane.move` has it."""
 
     def freed(self, batch: Batch) -> None:
         """Record that no message of a batch is needed any more, in any state."""
 
 
 class Lane:
-    """A run's messages in one shard.
-
-    Parameters
-    ----------
-    run : bytes, 16
-        `NO_ID` is lane 0, for plain puts.
-    options : QueueOptions
-        Limits of this lane.
-    journal : Changes
-        Keeps the frames and records every change.
-    activity : Activity, optional
-        Its shard's, where it notes that something moved.
-
-    Attributes
-    ----------
-    counts, units : list of int
-        Messages, and the sum of their weights, by `State`.
-    nbytes : int
-        Payload bytes of the messages that are ready, delayed or leased.
-    retrying : int
-        Messages among these with at least one counted delivery.
-    ready, suspects, dead : Ranges
-        Ids to be leased in batches, to be leased alone, in the dead letters.
-    quarantined : Ranges
-        Suspects that were lost as suspects: nothing runs beside them. In memory only: a restart makes them suspects.
-    in_vain : dict of int to int
-        How often those were lost beside others all the same, by id.
-    taken : dict of int to int
-        How often a living message was taken from a consumer by order, to be delivered again, by id. It counts for no
-        limit, and in memory only.
-    delayed : SortedList or None
-        ``due << 53 | id`` with due in monotonic microseconds; made on first use.
-    replaced : set of bytes or None
-        Functions that adopted code replaces, also in frames that come later; None: all, as in earlier versions.
-    acked_by : dict of bytes to int
-        Messages that each function has acked, by its hash; under `NO_ID` those where it is not known. Not in lane 0.
-    died_unanswered : Counter
-        Deliveries without an exception after which a message was dead, by the fingerprint of its last failure, as
-        `DeadIndex` files it. In memory only, like the count of deliveries that raised.
-    functions : FrameFunctions
-        What the stored frames run unless overridden.
-    revived : list of int
-        How many messages were dead or lost and are delivered again, and the sum of their weights: with these, what was
-        settled only grows. In memory only.
-    groups : Groups or None
-        Neighbours that are better run by one consumer; None where none are known.
-    came : Ranges
-        Ordinals of all that was put and is not lost; not in lane 0.
-    settled : Ranges
-        Acked ids whose frames are freed, so that a late settle still counts as a duplicate: the last `MAX_SETTLED`
-        stretches, since ids of single calls lie between those of runs, and a queue lives for months.
-    paused : bool
-        Nothing is leased from it; puts are accepted.
-    held : str
-        Why nothing is leased from it for now: its consumers cannot keep results. It lasts as long as they report it,
-        and is not recorded.
-    total : int or None
-        Messages that were ever put here, known when the lane is sealed.
-    producer : bytes
-        The only one whose frames, records and seal are taken, since it went on with the run; `NO_ID`: any.
-    """
+    """A run's messages in one shard, or the plain puts."""
 
     def __init__(self, run: bytes, options: QueueOptions, journal: Changes, activity: Activity | None = None) -> None:
-        self.run = run
+        self.run = run  # 16 bytes; `NO_ID` is lane 0, for plain puts
+        # Its shard's, where it notes that something moved.
         self.activity = activity if activity is not None else Activity()
         self.number = self.activity.number()
         self.retry = options.retry
@@ -122,32 +63,47 @@ class Lane:
         self.visibility_timeout = options.visibility_timeout
         self.maxsize = options.maxsize
         self.max_bytes = options.max_bytes
-        self.counts = [0] * len(State)
-        self.units = [0] * len(State)
-        self.nbytes = 0
-        self.retrying = 0
+        self.counts = [0] * len(State)  # messages by `State`
+        self.units = [0] * len(State)  # sum of the weights of the messages, by `State`
+        self.nbytes = 0  # payload bytes of the messages that are ready, delayed or leased
+        self.retrying = 0  # messages among these with at least one counted delivery
         self.batches = Batches()
-        self.ready = Ranges()
-        self.suspects = Ranges()
+        self.ready = Ranges()  # ids to be leased in batches
+        self.suspects = Ranges()  # ids to be leased alone, and ready too
+        # Suspects that were lost as suspects: nothing runs beside them. In memory only: a restart makes them suspects.
         self.quarantined = Ranges()
-        self.in_vain: dict[int, int] = {}
+        self.in_vain: dict[int, int] = {}  # how often those were lost beside others all the same, by id
+        # How often a living message was taken from a consumer by order, to be delivered again, by id. It counts for no
+        # limit, and in memory only.
         self.taken: dict[int, int] = {}
-        self.dead = Ranges()
+        self.dead = Ranges()  # ids in the dead letters
         self.dead_index = DeadIndex()
+        # Acked ids whose frames are freed, so that a late settle still counts as a duplicate: the last `MAX_SETTLED`
+        # stretches, since ids of single calls lie between those of runs, and a queue lives for months.
         self.settled = Ranges()
-        self.came = Ranges()
+        self.came = Ranges()  # ordinals of all that was put and is not lost; not in lane 0
+        # ``due << 53 | id`` with due in monotonic microseconds; made on first use.
         self.delayed: SortedList | None = None
         self.trouble: SortedDict = SortedDict()  # id -> Trouble
         self.overrides = Overrides()
+        # Functions that adopted code replaces, also in frames that come later; None: all, as in earlier versions.
         self.replaced: set[bytes] | None = set()
-        self.functions = FrameFunctions()
-        self.groups: Groups | None = None
+        self.functions = FrameFunctions()  # what the stored frames run unless overridden
+        self.groups: Groups | None = None  # neighbours that are better run by one consumer; None where none are known
+        # Messages that each function has acked, by its hash; under `NO_ID` those where it is not known. Not in lane 0.
         self.acked_by: dict[bytes, int] = {}
+        # Deliveries without an exception after which a message was dead, by the fingerprint of its last failure, as
+        # `DeadIndex` files it. In memory only, like the count of deliveries that raised.
         self.died_unanswered: Counter[str] = Counter()
+        # How many messages were dead or lost and are delivered again, and the sum of their weights: with these, what
+        # was settled only grows. In memory only.
         self.revived = [0, 0]
-        self.paused = False
+        self.paused = False  # nothing is leased from it; puts are accepted
+        # Why nothing is leased from it for now: its consumers cannot keep results. It lasts as long as they report it,
+        # and is not recorded.
         self.held = ""
-        self.total: int | None = None
+        self.total: int | None = None  # messages that were ever put here, known when the lane is sealed
+        # The only one whose frames, records and seal are taken, since it went on with the run; `NO_ID`: any.
         self.producer = NO_ID
         self.journal = journal
 
@@ -161,7 +117,7 @@ class Lane:
         return self.total is not None
 
     def is_left_by(self, producer: bytes | None) -> bool:
-        """Return whether another producer goes on with the run since; None is the queue itself, which never left."""
+        """Return whether another producer goes on with the run since (None is the queue itself, which never left)."""
         return producer is not None and self.producer not in (NO_ID, producer)
 
     @property
@@ -171,7 +127,7 @@ class Lane:
 
     @property
     def settled_units(self) -> int:
-        """Weights of the messages that are acked or dead; their number where they have none."""
+        """Weights of the messages that are acked or dead, or their number where they have none."""
         line = self.units if any(self.units) else self.counts
         return line[State.ACKED] + line[State.DEAD]
 
@@ -181,7 +137,7 @@ class Lane:
         return self.total is not None and sum(self.counts) - self.alive >= self.total
 
     def named_functions(self) -> set[bytes]:
-        """Return the functions that may be needed: those of stored messages, and the latest ones while puts come."""
+        """Return the functions of stored messages, and the latest ones while puts come."""
         over = self.sealed and not self.batches
         named = set() if over else {function for function, _ in self.overrides.items()}
         named.update(self.functions)
@@ -222,7 +178,8 @@ class Lane:
                     yield batch.first + a, batch.first + b
 
     def _run_in(self, lo: int, hi: int, own: set[bytes] | None = None) -> set[bytes]:
-        """Return the functions that the ids ``[lo, hi)`` run; `own` are those of their frames, if these still come."""
+        """Return the functions that the ids ``[lo, hi)`` run."""
+        # `own` are the functions of their frames, if these still come.
         found: set[bytes] = set()
         for a, b, function in self.overrides.split(lo, hi):
             if function is not None:
@@ -232,8 +189,9 @@ class Lane:
         return found
 
     def has_room(self, frame: Frame) -> bool:
-        """Return whether a frame fits the lane's limits; an empty lane accepts even one above the limits."""
+        """Return whether a frame fits the lane's limits."""
         if not self.alive:
+            # An empty lane accepts even a frame above the limits, or its client would wait for ever.
             return True
         if self.maxsize is not None and self.alive + frame.count > self.maxsize:
             return False
@@ -250,10 +208,7 @@ class Lane:
         return not (self.paused or self.held) and bool(self.ready or (suspects and self.suspects))
 
     def put(self, frame: Frame, first: int, now: float, place: int) -> None:
-        """Store a frame; its messages, from id `first` on, are ready after all others.
-
-        In a sealed lane they replace lost ones.
-        """
+        """Store a frame whose messages, from id `first` on, are ready after all others."""
         self.name_function(first, frame)
         self.put_row(self.row(frame, first, microseconds(now), place), frame.weights)
         if frame.opens:
@@ -261,13 +216,15 @@ class Lane:
             self.groups.end(first)
 
     def name_function(self, first: int, frame: Frame) -> None:
-        """Note which function a frame names: its messages run that, unless new code was adopted in its place."""
+        """Note which function a frame names."""
         self.functions.put(first, frame.function)
+        # Its messages run that function, unless new code was adopted in its place. An adopted function overrides all
+        # ids up to the end, also those still to come.
         if self.overrides and self.replaced is not None and frame.function not in self.replaced:
             self.overrides.discard(first, first + frame.count)
 
     def row(self, frame: Frame, first: int, now: int, place: int) -> Row:
-        """Return what is kept of a frame; `now` in monotonic microseconds."""
+        """Return the row of numbers that is kept of a frame put at `now`, monotonic microseconds."""
         # Lane 0 has no input, so a message's position is its id.
         ordinal = first if self.run == NO_ID else frame.ordinal
         return Row(first, frame.count, ordinal, now, len(frame.payload), place)
@@ -284,17 +241,19 @@ class Lane:
         self.units[State.READY] += units
         self.nbytes += row.size
         if self.sealed:
-            found, of_them = min(row.n, self.counts[State.LOST]), min(units, self.units[State.LOST])
-            self.counts[State.LOST] -= found
-            self.units[State.LOST] -= of_them
-            self._revive(found, of_them)
+            # In a sealed lane, frames replace lost messages.
+            revived, revived_units = min(row.n, self.counts[State.LOST]), min(units, self.units[State.LOST])
+            self.counts[State.LOST] -= revived
+            self.units[State.LOST] -= revived_units
+            self._revive(revived, revived_units)
 
     def put_rows(self, rows: Sequence[Row]) -> None:
-        """Store one or more frames without weights, in ascending order of ids; much faster than `put_row` for each."""
+        """Store one or more frames without weights, in ascending order of ids."""
         if self.sealed or self.batches.end > rows[0].first:
             for row in rows:
                 self.put_row(row)
             return
+        # Much faster than `put_row` for each: a replay may have millions.
         columns = tuple(zip(*rows, strict=True))
         _, count, ordinal, *_ = columns
         if self.run != NO_ID:
@@ -303,23 +262,20 @@ class Lane:
         self.adopt_rows(columns, put_at_shift=0)
 
     def adopt_rows(self, columns: Sequence[Sequence[int]], *, put_at_shift: int) -> None:
-        """Restore batches to which nothing had happened, without weights, after all others; see `Batches.extend`.
-
-        Counts are restored already.
-        """
+        """Restore batches to which nothing had happened, without weights, after all others."""
         self.activity.note(self)
+        # Counts are restored already, or by `put_rows`.
         first, count, size = columns[0], columns[1], columns[4]
         self.nbytes += sum(size)
         _add_all(self.ready, first, count)
         self.batches.extend(columns, put_at_shift=put_at_shift)
 
     def adopt(self, batch: Batch) -> None:
-        """Restore a batch as it was before the process ended; counts are restored already.
-
-        None of its messages is leased; `remember` follows for those in trouble.
-        """
+        """Restore a batch as it was before the process ended."""
         self.activity.note(self)
         self.batches.keep(batch)
+        # Counts are restored already. None of its messages is leased; `remember` follows for those in trouble, so
+        # delayed ones are entered there, with their `due`.
         batch.left = 0
         for a, b, value in stretches(batch.states, 0, len(batch.states)):
             state = STATES[value]
@@ -329,7 +285,7 @@ class Lane:
                 self._enter(state, batch.first + a, batch.first + b, suspect=False, due=0)
 
     def remember(self, id: int, trouble: Trouble, *, due: int) -> None:
-        """Restore the record of a message in trouble; `due`, monotonic microseconds, applies if it is delayed."""
+        """Restore the record of a message in trouble, ready again at `due` (monotonic microseconds) if delayed."""
         found = self.batches.at(id)
         assert found is not None, "trouble is remembered of stored messages only"
         state = STATES[found[0].states[found[1]]]
@@ -341,18 +297,11 @@ class Lane:
             self.dead_index.file(id, trouble)
 
     def move(self, batch: Batch, a: int, b: int, new: State, *, suspect: bool = False, due: int = 0) -> None:
-        """Move messages `a` to `b` of a batch, which are all in one state, to another.
-
-        What `trouble` holds of them has to be up to date before: the journal copies the counts, and `retrying` is
-        counted from them; it would be wrong for good.
-
-        Parameters
-        ----------
-        suspect : bool, default False
-            With READY: the messages are to be leased alone.
-        due : int
-            With DELAYED: when they are ready again, monotonic microseconds.
-        """
+        """Move messages `a` to `b` of a batch, which are all in one state, to another."""
+        # With READY, `suspect`: they are to be leased alone. With DELAYED, `due`: when they are ready again, monotonic
+        # microseconds. Callers bring `trouble` up to date before: the journal copies the counts, and `retrying` is
+        # counted from them; it would be wrong for good.
+        #
         # The order matters:
         #
         # 1. `keep` first. Until then a batch made from its row is a copy: a change of it is lost, and `_finish` cannot
@@ -401,12 +350,11 @@ class Lane:
             self.journal.freed(batch)
 
     def stretches(self, lo: int, hi: int) -> Iterator[tuple[Batch, int, int, State]]:
-        """Yield (batch, a, b, state) for each stretch of equal state in ids ``[lo, hi)``; unknown ids are left out.
-
-        The messages of a stretch may be moved before the next one is taken.
-        """
+        """Yield (batch, a, b, state) for each stretch of equal state in ids ``[lo, hi)``, without unknown ids."""
         for batch, a, b in self.batches.covering(lo, hi):
             for start, stop, value in stretches(batch.states, a, b):
+                # Callers move the messages of a stretch before they take the next one: `stretches` copies the states,
+                # and `covering` looks up each batch.
                 yield batch, start, stop, STATES[value]
 
     def alive_among(self, lo: int, hi: int) -> int:
@@ -419,7 +367,8 @@ class Lane:
         return ready + others
 
     def acked_among(self, lo: int, hi: int) -> int:
-        """Return how many messages with ids in ``[lo, hi)`` are known to be acked; old ones are forgotten."""
+        """Return how many messages with ids in ``[lo, hi)`` are known to be acked."""
+        # Old ones are forgotten, see `settled`.
         here = sum(b - a for _, a, b, state in self.stretches(lo, hi) if state is State.ACKED)
         return here + sum(b - a for a, b in self.settled.within(lo, hi))
 
@@ -473,17 +422,14 @@ class Lane:
         return len(known.union(self.taken_among(lo, hi)))
 
     def quarantine(self, id: int, *, in_vain: bool) -> None:
-        """Have a suspect run with nothing beside it in its process; `in_vain` when it was to, and did not."""
+        """Have a suspect run with nothing beside it in its process, again if it ran beside others (`in_vain`)."""
         self.quarantined.add(id, id + 1)
         if in_vain:
             self.in_vain[id] = self.in_vain.get(id, 0) + 1
 
-    def is_quarantined(self, id: int) -> bool:
-        """Return whether nothing may run beside a message in its process."""
-        return id in self.quarantined
-
     def wake(self, now: float) -> None:
-        """Make the delayed messages ready whose time has come."""
+        """Make the delayed messages ready that are due."""
+        # `+ 1`: all ids of that microsecond, too, or the shard would be woken again and again with nothing to do.
         limit = (microseconds(now) + 1) << ID_BITS
         while self.delayed and self.delayed[0] < limit:
             found = self.batches.at(self.delayed[0] & ID_MASK)
@@ -502,13 +448,8 @@ class Lane:
         return None if found is None else found[0].put_at
 
     def dead_ids(self, after: int, classes: Collection[str] = ()) -> Iterator[tuple[int, int]]:
-        """Yield (id, ordinal) of the dead messages above `after`, by id; the lane must not change during the loop.
-
-        Parameters
-        ----------
-        classes : collection of str
-            Fingerprints, or `NO_ANSWER`; none = all dead messages.
-        """
+        """Yield (id, ordinal) of the dead messages above `after`, by id, perhaps of some failure classes only."""
+        # Lazy, so the lane must not change during the loop. Classes are fingerprints, or `NO_ANSWER`.
         found = self.dead_index.ids(classes, after) if classes else self.dead.numbers(after + 1, END)
         for id in found:
             stored = self.batches.at(id)
@@ -553,10 +494,8 @@ class Lane:
         self.revived = [self.revived[0] + messages, self.revived[1] + units]
 
     def _credit(self, lo: int, hi: int) -> None:
-        """Count acked messages for the functions that they ran.
-
-        What was leased when the whole rest of a run got other code counts as that code's.
-        """
+        """Count acked messages for the functions that they ran."""
+        # What was leased when the whole rest of a run got other code counts as that code's.
         only = None if self.overrides else self.functions.only
         if only is not None:  # nearly always
             self.acked_by[only] = self.acked_by.get(only, 0) + hi - lo
@@ -602,26 +541,21 @@ def _add_all(ranges: Ranges, first: Sequence[int], count: Sequence[int]) -> None
 
 
 class Activity:
-    """Lanes that hold living messages, and lanes that have changed.
-
-    A lane notes itself whenever something moves in it. Reading `alive` forgets the lanes that have ended since, so
-    nothing has to be noted when the last message of a lane is settled.
-
-    Attributes
-    ----------
-    changed : dict of bytes to None
-        Runs in which something has changed since `take_changed`.
-    """
+    """Lanes that hold living messages, and lanes that have changed."""
 
     __slots__ = ("_alive", "_lanes", "changed")
 
     def __init__(self) -> None:
+        # A lane notes itself whenever something moves in it. Reading `alive` forgets the lanes that have ended since,
+        # so nothing has to be noted when the last message of a lane is settled.
         self._alive: dict[bytes, Lane] = {}
         self._lanes = 0
         self.changed: dict[bytes, None] = {}
+        """Runs in which something has changed since `take_changed`."""
 
     def number(self) -> int:
-        """Return a new lane's number: lanes take turns in the order in which they were opened."""
+        """Return a new lane's number."""
+        # Lanes take turns in the order in which they were opened, see `Fairness.choose`.
         self._lanes += 1
         return self._lanes
 
@@ -640,11 +574,9 @@ class Activity:
         self.changed.pop(run, None)
 
     def alive(self) -> Collection[Lane]:
-        """Return the lanes that hold ready, delayed or leased messages.
-
-        It is a live view, and each call deletes from it: a loop over it may change the lanes that are in it, but must
-        neither put into others nor call this again.
-        """
+        """Return the lanes that hold ready, delayed or leased messages."""
+        # The result is a live view, and each call deletes from it: a loop over it may change the lanes that are in it,
+        # but must neither put into others nor call this again.
         for run in [run for run, lane in self._alive.items() if not lane.alive]:
             del self._alive[run]
         return self._alive.values()

@@ -1,7 +1,4 @@
-"""Leases: which consumer holds which messages until when.
-
-Owns the live leases and their deadlines; does not know what the end of a message means.
-"""
+"""Which consumer holds which messages until when; the end of a lease has its meaning in `deliveries`."""
 
 from __future__ import annotations
 
@@ -26,80 +23,55 @@ def epoch_of(lease_id: int) -> int:
 
 
 class LeasedPiece(NamedTuple):
-    """Neighbours in one stored frame.
-
-    Attributes
-    ----------
-    frame : int
-        First id of the frame.
-    lo, n : int
-        Position in the frame of the first message of the piece, and the number of messages.
-    ordinal : int
-        Position of the first message in the run's input.
-    function : bytes, 16, or None
-        Runs in place of the frame's function.
-    """
+    """Neighbours in one stored frame."""
 
     frame: int
+    """First id of the frame."""
     lo: int
+    """Position in the frame of the first message of the piece."""
     n: int
+    """Number of messages."""
     ordinal: int
+    """Position of the first message in the run's input."""
     function: bytes | None
+    """Runs in place of the frame's function; None = the frame's own."""
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """Messages of one lane, delivered together to one consumer.
-
-    Attributes
-    ----------
-    id : int
-        Never given twice.
-    pieces : tuple of LeasedPiece
-        What was delivered; does not change.
-    since : float
-        When it was delivered, monotonic seconds.
-    deadline : float
-        When it ends unless it is renewed, monotonic seconds; `timeout` after each renewal.
-    suspect : bool
-        One message, which was a suspect.
-    isolate : bool
-        It was lost as a suspect before: its consumer runs nothing beside it in its process.
-    in_vain : int
-        How often it was lost beside others, though it was to run alone.
-    price : float
-        Estimated seconds per message, charged to the lane in advance.
-    remaining : Ranges
-        Ids that are not settled yet.
-    early : bool
-        Acked early: none of these messages is ever delivered again.
-    renewals : int
-        How often it was renewed.
-    isolated : bool
-        Its consumer has reported that nothing else runs in its process, so its loss counts against its message.
-    beside : bool
-        Its consumer has reported that it could not wait any longer: others run beside it.
-    ran : bool
-        Its consumer has reported that its message has run: it holds back no other suspect.
-    """
+    """Messages of one lane, delivered together to one consumer."""
 
     id: int
+    """Never given twice."""
     consumer: str
     run: bytes
     pieces: tuple[LeasedPiece, ...]
+    """What was delivered; does not change."""
     since: float
+    """When it was delivered, monotonic seconds."""
     deadline: float
+    """When it ends unless it is renewed, monotonic seconds; `timeout` after each renewal."""
     timeout: float
     suspect: bool
+    """One message, which was a suspect."""
     isolate: bool
+    """It was lost as a suspect before: its consumer runs nothing beside it in its process."""
     price: float
+    """Estimated seconds per message, charged to the lane in advance."""
     remaining: Ranges
+    """Ids that are not settled yet."""
     in_vain: int = 0
+    """How often it was lost beside others, though it was to run alone."""
     early: bool = False
+    """Acked early: none of these messages is delivered again, unless its consumer returns it untouched."""
     renewals: int = 0
+    """How often it was renewed."""
     isolated: bool = False
+    """Its consumer has reported that nothing else runs in its process, so its loss counts against its message."""
     beside: bool = False
+    """Its consumer has reported that it could not wait any longer: others run beside it."""
     ran: bool = False
+    """Its consumer has reported that its message has run: it holds back no other suspect."""
 
     @property
     def receipt(self) -> tuple[int, int]:
@@ -108,23 +80,14 @@ class Lease:
 
 
 class Leases(Mapping[int, Lease]):
-    """The live leases of a shard, by id.
-
-    Parameters
-    ----------
-    epoch : int, default 1
-        The shard's. Leases of different epochs have different ids, since a renewal may come an epoch late.
-
-    Attributes
-    ----------
-    next_id : int
-        The id of the next lease that this epoch grants; ids ascend, from epoch to epoch too.
-    """
+    """The live leases of a shard, by id."""
 
     def __init__(self, epoch: int = 1) -> None:
         self._by_id: dict[int, Lease] = {}
         self._by_consumer: dict[str, dict[int, Lease]] = {}
         self._deadlines: SortedList = SortedList()  # (deadline, id)
+        # The epoch is part of the id, since a renewal or a settlement may come an epoch late: it must not meet another
+        # lease. Ids ascend, from epoch to epoch too; `Trouble.first_lease` relies on that.
         self.next_id = ((epoch - 1) << _EPOCH_SHIFT) + 1
 
     def __getitem__(self, id: int) -> Lease:
@@ -150,10 +113,11 @@ class Leases(Mapping[int, Lease]):
         in_vain: int = 0,
         id: int | None = None,
     ) -> Lease:
-        """Open a lease over the pieces; pass `id` for one that an earlier epoch granted."""
+        """Open a lease over the pieces."""
         remaining = Ranges((piece.frame + piece.lo, piece.frame + piece.lo + piece.n) for piece in pieces)
         deadline = now + timeout
         if id is None:
+            # Given for a lease that an earlier epoch granted, and that its consumer takes back.
             id, self.next_id = self.next_id, self.next_id + 1
         receipt = id, consumer, run, tuple(pieces), now, deadline, timeout
         lease = Lease(*receipt, suspect, isolate, price, remaining, in_vain)
@@ -188,11 +152,12 @@ class Leases(Mapping[int, Lease]):
         return expired
 
     def of_consumer(self, consumer: str) -> list[Lease]:
-        """Return a consumer's leases, the oldest first; a list, because callers close them while they go through it."""
+        """Return a consumer's leases, the oldest first."""
+        # A list, because callers close leases while they go through it; so in `of_run`.
         return list(self._by_consumer.get(consumer, {}).values())
 
     def of_run(self, run: bytes) -> list[Lease]:
-        """Return the leases of a lane, the oldest first; a list, as in `of_consumer`."""
+        """Return the leases of a lane, the oldest first."""
         return [lease for lease in self._by_id.values() if lease.run == run]
 
     def suspects_held(self, consumer: str) -> int:

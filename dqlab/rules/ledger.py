@@ -1,7 +1,6 @@
-"""A shard with the books of its runs: the orders it executes, and what settlements leave behind.
+"""A shard with the books of its runs: the orders it executes, and the results and failures that settlements bring.
 
-Pure, as the rules are. Every change is one call with plain data, so a log of these calls brings back the
-same ledger.
+Every change is one call with plain data, so a log of these calls brings back the same ledger.
 """
 
 from __future__ import annotations
@@ -36,36 +35,28 @@ _NONE: AbstractSet[bytes] = frozenset()
 
 
 class Ledger:
-    """One shard and its books.
-
-    Attributes
-    ----------
-    books : dict of bytes to Book
-        By run; the book of lane 0 is always there.
-    functions : dict of bytes to bytes
-        Blobs of the functions that a lane names, by hash; see `note_functions`.
-    news : dict of bytes to None
-        Runs in which something has changed; for a shell to read and clear.
-    touched : dict of bytes to None
-        The same, for a shell that does this after each change.
-    names : dict of str to dict of bytes to None
-        Runs that have a record, by name.
-    packed : dict of bytes to callable
-        By run, what a store caches here for lanes that hold nothing alive; removed when something changes in them.
-    """
+    """One shard and its books."""
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
         self.books: dict[bytes, Book] = {}
+        """By run; the book of lane 0 is always there."""
         self.functions: dict[bytes, bytes] = {}
+        """Blobs of the functions that a lane names, by hash; see `note_functions`."""
         self.names: dict[str, dict[bytes, None]] = {}
+        """Runs that have a record, by name."""
         self.news: dict[bytes, None] = {}
+        """Runs in which something has changed, for a shell to read and clear."""
         self.touched: dict[bytes, None] = {}
+        """The same, for a shell that does this after each change."""
         self.packed: dict[bytes, Callable[[], bytes]] = {}
-        self._naming: dict[bytes, set[bytes]] = {}
+        """By run, what a store caches here for lanes that hold nothing alive; removed when something changes in
+        them."""
+        self._named_by: dict[bytes, set[bytes]] = {}
+        """By run, the functions that its lane names."""
         self._uses: Counter[bytes] = Counter()
         """How many lanes name a function."""
-        self._going: dict[bytes, Book] = {}
+        self._unended: dict[bytes, Book] = {}
         """Books that have not ended, and perhaps some that just have."""
         self._judged: dict[bytes, Book] = {}
         """Books of runs that pause themselves if everything fails, until one document has succeeded."""
@@ -74,13 +65,7 @@ class Ledger:
         self.book(NO_ID)
 
     def book(self, run: bytes) -> Book:
-        """Return a run's book.
-
-        Raises
-        ------
-        RunNotFound
-            It has no lane here.
-        """
+        """Return a run's book, or raise RunNotFound when it has no lane here."""
         book = self.books.get(run)
         if book is None:
             if run not in self.shard.lanes:
@@ -91,7 +76,7 @@ class Ledger:
 
     def keep(self, run: bytes, book: Book) -> None:
         """Keep a run's book."""
-        self.books[run] = self._going[run] = book
+        self.books[run] = self._unended[run] = book
         self.shard.activity.touch(run)
         if book.record is not None:
             self._note_record(run, book.record)
@@ -107,17 +92,14 @@ class Ledger:
             self.shard.fairness.weighs_bytes(run)
 
     def note_ends(self) -> None:
-        """Record when each run ended that has just done so."""
-        for run in [run for run, book in self._going.items() if book.lane.done]:
+        """Record the end of each run that has just ended."""
+        for run in [run for run, book in self._unended.items() if book.lane.done]:
             self.end(run, self.shard.clock.wall())
-            self._going.pop(run, None)
+            self._unended.pop(run, None)
         self.note_functions()
 
     def halt_failing(self) -> list[bytes]:
-        """Pause the runs that fail throughout, each once, and return them; called after each change.
-
-        It is an order, so that the log has the verdict and replaying it judges nothing.
-        """
+        """Pause the runs that fail throughout, each once, and return them."""
         halted = []
         for run, book in list(self._judged.items()):
             if book.lane.counts[State.ACKED] or book.lane.done:
@@ -125,6 +107,7 @@ class Ledger:
             elif book.fails_throughout:
                 self.shard.journal.admit()
                 self.shard.journal.noted()  # what time has just changed is not part of the order
+                # An order, so that the log has the verdict and replaying it judges nothing.
                 self.obey(Op.HALT, run, {"halted": book.explain_failing()})
                 halted.append(run)
         return halted
@@ -132,13 +115,7 @@ class Ledger:
     # --- functions --------------------------------------------------------------------------
 
     def keep_function(self, run: bytes, hash: bytes, blob: bytes) -> None:
-        """Keep a function for frames of a run that come next.
-
-        Raises
-        ------
-        FunctionTooLarge
-            It cannot be kept.
-        """
+        """Keep a function for frames of a run that come next, or raise FunctionTooLarge."""
         if hash in self.functions:
             self.shard.journal.admit()  # the lane names it from now on, and the put that records it may be refused
         else:
@@ -158,30 +135,28 @@ class Ledger:
             self.functions.pop(hash, None)
 
     def note_functions(self) -> None:
-        """Enter the runs that have changed in `news` and `touched`, and drop what `packed` has of them.
-
-        Forgets the functions that no lane names any more.
-        """
+        """Enter the runs that have changed in `news` and `touched`, and forget what depends on their old state."""
         # A checkpoint takes lanes from `packed` as they are. So each change of something that it holds touches the
         # run (`Activity.touch`, or `note` for messages), and this is called before `packed` is read: a change that is
         # missed here is gone after a restart. `Copying.switch` moves frames and touches no run; it drops them itself.
         for run in self.shard.activity.take_changed():
             self.news[run] = self.touched[run] = None
             book = self.books.get(run)
+            # Forgets the functions that no lane names any more.
             self._names_now(run, set() if book is None else book.named_functions())
             self.packed.pop(run, None)
 
     def check_functions(self) -> None:
-        """Forget every function that no lane names, and count again; for a ledger that was read back."""
+        """Forget every function that no lane names, and count again, in a ledger that was read back."""
         self.rebuilding = False
         self.note_functions()
-        self._naming = {run: book.named_functions() for run, book in self.books.items()}
-        self._uses = Counter(hash for named in self._naming.values() for hash in named)
+        self._named_by = {run: book.named_functions() for run, book in self.books.items()}
+        self._uses = Counter(hash for named in self._named_by.values() for hash in named)
         for hash in self.functions.keys() - self._uses.keys():
             del self.functions[hash]
 
     def _names_now(self, run: bytes, named: set[bytes]) -> None:
-        before = self._naming.get(run, _NONE)
+        before = self._named_by.get(run, _NONE)
         if named == before:
             return
         self._uses.update(named - before)
@@ -191,21 +166,21 @@ class Ledger:
                 del self._uses[hash]
                 self._forget_function(hash)
         if named:
-            self._naming[run] = named
+            self._named_by[run] = named
         else:
-            del self._naming[run]
+            del self._named_by[run]
 
     def end(self, run: bytes, at: float) -> None:
-        """Record the end of a run, if it has ended; `at` is seconds since 1970 UTC."""
+        """Record the end of a run at `at`, seconds since 1970 UTC, if it has ended."""
         book = self.books.get(run)
         if book is not None and book.ended is None and book.lane.done:
             book.ended = at
-            self._going.pop(run, None)
+            self._unended.pop(run, None)
             self.shard.activity.touch(run)
 
     def go_on(self, run: bytes, now: float) -> None:
-        """Record that more came after a run's end."""
-        self._going[run] = book = self.books[run]
+        """Record that more messages follow a run's end."""
+        self._unended[run] = book = self.books[run]
         self._judge(run, book)
         book.go_on(now)
         self.shard.activity.touch(run)
@@ -230,23 +205,26 @@ class Ledger:
     # --- recorded changes: each is admitted, executed and recorded, or refused with nothing changed -----------------
 
     def settle(self, settlement: Settlement) -> Settled:
-        """Apply a consumer's outcomes, and keep what they brought; see `Shard.settle`."""
+        """Apply a consumer's outcomes, and keep what they brought."""
         journal = self.shard.journal
         journal.admit(len(settlement.blob) + _RULING + _RULED * settlement.count)
         settled = self.shard.settle(settlement)
+        # In this order: the rules decide, the journal keeps the bytes, and the book gets the place where they are.
         self.record(settlement, settled, journal.settled(settlement, settled))
         return settled
 
     def obey(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> int:
-        """Execute one order and record it; return how many messages it touched. Parameters: see `order`."""
+        """Execute one order and record it, and return how many messages it touched."""
         journal = self.shard.journal
         journal.admit_order(op, run, meta)
         count = self.order(op, run, meta)
+        # After the execution, because that adds to `meta` what a replay must find there: times, and what depended on
+        # leases.
         journal.ordered(op, run, meta)
         return count
 
     def begin(self, lease_id: int) -> bool:
-        """Ack a lease early; see `Shard.begin`."""
+        """Ack a lease early, as `Shard.begin` does, and record it."""
         shard = self.shard
         shard.tick()  # first: it may end this very lease
         lease = shard.leases.get(lease_id)
@@ -255,14 +233,14 @@ class Ledger:
         return lease is not None and shard.begin(lease_id)
 
     def release(self, consumer: str, why: str = "") -> int:
-        """Take back all that a dead consumer held; see `Shard.release`."""
+        """Take back all that a dead consumer held, and record it."""
         self.shard.journal.admit()
         released = self.shard.release(consumer, why)
         self.shard.journal.noted()
         return released
 
     def let_go(self, run: bytes, ids: Iterable[tuple[int, int]], why: str = "") -> int:
-        """Take leased messages from their consumers; see `Shard.let_go`."""
+        """Take leased messages from their consumers, and record it."""
         self.shard.lane(run)  # raises before anything is asked of the log
         self.shard.journal.admit()
         taken = self.shard.let_go(run, ids, why)
@@ -271,7 +249,7 @@ class Ledger:
         return taken
 
     def lose(self, run: bytes, ids: Iterable[tuple[int, int]]) -> int:
-        """Give up messages whose bytes cannot be read; see `Shard.lose`."""
+        """Give up messages whose bytes cannot be read, and record it."""
         self.shard.journal.admit()
         lost = self.shard.lose(run, ids)
         self.shard.journal.noted()
@@ -280,14 +258,8 @@ class Ledger:
     # --- orders -----------------------------------------------------------------------------
 
     def order(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> int:
-        """Execute one order without recording it, as when a log is replayed; return how many messages it touched.
-
-        Parameters
-        ----------
-        op : Op
-        run : bytes or None
-            The run; None = the whole queue, where that makes sense.
-        """
+        """Execute one order without recording it, and return how many messages it touched."""
+        # Also called when a log is replayed. `run` is None for the whole queue, where that makes sense.
         count = self.orders(run)[op](meta) or 0
         if run is not None and run in self.books:
             self.shard.activity.touch(run)
@@ -298,6 +270,8 @@ class Ledger:
     def orders(self, run: Any) -> dict[Op, Callable[[dict[str, Any]], int | None]]:
         """Return the orders, by name."""
         shard = self.shard
+        # Logs hold orders, and a replay executes them again. So an order reads nothing but the ledger and `meta`, and
+        # what it takes from the clock or from leases it notes in `meta` (`setdefault`).
         return {
             Op.OPEN: lambda meta: self.open(meta["open"]),
             Op.SEAL: lambda meta: self._seal(**meta["seal"]),
@@ -318,7 +292,7 @@ class Ledger:
         }
 
     def open(self, spec: dict[str, Any]) -> None:
-        """Open a run's lane, with its options and its record; a lane that is open stays as it is."""
+        """Open a run's lane, with its options and its record, unless it is open."""
         run = spec["run"]
         if run in self.books:
             return
@@ -384,7 +358,7 @@ class Ledger:
         self.shard.pause(run)
 
     def _end_halt(self, run: bytes) -> bool:
-        """End the pause of a run that paused itself because everything failed; return whether it had."""
+        """End the pause of a run that paused itself because everything failed, and return whether it had."""
         record = self.book(run).record
         if record is None or not record.halted:
             return False
@@ -404,7 +378,7 @@ class Ledger:
         return self.shard.cancel(run)
 
     def _adopt(self, run: bytes, meta: dict[str, Any]) -> int:
-        """Give a run's documents new code, also those still to come; return how many wait for it."""
+        """Give a run's documents new code, also those still to come, and return how many wait for it."""
         self._new_version(run, meta)
         self._end_halt(run)
         record = self.book(run).record
@@ -420,12 +394,13 @@ class Ledger:
         return self.shard.adopt(run, function, others)
 
     def _new_version(self, run: bytes, meta: dict[str, Any]) -> None:
-        """Record the code that an order brings; one that repeats the newest version brings only its function."""
+        """Record the code that an order brings."""
         record, code = self.book(run).record, meta.get("code")
         self.functions[meta["function"]] = meta["blob"]
         if record is None or code is None:
             return
-        if record.code["hash"] == code["hash"]:  # equal versions may have read different values: the later ones count
+        # Equal versions may have read different values, and the later ones count.
+        if record.code["hash"] == code["hash"]:
             record.codes[-1] = code
         else:
             record.codes.append(code)
@@ -436,7 +411,7 @@ class Ledger:
             self._new_version(run, meta)
         if self._end_halt(run) and meta.get("function"):  # the code of the rest is what failed
             self.adopt(run, meta["function"])
-        # A replay has none of the leases, so what the order was to mean is recorded with it.
+        # A replay has none of the leases, so the meaning of the order is recorded with it.
         first_lease = meta.setdefault("first_lease", self.shard.leases.next_id)
         count = self.shard.retry(run, meta["ids"], meta.get("function"), first_lease=first_lease)
         for lo, hi in meta["ordinals"]:
@@ -462,7 +437,7 @@ class Ledger:
         book = self.books.pop(run, None)
         if book is None:
             return 0
-        self._going.pop(run, None)
+        self._unended.pop(run, None)
         self._judged.pop(run, None)
         if book.record is not None:
             self._forget_record(run, book.record)
@@ -476,9 +451,10 @@ class Ledger:
         return 1
 
     def _forget(self, run: bytes, meta: dict[str, Any]) -> int:
-        """Forget results; with `coming`, also those that are still to come. Single calls have their ids as ordinals."""
+        """Forget results, and with `coming` also those that are still to come."""
         book = self.book(run)
         before = len(book.results)
+        # Single calls have their ids as ordinals, so one range serves both loops.
         for lo, hi in meta["ids"]:
             self.shard.journal.forgot(book.results.forget(lo, hi))
             for batch, a, b, state in book.lane.stretches(lo, hi) if meta.get("coming") else ():

@@ -1,4 +1,4 @@
-"""What can be chosen about a queue."""
+"""The options of a queue, which its lanes may override."""
 
 from __future__ import annotations
 
@@ -13,33 +13,19 @@ __all__ = ["QueueOptions"]
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """Options of a queue; a lane may override them.
-
-    Parameters
-    ----------
-    visibility_timeout : float, default 60
-        Seconds a lease lasts unless it is renewed.
-    max_deliveries : int, default 5
-        Deliveries that count and end without an exception, after which a message becomes a dead letter: it ran alone in
-        its process when its consumer died or its lease ended.
-    retry : Retry
-        What happens after exceptions, and how many there may be.
-    maxsize : int or None, default 100,000
-        Most messages (ready + delayed + leased) of one lane; None = no limit.
-    max_bytes : int or None, default 1 GiB
-        The same for the bytes of their payloads.
-
-    Raises
-    ------
-    BadOption
-        A limit below 1, or a timeout that is not positive and finite.
-    """
+    """Options of a queue, checked when they are made."""
 
     visibility_timeout: float = 60.0
+    """Seconds a lease lasts unless it is renewed."""
     max_deliveries: int = 5
+    """Deliveries that count and end without an exception, after which a message becomes a dead letter: it ran alone in
+    its process when its consumer died or its lease ended."""
     retry: Retry = field(default_factory=Retry)
+    """What happens after exceptions, and how many there may be."""
     maxsize: int | None = 100_000
+    """Most messages (ready + delayed + leased) of one lane; None = no limit."""
     max_bytes: int | None = 1 << 30
+    """The same for the bytes of their payloads."""
 
     def __post_init__(self) -> None:
         check_timeout("visibility_timeout", self.visibility_timeout)

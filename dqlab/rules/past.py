@@ -1,7 +1,4 @@
-"""What a shard in memory gets when it is recreated: its lanes come back, and all they held counts as lost.
-
-Pure, as the rules are. What the shard gets is plain data, see `Past`.
-"""
+"""Restores a shard in memory whose worker died: its lanes come back, and all they held counts as lost."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ class PastLane(TypedDict):
     died: list[str]
     """Workers whose deaths lost them, the latest last."""
     open: NotRequired[dict[str, Any]]
-    """What the lane was opened with; absent for lane 0."""
+    """The order that opened the lane; absent for lane 0."""
     seal: NotRequired[dict[str, Any]]
     """The order that sealed it: {here, total, incomplete}."""
     producer: NotRequired[bytes]
@@ -59,7 +56,7 @@ class Past(TypedDict):
 
 
 def recall(ledger: Ledger, past: Past) -> None:
-    """Bring a new ledger to what is known about an earlier epoch of its shard, which left no log."""
+    """Bring a new ledger to the known state of an earlier epoch of its shard, which left no log."""
     shard = ledger.shard
     shard.next_id = first_id(shard.index, past["first_sequence"])
     shard.paused, shard.draining = past["paused"], past["draining"]
@@ -84,4 +81,5 @@ def recall(ledger: Ledger, past: Past) -> None:
         if "seal" in known:
             ledger.order(Op.SEAL, run, {"seal": {"run": run, **known["seal"]}})
             book.ended = known.get("ended")
+    # Last: until all lanes are back, a function that only a later one names would be forgotten.
     ledger.check_functions()

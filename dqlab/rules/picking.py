@@ -1,4 +1,4 @@
-"""What is leased next: the lane, by deficit round robin over time used, and its messages, from the front.
+"""Chooses what is leased next: the lane, by deficit round robin over time used, and its messages, from the front.
 
 Each lane has credit in seconds. A lease charges its estimate; its settle corrects that to the time really used. A lane
 is served while its credit is above zero; when no lane with work has any left, all of them get as many quanta at once as
@@ -25,8 +25,8 @@ QUANTUM_S = 0.1
 FIRST_BATCH = 16
 """Messages leased at a time before their cost is known."""
 FIRST_SHARE = 32
-"""And such a part at most of those that have pages: of forty books sixteen would be all the long ones. Without pages
-more are better: what is far away is read ahead within what was leased."""
+"""Of messages with pages, at most one in 32 is leased at a time then: sixteen of forty books may be all the long ones.
+Without pages more are better: consumers read ahead of remote documents within one lease."""
 
 
 class Fairness:
@@ -41,23 +41,20 @@ class Fairness:
         self._last: bytes | None = None
 
     def weighs_bytes(self, run: bytes) -> None:
-        """Note that the weights of a lane are bytes: they tell less of how long a message takes than pages do."""
+        """Note that the weights of a lane are bytes."""
+        # Bytes tell less about how long a message takes than pages do, see `batch`.
         self._in_bytes.add(run)
 
     def choose(self, ready: Sequence[bytes]) -> bytes:
-        """Return the lane to serve next.
-
-        Parameters
-        ----------
-        ready : sequence of bytes, not empty
-            The lanes that have something to lease, always in the same order. The others lose the credit
-            they saved and work off their debt.
-        """
+        """Return the lane to serve next, among those that have something to lease."""
         credit = self._credit
+        # `ready` has the lanes always in the same order, or some would never have their turn. The others lose the
+        # credit they saved, and work off their debt.
         order = self._in_turn(ready)
         rounds = 0
         if all(credit.get(run, 0.0) <= 0.0 for run in order):
             rounds = min(math.floor(-credit.get(run, 0.0) / QUANTUM_S) + 1 for run in order)
+            # The lane served last has used up its turn.
             order = [*order[1:], order[0]]
         for run in credit.keys() - set(ready):
             credit[run] += rounds * QUANTUM_S
@@ -70,36 +67,33 @@ class Fairness:
         return self._last
 
     def price(self, run: bytes, n: int) -> float:
-        """Return the estimate for each of `n` messages, seconds; before the first settle, one quantum for all."""
+        """Return the estimate for each of `n` messages, seconds."""
         cost = self._cost.get(run)
+        # Before the first settle, one quantum for all of them.
         return QUANTUM_S / n if cost is None else cost
 
     def cost(self, run: bytes) -> float | None:
-        """Return the mean seconds a message of the lane takes; None before the first settle."""
+        """Return the mean seconds a message of the lane takes, or None before the first settle."""
         return self._cost.get(run)
 
     def charge(self, run: bytes, seconds: float) -> None:
-        """Subtract time from a lane's credit; negative seconds give it back."""
+        """Subtract time from a lane's credit, or give it back if it is negative."""
         self._credit[run] = self._credit.get(run, 0.0) - seconds
 
     def batch(self, run: bytes, budget: float, weighted: int = 0) -> int:
-        """Return how many messages of the lane take about `budget` seconds; few while that is unknown.
-
-        Parameters
-        ----------
-        weighted : int, default 0
-            How many are ready, if they have weights.
-        """
+        """Return how many messages of the lane take about `budget` seconds, and few while that is unknown."""
         cost = self._cost.get(run)
         if cost is None:
+            # `weighted` = how many are ready, if they have weights.
             few = FIRST_BATCH < weighted < FIRST_BATCH * FIRST_SHARE and run not in self._in_bytes
             return max(1, weighted // FIRST_SHARE) if few else FIRST_BATCH
         return max(1, int(budget / max(cost, 1e-7)))
 
     def learn(self, run: bytes, busy_s: float, n: int) -> None:
-        """Move the lane's mean cost towards the cost of `n` messages; one slow message weighs less than many."""
+        """Move the lane's mean cost towards the cost of `n` messages."""
         mean = busy_s / n
         known = self._cost.get(run, mean)
+        # One slow message weighs less than many.
         self._cost[run] = known + n / (n + FIRST_BATCH) * (mean - known)
 
     def forget(self, run: bytes) -> None:
@@ -128,15 +122,14 @@ def pick_suspect(lane: Lane) -> list[LeasedPiece]:
 
 
 def pick(lane: Lane, n: int, max_bytes: int, slot: str = "") -> list[LeasedPiece]:
-    """Take up to `n` ready messages of up to `max_bytes` out of the lane, at least one; suspects stay.
-
-    They are the front-most ones; where neighbours form groups, those of a group that suits the consumer slot.
-    """
+    """Take up to `n` ready messages of up to `max_bytes` out of the lane, at least one, and no suspects."""
     taken: list[tuple[Batch, int, int]] = []
     # What it takes is ready until all of it was found: `_take` comes last.
+    # From the front, or from a group that suits the consumer's slot.
     for lo, hi in lane.ready if lane.groups is None else lane.groups.among(slot, lane.ready, n):
         for batch, a, b in lane.batches.covering(lo, min(hi, lo + n)):
             fit = batch.fit(a, b, max_bytes)
+            # At least one, however large, or it would never be leased.
             if fit == 0 and not taken:
                 fit = 1
             if fit:
@@ -153,23 +146,11 @@ def pick(lane: Lane, n: int, max_bytes: int, slot: str = "") -> list[LeasedPiece
 def pick_again(
     lane: Lane, ids: Ranges, *, suspects: bool, lease_id: int | None = None, orphan: Ranges | None = None
 ) -> tuple[list[LeasedPiece], list[tuple[int, int]]]:
-    """Take ready messages with these ids out of the lane.
-
-    Parameters
-    ----------
-    suspects : bool
-        Take also those that are to be leased alone.
-    lease_id : int, optional
-        The lease that takes them again: not what was retried by hand since.
-    orphan : Ranges, optional
-        Take only the ids that this lease holds.
-
-    Returns
-    -------
-    list of LeasedPiece, list of (int, int)
-        What was taken, and the ids that are leased to others, settled or cancelled.
-    """
+    """Take ready messages with these ids out of the lane, and return them and the ids that are not ready any more."""
     pieces: list[LeasedPiece] = []
+    # With `suspects`, also what is to be leased alone. `lease_id` is the lease that takes them again: not what was
+    # retried by hand since. With `orphan`, only the ids that this lease holds.
+    # Left in the end: ids that are leased to others, settled or cancelled.
     others = Ranges(ids)
     for lo, hi in ids:
         for batch, a, b, state in lane.stretches(lo, hi):

@@ -17,13 +17,7 @@ ENDLESS = 1 << 62
 
 
 class Ranges:
-    """A set of integers. Touching intervals are merged, so equal sets have equal intervals.
-
-    Parameters
-    ----------
-    intervals : iterable of (int, int), optional
-        Half-open intervals to begin with.
-    """
+    """A set of integers, in which touching intervals are merged, so that equal sets have equal intervals."""
 
     __slots__ = ("_ends", "_size")
 
@@ -35,10 +29,8 @@ class Ranges:
 
     @property
     def size(self) -> int:
-        """How many integers there are.
-
-        Not ``len``: `list` would allocate room for that many, and the set of all ids has one interval.
-        """
+        """How many integers there are."""
+        # Not `__len__`: `list` would allocate room for that many, and the set of all ids has one interval.
         return self._size
 
     def __bool__(self) -> bool:
@@ -65,7 +57,7 @@ class Ranges:
         return self._ends.keys()[0] if self._ends else None
 
     def add(self, lo: int, hi: int) -> None:
-        """Add the integers ``lo <= i < hi``; those already present change nothing."""
+        """Add the integers ``lo <= i < hi``."""
         if hi <= lo:
             return
         last, end = self._ends.peekitem() if self._ends else (lo, lo)
@@ -89,7 +81,7 @@ class Ranges:
         self._size += hi - start
 
     def discard(self, lo: int, hi: int) -> None:
-        """Remove the integers ``lo <= i < hi``; absent ones change nothing."""
+        """Remove the integers ``lo <= i < hi``."""
         if self._ends.get(lo) == hi:  # nearly always: a whole interval
             del self._ends[lo]
             self._size -= hi - lo
@@ -121,7 +113,8 @@ class Ranges:
             self._size -= hi - lo
 
     def within(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """Yield the intervals inside ``[lo, hi)``, clipped to it; the set must not change during the loop."""
+        """Yield the intervals inside ``[lo, hi)``, clipped to it."""
+        # Lazy, so the set must not change during the loop; `overlap` returns a list for callers that change it.
         if hi <= lo:
             return
         start = self._floor(lo)
@@ -131,7 +124,7 @@ class Ranges:
             yield key, min(hi, self._ends[key])
 
     def numbers(self, lo: int, hi: int) -> Iterator[int]:
-        """Yield the integers inside ``[lo, hi)``, ascending; the set must not change during the loop."""
+        """Yield the integers inside ``[lo, hi)``, ascending."""
         for start, stop in self.within(lo, hi):
             yield from range(start, stop)
 

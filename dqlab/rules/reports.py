@@ -1,4 +1,4 @@
-"""What one shard reports of its leases and of one lane: absolute totals, for the collector and for waiting clients."""
+"""Reports of one shard about its leases and one lane, as absolute totals for the collector and for waiting clients."""
 
 from __future__ import annotations
 
@@ -13,27 +13,33 @@ __all__ = ["CodeName", "Failing", "HeldFor", "HeldLease", "LaneReport", "fields_
 
 
 class CodeName(NamedTuple):
-    """A code version as views name it: the name of its function, its short hash and the number of its cell."""
+    """A code version as views name it."""
 
     name: str
+    """Name of its function."""
     short: str
+    """Short hash."""
     cell: int | None = None
+    """Number of its cell in the notebook."""
 
 
 class Failing(NamedTuple):
-    """A document that failed and was not acked since; `exceptions` are its deliveries that raised."""
+    """A document that failed and was not acked since."""
 
     key: str
     error: str
     exceptions: int
+    """How many of its deliveries raised."""
     pages: int | None
 
 
 class HeldFor(NamedTuple):
-    """Messages that were leased in the same second, `age` seconds ago; the first of their leases ends in `left`."""
+    """Messages that were leased in the same second."""
 
     age: float
+    """Seconds since then."""
     left: float
+    """Seconds until the first of their leases ends."""
     timeout: float
     messages: int
 
@@ -52,11 +58,10 @@ class HeldLease(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class LaneReport:
-    """One lane: a run in one shard, or its plain puts. Times are seconds since 1970 UTC, durations seconds.
+    """One lane, which is a run in one shard, or its plain puts."""
 
-    Only the shard with the run's record knows `name`, and what is None or empty by default.
-    """
-
+    # Times are seconds since 1970 UTC, durations seconds. Only the shard with the run's record knows `name`, and each
+    # field that is None or empty by default.
     run: str
     """Id in hex digits."""
     name: str | None = None
@@ -78,7 +83,7 @@ class LaneReport:
     revived: list[int] = field(default_factory=lambda: [0, 0])
     """Messages that were settled and are delivered again, and the sum of their weights; see `Lane.revived`."""
     unit: str = ""
-    """What these count: "bytes"; "" for pages."""
+    """Unit of these: "bytes"; "" for pages."""
     retrying: int = 0
     nbytes: int = 0
     paused: bool = False
@@ -116,10 +121,8 @@ class LaneReport:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        """Return what `to_wire` was called on; names that this version does not know are left out.
-
-        Lists are not copied: a report is absolute, and replaced as a whole.
-        """
+        """Return what `to_wire` was called on, without names that this version does not know."""
+        # Lists are not copied: a report is absolute, and replaced as a whole.
         known = fields_of(cls, wire)
         code = known.get("code")
         known["code"] = None if code is None else CodeName(**code)
@@ -136,5 +139,5 @@ def plain(report: Any) -> dict[str, Any]:
 
 
 def fields_of(kind: Any, wire: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a dataclass has fields for, of what another version of dqlab may have sent."""
+    """Return the values that a dataclass has fields for, from what another version of dqlab may have sent."""
     return {each.name: wire[each.name] for each in fields(kind) if each.name in wire}

@@ -1,4 +1,4 @@
-"""Index of the results of one lane, in the order of completion and by ordinal. Owns no bytes."""
+"""Index of the results of one lane, in the order of completion and by ordinal; owns no bytes."""
 
 from __future__ import annotations
 
@@ -21,24 +21,16 @@ BLOCK = 4096
 
 @dataclass(slots=True)
 class Stretch:
-    """Neighbouring results.
-
-    Attributes
-    ----------
-    piece : Piece
-        Which messages.
-    place : int
-        The journal's place of the settlement that brought them.
-    at : int
-        Where they begin in the settlement's columns.
-    number : int
-        Its number in the lane, in the order of completion.
-    """
+    """Neighbouring results."""
 
     piece: Piece
+    """Which messages."""
     place: int
+    """The journal's place of the settlement that brought them."""
     at: int
+    """Where they begin in the settlement's columns."""
     number: int = field(default=-1, compare=False)
+    """Its number in the lane, in the order of completion."""
 
 
 class HeldStretches:
@@ -51,8 +43,10 @@ class HeldStretches:
         self._made: Any = None
 
     def make(self, of: Callable[[Sequence[Stretch]], T]) -> T:
-        """Return what a function makes of the stretches; it must be the same one each time."""
-        stretches = self._stretches  # read first: another thread may be making it, and then releases them
+        """Return what a function makes of the stretches."""
+        # Read first: another thread may be making the value, and then releases the stretches. The function must be the
+        # same one each time, because only the first value is kept.
+        stretches = self._stretches
         if self._made is None:
             self._made = of(stretches)
             self._stretches = ()
@@ -61,17 +55,7 @@ class HeldStretches:
 
 
 class ResultIndex:
-    """The results of one lane.
-
-    Attributes
-    ----------
-    covered : Ranges
-        Their ordinals.
-    forgotten : Ranges
-        Ordinals of forgotten results in a stretch that still has others.
-    end : int
-        The cursor after the newest result; see `behind`.
-    """
+    """The results of one lane."""
 
     def __init__(self) -> None:
         self._in_order: SortedDict = SortedDict()  # number -> Stretch
@@ -79,9 +63,12 @@ class ResultIndex:
         self._held: dict[int, HeldStretches] = {}
         """Full blocks of `BLOCK` numbers as a checkpoint copied them, unchanged since."""
         self.end = 0
+        """The cursor after the newest result."""
         self._by_ordinal: SortedKeyList = SortedKeyList(key=lambda stretch: stretch.piece.ordinal)
         self.covered = Ranges()
+        """Their ordinals."""
         self.forgotten = Ranges()
+        """Ordinals of forgotten results in a stretch that still has others."""
 
     def __len__(self) -> int:
         """Return the number of results."""
@@ -106,15 +93,9 @@ class ResultIndex:
         self.forgotten.discard(piece.ordinal, piece.ordinal + piece.n)
 
     def held(self, *, reuse: bool) -> list[HeldStretches]:
-        """Return all stretches as they are now, in blocks and in the order of completion, for another thread.
-
-        Only the lists are copied: a later `relocate` would change the places of these very stretches.
-
-        Parameters
-        ----------
-        reuse : bool
-            Return unchanged blocks again, and copy only the others.
-        """
+        """Return all stretches as they are now, in blocks and in the order of completion, for another thread."""
+        # Only the lists are copied: a later `relocate` would change the places of these very stretches. With `reuse`,
+        # unchanged blocks are returned again, so that a checkpoint does not copy millions of results each time.
         blocks, number = [], next(iter(self._in_order), None)
         while number is not None:
             at = number // BLOCK
@@ -123,6 +104,7 @@ class ResultIndex:
             if block is None:
                 numbers = self._in_order.irange(number, behind, inclusive=(True, False))
                 block = HeldStretches([self._in_order[each] for each in numbers])
+                # Only full blocks: the last one still grows.
                 if reuse and behind <= self.end:
                     self._held[at] = block
             blocks.append(block)
@@ -130,24 +112,20 @@ class ResultIndex:
         return blocks
 
     def behind(self, cursor: int) -> Iterator[Stretch]:
-        """Yield the stretches after a cursor, in the order of completion; stretches may come and go during the loop."""
+        """Yield the stretches after a cursor, in the order of completion."""
+        # Looked up each time, because stretches may come and go during the loop.
         while (number := next(self._in_order.irange(cursor), None)) is not None:
             yield self._in_order[number]
             cursor = number + 1
 
     def forget(self, lo: int, hi: int) -> list[Stretch]:
-        """Forget results with ordinals in ``[lo, hi)``.
-
-        Returns
-        -------
-        list of Stretch
-            One for each settlement that has nothing left; one with something left stays whole.
-        """
+        """Forget results with ordinals in ``[lo, hi)``, and return a stretch of each settlement that has none left."""
         freed = []
         self.covered.discard(lo, hi)
         for stretch in list({id(stretch): stretch for stretch, _, _ in self.between(lo, hi)}.values()):
             _, ordinal, n = stretch.piece
             if self.covered.overlap(ordinal, ordinal + n):
+                # A settlement with something left stays whole, since a journal keeps it as one record.
                 self.forgotten.add(max(lo, ordinal), min(hi, ordinal + n))
                 continue
             self.forgotten.discard(ordinal, ordinal + n)
@@ -162,7 +140,7 @@ class ResultIndex:
         return freed
 
     def relocate(self, old: int, new: int) -> bool:
-        """Record that a settlement was moved; return whether any of its results are here."""
+        """Record that a settlement was moved, and return whether any of its results are here."""
         moved = self._by_place.pop(old, None)
         if moved is None:
             return False

@@ -1,8 +1,7 @@
 """A queue shard: the rules of putting, leasing and settling, over all its lanes.
 
-Pure: no I/O, threads, Dask or real time. Time comes from the clock passed in, and what is due is applied
-before each change, so results do not depend on when a timer fires. What the shell around it must do
-(notify a consumer) is left in `effects`; the journal keeps the bytes. Not thread-safe.
+Not thread-safe. Time comes from the clock passed in, and what is due is applied before each change, so results do not
+depend on when a timer fires. What the shell around it must do (notify a consumer) is left in `effects`.
 """
 
 from __future__ import annotations
@@ -45,56 +44,17 @@ _number = attrgetter("number")
 
 
 class Put(NamedTuple):
-    """The answer to a put.
-
-    Attributes
-    ----------
-    first : int or None
-        Id of the frame's first message when ACCEPTED, or DUPLICATE of one of the producer's last 16 frames.
-    expected : int or None
-        When EARLY: the sequence that must come first.
-    """
+    """The answer to a put."""
 
     verdict: Verdict
     first: int | None = None
+    """Id of the frame's first message when ACCEPTED, or DUPLICATE of one of the producer's last 16 frames."""
     expected: int | None = None
+    """When EARLY: the sequence that must come first."""
 
 
 class Shard:
-    """All lanes of one shard, and what clients and consumers do with them.
-
-    Parameters
-    ----------
-    name : str
-        The queue's name, for errors.
-    index : int
-        The shard's number in its queue, 0-255.
-    epoch : int
-        Increases by one each time the shard is reopened.
-    options : QueueOptions
-        Defaults for lanes opened without options of their own.
-    clock, random : Clock, random.Random
-        Source of time, and of the jitter of retries.
-    first_sequence : int, default 0
-        Where ids start; see `dqlab.rules.ids.next_sequence`.
-    journal : Journal, optional
-        Keeps the frames; in memory by default.
-
-    Attributes
-    ----------
-    lanes : dict of bytes to Lane
-        By run; lane 0, `NO_ID`, is always there.
-    activity : Activity
-        Which lanes are active, so that idle lanes cost no time.
-    leases : mapping of int to Lease
-        The live ones.
-    paused, draining : bool
-        The whole queue is. A lane has its own `paused`.
-    effects : deque of Revoked
-        For the shell to empty after each call.
-    leases_lost, redelivered : int
-        Leases that ended by expiry or by their consumer's death, and messages that were redelivered.
-    """
+    """All lanes of one shard, and what clients and consumers do with them."""
 
     def __init__(
         self,
@@ -108,56 +68,47 @@ class Shard:
         first_sequence: int = 0,
         journal: Journal | None = None,
     ) -> None:
-        self.name = name
-        self.index = index
-        self.epoch = epoch
-        self.options = options
+        self.name = name  # the queue's name, for errors
+        self.index = index  # the shard's number in its queue, 0-255
+        self.epoch = epoch  # increases by one each time the shard is reopened
+        self.options = options  # defaults for lanes opened without options of their own
         self.clock = clock
-        self.random = random
+        self.random = random  # source of the jitter of retries
+        # Both of the whole queue; a lane has its own `paused`.
         self.paused = False
         self.draining = False
-        self.effects: deque[Revoked] = deque()
-        self.journal = journal if journal is not None else MemoryJournal()
-        self.leases = Leases(epoch)
-        self.activity = Activity()
+        self.effects: deque[Revoked] = deque()  # for the shell to empty after each call
+        self.journal = journal if journal is not None else MemoryJournal()  # keeps the frames; in memory by default
+        self.leases = Leases(epoch)  # the live ones
+        self.activity = Activity()  # which lanes are active, so that idle lanes cost no time
+        # By run; lane 0, `NO_ID`, is always there.
         self.lanes = {NO_ID: Lane(NO_ID, options, self.journal, self.activity)}
         self.producers = Producers()
         self.fairness = Fairness()
         self.next_id = first_id(index, first_sequence)
+        # Leases that ended by expiry or by their consumer's death, and messages that were redelivered.
         self.leases_lost = self.redelivered = 0
 
     def put(self, frame: Frame, *, lost: bool = False) -> Put:
-        """Append a frame to its run's lane, or return why not.
-
-        Parameters
-        ----------
-        lost : bool, default False
-            It holds documents that were lost, and replaces them, also in a sealed lane.
-
-        Raises
-        ------
-        RunNotFound
-            The frame names a run that has no lane here.
-        """
+        """Append a frame to its run's lane, or return why not, or raise RunNotFound when the run has no lane here."""
         self.tick()
+        # With `lost`, the frame holds documents that were lost, and replaces them, also in a sealed lane.
         put = self.judge(frame, lost=lost)
         if put.verdict is not Verdict.ACCEPTED:
             return put
         first, lane = self.next_id, self.lane(frame.run)
+        # The journal first, as an argument: if it raises, nothing has changed.
         lane.put(frame, first, self.clock.monotonic(), self.journal.put(frame, first))
         self.next_id += frame.count
         self.producers.record(frame.producer, frame.run, first)
         return Put(put.verdict, first=first)
 
     def judge(self, frame: Frame, *, lost: bool = False) -> Put:
-        """Return what `put` returns, but for the id, as long as nothing changes; it changes nothing.
-
-        Raises
-        ------
-        RunNotFound
-        """
+        """Return what `put` returns, but for the id, as long as nothing changes, and change nothing."""
         lane = self.lane(frame.run)
         verdict = self.producers.judge(frame.producer, frame.sequence)
+        # First: a client that repeats a confirmed frame has to get its success, even if the queue drains or the lane is
+        # sealed since.
         if verdict is Verdict.DUPLICATE:
             return Put(verdict, first=self.producers.first_of(frame.producer, frame.sequence))
         if self.draining:
@@ -180,28 +131,20 @@ class Shard:
         budget: float | None = None,
         at_least: int = 1,
     ) -> Lease | None:
-        """Lease up to `n` messages of one lane, or one suspect alone; None when there is nothing to lease.
-
-        Parameters
-        ----------
-        slots : int, default 1
-            Suspects this consumer may hold at a time; other consumers get the rest.
-        max_bytes : int, default 1 MiB
-            Most payload bytes of a lease of several messages.
-        budget : float, optional
-            Seconds of work to lease at most, by the lane's mean cost; a few messages while that is unknown.
-        at_least : int, default 1
-            Messages to lease even when the budget allows fewer: coroutines wait concurrently.
-        """
+        """Lease up to `n` messages of one lane, or one suspect alone, or return None when there is nothing to lease."""
         self.tick()
+        # A consumer holds as many suspects as it has slots; other consumers get the rest.
         suspects = self.leases.suspects_held(consumer) < slots
         ready = [lane for lane in self.activity.alive() if lane.leasable(suspects=suspects)]
         if self.paused or n < 1 or not ready:
             return None
+        # In the order of opening: `activity` has them in the order in which they became alive, and fairness needs a
+        # fixed one.
         ready.sort(key=_number)
         run = self.fairness.choose([lane.run for lane in ready])
         lane = self.lanes[run]
         if budget is not None:
+            # `budget` is in seconds. `at_least` beats it, because coroutines wait concurrently.
             n = min(n, max(at_least, self.fairness.batch(run, budget, lane.ready.size if any(lane.units) else 0)))
         suspect = suspects and suspect_is_first(lane)
         pieces = pick_suspect(lane) if suspect else pick(lane, n, max_bytes, consumer)
@@ -223,23 +166,10 @@ class Shard:
         age: float = 0.0,
         early: bool = False,
     ) -> list[tuple[int, int]]:
-        """Give a lease of an earlier epoch back to its consumer, which still works on it.
-
-        Parameters
-        ----------
-        ids : iterable of (int, int)
-            The part that the consumer has not settled.
-        age : float
-            Seconds since it was leased.
-        early : bool
-            It was acked early.
-
-        Returns
-        -------
-        list of (int, int)
-            Ids that are leased to others, settled, cancelled or retried by hand by now.
-        """
+        """Give a lease of an earlier epoch back to the consumer that still works on it, and return ids that it lost."""
         self.tick()
+        # `ids` are the part that the consumer has not settled; `age` is in seconds since the lease; `early` = it was
+        # acked early. Lost are ids that are leased to others, settled, cancelled or retried by hand by now.
         if lease_id in self.leases or epoch_of(lease_id) >= self.epoch:
             return []
         lane = self.lanes.get(run)
@@ -257,7 +187,8 @@ class Shard:
     def _reclaim_begun(
         self, consumer: str, lease_id: int, run: bytes, wanted: Ranges, age: float
     ) -> list[tuple[int, int]]:
-        """Give a lease that was acked early back to the consumer that began it, which the log does not record."""
+        """Give a lease that was acked early back to the consumer that began it."""
+        # The log does not record which consumer began it, so all of a run wait in one lease of `NO_OWNER`.
         orphan = next((lease for lease in self.leases.of_consumer(NO_OWNER) if lease.run == run), None)
         if orphan is None:
             return list(wanted)
@@ -273,12 +204,13 @@ class Shard:
         return others
 
     def hold_begun(self, run: bytes, ids: Ranges, seconds: float) -> None:
-        """Hold messages acked early in an earlier epoch until their consumer reclaims them; dead after `seconds`."""
+        """Hold messages acked early in an earlier epoch until their consumer reclaims them, for at most `seconds`."""
         lane = self.lanes.get(run)
         pieces = [] if lane is None else pick_again(lane, ids, suspects=True)[0]
         if pieces:
             now = self.clock.monotonic()
             held = self.leases.grant(NO_OWNER, run, pieces, now=now, timeout=seconds, suspect=False, price=0.0)
+            # So they are dead when this lease ends, and never delivered again.
             held.early = True
 
     def _grant(
@@ -301,20 +233,14 @@ class Shard:
             now=self.clock.monotonic(),
             timeout=lane.visibility_timeout,
             suspect=suspect,
-            isolate=suspect and lane.is_quarantined(first),
+            isolate=suspect and first in lane.quarantined,
             in_vain=lane.in_vain.get(first, 0) if suspect else 0,
             price=price,
             id=id,
         )
 
     def begin(self, lease_id: int) -> bool:
-        """Ack a lease early: none of it is delivered again, unless its consumer returns it untouched.
-
-        Returns
-        -------
-        bool
-            False when the lease no longer exists; its messages must not run then.
-        """
+        """Ack a lease early, and return False when it no longer exists, so that its messages must not run."""
         self.tick()
         lease = self.leases.get(lease_id)
         if lease is not None:
@@ -322,37 +248,25 @@ class Shard:
         return lease is not None
 
     def isolate(self, lease_id: int, *, alone: bool = True) -> bool:
-        """Note that nothing runs beside a suspect in its consumer's process: if that dies now, it died of the suspect.
-
-        Parameters
-        ----------
-        alone : bool, default True
-            False: others run beside it from now on.
-
-        Returns
-        -------
-        bool
-            False when the lease no longer exists; its message must not run then.
-        """
+        """Note whether anything runs beside a suspect in its process, and return False if it must not run."""
         lease = self.leases.get(lease_id)
         if lease is None:
             return False
+        # With `alone`, nothing runs beside it: if the process dies now, it died of the suspect.
         lasts = lease.deadline > self.clock.monotonic()
         if lasts or not alone:  # else an end before the run would count
             lease.isolated, lease.beside = lease.suspect and alone, lease.suspect and not alone
         return lasts
 
     def note_run(self, lease_id: int) -> None:
-        """Note that a suspect has run: its consumer may have the next one, and its loss counts no longer against it."""
+        """Note that a suspect has run."""
         lease = self.leases.get(lease_id)
         if lease is not None and lease.suspect:
+            # Its consumer may have the next one, and its loss counts no longer against it.
             lease.ran, lease.isolated, lease.beside = True, False, False
 
     def extend(self, lease_ids: Iterable[int]) -> list[int]:
-        """Renew leases for their full time; return the ids of those that no longer exist.
-
-        While the journal accepts nothing, expired leases cannot end, and it raises why; all of these are renewed.
-        """
+        """Renew leases for their full time, and return the ids of those that no longer exist."""
         now, ids = self.clock.monotonic(), list(lease_ids)
         held = [lease for id in ids if (lease := self.leases.get(id)) is not None]
         for lease in held:
@@ -361,6 +275,8 @@ class Shard:
         try:
             self.tick()
         except BaseException:
+            # While the journal accepts nothing, expired leases cannot end: all of these go on, and the caller gets the
+            # reason.
             for lease in held:
                 if lease.deadline <= now and self.leases.get(lease.id) is lease:
                     self.leases.renew(lease, now)
@@ -368,7 +284,7 @@ class Shard:
         return [id for id in ids if self.leases.get(id) is None]
 
     def settle(self, settlement: Settlement) -> Settled:
-        """Apply a consumer's outcomes; `dqlab.rules.deliveries` defines which of them count."""
+        """Apply a consumer's outcomes, as far as `Settling` accepts them."""
         self.tick()
         run = settlement.run
         lane = self.lanes.get(run)
@@ -391,13 +307,7 @@ class Shard:
         return settled
 
     def release(self, consumer: str, why: str = "") -> int:
-        """Take back all that a dead consumer held; return how many messages that were.
-
-        Parameters
-        ----------
-        why : str, optional
-            Why it died.
-        """
+        """Take back all that a dead consumer held, and return how many messages that were."""
         self.tick()
         released = sum(self.end(lease, why, died=True) for lease in self.leases.of_consumer(consumer))
         for lane in self.activity.alive():
@@ -407,8 +317,8 @@ class Shard:
         return released
 
     def invariants(self) -> None:
-        """Assert that counters, indexes and leases agree; slow, for tests."""
-        check(self.lanes, self.leases)
+        """Assert that counters, indexes and leases agree."""
+        check(self.lanes, self.leases)  # slow: for tests
         assert not self.draining or self.paused or any(lane.alive for lane in self.lanes.values()), "drained: paused"
 
     # --- orders of users --------------------------------------------------------------------------
@@ -423,21 +333,10 @@ class Shard:
         maxsize: int | EllipsisType | None = ...,
         max_bytes: int | EllipsisType | None = ...,
     ) -> Lane:
-        """Return the lane of a run; create it with these options if there is none yet.
-
-        Parameters
-        ----------
-        retry, max_deliveries, visibility_timeout : optional
-            None = as the queue has it.
-        maxsize, max_bytes : int or None, optional
-            None = no limit; left out = as the queue has it.
-
-        Raises
-        ------
-        BadOption
-            As `QueueOptions`.
-        """
+        """Return the lane of a run, after creating it with these options if there is none yet."""
         if run not in self.lanes:
+            # For `maxsize` and `max_bytes` None means no limit, so "as the queue has it" is spelled by leaving them
+            # out.
             given = self.options
             options = QueueOptions(
                 visibility_timeout=given.visibility_timeout if visibility_timeout is None else visibility_timeout,
@@ -450,23 +349,21 @@ class Shard:
         return self.lanes[run]
 
     def seal_lane(self, run: bytes, total: int) -> None:
-        """Refuse further puts: `total` messages of the run were put here. Missing ones are lost."""
+        """Refuse further puts, since `total` messages of the run were put here."""
         lane = self.lane(run)
         lane.total = total
+        # Messages that are missing from the total are lost, as when an earlier epoch confirmed them and left no log.
         lane.counts[State.LOST] = max(0, total - (sum(lane.counts) - lane.counts[State.LOST]))
         self.activity.touch(run)
 
     def reopen_lane(self, run: bytes, producer: bytes = NO_ID) -> None:
-        """Accept puts again, of this producer alone: the run's input, which was cut off, continues."""
+        """Accept puts again, of this producer alone, because the run's input, which was cut off, continues."""
         lane = self.lane(run)
         lane.total, lane.producer = None, producer
         self.activity.touch(run)
 
     def drop_lane(self, run: bytes) -> None:
-        """Cancel what is left of a run, free its frames and forget it; lane 0 starts over.
-
-        An unknown run changes nothing. The producers of lane 0 live on, so their numbers are kept.
-        """
+        """Cancel what is left of a run, free its frames and forget it, or start over with lane 0."""
         self.tick()
         lane = self.lanes.pop(run, None)
         if lane is None:
@@ -478,40 +375,35 @@ class Shard:
         self.fairness.forget(run)
         self.activity.forget(run)
         if run == NO_ID:
+            # The producers of lane 0 live on, so their numbers are kept.
             self.lanes[NO_ID] = Lane(NO_ID, self.options, self.journal, self.activity)
         else:
             self.producers.forget(run)
         self.end_drain()
 
     def cancel(self, run: bytes, ids: Iterable[tuple[int, int]] | None = None) -> int:
-        """Cancel what is ready, delayed or leased in a run, or in half-open ranges of its ids; return how many."""
+        """Cancel what is ready, delayed or leased in a run, or in half-open ranges of its ids, and return how many."""
         self.tick()
         cancelled = cancel(self.lane(run), _EVERYTHING if ids is None else ids, self.leases, self.effects)
         self.end_drain()
         return cancelled
 
     def let_go(self, run: bytes, ids: Iterable[tuple[int, int]], why: str = "") -> int:
-        """Take leased messages from their consumers: ready again, or with `why` dead; return how many."""
+        """Take leased messages from their consumers, make them ready, or with `why` dead, and return how many."""
         self.tick()
         taken = let_go(self.lane(run), ids, self.leases, self.effects, why)
         self.end_drain()
         return taken
 
     def lose(self, run: bytes, ids: Iterable[tuple[int, int]]) -> int:
-        """Count as lost the unsettled messages in ranges of ids whose bytes cannot be read; return how many."""
+        """Count as lost the unsettled messages in ranges of ids whose bytes cannot be read, and return how many."""
         self.tick()
         lost = lose(self.lane(run), ids, self.leases, self.effects)
         self.end_drain()
         return lost
 
     def purge(self, run: bytes | None, state: State) -> int:
-        """Cancel all messages of a run (None = of all) that are READY, DELAYED or DEAD; return how many.
-
-        Raises
-        ------
-        BadOption
-            Another state.
-        """
+        """Cancel all READY, DELAYED or DEAD messages of a run (None = of all), and return how many."""
         if state not in (State.READY, State.DELAYED, State.DEAD):
             raise BadOption(option="state", value=state.name.lower(), problem="one of ready, delayed, dead.")
         self.tick()
@@ -528,37 +420,25 @@ class Shard:
         *,
         first_lease: int | None = None,
     ) -> int:
-        """Deliver dead messages again, in their old places and with fresh counts; return how many.
-
-        Parameters
-        ----------
-        function : bytes, 16, optional
-            Function that these messages run from now on, in place of their frames' function.
-        first_lease : int, optional
-            The first lease whose reports count; a replay passes the one of then. Default: the next.
-        """
+        """Deliver dead messages again, in their old places and with fresh counts, and return how many."""
         self.tick()
+        # `function` runs in place of the function of their frames. Reports of leases before `first_lease` do not count;
+        # a replay, which has no leases, passes the one of then.
         return retry(self.lane(run), ids, function, self.leases.next_id if first_lease is None else first_lease)
 
     def adopt(self, run: bytes, function: bytes, replaced: Iterable[bytes] | None = None) -> int:
-        """Make every later delivery of a run's messages run this function; return how many are ready or delayed.
-
-        A message that runs now keeps its function; redelivered, it runs the new one too.
-
-        Parameters
-        ----------
-        replaced : iterable of bytes, optional
-            Functions that it replaces in later frames: others are newer. Default: any.
-        """
+        """Make every later delivery of a run's messages run this function, and return how many are ready or delayed."""
         self.tick()
         lane = self.lane(run)
+        # A message that runs now keeps its function; redelivered, it runs the new one too. `replaced` are the functions
+        # that this one replaces in later frames (None = any): others are newer.
         lane.overrides.assign(*_EVERYTHING[0], function)
         lane.replaced = None if replaced is None else set(replaced)
         self.activity.touch(run)
         return lane.counts[State.READY] + lane.counts[State.DELAYED]
 
     def pause(self, run: bytes | None) -> None:
-        """Lease nothing more of a run, or of the whole queue with None; puts are still accepted."""
+        """Lease nothing more of a run, or of the whole queue with None, but still accept puts."""
         self.tick()
         if run is None:
             self.paused = True
@@ -567,7 +447,7 @@ class Shard:
             self.activity.touch(run)
 
     def resume(self, run: bytes | None) -> None:
-        """End a run's pause, or with None the whole queue's pause and draining. Runs paused by name stay paused."""
+        """End a run's pause, or with None the whole queue's pause and draining, but no pause of a run."""
         self.tick()
         if run is None:
             self.paused = self.draining = False
@@ -587,17 +467,16 @@ class Shard:
         return f"<Shard {self.name}/{self.index} epoch {self.epoch}: {len(self.lanes)} lanes, {alive:,} messages alive>"
 
     def tick(self) -> None:
-        """Apply what is due: delayed messages become ready, expired leases end.
-
-        It is recorded at once, so that no other record can be taken for its cause. While the journal accepts nothing,
-        leases last.
-        """
+        """Apply what is due, so that delayed messages become ready and expired leases end."""
         now = self.clock.monotonic()
         for lane in self.activity.alive():
             if lane.delayed:
+                # Before `admit`: this is not recorded, since a replay ends delays by time.
                 lane.wake(now)
         expired = self.leases.expired(now)
         if expired:
+            # Recorded at once, so that no other record can be taken for the cause. While the journal accepts nothing,
+            # leases last.
             self.journal.admit()
             for lease in expired:
                 self.end(lease, died=False)
@@ -605,19 +484,13 @@ class Shard:
         self.end_drain()
 
     def next_deadline(self) -> float | None:
-        """Return when `tick` has something to do, monotonic seconds; None when nothing will be due."""
+        """Return when `tick` has something to do, monotonic seconds, or None when nothing will be due."""
         dues = [due for lane in self.activity.alive() if (due := lane.next_due()) is not None]
         lease = self.leases.next_deadline()
         return min(dues if lease is None else [*dues, lease], default=None)
 
     def locate(self, run: bytes, id: int) -> tuple[int, int]:
-        """Return the first id of the frame of a run that holds a message, and the message's index in it.
-
-        Raises
-        ------
-        MessageNotFound
-            No such message, or its frame is freed.
-        """
+        """Return the first id of the frame that holds a message and its index there, or raise MessageNotFound."""
         found = self.lane(run).batches.at(id)
         if found is not None:
             return found[0].first, found[1]
@@ -626,13 +499,7 @@ class Shard:
     def dead_letters(
         self, run: bytes, *, after: int = -1, limit: int = 1000, classes: Collection[str] = ()
     ) -> list[StoredLetter]:
-        """Return up to `limit` dead letters of a run with ids above `after`, by id.
-
-        Parameters
-        ----------
-        classes : collection of str
-            Fingerprints of failures; none = all dead letters.
-        """
+        """Return up to `limit` dead letters of a run with ids above `after`, by id, perhaps of some classes only."""
         return list(islice(self.lane(run).letters(after, classes), limit))
 
     def unsettled(self, run: bytes, lo: int, hi: int) -> int:
@@ -640,38 +507,24 @@ class Shard:
         return self.lane(run).alive_among(lo, hi)
 
     def mean_cost(self, run: bytes) -> float | None:
-        """Return the mean seconds a message of this run takes; None before the first settle."""
+        """Return the mean seconds a message of this run takes, or None before the first settle."""
         return self.fairness.cost(run)
 
     def lag(self, run: bytes | None = None) -> float:
-        """Return the age of the oldest ready message of a run, or of all, seconds; 0.0 when none is ready."""
+        """Return the age of the oldest ready message of a run, or of all, in seconds, or 0.0 when none is ready."""
         lanes = self.activity.alive() if run is None else [self.lane(run)]
         oldest = min((put_at for lane in lanes if (put_at := lane.oldest()) is not None), default=None)
         return 0.0 if oldest is None else self.clock.monotonic() - oldest
 
     def lane(self, run: bytes) -> Lane:
-        """Return the lane of a run.
-
-        Raises
-        ------
-        RunNotFound
-            It has none here.
-        """
+        """Return the lane of a run, or raise RunNotFound when it has none here."""
         lane = self.lanes.get(run)
         if lane is None:
             raise RunNotFound(run=run.hex(), hint=" It may have been dropped.", known="see lab.all_runs()")
         return lane
 
     def end(self, lease: Lease, why: str = "", *, died: bool | None = None) -> int:
-        """Close a lease and return its unsettled messages to their lane; return how many they were.
-
-        Parameters
-        ----------
-        why : str, optional
-            What its consumer died of.
-        died : bool, optional
-            See `end_lease`.
-        """
+        """Close a lease, give its unsettled messages back to their lane, and return how many they were."""
         self.leases.close(lease)
         self.leases_lost += 1
         return end_lease(self.lanes[lease.run], lease, why, died=died)
@@ -690,7 +543,7 @@ class Holding(NamedTuple):
 
 
 def holding(shard: Shard) -> Holding:
-    """Return ages of leased messages, as durations at this instant; one row for each second of age."""
+    """Return ages of leased messages, as durations at this instant, in one row for each second of age."""
     now = shard.clock.monotonic()
     rows: dict[tuple[int, float], HeldFor] = {}
     for lease in shard.leases.values():

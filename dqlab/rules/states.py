@@ -12,12 +12,11 @@ _EQUAL_BYTES = re.compile(rb"(.)\1*", re.DOTALL)
 
 
 class State(IntEnum):
-    """Where a message stands; one byte each.
+    """Where a message stands, one byte each."""
 
-    A suspect is READY, and listed in `Lane.suspects`. The first three states are alive: they count
-    against the bounds of their lane.
-    """
-
+    # Checkpoints and logs hold these numbers: none ever gets another meaning. `Batch` relies on READY being 0. The
+    # first three are alive, and count against the bounds of their lane. A suspect is READY, and listed in
+    # `Lane.suspects`.
     READY = 0
     DELAYED = 1
     LEASED = 2
@@ -27,9 +26,9 @@ class State(IntEnum):
     LOST = 6
 
     alive: bool
-    """True while the message may still be delivered or settled: ready, delayed or leased."""
+    """The message may still be delivered or settled: ready, delayed or leased."""
     final: bool
-    """True when the message's bytes are no longer needed. DEAD is not final: it can be retried."""
+    """The message's bytes are no longer needed. DEAD is not final: it can be retried."""
 
     def __init__(self, value: int) -> None:
         self.alive = value <= 2
@@ -41,8 +40,9 @@ STATES = tuple(State)
 
 
 class Verdict(Enum):
-    """What became of a put; only ACCEPTED changes anything."""
+    """The outcome of a put."""
 
+    # The only one that changes anything.
     ACCEPTED = auto()
     DUPLICATE = auto()
     EARLY = auto()
@@ -54,10 +54,9 @@ class Verdict(Enum):
 
 
 def stretches(column: bytes | bytearray, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (start, stop, value) for each stretch of equal bytes in ``column[lo:hi]``, as of the first one.
-
-    Positions count from the start of `column`; ``hi`` may not be beyond its end.
-    """
+    """Yield (start, stop, value) for each stretch of equal bytes in ``column[lo:hi]``."""
+    # A copy: callers change the column during the loop, and get it as it was at the first one. Positions count from the
+    # start of `column`, and `hi` may not be beyond its end.
     part = bytes(column[lo:hi])
     if part.count(part[:1]) == len(part) > 0:  # nearly always, and counting is ten times as fast as matching
         yield lo, hi, part[0]

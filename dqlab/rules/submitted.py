@@ -13,24 +13,16 @@ __all__ = ["Submitted"]
 
 @dataclass(frozen=True)
 class Submitted:
-    """The part of an input that a queue holds.
-
-    Attributes
-    ----------
-    through : int
-        How many elements it holds from the first on, without a gap.
-    digest : str
-        Digest of these elements.
-    beyond : Ranges
-        Ordinals after a gap: one shard refused a frame, others accepted later ones.
-    end_digest : str
-        Digest of all elements before the end of `beyond`, "" when it was not recorded.
-    """
+    """The part of an input that a queue holds."""
 
     through: int = 0
+    """How many elements it holds from the first on, without a gap."""
     digest: str = ""
+    """Digest of these elements."""
     beyond: Ranges = field(default_factory=Ranges)
+    """Ordinals after a gap: one shard refused a frame, others accepted later ones."""
     end_digest: str = ""
+    """Digest of all elements before the end of `beyond`, "" when it was not recorded."""
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Self:
@@ -57,7 +49,9 @@ class Submitted:
         }
 
     def extended(self, came: Iterable[tuple[int, int]]) -> Self:
-        """Add ordinals that shards hold too: a client that died while submitting did not record the last ones."""
+        """Add ordinals that shards hold too."""
+        # A client that died while submitting did not record the last ones. The digest of the end covers them only if
+        # they do not move it.
         held = Ranges([*self.held, *came])
         later = Ranges(held.within(self.through, ENDLESS))
         end = max((hi for _, hi in later), default=0)

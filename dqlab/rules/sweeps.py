@@ -16,7 +16,7 @@ __all__ = ["Revoked", "cancel", "let_go", "lose", "purge", "retry", "revoke"]
 
 
 class Revoked(NamedTuple):
-    """These ids of a lease were cancelled; its consumer should skip them."""
+    """Ids of a lease that its consumer should skip."""
 
     consumer: str
     lease_id: int
@@ -36,22 +36,19 @@ def revoke(lease: Lease, wanted: Ranges, leases: Leases, effects: deque[Revoked]
 
 
 def cancel(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked]) -> int:
-    """Cancel what is ready, delayed or leased among `ids`; return how many messages."""
+    """Cancel ready, delayed or leased messages among `ids`, and return how many."""
     return _end(lane, Ranges(ids), leases, effects, State.CANCELLED, dead=False)
 
 
 def let_go(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked], why: str = "") -> int:
-    """Take leased messages among `ids` from their consumers: ready again and uncounted, or dead; return how many.
-
-    Parameters
-    ----------
-    why : str, optional
-        Why they are given up. Default: they are ready again, except those that were acked early.
-    """
+    """Take leased messages among `ids` from their consumers, and return how many."""
     wanted, taken = Ranges(ids), 0
     for lease in leases.of_run(lane.run):
+        # Without a reason the messages are ready again, uncounted. What was acked early is never delivered again, so it
+        # stays with its consumer; with a reason it is dead.
         if lease.early and not why:
             continue
+        # Before `revoke`, which removes them from the lease and may close it.
         held = [hit for lo, hi in wanted for hit in lease.remaining.overlap(lo, hi)]
         revoke(lease, wanted, leases, effects)
         for lo, hi in held:
@@ -67,12 +64,13 @@ def let_go(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: 
 
 
 def lose(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked]) -> int:
-    """Count as lost what is not final among `ids`, because its bytes cannot be read; return how many messages."""
+    """Count as lost what is not final among `ids`, because its bytes cannot be read, and return how many messages."""
     return _end(lane, Ranges(ids), leases, effects, State.LOST, dead=True)
 
 
 def _end(lane: Lane, wanted: Ranges, leases: Leases, effects: deque[Revoked], new: State, *, dead: bool) -> int:
     """Move living messages, and with `dead` the dead ones, to a final state."""
+    # Leases first: none may hold a message that has ended.
     for lease in leases.of_run(lane.run):
         revoke(lease, wanted, leases, effects)
     ended = 0
@@ -85,7 +83,7 @@ def _end(lane: Lane, wanted: Ranges, leases: Leases, effects: deque[Revoked], ne
 
 
 def purge(lane: Lane, ids: Iterable[tuple[int, int]], state: State) -> int:
-    """Cancel the messages among `ids` that are in one state; return how many."""
+    """Cancel the messages among `ids` that are in one state, and return how many."""
     purged = 0
     for lo, hi in Ranges(ids):
         for batch, a, b, found in lane.stretches(lo, hi):
@@ -96,15 +94,7 @@ def purge(lane: Lane, ids: Iterable[tuple[int, int]], state: State) -> int:
 
 
 def retry(lane: Lane, ids: Iterable[tuple[int, int]], function: bytes | None, first_lease: int) -> int:
-    """Make the dead messages among `ids` ready in their old places; return how many.
-
-    Parameters
-    ----------
-    function : bytes, 16, or None
-        Function they run from now on; None keeps the current one.
-    first_lease : int
-        The id of the next lease: what earlier ones report of these messages does not count.
-    """
+    """Make the dead messages among `ids` ready in their old places, and return how many."""
     revived = 0
     for lo, hi in Ranges(ids):
         for batch, a, b, state in lane.stretches(lo, hi):
@@ -112,7 +102,9 @@ def retry(lane: Lane, ids: Iterable[tuple[int, int]], function: bytes | None, fi
                 continue
             first, stop = batch.first + a, batch.first + b
             for id in range(first, stop):
-                lane.trouble[id].restart(first_lease)  # before the move, which counts what is retried
+                # Reports of leases before the next one do not count for these messages. This precedes the move, which
+                # counts how many are retried.
+                lane.trouble[id].restart(first_lease)
             if function is not None:
                 lane.overrides.assign(first, stop, function)
             lane.move(batch, a, b, State.READY)

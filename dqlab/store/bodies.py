@@ -42,7 +42,8 @@ __all__ = [
 
 _SIZE = struct.Struct("<I")
 _OFFSET_BITS = _SIZE_BITS = 27
-"""A record's body is at most 64 MiB, and begins within a segment's first 128 MiB."""
+"""A record's body is at most 64 MiB, and begins within a segment's first 128 MiB. Checkpoints hold places: never change
+the widths."""
 
 
 def place_of(position: Position) -> int:
@@ -58,14 +59,14 @@ def position_of(place: int) -> Position:
 
 
 class DeliveryCounts(NamedTuple):
-    """The counts of a message in trouble after a move; `failure` is None when it did not change."""
+    """The counts of a message in trouble after a move."""
 
     deliveries: int
     exceptions: int
     reason: str
     receipt: tuple[int, int] | None
     failure: int | bytes | None
-    """The failure record, or its index in the settlement."""
+    """The failure record, or its index in the settlement; None when it did not change."""
 
     @classmethod
     def of(cls, trouble: Trouble) -> DeliveryCounts:
@@ -74,31 +75,23 @@ class DeliveryCounts(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Messages that changed their state.
-
-    Attributes
-    ----------
-    lo, hi : int
-        Half-open range of ids.
-    suspect : bool
-        With READY: to be leased alone.
-    delay : int
-        With DELAYED: microseconds after the record's time.
-    counts : DeliveryCounts or None
-        Of a single message in trouble.
-    """
+    """Messages that changed their state."""
 
     run: bytes
     lo: int
+    """With `hi`, a half-open range of ids."""
     hi: int
     state: State
     suspect: bool
+    """With READY: they are to be leased alone."""
     delay: int
+    """With DELAYED: microseconds after the record's time."""
     counts: DeliveryCounts | None
+    """Counts of a single message in trouble."""
 
     @classmethod
     def from_list(cls, row: Sequence[Any]) -> Move:
-        """Return the move that msgpack made a list of."""
+        """Return the move that msgpack unpacked as a list."""
         run, lo, hi, state, suspect, delay, counts = row
         if counts is not None:
             deliveries, exceptions, reason, receipt, failure = counts
@@ -108,7 +101,7 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What the rules decided about a settlement, unless they accepted every ack."""
+    """The decision of the rules about a settlement, unless they accepted every ack."""
 
     acked: tuple[tuple[Piece, int], ...]
     failed: tuple[Failed, ...]
@@ -142,12 +135,14 @@ class Ruling:
 
 def pack_plain(value: Any) -> bytes:
     """Return numbers, strings, bytes, lists and dicts as msgpack."""
+    # EXACT keeps users' texts that are no valid Unicode: a key or an error with a lone surrogate must not make a record
+    # unwritable.
     packed: bytes = msgpack.packb(value, use_bin_type=True, unicode_errors=EXACT)
     return packed
 
 
 def pack_with_list(state: dict[str, Any], name: str, packed: Sequence[bytes]) -> bytes:
-    """Return a packed dict with one more entry: a list of values that are packed already."""
+    """Return a packed dict with one more entry, which is a list of values that are packed already."""
     packer = msgpack.Packer(use_bin_type=True, unicode_errors=EXACT)
     entries = chain.from_iterable((packer.pack(key), packer.pack(value)) for key, value in state.items())
     head = (packer.pack_map_header(len(state) + 1), *entries, packer.pack(name), packer.pack_array_header(len(packed)))
@@ -155,7 +150,7 @@ def pack_with_list(state: dict[str, Any], name: str, packed: Sequence[bytes]) ->
 
 
 def unpack_plain(blob: bytes | memoryview) -> Any:
-    """Return what `pack_plain` was given; tuples have become lists."""
+    """Return what `pack_plain` was given, with lists in place of tuples."""
     return msgpack.unpackb(blob, raw=False, strict_map_key=False, use_list=True, unicode_errors=EXACT)
 
 

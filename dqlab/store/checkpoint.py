@@ -36,19 +36,13 @@ AT_ONCE = 50
 
 
 def freeze(ledger: Ledger, *, reuse: bool = False) -> Callable[[], bytes]:
-    """Copy a ledger as it is now; return a function that packs the copy, for any thread.
-
-    Only what can change is copied, which takes milliseconds. The rest, however large, is packed by the function while
-    the ledger goes on changing: it must never reach into anything that the ledger modifies in place. Places are the one
-    exception, see `_freeze_lane`.
-
-    Parameters
-    ----------
-    reuse : bool, default False
-        Keep the packed bytes of lanes at rest, which have no unsettled messages, with the ledger until they change: a
-        lab keeps thousands of them, and each checkpoint would pack them all.
-    """
+    """Copy a ledger as it is now, and return a function for any thread that packs the copy."""
     shard = ledger.shard
+    # Only what can change is copied, which takes milliseconds. The rest, however large, is packed by the function while
+    # the ledger goes on changing: it must never reach into anything that the ledger modifies in place. Places are the
+    # one exception, see `_freeze_lane`. With `reuse`, the packed bytes of lanes at rest, which have no unsettled
+    # messages, stay with the ledger until they change: a lab keeps thousands of them, and each checkpoint would pack
+    # them all.
     if reuse:
         ledger.note_functions()  # drops the packed lanes that have changed
     state = {
@@ -68,13 +62,12 @@ def freeze(ledger: Ledger, *, reuse: bool = False) -> Callable[[], bytes]:
 
 
 def hold_resting(ledger: Ledger) -> Iterator[None]:
-    """Freeze the lanes at rest for the next `freeze` with `reuse`, in steps; the ledger may change between them.
-
-    `freeze` itself blocks the event loop. After this it only has to copy the lanes that have changed since, however
-    many runs ended, were replayed or were moved by a compaction since the last checkpoint.
-    """
+    """Freeze the lanes at rest for the next `freeze` with `reuse`, in steps between which the ledger may change."""
     ledger.note_functions()  # drops the packed lanes that have changed
+    # `freeze` itself blocks the event loop. After these steps it only has to copy the lanes that have changed since,
+    # however many runs ended, were replayed or were moved by a compaction since the last checkpoint.
     held = 0
+    # A list: between two steps the ledger may open and drop lanes. For the same reason each lane is looked up below.
     for run in [run for run in ledger.shard.lanes if run not in ledger.packed]:
         lane = ledger.shard.lanes.get(run)
         if lane is not None and not lane.alive and run not in ledger.packed:
@@ -85,13 +78,7 @@ def hold_resting(ledger: Ledger) -> Iterator[None]:
 
 
 def restore(ledger: Ledger, body: bytes) -> dict[bytes, Ranges]:
-    """Bring a fresh ledger into a checkpoint's state; return by run the ids that were acked early and not settled.
-
-    Raises
-    ------
-    FrameCorrupt
-        The checkpoint has another version.
-    """
+    """Bring a fresh ledger into a checkpoint's state, and return by run the ids acked early and not settled."""
     state = unpack_plain(body)
     if state["version"] != _VERSION:
         reason = f"version {state['version']}, this dqlab reads {_VERSION}"
@@ -101,6 +88,7 @@ def restore(ledger: Ledger, body: bytes) -> dict[bytes, Ranges]:
     for producer, run, expected, firsts in state["producers"]:
         shard.producers.restore(producer, run, expected, firsts)
     ledger.functions.update(state["functions"])
+    # Not below 0: the clock may have been set back since, and a delay must not get longer by that.
     elapsed = max(0.0, shard.clock.wall() - state["at"])
     for entry in state["lanes"]:
         _restore_lane(ledger, entry, elapsed)
@@ -125,6 +113,8 @@ class _Packed:
 
     def __call__(self) -> bytes:
         freezing = self._freezing
+        # Read once, above: two threads may pack the same lane, and the one that is first sets it to None. Both make the
+        # same bytes.
         if freezing is not None:
             self._blob = pack_plain(freezing())
             self._freezing = None
@@ -132,7 +122,7 @@ class _Packed:
 
 
 def _packing(ledger: Ledger, run: bytes, *, reuse: bool) -> Callable[[], bytes]:
-    """Freeze a lane as it is now; if it is at rest, keep it with the ledger for the next checkpoints."""
+    """Freeze a lane as it is now, and keep it with the ledger for the next checkpoints if it is at rest."""
     lane = ledger.shard.lanes[run]
     packing = _Packed(_freeze_lane(lane, ledger.books.get(run), ledger.shard, reuse=reuse))
     if reuse and not lane.alive:
@@ -148,11 +138,13 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard, *, reuse: bool) ->
     # needed bytes of the old ones. So a compaction and a checkpoint never run side by side (`Upkeep._one_at_a_time`),
     # and `switch` drops what is packed or held of the lanes that it moves.
     rows, kept, weights = lane.batches.frozen(), lane.batches.kept(), lane.batches.weights()
+    # Leased suspects are ready after a restart, and must still run alone then.
     held = [lease.remaining for lease in shard.leases.of_run(lane.run) if lease.suspect]
     state = {
         "run": lane.run,
         "retry": vars(lane.retry).copy(),
         "limits": [lane.max_deliveries, lane.visibility_timeout, lane.maxsize, lane.max_bytes],
+        # A pause for want of room is not kept: after a restart there may be room, and nobody would end the pause.
         "paused": lane.paused and not (book is not None and book.stopped),
         "total": lane.total,
         "producer": lane.producer,
@@ -177,7 +169,7 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard, *, reuse: bool) ->
 def _pack_batches(
     rows: Sequence[FrozenRows], kept: Sequence[Batch], weights: dict[int, Sequence[int]], wall: float
 ) -> dict[str, Any]:
-    """Return columns of all batches: first the untouched ones, then the others."""
+    """Return columns of all batches, the untouched ones before the others."""
     places = [*chain.from_iterable(some.column("place") for some in rows), *(batch.place for batch in kept)]
     put_at = chain.from_iterable(some.column("put_at") for some in rows)
     shift = microseconds(wall)
@@ -205,6 +197,7 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
     lane = shard.lanes[entry["run"]] = Lane(entry["run"], options, shard.journal, shard.activity)
     lane.paused, lane.total, lane.producer = entry["paused"], entry["total"], entry.get("producer", NO_ID)
     lane.counts, lane.units = entry["counts"], entry["units"]
+    # The leases are gone with the process that granted them, so what was leased is ready again.
     for counted in (lane.counts, lane.units):
         counted[State.READY] += counted[State.LEASED]
         counted[State.LEASED] = 0
@@ -220,9 +213,11 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
     else:  # written by an earlier dqlab
         lane.functions.assume(ledger.functions)
     lane.acked_by = dict(entry.get("acked_by", ()))  # missing where an earlier dqlab wrote it
+    # After the batches, which put all that is ready into `ready`.
     for lo, hi in _pairs(entry["suspects"]):
         lane.ready.discard(lo, hi)
         lane.suspects.add(lo, hi)
+    # After the batches, too: `Lane.remember` looks the message up.
     for row in entry["trouble"]:
         _restore_trouble(lane, row, shard.clock.monotonic(), elapsed)
     for id, first_lease in entry.get("first_leases", ()):  # missing where an earlier dqlab wrote it
@@ -232,13 +227,14 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
 
 
 def _restore_batches(lane: Lane, entry: dict[str, Any], monotonic: float) -> None:
+    # In the order of the fields of `Row`; `place` follows as halves, since it may have more than 64 bits.
     names = ("first", "count", "ordinal", "put_at", "size")
     columns: list[Sequence[int]] = [_numbers(entry[name]) for name in names]
     halves = zip(_numbers(entry["place"]), _numbers(entry["place_low"]), strict=True)
     columns.append([high << 32 | low for high, low in halves])
     weights, states = dict(entry["weights"]), dict(entry["states"])
     start, shift = 0, microseconds(monotonic)
-    for at in _not_as_put(columns[0], weights, states):
+    for at in _with_weights_or_states(columns[0], weights, states):
         _adopt_rows(lane, columns, start, at, shift)
         start = at + 1
         first, count, ordinal, put_at, size, place = (column[at] for column in columns)
@@ -247,11 +243,12 @@ def _restore_batches(lane: Lane, entry: dict[str, Any], monotonic: float) -> Non
             batch.weights = array("I", weights[first])
         if first in states:
             batch.states[:] = states[first].replace(bytes((State.LEASED,)), bytes((State.READY,)))
+        # Rows and batches alternate in the order of their ids: rows can only be added after all others.
         lane.adopt(batch)
     _adopt_rows(lane, columns, start, len(columns[0]), shift)
 
 
-def _not_as_put(firsts: Sequence[int], *noted: Mapping[int, Any]) -> list[int]:
+def _with_weights_or_states(firsts: Sequence[int], *noted: Mapping[int, Any]) -> list[int]:
     """Return the indices of batches with weights or states."""
     return [at for at, first in enumerate(firsts) if any(first in what for what in noted)] if any(noted) else []
 
@@ -311,6 +308,7 @@ def _restore_book(lane: Lane, entry: dict[str, Any]) -> Book:
     book = Book(lane, started=entry["started"], ended=entry["ended"], idle=entry["idle"], why=entry["why"])
     if entry["record"] is not None:
         book.record = RunRecord(**entry["record"])
+    # `get` here and below: logs of earlier versions do not have the entry, and must still open.
     book.unwanted = Ranges(entry.get("unwanted", ()))
     numbers, places = _numbers(entry["results"]), _pairs(entry["places"])
     for first, ordinal, n, at in zip(numbers[::4], numbers[1::4], numbers[2::4], numbers[3::4], strict=True):

@@ -34,9 +34,10 @@ MOSTLY = 0.95
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A frame to copy; its batch is only read, and may have changed since the compaction began."""
+    """A frame to copy."""
 
     run: bytes
+    # Only read, in another thread; it may have changed since the compaction began.
     batch: Batch
 
 
@@ -48,21 +49,16 @@ class _Results:
 
 
 class Copying:
-    """One compaction of some segments: made and switched in the ledger's thread, copied in any other.
-
-    Attributes
-    ----------
-    kept, dropped : int
-        Unsettled and settled messages of the copied frames.
-    """
+    """One compaction of some segments, made and switched in the ledger's thread, and copied in any other."""
 
     def __init__(self, ledger: Ledger, journal: LogJournal, segments: Sequence[int]) -> None:
         self._ledger, self._log = ledger, journal.log
         self._wanted = _wanted(ledger, frozenset(segments))
+        # Unsettled and settled messages of the copied frames.
         self.kept = self.dropped = 0
 
     def keep(self, record: Record) -> Iterable[NewRecord]:
-        """Return what is needed of a record; for `Log.compact`."""
+        """Return what is needed of a record, for `Log.compact`."""
         wanted = self._wanted.get(place_of(record.position))
         if wanted is None:
             self.dropped += record.count if record.type == RecordType.PUT else 0
@@ -83,7 +79,7 @@ class Copying:
             yield from moves
 
     def switch(self, compaction: Compaction) -> None:
-        """Move the ledger to the copies, except of what was settled or dropped during the copying."""
+        """Move the ledger to the copies, except for what was settled or dropped during the copying."""
         # No checkpoint may be in the making: it shares these batches and stretches, see `_freeze_lane`. And nothing is
         # touched here, so that `packed` is not emptied by `note_functions`: what is moved is dropped from it by hand.
         places: dict[bytes, dict[int, int]] = {}
@@ -98,7 +94,7 @@ class Copying:
             self._ledger.packed.pop(run, None)
 
     def _switch_frame(self, moved: Moved, wanted: _Frame) -> bool:
-        """Free in each copy of a frame the messages that are not needed there; return whether the frame is kept."""
+        """Free in each copy of a frame the messages that are not needed there, and return whether the frame is kept."""
         # The copy was counted with all its bytes: messages settled while it was written are freed there, as the ledger
         # freed them in the old place already. Unsettled ones are freed in the old place.
         lane = self._ledger.shard.lanes.get(wanted.run)
@@ -123,7 +119,7 @@ class Copying:
 
 
 def still_needed(record: Record, run: bytes, first: int, states: bytes) -> Iterator[NewRecord]:
-    """Yield what keeps the unsettled messages of a frame: the frame, hollow where it is settled, and those states."""
+    """Yield a frame, hollow where its messages are settled, and the record that makes those settled again."""
     spans = list(stretches(states, 0, len(states)))
     needed = [(a, b) for a, b, state in spans if not State(state).final]
     whole = sum(b - a for a, b in needed) == len(states)
@@ -173,21 +169,11 @@ def compaction(
     progress: Progress | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Generator[Callable[[], Any], Any, Compacted]:
-    """Compact a shard, step by step.
-
-    Yields functions that block, to be called in any thread, and takes their results. Everything else happens in the
-    thread of the generator, which is the ledger's.
-
-    Parameters
-    ----------
-    below : float, optional
-        Copy segments whose needed share is smaller, and seal the open one first; by default the option
-        `compact_below`.
-    progress : callable, optional
-        Called in the copying thread with bytes done and the total of the segments at hand.
-    stop : callable, optional
-        Called before each new segment; nothing more is copied once it returns True.
-    """
+    """Compact a shard step by step, yielding functions that block and taking their results."""
+    # The functions may be called in any thread; everything else happens in the thread of the generator, which is the
+    # ledger's. With `below`, segments are copied whose needed share is smaller, and the open one is sealed first.
+    # `progress` is called in the copying thread, with bytes done and the total of the segments at hand. `stop` is
+    # called before each new segment.
     log, clock = shard.journal.log, shard.ledger.shard.clock
     started, before = clock.monotonic(), _nbytes(log)
     if below is not None:
@@ -195,9 +181,10 @@ def compaction(
         yield from shard.checkpointing()
     kept = dropped = 0
     victims = log.victims(below)
-    while not stop() and (segments := _fitting(log, victims)):
+    while not stop() and (segments := log.fitting(victims)):
         victims = victims[len(segments) :]
         copying = Copying(shard.ledger, shard.journal, segments)
+        # No other compaction and no checkpoint until the switch: `Copying` knows the places of now.
         done = yield partial(log.compact, copying.keep, progress=progress, segments=segments)
         copying.switch(done)
         yield from shard.checkpointing()
@@ -219,22 +206,9 @@ def run_through(steps: Generator[Callable[[], Any], Any, Compacted]) -> Compacte
 
 
 def compact_offline(directory: Path, progress: Callable[[str, int, int], None]) -> Iterator[tuple[str, Compacted]]:
-    """Compact each shard of a queue, or of all queues of a store; yield its name and the outcome.
-
-    Parameters
-    ----------
-    directory : Path
-        A store, or one queue's directory. No other process may have it open.
-    progress : callable
-        Called with the shard's name, bytes done and the total.
-
-    Raises
-    ------
-    NotAQueue
-        No queue is there.
-    LogError
-        A log cannot be opened; shards before it are compacted.
-    """
+    """Compact each shard of a queue, or of all queues of a store, and yield its name and the outcome."""
+    # `progress` gets the shard's name, bytes done and the total. When a log cannot be opened, the shards before it are
+    # compacted already.
     queues = stored_directories(directory)
     if not queues:
         hint = "Give a store, or one queue's directory in it, that you may read."
@@ -252,18 +226,6 @@ def compact_offline(directory: Path, progress: Callable[[str, int, int], None]) 
             finally:
                 shard.journal.log.close()
             yield name, compacted
-
-
-def _fitting(log: Log, victims: Sequence[int]) -> list[int]:
-    """Return the first victims whose needed bytes fit one segment."""
-    chosen: list[int] = []
-    room = log.options.segment_bytes
-    for segment in victims:
-        room -= log.needed(segment)
-        if chosen and room < 0:
-            break
-        chosen.append(segment)
-    return chosen
 
 
 def _nbytes(log: Log) -> int:

@@ -47,17 +47,12 @@ class NotAQueue(LogError):
 
 @dataclass(frozen=True)
 class StoredQueue:
-    """What a queue is; never changes.
-
-    Attributes
-    ----------
-    options : dict
-        Plain data, as its shards get them.
-    """
+    """The description of a queue, which never changes."""
 
     name: str
     shards: int
     options: dict[str, Any]
+    """Plain data, as its shards get them."""
 
     @property
     def rules(self) -> QueueOptions:
@@ -70,32 +65,24 @@ class StoredQueue:
 
 def _known(kind: type[QueueOptions | Retry], kept: dict[str, Any]) -> dict[str, Any]:
     """Return the options that this version knows."""
+    # A later dqlab may have added options; its queue must still open here.
     return {field.name: kept[field.name] for field in fields(kind) if field.name in kept}
 
 
 def queue_directory(store: Path, name: str) -> Path:
     """Return the directory of a queue in a store."""
+    # The hash keeps names apart that differ by case only, where the file system does not.
     return store / f"{name}-{blake2b(name.encode(), digest_size=4).hexdigest()}"
 
 
 def shard_directory(queue: Path, index: int) -> Path:
-    """Return the directory of a shard's log in that of its queue."""
+    """Return the directory of a shard's log in its queue's directory."""
     return queue / f"{index:03d}"
 
 
-def keep_queue(path: Path, queue: StoredQueue, files: Files | None = None) -> StoredQueue:
-    """Return what the queue in this directory is; create it durably if the directory is new or empty. Blocks.
-
-    Raises
-    ------
-    NotAQueue
-        The directory holds other files, or another queue.
-    LogTooNew
-        A later version of dqlab made it.
-    DiskFull, DiskFailed, NoDescriptors
-        The system refused to read or write it.
-    """
-    directory = Directory(path, files or Files())
+def keep_queue(path: Path, queue: StoredQueue) -> StoredQueue:
+    """Return what the queue in this directory is, and create it durably if the directory is new or empty."""
+    directory = Directory(path, Files())
     with typed(directory):
         found = read_queue(path, directory.files) if directory.files.exists(path) else None
         if found is None:
@@ -108,9 +95,10 @@ def keep_queue(path: Path, queue: StoredQueue, files: Files | None = None) -> St
 
 
 def read_queue(path: Path, files: Files | None = None) -> StoredQueue | None:
-    """Return what the queue in this directory is, None when it is empty; raises as `keep_queue` does."""
+    """Return what the queue in this directory is, or None when it is empty."""
     directory = Directory(path, files or Files())
     with typed(directory):
+        # A crash may have left the temporary file of the very first `queue.json`: such a directory counts as empty.
         names = [name for name in directory.names() if not name.endswith(".tmp")]
         data = directory.read(_FILE) if _FILE in names else b""
     if _FILE not in names:
@@ -130,21 +118,13 @@ def read_queue(path: Path, files: Files | None = None) -> StoredQueue | None:
 
 
 def stored_queues(store: Path) -> list[str]:
-    """Return the names of a store's queues, sorted; other directories are skipped."""
+    """Return the names of a store's queues, sorted."""
     queues = (read_queue(path) for path in stored_directories(store))
     return sorted(queue.name for queue in queues if queue is not None)
 
 
 def stored_directories(path: Path) -> list[Path]:
-    """Return the directories of a store's queues, sorted, or the directory itself if it is a queue's.
-
-    Others are skipped, and those that may not be listed, as ``lost+found``.
-
-    Raises
-    ------
-    DiskFailed, NoDescriptors
-        The system refused to read the store, a directory in it, or a ``queue.json``.
-    """
+    """Return the directories of a store's queues, sorted, or the directory itself if it is a queue's."""
     files = Files()
     with typed(Directory(path, files)):
         try:
@@ -158,6 +138,7 @@ def _is_queues(place: Path, files: Files) -> bool:
     with typed(Directory(place, files)):
         try:
             there = _FILE in files.names(place)
+        # A store may lie in the root of a disk, beside folders that nobody may list, as ``lost+found``.
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             return False
     with suppress(NotAQueue, LogTooNew):

@@ -25,7 +25,7 @@ __all__ = ["DurableShard"]
 
 @dataclass
 class DurableShard:
-    """A ledger, the journal that records its changes, and what opening found. Made by `open`."""
+    """A ledger, the journal that records its changes, and what opening found."""
 
     ledger: Ledger
     journal: LogJournal
@@ -49,30 +49,7 @@ class DurableShard:
         patience: float = 0.0,
         journal: Callable[[Log, Clock], LogJournal] = LogJournal,
     ) -> DurableShard:
-        """Open a shard and replay its log; blocks.
-
-        Parameters
-        ----------
-        directory : Path
-            The shard's own.
-        name, index
-            Name of the queue, and number of the shard.
-        options : QueueOptions
-            For lanes opened from now on.
-        log_options, files, owner, takeover
-            As in `Log.open`.
-        patience : float
-            Seconds for consumers to reclaim what they had acked early; see `Shard.reclaim`.
-        journal : callable, optional
-            Makes the journal.
-
-        Raises
-        ------
-        LogError
-            As in `Log.open`.
-        FrameCorrupt
-            This version of dqlab cannot read a record.
-        """
+        """Open a shard and replay its log."""
         clock = clock or SystemClock()
         log = Log.open(directory, options=log_options, files=files, clock=clock, owner=owner, takeover=takeover)
         try:
@@ -81,9 +58,12 @@ class DurableShard:
                 name, index, epoch=log.epoch, options=options, clock=clock, random=random or Random(), journal=keeper
             )
             ledger = Ledger(shard)
+            # What moves from here on is in the log already.
             keeper.recording = False
             with _no_collections():
                 replay = rebuild(ledger, keeper, log.recovery.checkpoint, log.replay())
+            # Before `end_early`: its moves are new, and must be in the log. With `patience`, in seconds, consumers may
+            # first reclaim what they acked early (`Shard.reclaim`).
             keeper.recording = True
             replay.end_early(patience)
             shard.end_drain()  # what had been acked early may have been all that was alive
@@ -91,11 +71,12 @@ class DurableShard:
             keeper.noted()
             return cls(ledger, keeper, log.recovery, replay.skipped)
         except BaseException:
+            # Not clean: nothing that a failed opening has appended may become durable.
             log.close(clean=False)
             raise
 
     def checkpoint(self) -> Callable[[], None]:
-        """Copy the state of this instant; return a function that makes it durable, for any thread."""
+        """Copy the state of this instant, and return a function for any thread that makes the copy durable."""
         # No await in here: the mark, the state and the records before the mark must belong to one instant. Moves that
         # are not recorded yet go first; behind the mark they would be applied a second time.
         self.journal.noted()
@@ -104,7 +85,9 @@ class DurableShard:
         return lambda: self.journal.log.checkpoint(mark, pack())
 
     def checkpointing(self) -> Generator[Callable[[], None], Any, None]:
-        """Take a checkpoint in steps, so that thousands of lanes do not block the event loop; see `compaction`."""
+        """Take a checkpoint in steps, so that thousands of lanes do not block the event loop."""
+        # As `compaction`, this yields functions to be called in another thread. The first ones do nothing there:
+        # meanwhile the event loop serves others.
         for _ in hold_resting(self.ledger):
             yield _let_others_go_on
         yield self.checkpoint()
@@ -116,7 +99,8 @@ def _let_others_go_on() -> None:
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Stop the garbage collector: a replay makes many objects and no cycles, and would take a quarter longer."""
+    """Stop the garbage collector while the block runs."""
+    # A replay makes many objects and no cycles, and would take a quarter longer.
     enabled = gc.isenabled()
     gc.disable()
     try:

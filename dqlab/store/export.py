@@ -1,4 +1,4 @@
-"""Exports the payloads of all unsettled messages as JSON lines; of damaged frames, what their bytes still hold."""
+"""Exports the payloads of all unsettled messages as JSON lines, and from damaged frames all that can still be read."""
 
 from __future__ import annotations
 
@@ -26,18 +26,9 @@ DAMAGED = "damaged"
 
 
 def exported(directory: Path, clock: Clock | None = None) -> Iterator[str]:
-    """Yield one JSON object per message: queue, shard, id, state, run, ordinal, payload (base64).
-
-    `id`, `run` and `ordinal` are null where damaged bytes do not hold them; the payload is then all of the bytes.
-    Settled messages are left out, except in damaged bytes.
-
-    Raises
-    ------
-    NotAQueue
-        The directory is not a store, a queue or a shard.
-    LogError
-        A log cannot be read at all.
-    """
+    """Yield one JSON object for each message, with its queue, shard, id, state, run, ordinal and payload (base64)."""
+    # Settled messages are left out, except in damaged bytes. Where these do not hold `id`, `run` and `ordinal`, they
+    # are null, and the payload is all of the bytes.
     still = StillClock(clock or SystemClock())
     for place in places_in(directory):
         for index, path in place.shards:
@@ -86,6 +77,7 @@ def _of_damaged(data: bytes) -> Iterator[dict[str, Any]]:
         yield _row(None, DAMAGED, None, None, data)
         return
     for i in range(frame.count):
+        # As `Lane.row` does: lane 0 has no input, so a message's position is its id.
         ordinal = base + i if frame.run == NO_ID else frame.ordinal + i
         yield _row(base + i, DAMAGED, frame.run, ordinal, bytes(frame.message(i)))
 

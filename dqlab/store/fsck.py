@@ -48,7 +48,7 @@ SCHEMA = 1
 
 
 class Level(IntEnum):
-    """How bad a finding is; the worst one is the exit status."""
+    """How bad a finding is, as exit statuses."""
 
     CLEAN = 0
     """Nothing to do."""
@@ -80,7 +80,7 @@ _LOSSES = {
 
 
 def loss_of(type: int | None) -> tuple[Level, str]:
-    """Return how bad damage to a record behind the checkpoint is, and what it means; not for PUT."""
+    """Return how bad damage to a record behind the checkpoint is, and what it means, except for PUT."""
     if type is None:
         return Level.LOST, "damaged bytes; what records they held is not known"
     if type in _LOSSES:
@@ -90,31 +90,20 @@ def loss_of(type: int | None) -> tuple[Level, str]:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong.
-
-    Attributes
-    ----------
-    level : Level
-        How bad it is.
-    text : str
-        A sentence without its period: what it is and what it means.
-    file : str
-        Name in the shard's directory, "" when the finding is about no single file.
-    offset, nbytes : int
-        Which bytes of it.
-    lost : tuple of (int, int)
-        Ids of messages that are lost, half-open ranges.
-    then : str, optional
-        What to do next; by default the advice for the level.
-    """
+    """One thing that is wrong."""
 
     level: Level
     text: str
+    """What it is and what it means, a sentence without its period."""
     file: str = ""
+    """Name in the shard's directory, "" when the finding is about no single file."""
     offset: int = 0
+    """With `nbytes`, which bytes of it."""
     nbytes: int = 0
     lost: tuple[tuple[int, int], ...] = ()
+    """Ids of messages that are lost, half-open ranges."""
     then: str = ""
+    """What to do next; by default the advice for the level."""
 
     @property
     def advice(self) -> str:
@@ -135,22 +124,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class ShardCheck:
-    """What was found in one shard.
-
-    Attributes
-    ----------
-    lost, lost_results : tuple of (int, int)
-        Ids of lost messages, and of acked ones whose results are lost; half-open ranges.
-    counts : dict
-        Messages of each run by state, without the lost ones.
-    """
+    """The findings about one shard."""
 
     index: int
     directory: str
     findings: tuple[Finding, ...] = ()
     lost: tuple[tuple[int, int], ...] = ()
+    """Ids of lost messages, half-open ranges."""
     lost_results: tuple[tuple[int, int], ...] = ()
+    """Ids of acked messages whose results are lost, half-open ranges."""
     counts: dict[str, dict[str, int]] | None = None
+    """Messages of each run by state, without the lost ones."""
     segments: int = 0
     records: int = 0
 
@@ -167,11 +151,12 @@ class ShardCheck:
 
 @dataclass(frozen=True)
 class QueueCheck:
-    """What was found in one queue; `findings` are those about no single shard."""
+    """The findings about one queue."""
 
     name: str
     directory: str
     findings: tuple[Finding, ...]
+    """Those about no single shard."""
     shards: tuple[ShardCheck, ...]
 
     @property
@@ -188,7 +173,7 @@ class QueueCheck:
 
 @dataclass(frozen=True)
 class FsckReport:
-    """What was found in all queues."""
+    """The findings about all queues."""
 
     directory: str
     queues: tuple[QueueCheck, ...]
@@ -204,7 +189,7 @@ class FsckReport:
             yield from queue.shards
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data for JSON; `status` is the exit status."""
+        """Return it as plain data for JSON, with the exit status as `status`."""
         queues = [queue.to_dict() for queue in self.queues]
         return {"schema": SCHEMA, "status": int(self.level), "directory": self.directory, "queues": queues}
 
@@ -229,7 +214,7 @@ _RUN = slice(HEADER_BYTES + 24, HEADER_BYTES + 40)
 
 
 def fsck(directory: Path, clock: Clock | None = None) -> FsckReport:
-    """Check the store, the queue or the shard in a directory; raise `NotAQueue` when none is there."""
+    """Check the store, the queue or the shard in a directory, or raise `NotAQueue` when none is there."""
     still = StillClock(clock or SystemClock())
     return FsckReport(str(directory), tuple(_queue(place, still) for place in places_in(directory)))
 
@@ -283,14 +268,16 @@ class _Check:
         start = first_id(self._index, 0)
         if self._newest is not None:
             start = unpack_plain(log.body(self._newest))["next_id"]
+        # One pass over the records serves the replay and the ids, since `watch` yields each record before it is
+        # applied.
         ids = _Ids(start)
         read = self._read(self._newest, ids)
-        self._contents(read)
-        self._sums(read)
+        self._needed_records(read)
+        self._missing_results(read)
         self._replayed(read, ids)
         self._skipped_damage()
-        self._older(read)
-        self._tables(read)
+        self._older_checkpoints(read)
+        self._needed_bytes(read)
         return ShardCheck(
             self._index,
             str(log.directory),
@@ -350,7 +337,7 @@ class _Check:
 
     # --- what the ledger needs ----------------------------------------------------------------
 
-    def _contents(self, read: OfflineShard) -> None:
+    def _needed_records(self, read: OfflineShard) -> None:
         """Read every frame and settlement that the ledger still needs."""
         for position, ids, reason in read.unreadable_frames():
             self._loss(position, ids, f"a frame cannot be read ({reason})")
@@ -362,7 +349,7 @@ class _Check:
             for lo, hi in ids:
                 self.lost_results.add(lo, hi)
 
-    def _sums(self, read: OfflineShard) -> None:
+    def _missing_results(self, read: OfflineShard) -> None:
         """Compare the acked messages with the results that are kept."""
         for run, book in read.ledger.books.items():
             if book.missing:
@@ -403,7 +390,7 @@ class _Check:
             self._add(Level.LOST, text, lost=homeless)
 
     def _unsettled(self, spans: Iterable[tuple[int, int]], ids: _Ids) -> list[tuple[int, int]]:
-        """Count the ids that were not settled as lost; return them."""
+        """Count the ids that were not settled as lost, and return them."""
         left = [span for lo, hi in spans for span in ids.ended.gaps(lo, hi)]
         for lo, hi in left:
             self.lost.add(lo, hi)
@@ -446,7 +433,7 @@ class _Check:
 
     # --- one against the other ----------------------------------------------------------------
 
-    def _older(self, read: OfflineShard) -> None:
+    def _older_checkpoints(self, read: OfflineShard) -> None:
         """Replay from the older checkpoint, which must end with the same counts."""
         for checkpoint in self._log.checkpoints[:-1]:
             older = self._read(checkpoint)
@@ -454,7 +441,7 @@ class _Check:
                 text = f"a replay from it ends in other counts than one from {self._log.checkpoints[-1].name}"
                 self._add(Level.DAMAGED, text, checkpoint.name)
 
-    def _tables(self, read: OfflineShard) -> None:
+    def _needed_bytes(self, read: OfflineShard) -> None:
         """Compare the log's count of needed bytes with the ledger."""
         listed, counted = read.needed.table(), needed_by(read.ledger)
         for segment in sorted(listed.keys() | counted.keys()):
@@ -469,20 +456,13 @@ class _Check:
 
 
 class _Ids:
-    """The ids that the records behind a checkpoint mention, whether or not their frames can be read.
-
-    Attributes
-    ----------
-    given, homeless, ended : Ranges
-        Ids of frames that were met; of frames whose run is not known; of messages that were settled or purged.
-    closed : set of bytes
-        Runs that were cancelled or dropped.
-    """
+    """The ids that the records behind a checkpoint mention, whether or not their frames can be read."""
 
     def __init__(self, next_id: int) -> None:
         self._start = next_id
+        # Ids of frames that were met; of frames whose run is not known; of messages that were settled or purged.
         self.given, self.homeless, self.ended = Ranges(), Ranges(), Ranges()
-        self.closed: set[bytes] = set()
+        self.closed: set[bytes] = set()  # runs that were cancelled or dropped
 
     def watch(self, ledger: Ledger, records: Iterator[Record]) -> Iterator[Record]:
         """Yield the records, which are then applied to the ledger."""
@@ -503,7 +483,8 @@ class _Ids:
             yield record
 
     def skipped(self) -> list[tuple[int, int]]:
-        """Return the ids that were given and whose frames were not met: a session gives ids without gaps."""
+        """Return the ids that were given and whose frames were not met."""
+        # A session gives ids without gaps, so an id between two that were met was given, too.
         starts = {max(session, self._start): end for session, end in self._ends().items()}
         return [span for start, end in starts.items() for span in self.given.gaps(start, end)]
 
@@ -530,5 +511,6 @@ class _Ids:
 
 
 def _session(id: int) -> int:
-    """Return the lowest id of the session that gave this one; each opening goes on at the next multiple."""
+    """Return the lowest id of the session that gave this one."""
+    # Each opening goes on at the next multiple; see `next_sequence`.
     return id - id % _STRIDE

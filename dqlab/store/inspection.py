@@ -39,59 +39,44 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class RunInfo:
-    """One run's messages in one shard.
-
-    Attributes
-    ----------
-    run : str
-        Its id, 32 hex digits; zeros for plain puts.
-    name : str or None
-        Known to shard 0 only.
-    counts : dict of str to int
-        Messages by state; those that were leased are ready.
-    results : int
-        Number of results kept.
-    versions, functions : int
-        Versions of its code, and how many of their functions are stored.
-    oldest_ready_s : float or None
-        Age of the first ready message, seconds.
-    """
+    """One run's messages in one shard."""
 
     run: str
+    """Its id, 32 hex digits; zeros for plain puts."""
     name: str | None
+    """Known to shard 0 only."""
     counts: dict[str, int]
+    """Messages by state; those that were leased are ready."""
     results: int
+    """Number of results kept."""
     versions: int
+    """Number of versions of its code."""
     functions: int
+    """How many of their functions are stored."""
     oldest_ready_s: float | None
+    """Age of the first ready message, seconds."""
 
 
 @dataclass(frozen=True)
 class SegmentInfo:
-    """One segment; `needed` of its `nbytes` are needed."""
+    """One segment."""
 
     file: str
     kind: str
     nbytes: int
     needed: int
+    """How many of its `nbytes` are needed."""
     sealed: bool
 
 
 @dataclass(frozen=True)
 class ShardInfo:
-    """One shard; the other fields mean nothing when `error` is set.
-
-    Attributes
-    ----------
-    nbytes : dict of str to int
-        By kind: needed, garbage, checkpoints, quarantine, reserve, total.
-    torn_bytes : int
-        Behind the last whole record; of an open log, what is being written.
-    """
+    """One shard."""
 
     index: int
     directory: str
     error: str | None = None
+    """Why it cannot be read; the fields below mean nothing then."""
     format: str = ""
     uuid: str = ""
     epoch: int = 0
@@ -100,7 +85,9 @@ class ShardInfo:
     next_id: int = 0
     functions: int = 0
     torn_bytes: int = 0
+    """Behind the last whole record; of an open log, what is being written."""
     nbytes: dict[str, int] | None = None
+    """By kind: needed, garbage, checkpoints, quarantine, reserve, total."""
     segments: tuple[SegmentInfo, ...] = ()
     checkpoints: tuple[str, ...] = ()
     runs: tuple[RunInfo, ...] = ()
@@ -108,18 +95,19 @@ class ShardInfo:
 
 @dataclass(frozen=True)
 class QueueInfo:
-    """One queue; `format` and `options` are those of its ``queue.json``."""
+    """One queue."""
 
     name: str
     directory: str
     error: str | None
     options: dict[str, Any]
+    """As in its ``queue.json``."""
     shards: tuple[ShardInfo, ...]
 
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """What `inspect` found."""
+    """The result of `inspect`."""
 
     directory: str
     queues: tuple[QueueInfo, ...]
@@ -135,7 +123,7 @@ class StoreInfo:
 
 
 def inspect(directory: Path, clock: Clock | None = None) -> StoreInfo:
-    """Describe the store, the queue or the shard in a directory; raise `NotAQueue` when none is there."""
+    """Describe the store, the queue or the shard in a directory, or raise `NotAQueue` when none is there."""
     still = StillClock(clock or SystemClock())
     return StoreInfo(str(directory), tuple(_queue(place, still) for place in places_in(directory)))
 
@@ -215,36 +203,27 @@ def _run(run: bytes, book: Book, ledger: Ledger, clock: Clock) -> RunInfo:
 
 @dataclass(frozen=True, slots=True)
 class SurveyedShard:
-    """One shard's files.
-
-    Attributes
-    ----------
-    error : str
-        Why it, or its queue, cannot be opened; "" when it can.
-    holder : Holder or None
-        The process that opened it last.
-    clean : bool
-        The last session closed it.
-    missing, damaged : tuple of str
-        Missing segments; checkpoints that cannot be read.
-    quarantined : int
-        Number of files in quarantine.
-    reserve : bool
-        The reserve for a full disk exists.
-    """
+    """One shard's files."""
 
     queue: str
     index: int
     directory: str
     error: str = ""
+    """Why it, or its queue, cannot be opened; "" when it can."""
     format: str = ""
     epoch: int = 0
     clean: bool = True
+    """The last session closed it."""
     holder: Holder | None = None
+    """The process that opened it last."""
     missing: tuple[str, ...] = ()
+    """Missing segments."""
     damaged: tuple[str, ...] = ()
+    """Checkpoints that cannot be read."""
     quarantined: int = 0
+    """Number of files in quarantine."""
     reserve: bool = True
+    """The reserve for a full disk exists."""
 
     @property
     def open(self) -> bool:
@@ -257,7 +236,7 @@ class SurveyedShard:
 
 
 def survey(store: Path) -> tuple[SurveyedShard, ...]:
-    """Return the shards of all queues below a directory, none when there is no queue; blocks."""
+    """Return the shards of all queues below a directory, or none when there is no queue."""
     try:
         places = places_in(store)
     except NotAQueue:

@@ -33,18 +33,7 @@ not have; its moves are recorded instead."""
 
 
 class NeededBytes:
-    """A `Journal` that records nothing and only counts the bytes still needed; for replays, online and offline.
-
-    Parameters
-    ----------
-    need, free : callable
-        Called with a segment and the bytes of it that become needed, or are no longer needed.
-
-    Attributes
-    ----------
-    stored : int
-        Bytes of settlements that are kept for their results.
-    """
+    """A `Journal` that records nothing and only counts the bytes still needed, for replays."""
 
     # These books must agree with what the ledger holds, byte for byte, across restarts: the log deletes a segment once
     # its count is 0. A byte freed too often deletes messages, and a byte never freed keeps its file forever. So each
@@ -53,16 +42,18 @@ class NeededBytes:
     # alone, and tests and fsck compare the two.
 
     def __init__(self, need: Callable[[int, int], None], free: Callable[[int, int], None]) -> None:
+        # Both are called with a segment, and with bytes that become needed, or are needed no longer.
         self._need = need
         self._free = free
+        # Bytes of settlements that are kept for their results.
         self.stored = 0
 
     def room(self, nbytes: int) -> bool:
-        """Return False: a journal that only counts takes no frame."""
+        """Return False, because a journal that only counts takes no frame."""
         return False
 
     def put(self, frame: Frame, first: int) -> int:
-        """Raise: a journal that only counts has no room, so this is never called."""
+        """Raise, because a journal without room is never asked to put."""
         raise AssertionError("a journal that is only read takes no frame")
 
     def moved(
@@ -81,35 +72,36 @@ class NeededBytes:
 
     def forgot(self, results: Iterable[Stretch]) -> None:
         """Free the settlements of forgotten results."""
+        # A set: one settlement holds several stretches, and was counted once.
         for place in {stretch.place for stretch in results}:
             position = position_of(place)
             self._free(position.segment, position.size)
             self.stored -= position.size
 
     def admit(self, nbytes: int = 0) -> None:
-        """Do nothing: what is replayed was admitted."""
+        """Do nothing, because what is replayed was admitted."""
 
     def admit_order(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
         """Do nothing, as `admit`."""
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
-        """Raise: a replay brings no new settlement, so this is never called."""
+        """Raise, because a replay brings no new settlement."""
         raise AssertionError("a journal that is only read takes no settlement")
 
     def ordered(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Raise: a replay brings no new order, so this is never called."""
+        """Raise, because a replay brings no new order."""
         raise AssertionError("a journal that is only read takes no order")
 
     def begun(self, lease: Lease) -> None:
-        """Raise: a replay brings no new lease, so this is never called."""
+        """Raise, because a replay brings no new lease."""
         raise AssertionError("a journal that is only read takes no lease")
 
     def function(self, hash: bytes, blob: bytes) -> None:
-        """Raise: a replay brings no new function, so this is never called."""
+        """Raise, because a replay brings no new function."""
         raise AssertionError("a journal that is only read takes no function")
 
     def noted(self) -> None:
-        """Do nothing: moves of a replay are recorded already."""
+        """Do nothing, because moves of a replay are recorded already."""
 
     def took(self, segment: int, nbytes: int) -> None:
         """Count frames as needed."""
@@ -126,21 +118,15 @@ class NeededBytes:
 
 
 class LogJournal(NeededBytes):
-    """A `Journal` over a log; only `body` does I/O.
+    """A `Journal` over a log, in which only `body` does I/O."""
 
-    Leases are not recorded: what was leased when a shard died is ready again. Orders are recorded as they were given,
-    everything else that the rules do as moves of messages between states.
-
-    Parameters
-    ----------
-    clock : Clock
-        Its wall time is kept with frames and delays.
-    """
+    # Leases are not recorded: what was leased when a shard died is ready again. Orders are recorded as they were given,
+    # everything else that the rules do as moves of messages between states.
 
     def __init__(self, log: Log, clock: Clock) -> None:
         super().__init__(log.need, log.free)
         self.log = log
-        self._clock = clock
+        self._clock = clock  # its wall time is kept with frames and delays
         self._moves: list[Move] = []
         self.recording = True
         """False during a replay: what moves then is in the log already."""
@@ -153,7 +139,8 @@ class LogJournal(NeededBytes):
         return self.log.room(nbytes)
 
     def put(self, frame: Frame, first: int) -> int:
-        """Append a frame; return the place of its record."""
+        """Append a frame, and return the place of its record."""
+        # Not `admitted`: `Shard.put` appends before it changes anything, so a refusal here changes nothing.
         position = self.log.append(RecordType.PUT, [frame.blob], count=frame.count, base=first, aux=self._now())
         self.took(position.segment, position.size)
         return place_of(position)
@@ -161,8 +148,10 @@ class LogJournal(NeededBytes):
     def moved(
         self, lane: Lane, batch: Batch, a: int, b: int, old: State, new: State, *, suspect: bool, due: int
     ) -> None:
-        """Free the share of final messages; remember the moves that a replay could not repeat by itself."""
+        """Free the share of final messages, and remember the moves that a replay could not repeat by itself."""
         super().moved(lane, batch, a, b, old, new, suspect=suspect, due=due)
+        # Neither leases nor the end of a delay are recorded: a replay has no leases, and ends delays by the time that
+        # has passed.
         if not self.recording or new is State.LEASED or (old is State.DELAYED and new is State.READY):
             return
         lo, hi = batch.first + a, batch.first + b
@@ -181,19 +170,21 @@ class LogJournal(NeededBytes):
         self.log.admit(nbytes)
 
     def admit_order(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Raise the reason why the log would not take an order, with what carrying it out may add."""
+        """Raise the reason why the log would not take an order, with all that executing it may add."""
         _check_function(meta.get("blob") or b"")
         self.log.admit(0 if op in _UNRECORDED else len(pack_plain([op, run, meta])) + _ADDED)
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
-        """Append a settlement that changed something; return the places of its results."""
+        """Append a settlement that changed something, and return the places of its results."""
         if not (settled.results or settled.failed or self._moves):
             return []
         moves, self._moves = self._moves, []
+        # Nearly always every ack is accepted; then the settlement alone says it all, and no ruling is stored.
         whole = (
             settlement.outcomes.count(Outcome.ACK) == settlement.count
             and tuple(piece for piece, _ in settled.results) == settlement.pieces
         )
+        # Acks are in the results already, with their place; as moves they would be stored twice.
         ruling = None if whole else Ruling.of(settled, [move for move in moves if move.state is not State.ACKED])
         parts = pack_settle(settlement, ruling)
         position = self.log.append(RecordType.SETTLE, parts, count=settlement.count, aux=self._now(), admitted=True)
@@ -203,10 +194,11 @@ class LogJournal(NeededBytes):
         return [Stretch(piece, place, at) for piece, at in settled.results]
 
     def ordered(self, op: Op, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Append an order; a replay carries it out again, so its moves are not recorded."""
+        """Append an order."""
         if op in _UNRECORDED:
             self.noted()
             return
+        # A replay carries the order out again. With these moves it would apply them twice.
         self._moves.clear()
         self.log.append(RecordType.RUN, [pack_plain([op, run, meta])], aux=self._now(), admitted=True)
 
@@ -218,7 +210,8 @@ class LogJournal(NeededBytes):
             self.log.append(RecordType.STATE, [pack_plain(part)], aux=self._now(), admitted=True)
 
     def begun(self, lease: Lease) -> None:
-        """Append that these messages are acked early: never delivered again, unless given back untouched."""
+        """Append that these messages are acked early, so that only their consumer can give them back."""
+        # Not `admitted`: it may raise, and then the lease is not begun.
         self.log.append(RecordType.LEASE, [pack_plain([lease.run, list(lease.remaining)])], aux=self._now())
         self.remember_begun([lease])
 
@@ -240,7 +233,8 @@ class LogJournal(NeededBytes):
         return self.log.cached(position_of(place))
 
     def body(self, place: int) -> bytes:
-        """Return the body of the record at a place; blocks when it is not in memory."""
+        """Return the body of the record at a place, from memory or from the disk."""
+        # Blocks when it is not in memory, so a shard calls it in a thread.
         return self.log.read(position_of(place))
 
     def _now(self) -> int:

@@ -1,4 +1,4 @@
-"""Reads queues from their files alone; every offline tool stands on it, and nothing here writes, locks or deletes."""
+"""Reads queues from their files alone, for every offline tool; nothing here writes, locks or deletes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ __all__ = [
 _SHARD = re.compile(r"\d{3}")
 _ATTEMPTS = 3
 _UNREADABLE = (RecordCorrupt, FrameCorrupt, DiskFailed)
-"""Why one record cannot be read, while others can; for want of descriptors none could be."""
+"""Errors of one record while others can be read. `NoDescriptors` is not among them: then none can be read."""
 
 T = TypeVar("T")
 Watch = Callable[[Ledger, Iterator[Record]], Iterator[Record]]
@@ -81,44 +81,29 @@ class NotUnderstood(LogError):
 
 @dataclass(frozen=True)
 class StoredPlace:
-    """A queue's directory.
-
-    Attributes
-    ----------
-    queue : StoredQueue or None
-        None when ``queue.json`` cannot be read.
-    problem : DqlabError or None
-        Why not.
-    shards : tuple of (int, Path)
-        The shards to read, whether or not their directories exist.
-    """
+    """A queue's directory."""
 
     path: Path
     queue: StoredQueue | None
+    """None when ``queue.json`` cannot be read."""
     problem: DqlabError | None
+    """Why it cannot be read."""
     shards: tuple[tuple[int, Path], ...]
+    """The shards to read, whether or not their directories exist."""
 
     @property
     def name(self) -> str:
-        """The queue's name, that of its directory when it is not known."""
+        """The queue's name, or its directory's name when it is not known."""
         return self.path.name if self.queue is None else self.queue.name
 
     @property
     def options(self) -> QueueOptions:
-        """What the queue's shards are opened with; defaults when that is not known."""
+        """The options of the queue's shards, or the defaults when these are not known."""
         return QueueOptions() if self.queue is None else self.queue.rules
 
 
 def places_in(path: Path) -> list[StoredPlace]:
-    """Return all queues of a store, the queue in this directory, or the queue of a shard's directory with that shard.
-
-    Raises
-    ------
-    NotAQueue
-        The directory is none of these.
-    DiskFailed, NoDescriptors
-        The system refused to read it.
-    """
+    """Return a store's queues, the queue in this directory, or the queue of a shard's directory with that shard."""
     with typed(Directory(path, Files())):
         return _places_in(path)
 
@@ -142,12 +127,13 @@ def _places_in(path: Path) -> list[StoredPlace]:
 
 
 def may_be_there(path: Path) -> bool:
-    """Return whether a directory exists; one that the system refuses to look at may, and reading it raises why."""
+    """Return whether a directory exists or cannot be looked at."""
     try:
         return S_ISDIR(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
+        # Then reading it raises why; as missing, its messages would be passed over in silence.
         return True
 
 
@@ -194,31 +180,25 @@ class StillClock:
 
 
 class Unreadable(NamedTuple):
-    """A needed record that cannot be read: its position, the ids that are lost with it, and the reason."""
+    """A needed record that cannot be read."""
 
     position: Position
     ids: tuple[tuple[int, int], ...]
+    """Half-open ranges of the ids that are lost with it."""
     reason: str
 
 
 @dataclass
 class OfflineShard:
-    """A shard as opening it would find it. Made by `read` or `rescue`.
-
-    Attributes
-    ----------
-    ledger : Ledger
-        Nothing is leased: what was leased is ready.
-    needed : Needed
-        The log's own count of needed bytes, as it would be after the replay.
-    corrupt : list of Corruption
-        Damage that the replay skipped.
-    """
+    """A shard as opening it would find it."""
 
     log: ReadOnlyLog
     ledger: Ledger
+    """Nothing is leased: what was leased is ready."""
     needed: Needed
+    """The log's own count of needed bytes, as it would be after the replay."""
     corrupt: list[Corruption]
+    """Damage that the replay skipped."""
 
     @classmethod
     def read(
@@ -232,24 +212,10 @@ class OfflineShard:
         watch: Watch | None = None,
         counted: bool = True,
     ) -> Self:
-        """Bring a ledger to where a log ends.
-
-        Parameters
-        ----------
-        checkpoint : Checkpoint or None
-            Where to begin; None = at the oldest record left.
-        watch : callable, optional
-            Gets the ledger and the records behind the checkpoint, and yields the records to apply.
-        counted : bool, default True
-            Keep the log's count of needed bytes, and fail where it is wrong.
-
-        Raises
-        ------
-        NotUnderstood, LogTooNew, DiskFailed, NoDescriptors
-            The shard cannot be read.
-        ChangedMeanwhile
-            A process writes to it.
-        """
+        """Bring a ledger to where a log ends, or raise NotUnderstood when its content makes no sense."""
+        # `watch` gets the ledger and the records behind the checkpoint (None = the oldest record left), and yields the
+        # records to apply. Without `counted` no count of needed bytes is kept, which would fail where the log's own is
+        # wrong.
         needed = Needed({} if checkpoint is None else checkpoint.needed)
         journal = NeededBytes(needed.add, needed.take) if counted else NeededBytes(_uncounted, _uncounted)
         epoch, options = log.manifest.epoch, place.options
@@ -260,6 +226,8 @@ class OfflineShard:
             with log.typed():
                 watched = iter(records) if watch is None else watch(ledger, iter(records))
                 rebuild(ledger, journal, body, watched).end_early()
+        # What decoding raises on bytes that another version wrote or that are wrong with a right checksum; the rules
+        # assert what a sound log guarantees.
         except (ValueError, LookupError, TypeError, AssertionError, struct.error, msgpack.UnpackException) as error:
             raise NotUnderstood(directory=str(log.directory), reason=f"{type(error).__name__}: {error}") from error
         needed.keep_only(log.sealed.listed())
@@ -267,19 +235,13 @@ class OfflineShard:
 
     @classmethod
     def rescue(cls, place: StoredPlace, index: int, path: Path, clock: Clock) -> Self:
-        """Read a shard as far as possible, even without its manifest.
-
-        Raises
-        ------
-        Unsalvageable, NotUnderstood, LogTooNew, DiskFailed, NoDescriptors
-            None of it can be read.
-        """
+        """Read a shard as far as possible, even without its manifest."""
         try:
             log = _read_twice(path)
         except (ManifestCorrupt, DiskFailed):
             log = ReadOnlyLog(path, salvaged_manifest(path))
         newest = log.checkpoints[-1] if log.checkpoints else None
-        return cls.read(log, place, index, clock, checkpoint=newest, watch=_housed, counted=False)
+        return cls.read(log, place, index, clock, checkpoint=newest, watch=_opening_lost_runs, counted=False)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return the messages of each run by state."""
@@ -343,13 +305,7 @@ class OfflineShard:
 
 
 def steadily(look: Callable[[ReadOnlyLog], T], path: Path) -> T:
-    """Return what `look` makes of a log that did not change during the look, in up to three attempts.
-
-    Raises
-    ------
-    ChangedMeanwhile
-        It changed each time.
-    """
+    """Return what `look` makes of a log that did not change during the look, in up to three attempts."""
     for _ in range(_ATTEMPTS):
         failed: DqlabError | None = None
         try:
@@ -369,15 +325,16 @@ def steadily(look: Callable[[ReadOnlyLog], T], path: Path) -> T:
 
 
 def _read_twice(path: Path) -> ReadOnlyLog:
-    """Return a log; a disk that failed once is asked again, for a salvaged manifest knows less than the true one."""
+    """Return a log, in a second attempt if the disk failed."""
     try:
         return ReadOnlyLog(path)
+    # Once more, because a salvaged manifest knows less than the true one.
     except DiskFailed:
         return ReadOnlyLog(path)
 
 
-def _housed(ledger: Ledger, records: Iterator[Record]) -> Iterator[Record]:
-    """Yield records; open a nameless lane for a run whose opening is lost, when its first frame comes."""
+def _opening_lost_runs(ledger: Ledger, records: Iterator[Record]) -> Iterator[Record]:
+    """Yield records, and open a nameless lane for a run whose opening is lost before its first frame."""
     for record in records:
         if record.type == RecordType.PUT and (run := Frame.decode(record.body).run) not in ledger.shard.lanes:
             ledger.open({"run": run})

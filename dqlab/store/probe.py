@@ -26,42 +26,31 @@ _NAME = ".dqlab-doctor-"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A directory, as one process sees it.
-
-    Attributes
-    ----------
-    error : str
-        Why nothing more is known; "" when it could be examined.
-    made : bool
-        It exists; if not, all that follows is about the nearest directory above it that does.
-    filesystem : str
-        Its type, such as "ext4" or "nfs4"; "" when unknown.
-    shared : bool
-        Other machines may see it too.
-    device, inode : int
-        Equal for two processes of one machine that see the same directory.
-    writable : bool
-        A file could be created in it.
-    lock : {"held", "unsupported", "ignored", ""}
-        Result of flock on a file there; ignored: it gave the same lock twice; "": it could not be tried.
-    marker : Seen
-        What this process sees of another one's marker.
-    free, size : int
-        Bytes that may still be written, and size of the whole file system.
-    """
+    """A directory, as one process sees it."""
 
     directory: str
     error: str = ""
+    """Why nothing more is known; "" when it could be examined."""
     made: bool = True
+    """It exists. If not, all that follows is about the nearest directory above it that does."""
     filesystem: str = ""
+    """Its type, such as "ext4" or "nfs4"; "" when unknown."""
     shared: bool = False
+    """Other machines may see it too."""
     device: int = 0
+    """With `inode`, equal for two processes of one machine that see the same directory."""
     inode: int = 0
     writable: bool = False
+    """A file could be created in it."""
     lock: str = ""
+    """Result of flock on a file there. held, unsupported; ignored = it gave the same lock twice; "" = it could not be
+    tried."""
     marker: Seen = ""
+    """What this process sees of another one's marker."""
     free: int = 0
+    """Bytes that may still be written."""
     size: int = 0
+    """Bytes of the whole file system."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -69,19 +58,13 @@ class Probe:
 
 
 class Marker:
-    """A locked file in a directory while the block runs.
-
-    Attributes
-    ----------
-    path : str
-        Its unique path; "" when it could not be created.
-    """
+    """A locked file in a directory while the block runs."""
 
     def __init__(self, directory: Path, files: Files | None = None) -> None:
         self._files = files or Files()
         self._directory = directory
         self._descriptor = -1
-        self.path = ""
+        self.path = ""  # stays empty when it could not be created
 
     def __enter__(self) -> Self:
         with suppress(OSError):
@@ -97,10 +80,11 @@ class Marker:
 
 
 def probe(directory: Path, marker: str = "", files: Files | None = None) -> Probe:
-    """Examine a directory, and look for another process's marker; blocks, forever if the file system hangs."""
+    """Examine a directory, and look for another process's marker."""
     files = files or Files()
     try:
         place = _nearest(directory)
+        # Blocks, and for ever where the file system hangs: never call this on an event loop.
         found = place.stat()
         if not place.is_dir():
             return Probe(str(directory), error="it is not a directory")
@@ -144,6 +128,7 @@ def _try_lock(directory: Path, files: Files) -> tuple[bool, str]:
         first = files.lock(descriptor)
         if first != "held":
             return True, first
+        # Through a second descriptor, as another process would. Some network file systems grant every lock.
         second = files.open(path, write=True)
         try:
             return True, "held" if files.lock(second) == "refused" else "ignored"

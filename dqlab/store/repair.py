@@ -51,28 +51,21 @@ class UnknownQueue(LogError):
 
 @dataclass(frozen=True)
 class Repaired:
-    """What was saved of one shard.
-
-    Attributes
-    ----------
-    queue, directory : str
-        The queue's name, and the shard's new directory.
-    messages, results : int
-        Unsettled messages, and results.
-    lost, lost_results : tuple of (int, int)
-        Ids, half-open ranges, of messages whose frames cannot be read, and of acked ones whose results cannot.
-    complete : bool
-        Nothing is known to be lost. Without a manifest, a segment that was cut off between two records looks whole.
-    """
+    """The saved part of one shard."""
 
     queue: str
     index: int
     directory: str
+    """The shard's new directory."""
     messages: int
+    """Unsettled messages."""
     results: int
     lost: tuple[tuple[int, int], ...]
+    """Ids of messages whose frames cannot be read, half-open ranges."""
     lost_results: tuple[tuple[int, int], ...]
+    """Ids of acked messages whose results cannot be read, half-open ranges."""
     complete: bool
+    """Nothing is known to be lost. Without a manifest, a segment that was cut off between two records looks whole."""
 
     def __str__(self) -> str:
         saved = f"{self.directory}: {self.messages:,} unsettled messages and {self.results:,} results saved"
@@ -85,27 +78,13 @@ class Repaired:
 
 
 def repair(directory: Path, target: Path, clock: Clock | None = None) -> list[Repaired]:
-    """Write what can be saved below `directory` to `target`, with the same layout.
-
-    Parameters
-    ----------
-    directory : Path
-        A store, a queue's directory or a shard's.
-    target : Path
-        A new directory, or an empty one.
-
-    Raises
-    ------
-    TargetInUse, UnknownQueue, OwnerStillAlive, Unsalvageable
-        Nothing was written.
-    LogError
-        A log cannot be read at all, or the new one cannot be written.
-    """
+    """Write what can be saved below `directory` to `target`, with the same layout."""
     with typed(Directory(target, Files())):
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise TargetInUse(directory=str(target))
     still, places = StillClock(clock or SystemClock()), places_in(directory)
     for place in places:
+        # All of them before anything is written: an error must leave no half of a repair.
         _check(place, directory)
     done = []
     for place in places:
@@ -118,9 +97,10 @@ def repair(directory: Path, target: Path, clock: Clock | None = None) -> list[Re
 
 
 def status_after(found: FsckReport, saved: Sequence[Repaired]) -> int:
-    """Return the exit status of a check followed by a repair; saved shards can be opened."""
+    """Return the exit status of a check followed by a repair."""
     if found.level < Level.UNREADABLE:
         return int(found.level)
+    # Saved shards can be opened, so only what is gone counts from here on.
     missing = any(queue.findings for queue in found.queues)  # whole shards
     return int(Level.DAMAGED if all(shard.complete for shard in saved) and not missing else Level.LOST)
 
@@ -135,7 +115,7 @@ def _check(place: StoredPlace, directory: Path) -> None:
 
 
 def _new_shard(directory: Path, target: Path, place: StoredPlace, path: Path) -> Path:
-    """Return a shard's new directory; create its queue's directory if that is part of the layout."""
+    """Return a shard's new directory, and create its queue's directory if that is part of the layout."""
     if path == directory:
         return target
     queue = target if place.path == directory else target / place.path.name
@@ -151,11 +131,14 @@ def _write(read: OfflineShard, check: ShardCheck, queue: str, path: Path, clock:
         files.make_directory(path)
         # The new log continues the old one's epochs: receipts of earlier deliveries must never match new ones.
         files.close(files.create(path / epoch_name(max(1, read.log.manifest.epoch))))
+    # Synced once, when it closes: a repair that is cut off is started again in a new directory.
     with Log.open(path, options=LogOptions(sync="os", reserve_bytes=0), clock=clock, owner="dqlab fsck") as log:
         copy = _Copy(read, log)
         copy.frames()
         copy.results()
         for _ in range(2):  # as everywhere, one of them may be damaged later
+            # From the ledger, not from the copied records: the log has no records of runs, functions and settled
+            # messages.
             log.checkpoint(log.mark(), freeze(read.ledger)())
     lanes, books = read.ledger.shard.lanes.values(), read.ledger.books.values()
     messages = sum(lane.alive + lane.counts[State.DEAD] for lane in lanes)
@@ -183,7 +166,7 @@ class _Copy:
             lane.batches.relocate({batch.first: self._frame(run, batch) for batch in lane.batches})
 
     def _frame(self, run: bytes, batch: Batch) -> int:
-        """Copy one frame; return its new place."""
+        """Copy one frame, and return its new place."""
         record, _ = self._read.frame(run, batch)
         frame, *moves = still_needed(record, run, batch.first, bytes(batch.states))
         position = self._append(frame)
@@ -220,6 +203,7 @@ class _Copy:
 
 def _forget(book: Book, gone: Sequence[Stretch]) -> None:
     """Remove results from a book."""
+    # By identity: two stretches with equal numbers may lie in two settlements.
     lost = {id(stretch) for stretch in gone}
     kept = [stretch for stretch in book.results if id(stretch) not in lost]
     forgotten = list(book.results.forgotten)

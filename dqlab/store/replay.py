@@ -32,23 +32,16 @@ _HASH_BYTES = 16
 
 @dataclass
 class Replay:
-    """Brings a ledger to where its log ends.
-
-    Attributes
-    ----------
-    highest : int
-        The highest id met, -1 before the first.
-    skipped : int
-        Records of unknown runs, whose opening was lost in a corrupt record.
-    early : dict of bytes to Ranges
-        Ids by run that were acked early and have no outcome yet.
-    """
+    """Brings a ledger to where its log ends."""
 
     ledger: Ledger
     journal: NeededBytes
     highest: int = -1
+    """The highest id met, -1 before the first."""
     skipped: int = 0
+    """Records of unknown runs, which were opened by a record that is corrupt."""
     early: dict[bytes, Ranges] = field(default_factory=dict)
+    """By run, ids that were acked early and have no outcome yet."""
 
     def __post_init__(self) -> None:
         clock = self.ledger.shard.clock  # read once, because there are many records
@@ -62,17 +55,14 @@ class Replay:
                 self._put(record)
             else:
                 self._gathered.store()
+                # First: the record may be about the messages of these frames.
                 self._apply(record)
         self._gathered.store()
 
     def end_early(self, patience: float = 0.0) -> None:
-        """Mark messages that were acked early and have no outcome as dead; these moves are new, and are recorded.
-
-        Parameters
-        ----------
-        patience : float
-            Seconds for their consumers to reclaim them first.
-        """
+        """Mark messages dead that were acked early and have no outcome, after `patience` seconds if given."""
+        # These moves are new, and are recorded. With patience, consumers that still work on the messages can reclaim
+        # them.
         for run, ids in self.early.items():
             lane = self.ledger.shard.lanes.get(run)
             if patience:
@@ -117,12 +107,15 @@ class Replay:
         if lane is None:
             self.skipped += 1
             return
+        # A frame behind the seal replaces lost messages: the run went on, though it had ended.
         if lane.sealed:
             self.ledger.go_on(frame.run, record.aux / 1e9)
         put_at = microseconds(self._monotonic - self._elapsed(record))
         lane.name_function(first, frame)
         row = lane.row(frame, first, put_at, place_of(record.position))
         self._gathered.add(lane, row, frame.weights, record.position)
+        # Frames of this producer between the last one and this one were in corrupt records. Without this, the producer
+        # would be told to send frames that it has forgotten.
         lost = frame.sequence - shard.producers.expected(frame.producer) if frame.producer != NO_ID else 0
         if lost > 0:
             shard.producers.missed(frame.producer, frame.run, lost)
@@ -162,6 +155,8 @@ class Replay:
         due = microseconds(now + max(0.0, move.delay / 1e6 - elapsed))
         for batch, a, b, state in lane.stretches(move.lo, move.hi):
             if state.final:
+                # A compacted segment has the final states of messages whose settlements lie in later segments. Where
+                # replay begins before both, these come a second time.
                 continue
             if move.counts is not None:
                 self._remember(lane, move, settlement)
@@ -205,7 +200,7 @@ class Replay:
 
 
 class _Gathered:
-    """Consecutive frames, to be stored together; any other record must wait until they are."""
+    """Consecutive frames, which are stored together because that is much faster."""
 
     def __init__(self, journal: NeededBytes) -> None:
         self._journal = journal
@@ -214,7 +209,7 @@ class _Gathered:
         self._end = self._segment = self._needed = 0
 
     def add(self, lane: Lane, row: Row, weights: Sequence[int] | None, position: Position) -> None:
-        """Gather a frame, and store the gathered ones first if it does not fit in with them."""
+        """Gather a frame, after storing the gathered ones if it does not fit in with them."""
         if (
             lane is not self._lane
             or row.first < self._end
@@ -242,10 +237,7 @@ class _Gathered:
 
 
 def rebuild(ledger: Ledger, journal: NeededBytes, checkpoint: bytes | None, records: Iterable[Record]) -> Replay:
-    """Bring a fresh ledger to where its log ends, and make messages ready whose delay has passed.
-
-    The caller then calls `Replay.end_early`.
-    """
+    """Bring a fresh ledger to where its log ends, and make messages ready whose delay has passed."""
     shard = ledger.shard
     replay = Replay(ledger, journal)
     ledger.rebuilding = True
@@ -256,6 +248,8 @@ def rebuild(ledger: Ledger, journal: NeededBytes, checkpoint: bytes | None, reco
     highest = replay.highest if replay.highest >= first_id(shard.index, 0) else None
     shard.next_id = first_id(shard.index, next_sequence(highest))
     shard.tick()
+    # Last, because until here the functions were kept without knowing who names them. The caller then calls
+    # `Replay.end_early`.
     ledger.check_functions()
     places = {stretch.place for book in ledger.books.values() for stretch in book.results}
     journal.stored = sum(position_of(place).size for place in places)

@@ -31,28 +31,18 @@ class Unsalvageable(LogError):
 
 
 class _Content(NamedTuple):
-    """The records of a segment: where they end, their latest time (ns) and the highest first id of a frame."""
+    """The records of a segment."""
 
     end: int
+    """Where they end."""
     latest: int
+    """Their latest time, nanoseconds."""
     highest: int
+    """The highest first id of a frame; -1 without frames."""
 
 
 def salvaged_manifest(path: Path) -> Manifest:
-    """Return a manifest for a log's files.
-
-    The newest checkpoint names the segment where replay begins. Segments with higher numbers follow it, except
-    compacted ones, which are recognised by holding nothing newer than the checkpoint. If the clock was set back, later
-    settlements may be taken for older ones; their messages are delivered again. Records that a failing disk moved to
-    another segment cannot be found; they count as lost.
-
-    Raises
-    ------
-    Unsalvageable
-        The newest checkpoint is damaged, or there is no segment.
-    DiskFailed, NoDescriptors
-        The system refused to read a file.
-    """
+    """Return a manifest for a log's files, or raise `Unsalvageable` when their order cannot be found."""
     directory = Directory(path, Files())
     with typed(directory):
         return _salvaged(directory)
@@ -73,6 +63,10 @@ def _salvaged(directory: Directory) -> Manifest:
         _, newest, body = found
         state = unpack_plain(body)
         at, next_id = int(state["at"] * 1e9), state["next_id"]
+        # Replay begins in the segment that the newest checkpoint names. Segments with higher numbers follow it, except
+        # compacted ones, which hold nothing newer than the checkpoint. If the clock was set back, later settlements may
+        # be taken for older ones: their messages are delivered again. Records that a failing disk moved to another
+        # segment cannot be found, and count as lost.
         behind = [e for e in sealed if e.seq > newest.segment and not _is_older(contents[e.seq], at, next_id)]
         start = [e for e in sealed if e.seq == newest.segment]
         sealed = [*(e for e in sealed if e not in behind and e not in start), *start, *behind]
@@ -96,7 +90,7 @@ def _segments(directory: Directory) -> tuple[dict[int, SegmentEntry], bytes]:
 def _whole(
     directory: Directory, name: str, prefix: bytes, entries: dict[int, SegmentEntry]
 ) -> tuple[str, Checkpoint, bytes] | None:
-    """Return a checkpoint's uuid, itself and its body; None when it is damaged or belongs to another log."""
+    """Return a checkpoint's uuid, itself and its body, or None when it is damaged or belongs to another log."""
     uuid = directory.read(name)[12:28].hex()
     found = read_checkpoint(directory, name, uuid) if len(uuid) == 32 else None
     if found is None or not uuid.startswith(prefix.hex()) or found[0].segment not in entries:
@@ -116,5 +110,5 @@ def _content(directory: Directory, manifest: Manifest, entry: SegmentEntry) -> _
 
 
 def _is_older(content: _Content, at: int, next_id: int) -> bool:
-    """Return whether a checkpoint knows a segment's records: by their ids, or by time if there are only settlements."""
+    """Return whether a checkpoint knows a segment's records, by their ids, or by time without frames."""
     return content.highest < next_id if content.highest >= 0 else 0 < content.latest < at

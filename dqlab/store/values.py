@@ -1,4 +1,4 @@
-"""What clients know of a store without opening one: the most that it keeps, and what a compaction did."""
+"""Facts about a store for clients, which open none: the most that it keeps, and the outcome of a compaction."""
 
 from __future__ import annotations
 
@@ -16,32 +16,25 @@ MAX_RESULT = MAX_BODY - (4 << 20)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Compacted:
-    """The outcome of a compaction.
-
-    Attributes
-    ----------
-    bytes_before, bytes_after : int
-        Size of the directory without the reserve.
-    kept, dropped : int
-        Unsettled and settled messages of the copied frames.
-    seconds : float
-        Duration.
-    """
+    """The outcome of a compaction."""
 
     bytes_before: int = 0
+    """Size of the directory without the reserve, as `bytes_after`."""
     bytes_after: int = 0
     kept: int = 0
+    """Unsettled messages of the copied frames."""
     dropped: int = 0
+    """Settled messages of the copied frames."""
     seconds: float = 0.0
 
     def __add__(self, other: Compacted) -> Compacted:
-        """Return the sum; shards are compacted side by side, so the longer time counts."""
+        """Return the sum."""
         return Compacted(
             self.bytes_before + other.bytes_before,
             self.bytes_after + other.bytes_after,
             self.kept + other.kept,
             self.dropped + other.dropped,
-            max(self.seconds, other.seconds),
+            max(self.seconds, other.seconds),  # shards are compacted side by side
         )
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a lane consists of; none of it knows `Lane`.
+"""The parts of a lane, which do not know `Lane`.
 
 ::
 

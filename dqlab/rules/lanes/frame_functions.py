@@ -16,13 +16,7 @@ LATEST = 8
 
 
 class FrameFunctions:
-    """Stretches of frames, by id, with the same function.
-
-    Attributes
-    ----------
-    latest : dict of bytes to None
-        The functions that came last, the newest last.
-    """
+    """Stretches of frames, by id, with the same function."""
 
     __slots__ = ("_assumed", "_end", "_firsts", "_stretches", "latest")
 
@@ -32,6 +26,7 @@ class FrameFunctions:
         self._assumed: set[bytes] = set()
         self._end = -1
         self.latest: dict[bytes, None] = {}
+        """The functions of the last frames, the newest last."""
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the functions that stored frames name, some more than once."""
@@ -42,7 +37,7 @@ class FrameFunctions:
 
     @property
     def only(self) -> bytes | None:
-        """The function of all stored frames; None where they may have several, or there are none."""
+        """The function of all stored frames, or None where they may have several, or there are none."""
         return self._stretches[0][0] if len(self._stretches) == 1 and not self._assumed else None  # type: ignore[return-value]
 
     def between(self, lo: int, hi: int) -> set[bytes]:
@@ -64,7 +59,7 @@ class FrameFunctions:
             self._stretches.append([function, 1])
 
     def came(self, function: bytes) -> None:
-        """Record that frames with a function come."""
+        """Record that frames with a function arrive."""
         if next(reversed(self.latest), None) != function and function != NO_ID:
             self.latest.pop(function, None)
             self.latest[function] = None
@@ -90,7 +85,8 @@ class FrameFunctions:
         self._assumed.clear()
 
     def assume(self, functions: Iterable[bytes]) -> None:
-        """Assume that stored frames name these functions: which frames do is not known."""
+        """Assume that stored frames name these functions."""
+        # For checkpoints of earlier versions, which do not have which frames name which function.
         self._assumed.update(functions)
 
     def to_list(self) -> list[Any]:
@@ -109,12 +105,13 @@ class FrameFunctions:
 
 
 class Overrides:
-    """Ids by function; empty in nearly every lane."""
+    """Ids by the function that they run in place of their frames' function."""
 
     __slots__ = ("_by_function",)
 
     def __init__(self) -> None:
         self._by_function: dict[bytes, Ranges] = {}
+        """Empty in nearly every lane, so methods return early then."""
 
     def __bool__(self) -> bool:
         return bool(self._by_function)
@@ -136,7 +133,7 @@ class Overrides:
                 del self._by_function[function]
 
     def split(self, lo: int, hi: int) -> Iterator[tuple[int, int, bytes | None]]:
-        """Yield ``[lo, hi)`` as stretches of one function each, in order; None = the frame's own."""
+        """Yield ``[lo, hi)`` as stretches of one function each (None = the frame's own), in order."""
         if not self._by_function:
             yield lo, hi, None
             return

@@ -1,6 +1,6 @@
-"""Neighbours of a lane that cost one consumer less than two, such as the rows of a row group.
+"""Groups of neighbours that cost one consumer less than two, such as the rows of a row group.
 
-Owns where groups end, and which process runs which. It is a preference and in memory only: where no other group is
+Owns where groups end, and which process runs which. This is a preference and in memory only: where no other group is
 left, consumers share one, and after a restart messages are leased from the front.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["Groups"]
 
 
 class Groups:
-    """The groups of one lane. What comes behind the last known end is anybody's.
+    """The groups of one lane; messages behind the last known end belong to no group.
 
     Examples
     --------
@@ -39,20 +39,19 @@ class Groups:
         """These ends."""
 
     def end(self, id: int) -> None:
-        """Note that a group ends before an id; ids ascend."""
+        """Note that a group ends before an id."""
         self._ends.add(id)
 
     def among(self, slot: str, ready: Ranges, n: int) -> Iterable[tuple[int, int]]:
-        """Return the intervals from which a slot of a consumer leases next, up to `n`; `ready` must not change."""
+        """Return the intervals from which a slot of a consumer leases next, up to `n` messages."""
         self._pass(ready)
+        # The caller must not change `ready` before it has read them all.
         return ready.within(*self.span(slot, ready, n)) if self._ends else ready
 
     def span(self, slot: str, ready: Ranges, n: int) -> tuple[int, int]:
-        """Return the ids among which a slot of a consumer leases next, up to `n`; some of them are ready.
-
-        That is the group that its process runs, else the first one that no other process runs, with those behind it
-        that can be leased with it whole; else what is behind all groups, else the group of another.
-        """
+        """Return the ids, some of them ready, among which a slot of a consumer leases next."""
+        # First the group that its process runs, else the first one that no other process runs, with those behind it
+        # that can be leased with it whole. Else what is behind all groups, else the group of another process.
         first, process = self._pass(ready), slot.partition("#")[0]
         found = self._left_of(self.forget(process), ready) or self._first_free(first, ready)
         if found is None:
@@ -69,14 +68,14 @@ class Groups:
         return lo, end
 
     def forget(self, process: str) -> int | None:
-        """Forget a process that is gone: what it ran is free; return the end of that."""
+        """Forget a process that is gone, so that its group is free, and return the end of that group."""
         end = self._runs.pop(process, None)
         if end is not None:
             self._run.discard(end)
         return end
 
     def _pass(self, ready: Ranges) -> int:
-        """Forget the groups in front of all that is ready; return the first id of that."""
+        """Forget the groups in front of all that is ready, and return the first id of that."""
         first = ready.first
         assert first is not None, "asked only when something is ready"
         while self._ends and self._ends[0] <= first:
@@ -84,7 +83,7 @@ class Groups:
         return first
 
     def _left_of(self, end: int | None, ready: Ranges) -> tuple[int, int] | None:
-        """Return the first id that is ready of a group, and the place of its end; None when nothing is."""
+        """Return the first ready id of a group, and the index of its end, or None when nothing is ready."""
         if end is None or end not in self._ends:
             return None
         at = self._ends.index(end)
@@ -92,7 +91,7 @@ class Groups:
         return None if lo is None else (lo, at)
 
     def _first_free(self, lo: int | None, ready: Ranges) -> tuple[int, int] | None:
-        """Return the same of the first group that no process runs, from the first id that is ready."""
+        """Return these of the first group that no process runs, from the first ready id on."""
         while lo is not None:
             at = self._ends.bisect_right(lo)
             if at == len(self._ends):

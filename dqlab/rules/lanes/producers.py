@@ -11,11 +11,11 @@ from dqlab.rules.states import Verdict
 
 __all__ = ["Producers"]
 
-_WINDOW = 16
+_WINDOW = 16  # frames of a producer for which a duplicate is answered with its first id
 
 
 class _Line:
-    """One producer: its next sequence and the first ids of its last frames."""
+    """One producer, with its next sequence and the first ids of its last frames."""
 
     __slots__ = ("expected", "firsts", "run")
 
@@ -26,7 +26,7 @@ class _Line:
 
 
 class Producers:
-    """Sequence numbers of all producers of a shard. Frames of `NO_ID` have no numbers: all are new."""
+    """Sequence numbers of all producers of a shard."""
 
     __slots__ = ("_changed", "_frozen", "_lines")
 
@@ -43,6 +43,7 @@ class Producers:
 
     def judge(self, producer: bytes, sequence: int) -> Verdict:
         """Return ACCEPTED for the next frame, DUPLICATE for an earlier one, EARLY for a later one."""
+        # Frames of `NO_ID` have no numbers, so all are new.
         if producer == NO_ID:
             return Verdict.ACCEPTED
         expected = self.expected(producer)
@@ -80,7 +81,8 @@ class Producers:
             yield producer, line.run, line.expected, list(line.firsts)
 
     def frozen(self) -> list[list[Any]]:
-        """Return the same as lists that never change, for another thread; rebuilds those that are out of date."""
+        """Return the same as lists that never change, for another thread."""
+        # Only what is out of date is made again, as new lists: earlier checkpoints may still pack the old ones.
         for producer in self._changed:
             line = self._lines[producer]
             self._frozen[producer] = [producer, line.run, line.expected, list(line.firsts)]

@@ -1,7 +1,4 @@
-"""Frames to which nothing has happened yet: one row of numbers each, in compact columns.
-
-There may be millions.
-"""
+"""Frames to which nothing has happened yet: one row of numbers each, in compact columns for millions of them."""
 
 from __future__ import annotations
 
@@ -17,20 +14,13 @@ __all__ = ["CHUNK", "Column", "FrozenRows", "Row", "Rows"]
 
 
 class Column:
-    """A sequence of integers.
-
-    While the step between neighbours is constant, only the first number, the step and the count are kept; after
-    that, the difference of each number to the first.
-
-    Parameters
-    ----------
-    typecode : {"I", "Q"}
-        Type of the differences: 32 or 64 bits, never negative.
-    """
+    """A sequence of integers."""
 
     __slots__ = ("_first", "_n", "_rest", "_step", "_typecode")
 
     def __init__(self, typecode: Literal["I", "Q"]) -> None:
+        # While the step between neighbours is constant, only the first number, the step and the count are kept; after
+        # that, the difference of each number to the first, in 32 ("I") or 64 ("Q") bits, never negative.
         self._typecode = typecode
         self._first = self._step = self._n = 0
         self._rest: array[int] | list[int] | None = None
@@ -60,13 +50,7 @@ class Column:
         return repeat(self._first, self._n)
 
     def append(self, value: int) -> None:
-        """Add a number.
-
-        Raises
-        ------
-        OverflowError
-            Its difference to the first does not fit; nothing was added.
-        """
+        """Add a number, or raise OverflowError and add nothing when its difference to the first does not fit."""
         n = self._n
         if self._rest is not None:
             self._rest.append(value - self._first)
@@ -87,7 +71,7 @@ class Column:
         self._n = n
 
     def rank(self, value: int) -> int:
-        """Return the index of the last number not above `value`, -1 when all are above; they must be ascending."""
+        """Return the index of the last number not above `value` in an ascending column, or -1 when all are above."""
         if value < self._first or not self._n:
             return -1
         if self._rest is not None:
@@ -95,14 +79,17 @@ class Column:
         return min(self._n - 1, (value - self._first) // self._step) if self._n > 1 else 0
 
     def shared(self) -> Column:
-        """Return the column as it is now, for another thread; what is appended later is not in it."""
+        """Return the column as it is now, for another thread."""
+        # The array is shared, not copied. It may grow, since `_n` bounds what the copy reads, but no number in it may
+        # change: `replace` makes a new one, and `cut` takes away only what was added last.
         copy = Column(self._typecode)
         copy._first, copy._step, copy._n, copy._rest = self._first, self._step, self._n, self._rest
         return copy
 
     def replace(self, changes: Mapping[int, int]) -> None:
-        """Replace the numbers at some places; columns from `shared` stay as they were."""
+        """Replace the numbers at some places."""
         values = list(self)
+        # In a new array: columns from `shared` stay as they were.
         for at, value in changes.items():
             values[at] = value
         self._keep(values)
@@ -133,7 +120,7 @@ CHUNK = 4096
 
 
 class Row(NamedTuple):
-    """One frame of `n` messages; see `dqlab.rules.batches.Batch`. `put_at` is in microseconds here."""
+    """One frame of `n` messages, with the fields of `dqlab.rules.batches.Batch`."""
 
     first: int
     n: int
@@ -144,13 +131,14 @@ class Row(NamedTuple):
 
 
 class Rows:
-    """Rows by the ids of their messages, which only increase; `end` is the id after the last of them."""
+    """Rows by the ids of their messages, which only increase."""
 
     __slots__ = ("_chunks", "_last", "_n", "end")
 
     def __init__(self) -> None:
         self._chunks: SortedDict = SortedDict()  # first id -> _Chunk
-        self._last: _Chunk | None = None  # of them, for new rows
+        self._last: _Chunk | None = None  # the chunk that takes new rows
+        # `end` is the id after the last row's messages.
         self.end = self._n = 0
 
     def __len__(self) -> int:
@@ -161,7 +149,7 @@ class Rows:
             yield from chunk
 
     def add(self, row: Row) -> bool:
-        """Add a row after all others; return False if its ids are not above theirs."""
+        """Add a row after all others, or return False if its ids are not above theirs."""
         if row.first < self.end:
             return False
         if self._last is None or not self._last.add(row):
@@ -172,13 +160,8 @@ class Rows:
         return True
 
     def extend(self, columns: Sequence[Sequence[int]], *, put_at_shift: int) -> None:
-        """Add many rows, given as one column per field, after all others.
-
-        Parameters
-        ----------
-        put_at_shift : int
-            Added to each `put_at`, microseconds.
-        """
+        """Add many rows, given as one column per field, after all others."""
+        # `put_at_shift` is in microseconds: a checkpoint has wall times, and rows have the monotonic clock's.
         for start in range(0, len(columns[0]), CHUNK):
             chunk = _Chunk.of([column[start : start + CHUNK] for column in columns], put_at_shift)
             self._last = self._chunks[chunk.first[0]] = chunk
@@ -217,15 +200,17 @@ class Rows:
             self._chunks[key].relocate(changes)
 
     def frozen(self) -> list[FrozenRows]:
-        """Return all rows as they are now, for another thread; copies almost nothing."""
+        """Return all rows as they are now, for another thread, and copy almost nothing."""
         return [chunk.frozen() for chunk in self._chunks.values()]
 
 
 class FrozenRows(NamedTuple):
-    """Some rows at one instant: their columns, in the order of the fields of `Row`, and which rows are present."""
+    """Some rows at one instant."""
 
     columns: tuple[Column, ...]
+    """In the order of the fields of `Row`."""
     here: bytes
+    """A 1 for each row that was present."""
 
     def column(self, field: str) -> Iterator[int]:
         """Return one field of each row that was present."""
@@ -233,7 +218,7 @@ class FrozenRows(NamedTuple):
 
 
 class _Chunk:
-    """Neighbouring rows; `here` has a 1 for each row that was not taken yet, `left` is their number."""
+    """Neighbouring rows."""
 
     __slots__ = ("first", "here", "left", "n", "ordinal", "place", "put_at", "size")
 
@@ -241,6 +226,7 @@ class _Chunk:
         self.first, self.ordinal, self.place = Column("Q"), Column("Q"), Column("Q")
         self.n, self.put_at, self.size = Column("I"), Column("I"), Column("I")
         self.here = bytearray()
+        """A 1 for each row that was not taken yet."""
         self.left = 0
 
     @classmethod
@@ -264,7 +250,7 @@ class _Chunk:
         return map(Row._make, compress(zip(*self.columns, strict=False), bytes(self.here)))
 
     def add(self, row: Row) -> bool:
-        """Add a row; return False if there is no room, or its numbers are too far from the first row's."""
+        """Add a row, or return False if there is no room, or its numbers are too far from the first row's."""
         n = len(self.here)
         if n == CHUNK:
             return False
@@ -277,6 +263,7 @@ class _Chunk:
             self.place.append(row.place)
         except OverflowError:
             for column in self.columns:
+                # Columns before the one that overflowed have the number already.
                 column.cut(n)
             return False
         self.here.append(1)
@@ -293,7 +280,7 @@ class _Chunk:
         return Row(self.first[at], self.n[at], self.ordinal[at], self.put_at[at], self.size[at], self.place[at])
 
     def take(self, first: int) -> bool:
-        """Remove a row; return whether it was there."""
+        """Remove a row, and return whether it was there."""
         at = self.first.rank(first)
         if at < 0 or not self.here[at] or self.first[at] != first:
             return False

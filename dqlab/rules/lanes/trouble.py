@@ -37,67 +37,51 @@ class Death(NamedTuple):
 
 
 class StoredLetter(NamedTuple):
-    """A message that is no longer delivered, and why.
-
-    Attributes
-    ----------
-    id, ordinal : int
-        The message, and its position in the run's input.
-    reason : str
-        The limit it reached.
-    failure : bytes
-        The record of its last exception, opaque here; empty when it never raised.
-    deliveries, exceptions : int
-        Counted deliveries, and those that raised, since the last retry by hand.
-    history : tuple of Death
-        Its earlier deaths, oldest first; the last eight.
-    """
+    """A message that is no longer delivered, and why."""
 
     id: int
     ordinal: int
+    """Its position in the run's input."""
     reason: str
+    """The limit it reached."""
     failure: bytes
+    """The record of its last exception, opaque here; empty when it never raised."""
     deliveries: int
+    """Counted deliveries since the last retry by hand."""
     exceptions: int
+    """Those of them that raised."""
     history: tuple[Death, ...]
+    """Its earlier deaths, oldest first; the last eight."""
 
 
 @dataclass(slots=True)
 class Trouble:
-    """Counts of one message.
-
-    Attributes
-    ----------
-    receipt : (int, int) or None
-        The last counted delivery; it is never counted twice.
-    due : int
-        When a delayed message is ready again, monotonic microseconds.
-    filed : int
-        Where a dead message is in the lane's `DeadIndex`; 0 = nowhere. It contains Python's hash of a string, which
-        differs from process to process, so it is never stored or sent.
-    first_lease : int
-        Since the last retry by hand, the first lease that could have it. What earlier ones report does not count: they
-        ran the code that was retried, and a sweep of the run, which had ended, may have deleted what they wrote.
-    deaths, expiries : int
-        Counted deliveries that ended by the death of a consumer, and by the end of a lease, as far as this process has
-        seen them: they are not recorded.
-    """
+    """Counts of one message."""
 
     deliveries: int = 0
     exceptions: int = 0
     reason: str = ""
     failure: StoredRecord = b""
     receipt: Receipt | None = None
+    """The last counted delivery, which is never counted twice."""
     due: int = 0
+    """When a delayed message is ready again, monotonic microseconds."""
     history: tuple[Death, ...] = ()
     first_lease: int = 0
+    """Since the last retry by hand, the first lease that could have it. What earlier ones report does not count: they
+    ran the code that was retried, and a sweep of the run, which had ended, may have deleted what they wrote."""
     filed: int = field(default=0, compare=False, repr=False)
+    """Where a dead message is in the lane's `DeadIndex`; 0 = nowhere. It contains Python's hash of a string, which
+    differs from process to process, so it is never stored or sent."""
     deaths: int = field(default=0, compare=False, repr=False)
+    """Counted deliveries that ended by the death of a consumer, as far as this process has seen them: like `expiries`,
+    they are not recorded."""
     expiries: int = field(default=0, compare=False, repr=False)
+    """Counted deliveries that ended by the end of a lease."""
 
     @property
     def unanswered(self) -> int:
-        """Counted deliveries that did not raise: they ended by death or expiry."""
+        """Counted deliveries that ended by death or expiry."""
         return self.deliveries - self.exceptions
 
     def restart(self, first_lease: int) -> None:
@@ -131,8 +115,9 @@ class DeadIndex:
             self._filed.add(trouble.filed)
 
     def take(self, trouble: Trouble) -> None:
-        """Remove a message that is no longer dead; its failure may have changed since it was filed."""
+        """Remove a message that is no longer dead."""
         if trouble.filed:
+            # By the key under which it was filed: its failure may have changed since.
             self._filed.remove(trouble.filed)
             trouble.filed = 0
 
@@ -144,7 +129,8 @@ class DeadIndex:
         )
 
     def ids(self, fingerprints: Collection[str], after: int) -> Iterator[int]:
-        """Yield the ids above `after` of these classes, ascending; the index must not change during the loop."""
+        """Yield the ids above `after` of these classes, ascending."""
+        # Lazy, so the index must not change during the loop.
         lines: list[Iterable[int]] = [
             self._filed.irange(_begin(each) | max(0, after + 1), _begin(each) | ID_MASK) for each in set(fingerprints)
         ]
