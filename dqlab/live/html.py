@@ -1,8 +1,8 @@
-"""Runs, labs and queues, and their tables, as HTML that needs nothing else.
+"""Draw runs, labs and queues, and their tables, as HTML that needs nothing else.
 
-Inline styles only: no script, class, image or font, so the fragment looks the same in a saved
-notebook, on a code host that strips styles, and in print, on light and dark pages. Every text
-that came from users is escaped here.
+Inline styles only: without script, class, image or font, the fragment looks the same in a saved notebook, on a code
+host that strips styles, and in print, on light and dark pages. All users' text is escaped here.
+
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CLASSES = 5
 
 
 def run_html(view: RunView) -> str:
-    """Return a run as a fragment of about 6 kB: what it did, its counts, why documents failed."""
+    """Return a run as a fragment of about 6 kB, with its period, its counts, and why documents failed."""
     state = view.chip.lower()
     if view.percent not in ("", "100 %", UNKNOWN) and view.bars:
         state += f", {view.percent} of {view.unit}"
@@ -59,6 +59,7 @@ def run_html(view: RunView) -> str:
     about = [text for text in (code, view.queue and f"queue {view.queue}", view.consumers) if text]
     if about:
         parts.append(f'<div style="opacity:.7">{escape(" · ".join(about))}</div>')
+    # A run that exists no more cannot be attached.
     if about and view.face is not Face.GONE:
         back = f"%dq attach {as_word(view.name)} -o {view.variable or 'run'}"
         parts.append(f'<div style="margin-top:6px">Back to it: <code>{escape(back)}</code></div>')
@@ -66,7 +67,7 @@ def run_html(view: RunView) -> str:
 
 
 def queues_html(view: QueuesView) -> str:
-    """Return a lab or queue as a fragment with inline styles only; words and figures carry all of it."""
+    """Return a lab or queue as a fragment with inline styles only."""
     chip = f"{escape(view.chip.lower())} &nbsp;" if view.chip else ""
     parts = [
         f'<div style="font-size:15px"><b>{escape(view.name)}</b> &nbsp;{chip}'
@@ -87,7 +88,7 @@ def _figure(figure: Figure) -> str:
 
 
 def notice_html(notice: Notice) -> list[str]:
-    """Return what needs attention first, if there is anything."""
+    """Return the notice, if there is one."""
     if not notice.text:
         return []
     edge = "#E0533F" if notice.tone is Tone.BAD else "#9A6200"
@@ -95,7 +96,7 @@ def notice_html(notice: Notice) -> list[str]:
 
 
 def needs_html(needs: tuple[Need, ...], total: int, *, ended: bool = False) -> list[str]:
-    """Return what needs the user, a line each, how many there are beyond, and what to type."""
+    """Return a line for each thing that needs the user, how many more there are, and what to type."""
     more = more_needs(needs, total, ended=ended)
     lines = [
         f"<div>{inked('✕' if each.tone == 'bad' else '!', Ink.BAD if each.tone == 'bad' else Ink.WARN)} "
@@ -107,7 +108,7 @@ def needs_html(needs: tuple[Need, ...], total: int, *, ended: bool = False) -> l
 
 
 def table_html(table: Table) -> str:
-    """Return a table as a fragment; its notes stand below."""
+    """Return a table as a fragment, with its notes below."""
     parts = []
     if table.rows:
         heads = [_th(column.title, right=column.right) for column in table.columns]
@@ -205,7 +206,8 @@ def _th(title: str, *, right: bool = False) -> str:
 
 
 def _td(inner: str, *, right: bool = False, mono: bool = False) -> str:
-    whole = ";white-space:nowrap" if right and " " in inner.split(">", 1)[-1] else ""  # "62.5 %" is one figure
+    # "62.5 %" is one figure, and must not break at its space.
+    whole = ";white-space:nowrap" if right and " " in inner.split(">", 1)[-1] else ""
     style = f"{_RIGHT};{_FIGURES}{whole}" if right else _LEFT
     return f'<td style="{style};{_LINE}{_MONO if mono else ""}">{inner}</td>'
 
