@@ -543,7 +543,7 @@ class RunView:
         }
 
 
-# `QueuesView.parts` sends a row as a list: the widget reads its values by position, in this order.
+# `QueuesView.parts` sends a row as a list: `extension/src/widget/parts.ts` has the same order.
 class QueueRow(NamedTuple):
     """One queue in the table of queues."""
 
