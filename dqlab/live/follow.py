@@ -248,7 +248,7 @@ class Obeying:
                 self.tell(self._act(press))
         except DqlabError as error:
             self.tell(trouble=f"{_words(press.command)} failed: {error}")
-        except Exception as error:  # noqa: BLE001 - a button must never end the view it stands on
+        except Exception as error:  # noqa: BLE001 - a button must never end its view
             _log.exception("event=live_command_failed press=%r", press)
             self.tell(trouble=f"{_words(press.command)} failed: {type(error).__name__}: {error}")
 
@@ -621,7 +621,7 @@ def _is_before_a_retry(snapshot: Snapshot, stats: RunStats) -> bool:
 
 
 def _without_speed(stats: RunStats) -> RunStats:
-    """Return a run without its speed, which just after a retry is that of before."""
+    """Return a run without its speed, which just after a retry is still the speed from before."""
     return replace(stats, rate=None, units_rate=None)
 
 

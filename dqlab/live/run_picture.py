@@ -247,7 +247,7 @@ def _pulse(stats: RunStats, history: History) -> Pulse:
 
 
 def _eta(face: Face, stats: RunStats, focus: Focus) -> Eta | None:
-    """Return the run's own estimate of its end, or else that of the Snapshot for a run in the same state."""
+    """Return the run's own estimate of its end, or else the Snapshot's, if the state of the run is the same."""
     if stats.resting or face is Face.NO_ANSWER:
         return None
     known = focus.snapshot.run(stats.name) if focus.snapshot is not None else None
@@ -594,7 +594,7 @@ def _no_estimate(stats: RunStats) -> str:
         return f"after {many(MIN_DOCUMENTS, 'document')}"
     if stats.elapsed < MIN_SECONDS:
         return "in a moment"
-    # Its first document may have come late: while documents end, an estimate comes soon.
+    # The first document may have started late: while documents end, an estimate follows soon.
     return details.last_ends(stats) or ("in a moment" if stats.rate else "when documents end again")
 
 

@@ -107,7 +107,7 @@ _STATUS = (
     Column("disk", right=True),
 )
 RATES_OVER = (f"in/s and out/s: mean of the {LAST_MINUTE}, rest included",)
-"""Tells these rates from the speed of a run, which covers only time at work."""
+"""Distinguishes these rates from the speed of a run, which covers only time at work."""
 
 
 def status_table(snapshot: Snapshot, *, only: str = "", stale: bool = False) -> Table:

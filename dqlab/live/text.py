@@ -120,7 +120,7 @@ def table_text(table: Table, style: TextStyle = PLAIN) -> str:
     ]
     for row in body:
         ink = Ink.STRONG if row is table.total else Ink.PLAIN
-        # The row still has the columns that were left out above, hence not strict.
+        # Not strict: a row still has the columns that were left out above.
         cells = zip(row, columns_of, widths, strict=False)
         lines.append([_place(cell.text, width, cell.ink or ink, right=column.right) for cell, column, width in cells])
     notes = [paint([Span(note, Ink.QUIET)], style) for note in table.notes]

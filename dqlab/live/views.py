@@ -87,7 +87,7 @@ class ConsumerRow(NamedTuple):
     name: str
     worker: str
     fraction: float
-    """Its speed beside that of the fastest consumer, 0 to 1."""
+    """Its speed as a share of the fastest consumer's, 0 to 1."""
     units_rate: str
     rate: str
     idle: str

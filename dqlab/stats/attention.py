@@ -1,4 +1,4 @@
-"""Find what needs a user, worst first, and word it.
+"""Find what needs a user, worst first, and put it into words.
 
 Pure: `find` reads what a Snapshot is made of, and what a Snapshot does not carry (`QueueFacts`). Each rule is a
 function that yields what it found; the order of the rules is the order of the lines.
@@ -53,7 +53,7 @@ class Thresholds:
     failing: float = 0.01
     """Share of the settled documents above which a failure class is shown."""
     growing: float = 300.0
-    """Seconds over which more messages come than leave."""
+    """Seconds over which more messages arrive than leave."""
     lag: float = 900.0
     """Seconds: age of the oldest ready message, if that age still grows."""
     leaving: float = 300.0
@@ -337,7 +337,7 @@ def _growing(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     if busy or ins is None or outs is None or queue.lag < 2 or ins <= 1.05 * outs:
         return
     if queue.state != QueueState.RUNNING or not queue.in_rate or not _rises(facts.depths):
-        # Paused, or one batch came at once: spread over all these seconds, the batch would look like a steady inflow.
+        # Paused, or one batch arrived at once: spread over all these seconds, it would look like a steady inflow.
         return
     text = f"gets {numbers.rate(ins)} messages/s and does {numbers.rate(outs)}"
     since = f"for {numbers.duration(thresholds.growing)}"

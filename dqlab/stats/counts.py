@@ -1,4 +1,4 @@
-"""Messages by state, and what a run is doing."""
+"""Count messages by state, and judge the state of a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class QueueState(StrEnum):
 
     RUNNING = "running"
     KEEPING_UP = "keeping up"
-    """Messages come, and none waits for long."""
+    """Messages arrive, and none waits for long."""
     EMPTY = "empty"
     WAITING = "waiting"
     """Work waits: no consumer answers, its store can confirm nothing, or its runs are paused."""

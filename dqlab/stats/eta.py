@@ -33,7 +33,7 @@ UNREST = 60.0, 0.05
 SHARPER = 0.7
 """It also moves when its band has become narrower than this share of what it was."""
 REVISE_AFTER, REVISE_NEAR = 5.0, 0.1
-"""Seconds between two looks at whether it moves, or this share of what is left where that is less, but 1 s at least."""
+"""Seconds between two revisions, or this share of the time left where that is less, but at least 1 s."""
 
 
 BETTER = 2.0
@@ -173,7 +173,7 @@ class _Last:
         self._sigma = math.sqrt(math.log1p(TAIL * variation))
 
     def excess(self, seconds: float) -> float:
-        """Return the mean of what documents take beyond some seconds, as a share of their mean."""
+        """Return the mean time that documents take beyond some seconds, as a share of their mean time."""
         if seconds <= 0 or self._sigma < 1e-6:
             return max(0.0, 1 - max(0.0, seconds) / self.mean)
         d = math.log(self.mean / seconds) / self._sigma + self._sigma / 2
@@ -182,7 +182,7 @@ class _Last:
     # `busy`: seconds of work left for each slot, with all that it runs now. `running`: documents that run together.
     def ends(self, busy: float, running: float) -> tuple[float, Callable[[float], float]]:
         """Return when nothing waits any more, and the probability of the end by an instant, both from now."""
-        # What runs at any time is longer than the mean: the longer a document, the likelier one meets it.
+        # Documents that run at an instant are longer than the mean: a long document is likelier to be running.
         empty = max(0.0, busy - self.mean * (1 + self.bias))
         return empty, lambda x: 0.0 if x < empty else math.exp(-running * self.excess(x - empty))
 

@@ -115,7 +115,7 @@ class History(SuggestsAttributes):
         known = [(put, settled) for put, settled in last if put is not None and settled is not None]
         if not known:
             return None
-        # After a batch that came at once the queue gets shorter: seconds before its last message would hide that.
+        # After a batch that arrived at once the queue gets shorter: seconds before its last message would hide that.
         quiet = next((at for at, (put, _) in enumerate(reversed(known)) if put), len(known))
         if quiet * self.step >= QUIET:
             known = known[-quiet:]
@@ -129,7 +129,7 @@ class History(SuggestsAttributes):
         if cancelled and drops:
             largest, at = min(drops)
             changes[at] = min(0.0, largest + cancelled)
-        # While input comes, the growth hides how much was settled: these steps are unknown.
+        # While input arrives, its growth hides how much was settled: these steps are unknown.
         comes = [at < len(self.in_rate) and bool(self.in_rate[at]) for at in range(1, len(changes) + 1)]
         input_ends = max((at for at, each in enumerate(changes) if comes[at] and each and each > 0), default=-1)
         speeds: list[float | None] = []

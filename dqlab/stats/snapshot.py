@@ -57,7 +57,7 @@ class Severity(IntEnum):
     """How bad an alert or a finding of the doctor is, spelled in small letters in plain data."""
 
     OK = 0
-    """What was checked is as it should be."""
+    """The check found nothing wrong."""
     NOTE = 1
     """Worth knowing."""
     WARNING = 2
@@ -181,7 +181,7 @@ class Snapshot(SuggestsAttributes):
     workers: int = 0
     of_queue: str = ""
     of_run: str = ""
-    """What it was asked for with: `unacked`, `consumers`, `failures` and `storage` are limited to it."""
+    """The queue and run of the request: `unacked`, `consumers`, `failures` and `storage` are limited to them."""
     units: str = "documents"
     """What `units_rate` of consumers counts: "pages" or "documents"."""
     busy_share: float | None = None

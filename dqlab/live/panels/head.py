@@ -54,7 +54,7 @@ class Looks(Protocol):
         ...
 
     def look(self, **changes: Any) -> None:
-        """Look at something else."""
+        """Show another queue, run or span."""
         ...
 
 
@@ -288,7 +288,7 @@ def _noun(scene: Scene) -> str:
 
 
 def _queues(scene: Scene) -> str:
-    """Return the scope of a figure that a run does not have, to stand behind a word."""
+    """Return the scope of a figure that no run has, to follow its label."""
     return "" if scene.run is None else " in queue" if scene.queue.state else " in all queues"
 
 
