@@ -69,10 +69,10 @@ def _verdict(checkup: Any) -> tuple[str, Ink]:
         (sum(finding.severity is severity for finding in checkup.findings), word, ink)
         for severity, (_, word, ink) in _LOOKS.items()
     ]
-    said = [many(count, word) for count, word, _ in counts if count]
+    amounts = [many(count, word) for count, word, _ in counts if count]
     worst = next((ink for count, _, ink in counts[:2] if count), Ink.GOOD)
     word = "not healthy" if not checkup else "works, not as it should" if counts[1][0] else "healthy"
-    return word + (f": {', '.join(said)}" if said else ""), worst
+    return word + (f": {', '.join(amounts)}" if amounts else ""), worst
 
 
 def _when(checkup: Any) -> str:

@@ -179,7 +179,7 @@ class Obeying:
         self._slow: SimpleQueue[Press] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._told: tuple[str, str, float] = "", "", math.inf
+        self._shown: tuple[str, str, float] = "", "", math.inf
         """What the last command is doing or has done, why it was refused, and until when that is shown."""
         self.answered = 0
         """Presses that were carried out or refused, or are under way."""
@@ -187,18 +187,18 @@ class Obeying:
     @property
     def busy(self) -> str:
         """What the last command is doing, or has just done."""
-        busy, _, until = self._told
+        busy, _, until = self._shown
         return busy if self._clock.monotonic() < until else ""
 
     @property
     def trouble(self) -> str:
         """Why the last command was just refused."""
-        _, trouble, until = self._told
+        _, trouble, until = self._shown
         return trouble if self._clock.monotonic() < until else ""
 
-    def tell(self, done: str = "", trouble: str = "") -> None:
+    def show(self, done: str = "", trouble: str = "") -> None:
         """Show for a while what was done, or why it was refused."""
-        self._told = done, trouble, self._clock.monotonic() + (REFUSED if trouble else SAID)
+        self._shown = done, trouble, self._clock.monotonic() + (REFUSED if trouble else SAID)
 
     def step(self) -> None:
         """Carry out pending presses, and start those that may take long."""
@@ -208,7 +208,7 @@ class Obeying:
             except Empty:
                 return
             self.answered += 1
-            self.tell()
+            self.show()
             # A slow command here would stop all views of the ticker. Slow ones run one after another in a thread of
             # their own.
             if press.command in SLOW:
@@ -224,7 +224,7 @@ class Obeying:
 
     def _start(self, press: Press) -> None:
         # A row that is opened shows that itself: a notice would move it away from under the pointer.
-        self._told = "" if press.command is Command.SHOW else f"{_words(press.command)} is under way.", "", math.inf
+        self._shown = "" if press.command is Command.SHOW else f"{_words(press.command)} is under way.", "", math.inf
         # The thread looks for its next press under the same lock: without it, a press put just after the last look
         # would find a thread that ends, and wait for the next press.
         with self._lock:
@@ -245,12 +245,12 @@ class Obeying:
     def _carry_out(self, press: Press) -> None:
         try:
             with beside_cells():
-                self.tell(self._act(press))
+                self.show(self._act(press))
         except DqlabError as error:
-            self.tell(trouble=f"{_words(press.command)} failed: {error}")
+            self.show(trouble=f"{_words(press.command)} failed: {error}")
         except Exception as error:  # noqa: BLE001 - a button must never end its view
             _log.exception("event=live_command_failed press=%r", press)
-            self.tell(trouble=f"{_words(press.command)} failed: {type(error).__name__}: {error}")
+            self.show(trouble=f"{_words(press.command)} failed: {type(error).__name__}: {error}")
 
 
 def _words(command: Command) -> str:
@@ -413,7 +413,7 @@ class LiveRun(Live[RunView]):
         # After an act of the user the view is worth keeping, also without failures: there may be something to press.
         self._acted = bool(said)
         self._said = said
-        self.obeying.tell(said)
+        self.obeying.show(said)
         self._on_end = on_end
         self._stats: RunStats | None = None
         self._more = Asking(self._clock, 0.0, (DqlabError,))

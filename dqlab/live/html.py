@@ -10,7 +10,7 @@ from __future__ import annotations
 from html import escape
 
 from dqlab.live.next_lines import lines_of, more_needs
-from dqlab.live.palette import Ink, StateLook
+from dqlab.live.palette import STATES, Ink
 from dqlab.live.tables import Table
 from dqlab.live.views import Face, Figure, Need, Notice, QueuesView, RunView, Tone
 from dqlab.numbers import UNKNOWN, many
@@ -28,7 +28,6 @@ _QUIET = ' style="opacity:.7"'
 _MONO = ";font-family:monospace;overflow-wrap:anywhere;min-width:10ch"
 _FIGURES = "font-variant-numeric:tabular-nums"
 _INKS = {Ink.BAD: "#E0533F", Ink.WARN: "#9A6200", Ink.GOOD: "#0A9F88"}
-_STATES = {state.field: state for state in StateLook}
 _CLASSES = 5
 
 
@@ -75,8 +74,8 @@ def queues_html(view: QueuesView) -> str:
         *notice_html(view.notice),
     ]
     if view.figures:
-        said = (_figure(each) for each in view.figures)
-        parts.append(f'<div style="margin:2px 0 8px">{" · ".join(said)}</div>')
+        sentences = (_figure(each) for each in view.figures)
+        parts.append(f'<div style="margin:2px 0 8px">{" · ".join(sentences)}</div>')
     parts += needs_html(view.details.needs, view.details.needs_total)
     parts += [table_html(table) for table in (view.table, view.runs_table) if table.columns]
     return wrap(parts, width=1100)
@@ -134,7 +133,7 @@ def _bar(view: RunView) -> str:
     pieces = []
     for place, bar in enumerate(view.bars):
         gap = ";margin-left:1px" if place else ""
-        colour = "#888" if view.stale else _STATES[bar.state].static
+        colour = "#888" if view.stale else STATES[bar.state].static
         pieces.append(f'<span style="flex:{bar.fraction:.5f};min-width:3px{gap};background:{colour}"></span>')
     label = escape(view.bar_label)
     return (
@@ -148,7 +147,7 @@ def _counters(view: RunView) -> str:
     heads += [_th(view.unit, right=True)] if paged else []
     body = []
     for counter in view.counters:
-        state = _STATES[counter.state]
+        state = STATES[counter.state]
         glyph = state.glyph if counter.zero else f'<span style="color:{state.static}">{state.glyph}</span>'
         cells = [
             _td(f"{glyph} {counter.word}"),

@@ -108,7 +108,7 @@ def lab_view(
     snapshot = _as_known(snapshot) if stale else snapshot
     needing, deepest = _needing(snapshot), snapshot.deepest
     queues = _ordered(snapshot, needing)
-    about = [many(snapshot.queues_total, "queue"), _staff(snapshot, "process" if place.embedded else "worker")]
+    about = [many(snapshot.queues_total, "queue"), _consumer_words(snapshot, "process" if place.embedded else "worker")]
     about += [f"store {one_line(snapshot.store, 60)}"] if snapshot.store else []
     hidden = snapshot.queues_total - len(queues)
     return QueuesView(
@@ -159,8 +159,8 @@ def queue_view(
     runs = [run for run in snapshot.runs if run.queue == queue.name]
     lines = [each for each in snapshot.attention if each.queue == queue.name]
     failures = snapshot.failures
-    staff = details.consumers(snapshot, queue.consumers)
-    slow = staff.troubles if staff is not None else ""
+    consumers = details.consumers(snapshot, queue.consumers)
+    slow = consumers.troubles if consumers is not None else ""
     about = [many(queue.shards, "shard"), ", ".join(part for part in (many(queue.consumers, "consumer"), slow) if part)]
     about += ["in memory" if queue.disk is None else f"durable{f', {snapshot.store}' if snapshot.store else ''}"]
     first = Button(Command.RESUME, "Resume", primary=True) if row.paused else Button(Command.PAUSE, "Pause")
@@ -193,7 +193,7 @@ def queue_view(
             chart=details.depth_chart(queue.counts.waiting, history),
             needs=details.needs(lines, _ACTIONS, several=True),
             needs_total=len(lines),
-            consumers=staff,
+            consumers=consumers,
             leases=details.leases(snapshot),
         ),
         table=status_table(snapshot, only=queue.name, stale=stale),
@@ -286,7 +286,7 @@ def _row(
         paused=paused,
         durable=queue.disk is not None,
         consumers=queue.consumers,
-        purge=_purge(queue),
+        purge=_purge_question(queue),
         retries=tuple(
             (run.name, f"Retry {numbers.count(run.counts.dead)} dead of {one_line(run.name, 40)}")
             for run in snapshot.runs
@@ -310,7 +310,7 @@ def _why(queue: QueueStats, need: Attention | None) -> str:
     return ""
 
 
-def _purge(queue: QueueStats) -> tuple[str, ...]:
+def _purge_question(queue: QueueStats) -> tuple[str, ...]:
     dead = queue.counts.dead
     if not dead:
         return ()
@@ -336,7 +336,7 @@ def _notice(snapshot: Snapshot, silence: Silence | None, over: str, trouble: str
     return Notice()
 
 
-def _staff(snapshot: Snapshot, noun: str) -> str:
+def _consumer_words(snapshot: Snapshot, noun: str) -> str:
     """Return how many consumers there are, by processes or workers."""
     # Each queue has a consumer in each process: the number of processes is what the user asked for.
     consumers, on = snapshot.consumers_total, len({each.worker for each in snapshot.consumers})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import Enum, StrEnum
 
-__all__ = ["Ink", "StateLook"]
+__all__ = ["STATES", "Ink", "StateLook"]
 
 
 class Ink(StrEnum):
@@ -41,3 +41,7 @@ class StateLook(Enum):
     READY = ("ready", "ready", "○", ".", Ink.READY, "#2B66CC")
     DELAYED = ("delayed", "delayed", "◔", ".", Ink.DELAYED, "#A485C4")
     CANCELLED = ("cancelled", "cancelled", "⊘", "-", Ink.GONE, "#686B72")
+
+
+STATES = {state.field: state for state in StateLook}
+"""By name in `Counts`."""

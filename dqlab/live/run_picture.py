@@ -197,7 +197,7 @@ def run_view(
         unit=stats.unit,
         code=code,
         queue=one_line(stats.queue, 60),
-        consumers=_staff(stats, focus),
+        consumers=_consumer_words(stats, focus),
         elapsed=f"{numbers.span(stats.elapsed)}{'' if stats.resting else ' so far'}",
         moment=numbers.clock(stats.at),
         ended=numbers.instant(stats.ended, now=stats.at) if stats.resting and stats.ended is not None else "",
@@ -228,7 +228,7 @@ def run_view(
     )
 
 
-def _staff(stats: RunStats, focus: Focus) -> str:
+def _consumer_words(stats: RunStats, focus: Focus) -> str:
     """Return how many consumers there are and, while they work, how many of them are in trouble."""
     troubles = focus.snapshot.consumer_troubles if focus.snapshot is not None and not stats.resting else ""
     return many(stats.consumers, "consumer") + (f", {troubles}" if troubles else "")
@@ -493,7 +493,9 @@ def _lasting(face: Face, stats: RunStats, focus: Focus, waits: Notice, silence: 
     why = one_line(stats.why, 300)
     sentence = why.rstrip(".")
     if face is Face.STOPPED:
-        return Notice(f"{sentence or 'It stopped itself'}. Nothing confirmed was lost.{_mend(stats, focus)}", Tone.BAD)
+        return Notice(
+            f"{sentence or 'It stopped itself'}. Nothing confirmed was lost.{_before_a_retry(stats, focus)}", Tone.BAD
+        )
     if face is Face.WAITING:
         waiting = many(stats.counts.left, "document")
         return Notice(why or f"No consumer: {waiting} left, and none is being processed", Tone.WARN)
@@ -507,7 +509,7 @@ def _lasting(face: Face, stats: RunStats, focus: Focus, waits: Notice, silence: 
     return Notice(f"{put_off_words(stats)} (dq.Later), to be run again when their time has come")
 
 
-def _mend(stats: RunStats, focus: Focus) -> str:
+def _before_a_retry(stats: RunStats, focus: Focus) -> str:
     """Return what to do before a retry of a run that paused itself because everything failed."""
     if not stats.fails_throughout or focus.newer or not stats.code.name.isidentifier():
         return ""
@@ -584,7 +586,8 @@ def _done_at(face: Face, stats: RunStats) -> Figure:
         why = "after a retry" if stats.fails_throughout else _NO_ESTIMATE.get(face, _no_estimate(stats))
         return Figure("Done at", numbers.UNKNOWN, "", why, live=True)
     if stats.eta.p50 - stats.at < details.NEAR:
-        return Figure(NEAR_END, *_parts_of(numbers.ahead(*_from_now(stats.eta, stats.at))), "80 % sure", live=True)
+        near = numbers.ahead(stats.eta.p10 - stats.at, stats.eta.p50 - stats.at, stats.eta.p90 - stats.at)
+        return Figure(NEAR_END, *_parts_of(near), "80 % sure", live=True)
     at = numbers.due(stats.eta.p50, now=stats.at)
     return Figure("Done at", at, f"in {numbers.soon(stats.eta_in)}", details.sure(stats.eta, stats.at), live=True)
 
@@ -596,10 +599,6 @@ def _no_estimate(stats: RunStats) -> str:
         return "in a moment"
     # The first document may have started late: while documents end, an estimate follows soon.
     return details.last_ends(stats) or ("in a moment" if stats.rate else "when documents end again")
-
-
-def _from_now(eta: Eta, now: float) -> tuple[float, float, float]:
-    return eta.p10 - now, eta.p50 - now, eta.p90 - now
 
 
 def _parts_of(text: str) -> tuple[str, str]:
@@ -622,13 +621,13 @@ def _buttons(face: Face, stats: RunStats, focus: Focus) -> tuple[Button, ...]:
         return _buttons_of_the_end(stats, focus) if focus.snapshot is not None else ()
     cancel = Button(Command.CANCEL, "Cancel run…")
     if stats.fails_throughout:
-        first_of_all = _retries(stats, focus) if focus.newer else (_fix(stats, focus),)
+        first_of_all = _retries(stats, focus) if focus.newer else (_fix_button(stats, focus),)
         return (*first_of_all, Button(Command.RESUME, "Resume with the same code", hint=_same_code(stats)), cancel)
     first = Button(Command.RESUME, "Resume", primary=True) if face in _HALTED else Button(Command.PAUSE, "Pause")
     return (first, cancel)
 
 
-def _fix(stats: RunStats, focus: Focus) -> Button:
+def _fix_button(stats: RunStats, focus: Focus) -> Button:
     """Return the button that comes first while the run has the code with which everything failed."""
     worst = next((one_line(each.fingerprint, 24) for each in _classes(stats, focus)), "")
     return Button(Command.FIX, FIX_AND_RETRY, primary=True, hint=_edit_first(stats), target=worst)
@@ -651,7 +650,7 @@ def _same_code(stats: RunStats) -> str:
 def _buttons_of_the_end(stats: RunStats, focus: Focus) -> tuple[Button, ...]:
     results = Button(Command.RESULTS, "Results")
     if stats.all_failed and not focus.newer:
-        return (_fix(stats, focus),)
+        return (_fix_button(stats, focus),)
     return (*(_retries(stats, focus) if stats.counts.dead else ()), results)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from dqlab import numbers
 from dqlab.live.next_lines import lines_of, more_needs
-from dqlab.live.palette import Ink, StateLook
+from dqlab.live.palette import STATES, Ink
 from dqlab.live.run_picture import NEAR_END
 from dqlab.live.run_rows import AT_WORK, WHOLE_RUN
 from dqlab.live.style import PLAIN, Span, TextStyle, columns, cut, paint
@@ -20,7 +20,6 @@ from dqlab.live.views import Face, Need, QueuesView, RunView, Tone
 
 __all__ = ["need_lines", "queues_screen", "run_end", "run_screen", "table_text"]
 
-_STATES = {state.field: state for state in StateLook}
 _TONES = {Tone.PLAIN: Ink.PLAIN, Tone.QUIET: Ink.QUIET, Tone.WARN: Ink.WARN, Tone.BAD: Ink.BAD}
 _FACE_INKS = {
     Face.STOPPED: Ink.BAD,
@@ -79,8 +78,8 @@ def queues_screen(view: QueuesView, style: TextStyle = PLAIN) -> str:
         ink = {Tone.BAD: Ink.BAD, Tone.WARN: Ink.WARN}.get(view.notice.tone, Ink.PLAIN)
         lines.append([Span(f"! {view.notice.text}", ink)])
     if view.figures:
-        said = [each.words for each in view.figures]
-        lines += [[Span(", ".join(said[:3]))], [Span(", ".join(said[3:]))]]
+        sentences = [each.words for each in view.figures]
+        lines += [[Span(", ".join(sentences[:3]))], [Span(", ".join(sentences[3:]))]]
     text = [paint(line, style) for line in lines]
     text += [table_text(table, style) for table in (view.table, view.runs_table) if table.columns]
     text += (
@@ -166,7 +165,7 @@ def _bar_line(view: RunView, style: TextStyle) -> list[Span]:
     room = style.width - 8 - columns(unit) - 1 - (0 if style.unicode else 2)
     pieces = []
     for bar, cells in zip(view.bars, _cells([bar.fraction for bar in view.bars], room), strict=True):
-        state = _STATES[bar.state]
+        state = STATES[bar.state]
         character = _BLOCKS[bar.state] if style.unicode else state.mark
         pieces.append(Span(character * cells, Ink.GONE if view.stale else state.ink))
     if not pieces:
@@ -217,7 +216,7 @@ def _field(text: str, width: int) -> str:
 def _counter_line(view: RunView, style: TextStyle) -> list[Span]:
     line: list[Span] = []
     for counter in view.counters:
-        state = _STATES[counter.state]
+        state = STATES[counter.state]
         glyph = f"{state.glyph} " if style.unicode else ""
         line.append(Span("  " if line else ""))
         if counter.zero:

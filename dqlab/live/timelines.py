@@ -53,12 +53,12 @@ def timeline_text(history: History, style: TextStyle) -> str:
     return "\n".join(cut(line, style.width, ellipsis="…" if style.unicode else "~") for line in lines)
 
 
-def _mark_line(place: int, said: str, width: int) -> str:
+def _mark_line(place: int, words: str, width: int) -> str:
     """Return a line with a mark at a place, and its words on the side where there is room."""
-    if place + 2 + columns(said) <= width:
-        return f"{'':<{place}}^ {said}"
-    said = cut(said, place - 1)
-    return f"{'':<{place - 1 - columns(said)}}{said} ^"
+    if place + 2 + columns(words) <= width:
+        return f"{'':<{place}}^ {words}"
+    words = cut(words, place - 1)
+    return f"{'':<{place - 1 - columns(words)}}{words} ^"
 
 
 def timeline_html(history: History) -> str:
@@ -192,16 +192,16 @@ def timeline_figure(history: History) -> Figure:
         labels=["ready", "delayed"],
         alpha=0.7,
     )
-    _say(depth, f"{history.queue or 'all queues'}: messages waiting")
+    _label(depth, f"{history.queue or 'all queues'}: messages waiting")
     depth.legend(loc="upper left", frameon=False, ncols=2)
     unacked.fill_between(times, _numbers(history.leased), color=StateLook.LEASED.static, alpha=0.5)
-    _say(unacked, "unacked")
+    _label(unacked, "unacked")
     rates.plot(times, _numbers(history.in_rate), color=StateLook.READY.static, label="in", linestyle="--")
     rates.plot(times, _numbers(history.out_rate), color=StateLook.ACKED.static, label="out")
-    _say(rates, "messages/s")
+    _label(rates, "messages/s")
     rates.legend(loc="upper left", frameon=False, ncols=2)
     failures.fill_between(times, _numbers(history.failure_rate), color=StateLook.DEAD.static)
-    _say(failures, "failures/s")
+    _label(failures, "failures/s")
     for axes in (depth, unacked, rates, failures):
         for mark in history.marks:
             axes.axvline(datetime.fromtimestamp(mark.at, tz=UTC).astimezone(), color="gray", linestyle=":", linewidth=1)
@@ -214,7 +214,7 @@ def timeline_figure(history: History) -> Figure:
     return figure
 
 
-def _say(axes: Axes, title: str) -> None:
+def _label(axes: Axes, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=9, pad=2)
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)

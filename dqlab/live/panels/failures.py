@@ -140,9 +140,11 @@ def _way_to_all(scene: Scene) -> str:
     unnamed = max(0, len(runs) - NAMED) + unlisted if runs else 0
     more = f" and of {many(unnamed, 'more run')}" if unnamed else ""
     noun = noun_of(dead, "document" if runs or unlisted else "message")
-    said = f"All {count(dead)} dead {noun}, with tracebacks:" if dead > 1 else f"The dead {noun}, with its traceback:"
+    sentence = (
+        f"All {count(dead)} dead {noun}, with tracebacks:" if dead > 1 else f"The dead {noun}, with its traceback:"
+    )
     either = f"{codes(lines)}{text(more)} or " if lines else ""
-    return f'<div class="way">{text(said)} {either}the Failures tab of JupyterLab</div>'
+    return f'<div class="way">{text(sentence)} {either}the Failures tab of JupyterLab</div>'
 
 
 def _documents(documents: tuple[FailingDocument, ...]) -> str:

@@ -102,9 +102,9 @@ class Controls:
     def draw(self, scene: Scene) -> None:
         """Update the name and the list of queues."""
         lab = scene.snapshot.lab or "dqlab"
-        said = f" <span>queue</span> {strong(scene.queue.name if scene.queue.state else ALL)}" if self._wall else ""
+        chosen = f" <span>queue</span> {strong(scene.queue.name if scene.queue.state else ALL)}" if self._wall else ""
         window = f" <span>last {text(scene.window)}</span>" if self._wall else " <span>queue</span>"
-        show(self._where, text=f"{text(lab)}{said}{window}")
+        show(self._where, text=f"{text(lab)}{chosen}{window}")
         if not self._wall:
             names = [queue.name for queue in scene.snapshot.queues]
             # A Select whose value is not among its options shows another queue than the page.

@@ -123,10 +123,10 @@ class RunsPanel:
         # By words, which tell runs that ended with dead documents from others.
         states = {run_word(run)[0]: run.state for run in scene.runs}
         amounts = Counter(run_word(run)[0] for run in scene.runs)
-        said = [f"{count(amounts[word])} {word}" for word in sorted(states, key=lambda it: _rank(it, states[it]))]
-        if said and scene.unlisted_runs:
-            said.append(f"{count(scene.unlisted_runs)} more")
-        return ", ".join(said) or "none"
+        words = [f"{count(amounts[word])} {word}" for word in sorted(states, key=lambda it: _rank(it, states[it]))]
+        if words and scene.unlisted_runs:
+            words.append(f"{count(scene.unlisted_runs)} more")
+        return ", ".join(words) or "none"
 
     def draw(self, scene: Scene) -> None:
         """Update the rows and the axis."""

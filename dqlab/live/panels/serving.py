@@ -55,7 +55,7 @@ def serve(scheduler: Any, applications: Mapping[str, Callable[..., Any]], page: 
     shown = _navigation(scheduler)
     new = {url: make for url, make in applications.items() if url not in tornado.app_paths}
     extra = {"prefix": f"{tornado.prefix}/", **shown}
-    _mend(tornado, applications)
+    _replace_sockets(tornado, applications)
     rules = list(tornado.default_router.rules)
     for url, make in new.items():
         _add(tornado, url, partial(make, scheduler, extra))
@@ -112,7 +112,7 @@ def _add(tornado: Any, url: str, make: Callable[[Any], Any]) -> None:
     tornado._loop.add_callback(context.run_load_hook)
 
 
-def _mend(tornado: Any, applications: Mapping[str, Any]) -> None:
+def _replace_sockets(tornado: Any, applications: Mapping[str, Any]) -> None:
     """Give a `Socket` to pages that the dashboard began with too."""
     for rule in getattr(getattr(tornado, "wildcard_router", None), "rules", ()):
         context = (getattr(rule, "target_kwargs", None) or {}).get("application_context")
