@@ -209,6 +209,7 @@ def widget_of(source: RunSource | LabSource | PoolSource) -> Any:
     # `stays`: a retry may reopen the run, and the widget is part of the user's layout until its `close()`.
     live = following(source, canvas, commands=commands, stays=True)
     goes_on = live.tick()
+    # A weak reference: the view refers to its source, which is the key, and would keep the entry forever.
     _composed[source] = ref(live), canvas.widget
     if goes_on:
         ticker.add(live)

@@ -244,6 +244,7 @@ class Obeying:
 
     def _carry_out(self, press: Press) -> None:
         try:
+            # A press is no act of the running cell: marks must not carry the cell's number.
             with beside_cells():
                 self.show(self._act(press))
         except DqlabError as error:
@@ -367,6 +368,7 @@ class Live(ABC, Generic[View]):
             self._canvas.finish(view)
             self._finished()
             return False
+        # A view with parts held back counts as not drawn, so that the next step tries again.
         if (view, answered) != self._drawn and self._canvas.draw(view, answered):
             self._drawn = view, answered
         self._canvas.beat()
@@ -443,6 +445,7 @@ class LiveRun(Live[RunView]):
     def _ended(self) -> bool:
         if not self._rests or self._stays:
             return False
+        # A kept widget stays live after the end, since another process may retry the run; without answers it is final.
         if self._canvas.keeps:
             return self._asking.quiet > REST_SILENCE
         if self._canvas.awaits and self._stats is not None and (self._stats.counts.dead or self._acted):

@@ -117,6 +117,7 @@ class Effort:
     def _variance(self, cost: float, cross: float, square: float) -> float:
         if self.batches < 2:
             return 0.0
+        # The sum of ``(t - cost * p) ** 2 / n``, expanded: only the sums of all settlements are kept.
         return max(0.0, self.tt - 2 * cost * cross + cost * cost * square) / (self.batches - 1)
 
 
@@ -142,6 +143,7 @@ def estimate(effort: Effort, *, units: float, documents: int, slots: float, at: 
     deviation = min(WIDEST, math.sqrt(math.log1p((of_rest + of_speed) * unseen / (work * work) + of_start)))
     last = _Last(work / documents, effort.variation * unseen)
     ends = [
+        # Less half of the variance, so that the mean of the log-normal distribution is `work`.
         last.ends(work * math.exp(deviation * z - deviation * deviation / 2) / slots, min(slots, documents))
         for z in _NODES
     ]

@@ -271,6 +271,7 @@ class Snapshot(SuggestsAttributes):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON-ready data."""
+        # `plain` leaves out fields at their default, but a reader of another version needs the schema.
         return {**plain(self), "schema": self.schema}
 
     @classmethod
@@ -342,6 +343,7 @@ def _builder(hint: Any) -> Any:
     """Return the function that makes a value of a field's type from plain data."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is UnionType:
+        # The only unions here are `X | None`.
         inner = _builder(next(each for each in arguments if each is not NoneType))
         return lambda value: None if value is None else inner(value)
     if origin is tuple:

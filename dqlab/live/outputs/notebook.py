@@ -125,6 +125,7 @@ class WidgetCanvas:
         if self._handle is None:
             self._show({**bundle(view)})
             return
+        # The picture first: a closed widget leaves its output empty until then.
         self._handle.update(bundle(view), raw=True)
         self._widget.close()
 

@@ -226,6 +226,7 @@ class Readings:
     def _read(self, key: tuple[Any, ...], lasts: float, read: Callable[[], T]) -> T:
         now, seq = self._clock.monotonic(), self.feed.seq
         kept = self._kept.get(key)
+        # Without a change the same object is returned for longer: pages skip a Snapshot that they have drawn.
         if kept is not None and now - kept.at < (lasts if kept.seq != seq else max(lasts, SLOW)):
             value: T = kept.value
             return value
