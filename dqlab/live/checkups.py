@@ -1,6 +1,7 @@
-"""A checkup as text and as HTML: the worst finding first, each with what to do, and a summary of what was fine.
+"""Show a checkup as text and as HTML: the worst finding first with its advice, then a summary of what was fine.
 
 A line to be copied stands on its own and is never cut.
+
 """
 
 from __future__ import annotations
@@ -32,15 +33,7 @@ _INDENT = "    "
 
 
 def checkup_text(checkup: Any, style: TextStyle = PLAIN, *, shell: bool = False) -> str:
-    """Return a checkup as text of the style's width; only lines to be copied may be wider.
-
-    Parameters
-    ----------
-    checkup : Checkup
-        Has ``of``, ``findings``, ``at`` and ``took``.
-    shell : bool
-        Show lines for a shell, where there are any.
-    """
+    """Return a checkup as text, with lines for a shell where `shell` asks for them and they exist."""
     head = [Span(f"{one_line(checkup.of, _LONGEST)}  ", Ink.STRONG), Span(*_verdict(checkup))]
     lines = [_whole(head, style), paint([Span(_when(checkup), Ink.QUIET)], style)]
     for finding in checkup.findings:
@@ -58,7 +51,7 @@ def checkup_text(checkup: Any, style: TextStyle = PLAIN, *, shell: bool = False)
 
 
 def checkup_html(checkup: Any) -> str:
-    """Return a checkup as a fragment that needs nothing else; see `checkup_text`."""
+    """Return a checkup as a fragment that needs nothing else."""
     verdict, ink = _verdict(checkup)
     title = f"<b>{escape(one_line(checkup.of, _LONGEST))}</b> &nbsp;{inked(verdict, ink)} &nbsp;{quiet(_when(checkup))}"
     parts = [f'<div style="font-size:15px;margin:0 0 8px">{title}</div>']
@@ -76,10 +69,10 @@ def _verdict(checkup: Any) -> tuple[str, Ink]:
         (sum(finding.severity is severity for finding in checkup.findings), word, ink)
         for severity, (_, word, ink) in _LOOKS.items()
     ]
-    said = [many(count, word) for count, word, _ in counts if count]
+    amounts = [many(count, word) for count, word, _ in counts if count]
     worst = next((ink for count, _, ink in counts[:2] if count), Ink.GOOD)
     word = "not healthy" if not checkup else "works, not as it should" if counts[1][0] else "healthy"
-    return word + (f": {', '.join(said)}" if said else ""), worst
+    return word + (f": {', '.join(amounts)}" if amounts else ""), worst
 
 
 def _when(checkup: Any) -> str:
@@ -107,11 +100,13 @@ def _finding_lines(finding: Any, command: str, style: TextStyle) -> list[str]:
 
 
 def _whole(line: list[Span], style: TextStyle) -> str:
-    """Return a line uncut: what is too wide is one word, such as a path, and is needed whole."""
+    """Return a line uncut."""
+    # A line wider than the style has one long word, such as a path, or is to be copied: both are needed whole.
     return paint(line, replace(style, width=max(style.width, columns("".join(span.text for span in line)))))
 
 
 def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    # Unbroken words: a path cut at a hyphen could not be copied.
     return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 

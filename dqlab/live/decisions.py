@@ -1,8 +1,9 @@
-"""What cells offer about runs until a user decides, wherever that happens.
+"""Keep what cells offer about runs until a user decides, wherever that happens.
 
-A cell whose run has other code offers to retry with it, or to start over. The live view of the run has a button that
-does the same, a line of another cell may, and so may another notebook. What acts here reports what it did, and what
-only sees it reports that: either way the offer shows it, and offers nothing more.
+A cell with other code for a run offers to retry with that code, or to start over. The live view of the run has a button
+for the same; a line of another cell may do it, and so may another notebook. The act reports what was done, and a view
+that only notices the act reports that: either way the offer shows it, and offers nothing more.
+
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from dqlab.live.feeds import cluster_of
 __all__ = ["Settle", "decided", "deciding", "is_offered", "noticed", "offered", "retried"]
 
 Settle: TypeAlias = Callable[[str], object]
-"""Shows in place of an offer what was done; called once, from any thread."""
+"""Shows what was done in place of an offer, in one call from any thread."""
 
 _Run: TypeAlias = tuple[str, str]
 """Address of the scheduler, and name: a run that is started over keeps both."""
 
 
 class _Offer(NamedTuple):
-    """An offer, and how many code versions its run had by then."""
+    """An offer about a run."""
 
     version: int
+    """Number of code versions that its run had at the time."""
     settle: Settle
 
 
@@ -51,19 +53,10 @@ def is_offered(source: object, run: str) -> bool:
 
 @contextmanager
 def deciding(source: object, run: str) -> Iterator[Settle]:
-    """Act on a run, and report what was done; without a report its offers stay.
-
-    What is noticed during the block is this act, which has more to report.
-
-    Parameters
-    ----------
-    source : object
-        The run, its queue or its lab.
-    run : str
-        Its name.
-    """
+    """Act on a run, and report what was done, or keep its offers without a report."""
     key = cluster_of(source), run
     with _lock:
+        # During the act, `noticed` stays silent: what it would notice is this act, which has more to report.
         _acting[key] += 1
     try:
         yield lambda said: decided(source, run, said)
@@ -71,19 +64,21 @@ def deciding(source: object, run: str) -> Iterator[Settle]:
         with _lock:
             _acting[key] -= 1
             if not _acting[key]:
-                del _acting[key]  # one for each run ever acted on would stay
+                # Else an entry would stay for each run that was ever acted on.
+                del _acting[key]
 
 
 def decided(source: object, run: str, said: str) -> None:
-    """Report what was done with a run, so that nothing that was offered about it applies any more."""
+    """Report what was done with a run, so that no offer about it applies any more."""
     with _lock:
         offers = _open.pop((cluster_of(source), run), [])
+    # Outside the lock: a `settle` is foreign code, and may offer again.
     for each in offers:
         each.settle(said)
 
 
 def noticed(source: object, run: str, version: int, said: str) -> None:
-    """Report that a run has a newer version of its code, which something out of sight has given it."""
+    """Report a newer version of a run's code, given by an act that happened elsewhere."""
     key = cluster_of(source), run
     with _lock:
         known = _acting[key] > 0 or all(each.version >= version for each in _open.get(key, ()))
@@ -92,5 +87,5 @@ def noticed(source: object, run: str, version: int, said: str) -> None:
 
 
 def retried(documents: int, code: str, at: float) -> str:
-    """Return what a retry did: ``Retried 41 documents with parse v2 at 14:03``; `at` is seconds since 1970 UTC."""
+    """Word what a retry did, as in ``Retried 41 documents with parse v2 at 14:03``."""
     return f"Retried {numbers.many(documents, 'document')} with {code} at {numbers.minute(at)}"

@@ -1,7 +1,8 @@
-"""Turns a Snapshot and a History into what stands below the figures: needs, failures, consumers, leases, chart, code.
+"""Turn a Snapshot and a History into the part below the figures: needs, failures, consumers, leases, chart, code.
 
-Computes only where the marks of a time axis stand. Text that came from users leaves here fit for one line, or
-for a block of code, but not escaped.
+Computes nothing but the marks of a time axis. Users' text leaves here fit for one line, or for a block of code, but not
+escaped.
+
 """
 
 from __future__ import annotations
@@ -80,11 +81,14 @@ _LABELS = {"retry": FIX_AND_RETRY, "show": "Show", "resume": "Resume", "scale": 
 
 
 class Again(NamedTuple):
-    """The code that a retry takes, what to know about it, and what to do before it is of any use."""
+    """A retry that can be offered."""
 
     code: str
+    """The code that the retry takes."""
     hint: str
+    """What to know about it."""
     mend: str = ""
+    """What to do first: until then, the retry is of no use."""
 
 
 def needs(
@@ -92,18 +96,11 @@ def needs(
     actions: Collection[str],
     limit: int = MOST_NEEDS,
     *,
+    # With several runs on view each line names its own. `mended` is newer code of the notebook for a retry.
     several: bool = False,
     mended: str = "",
 ) -> tuple[Need, ...]:
-    """Return the worst of what needs the user, each with one thing to do, if that is among `actions`.
-
-    Parameters
-    ----------
-    several : bool, default False
-        More than one run is shown, so that each line names its own.
-    mended : str, optional
-        Newer code that the notebook has for a retry.
-    """
+    """Return the worst lines about what needs the user, each with its action if that is among `actions`."""
     return tuple(
         _need(line, line.action if line.action in actions else "", several=several, mended=mended)
         for line in lines[:limit]
@@ -113,7 +110,8 @@ def needs(
 def _need(line: Attention, action: str, *, several: bool, mended: str) -> Need:
     dead = line.severity is Severity.PROBLEM
     again = f"Retry {numbers.count(line.amount)} with {mended}" if mended and line.amount and action == "retry" else ""
-    ready = bool(again) and line.amount <= CANARY  # of many, the pane offers a few first
+    # With many documents the pane opens first: it offers to retry a few of them.
+    ready = bool(again) and line.amount <= CANARY
     named = several and line.run and line.run not in f"{line.subject} {line.text}".replace(",", " ").split()
     pane = {"retry": "failures", "show": "leases" if line.kind == AttentionKind.HELD else "consumers"}.get(action, "")
     return Need(
@@ -135,16 +133,7 @@ def _need(line: Attention, action: str, *, several: bool, mended: str) -> Need:
 
 
 def consumers(snapshot: Snapshot, total: int, *, ended_on: str = "") -> Consumers | None:
-    """Return the slowest consumers.
-
-    Parameters
-    ----------
-    snapshot : Snapshot
-    total : int
-        How many there are, including those that are not listed.
-    ended_on : str
-        Queue of a run that has ended: its consumers work for other runs now, or for none.
-    """
+    """Return the table of the slowest consumers, or None when there are none."""
     listed = snapshot.consumers
     if not listed and not total:
         return None
@@ -167,6 +156,7 @@ def consumers(snapshot: Snapshot, total: int, *, ended_on: str = "") -> Consumer
         for each in listed
     ]
     caption = f"Slowest first · {LAST_MINUTE}"
+    # The consumers of an ended run work for other runs now, or for none: their figures are not its own.
     if ended_on:
         caption = f"Of queue {one_line(ended_on, 40)}, now that this run has ended · {caption[0].lower()}{caption[1:]}"
     if snapshot.median_units_rate is not None:
@@ -183,34 +173,35 @@ def consumers(snapshot: Snapshot, total: int, *, ended_on: str = "") -> Consumer
 
 
 def held_for(seconds: float, units: int = 2) -> str:
-    """Return for how long something was held, in whole seconds."""
+    """Return the time that something was held, in whole seconds."""
     return f"{int(seconds)} s" if seconds < 60 else numbers.duration(seconds, units=units)
 
 
 def age_of(held: Held) -> str:
-    """Return for how long something is held: since its function began, and in words where only the lease is known."""
+    """Return the age of what a consumer holds, in words where only the age of the lease is known."""
     return held_for(held.age) if held.running is not None else f"{held_for(held.age)} since delivery"
 
 
 def _held_what(held: Held) -> str:
-    """Return what is held; where only the lease is known, the row is as old as that, and the age has no room for it."""
+    """Return the name of what a consumer holds."""
     what = one_line(held.document or many(held.messages, "message"), 120)
+    # The age has no room for these words, so the name carries them: without a start, the age is that of the lease.
     return what if held.running is not None else f"{what}, since delivery"
 
 
 def _ages(low: float, high: float) -> str:
-    """Return a range of ages; a unit that both ends have is written once."""
+    """Return a range of ages, with a common unit written once."""
     least, most = held_for(low), held_for(high)
     amount, _, unit = least.partition(" ")
     return numbers.between(amount if most.endswith(f" {unit}") else least, most)
 
 
 NO_LEASES = Leases("0", "nothing is held")
-"""Of a run that is over."""
+"""For a run that is over."""
 
 
 def leases(snapshot: Snapshot, where: str = "") -> Leases:
-    """Return what consumers hold; `where` names of what it is, where that is more than the view is about."""
+    """Return the table of held messages, with `where` naming a scope that is wider than the view."""
     held = snapshot.unacked
     title = f"{numbers.count(held.total)} {where}".strip()
     if held.oldest:
@@ -232,7 +223,7 @@ def leases(snapshot: Snapshot, where: str = "") -> Leases:
 
 
 def held_rows(snapshot: Snapshot) -> tuple[HeldRow, ...]:
-    """Return what is held longest, a row per lease."""
+    """Return the leases held longest, a row for each."""
     timeout = snapshot.unacked.timeout
     return tuple(
         HeldRow(
@@ -249,7 +240,7 @@ def held_rows(snapshot: Snapshot) -> tuple[HeldRow, ...]:
 
 
 def code_pane(code: CodeStats, text: str | None) -> CodePane | None:
-    """Return the function a run uses, or None when nothing is known of it."""
+    """Return the function that a run uses, or None when nothing is known of it."""
     if code.name == "?":
         return None
     cell = f", from cell [{code.cell}]" if code.cell is not None else ""
@@ -261,7 +252,7 @@ def code_pane(code: CodeStats, text: str | None) -> CodePane | None:
 
 
 def _credits(did: Sequence[int]) -> str:
-    """Return how many documents each version has acked, the newest first: "v4 44,998 documents, v3 3,212"."""
+    """Return how many documents each version has acked, as in "v4 44,998 documents, v3 3,212"."""
     known = [(f"v{at}", acked) for at, acked in enumerate(did, 1) if acked or at == len(did)][::-1]
     named, older = known[:_VERSIONS], sum(acked for _, acked in known[_VERSIONS:])
     words = [f"{version} {numbers.count(acked)}" for version, acked in named]
@@ -275,7 +266,7 @@ def examples(
     cell: Callable[[Any], str] = lambda letter: "",
     code: CodeStats | None = None,
 ) -> tuple[str, tuple[Example, ...]]:
-    """Return documents of a failure class; `cell` gives what opens one of them, `code` is the newest of their run."""
+    """Return documents of a failure class, each with the Python that opens it."""
     rows = tuple(
         Example(
             document=one_line(each.key, 120),
@@ -290,13 +281,14 @@ def examples(
 
 
 def _version(short: str, code: CodeStats | None) -> str:
-    """Return the version of some code as views name it; of older code the beginning of its hash is known."""
+    """Return the version of some code as views name it."""
+    # Only the newest version has a known number; older code is known by its hash alone.
     newest = code is not None and code.short and short.startswith(code.short)
     return f"v{code.version}" if newest and code is not None else f"code {short[:6]}" if short else numbers.UNKNOWN
 
 
 def left_chart(stats: RunStats, history: History | None) -> Chart:
-    """Return how much was left over time, and the estimate of the end."""
+    """Return the chart of what was left over time, with the estimate of the end."""
     eta = stats.eta
     title = f"{stats.unit.capitalize()} left"
     known = [] if history is None else _whole(history.units_left)
@@ -307,12 +299,14 @@ def left_chart(stats: RunStats, history: History | None) -> Chart:
     start = history.t0 + first * history.step
     values = known[first:]
     if stats.finished and values[-1] != stats.progress.left:
-        values.append(stats.progress.left)  # what came last is older than the end: nothing is drawn after it
+        # The last point is older than the end, and nothing is drawn after this picture.
+        values.append(stats.progress.left)
     now = (len(values) - 1) * history.step
     fan = () if eta is None else tuple(round(max(now, each - start)) for each in (eta.p10, eta.p50, eta.p90))
     end = max(now, fan[-1] if fan else now) * 1.06 or 1.0
     due, between = _due(eta, stats.at)
-    amount = numbers.bare(values[-1], stats.unit)  # as drawn: the numbers above are newer
+    # As drawn, for the label: the numbers above are newer.
+    amount = numbers.bare(values[-1], stats.unit)
     expected = f", zero expected at {due}, 80 percent sure: {between}" if due else ""
     return Chart(
         title=title,
@@ -330,7 +324,7 @@ def left_chart(stats: RunStats, history: History | None) -> Chart:
 
 
 def depth_chart(waiting: int, history: History | None) -> Chart:
-    """Return how many messages waited."""
+    """Return the chart of the messages waiting."""
     history = None if history is None else history.since_known()
     ready = [] if history is None else _whole(history.ready)
     if history is None or not any(value is not None for value in ready):
@@ -352,7 +346,7 @@ def depth_chart(waiting: int, history: History | None) -> Chart:
 
 
 def pulse(history: History, unit: str, cancelled: float = 0.0) -> Pulse:
-    """Return the speed of a run over a whole span, a block character for each of some equal pieces."""
+    """Return the speed of a run over a whole span, a block character for each of equal pieces."""
     seconds, rates = history.pulse(cancelled=cancelled)
     top = max((rate for rate in rates if rate is not None), default=0.0)
     if not top or len(rates) < 3:
@@ -368,7 +362,7 @@ def _whole(values: Sequence[float | None]) -> list[int | None]:
 
 
 def _due(eta: Eta | None, now: float) -> tuple[str, str]:
-    """Return when a run will be done, and between which times, as exact as the axis of its chart."""
+    """Return when a run will end, and between which times, as exact as the axis of its chart."""
     if eta is None:
         return "", ""
     if eta.p50 - now < NEAR:
@@ -377,23 +371,23 @@ def _due(eta: Eta | None, now: float) -> tuple[str, str]:
 
 
 def band(eta: Eta, now: float) -> str:
-    """Return the times of day between which it will be done, with a probability of 80 %."""
+    """Return the times of day between which a run will end, with a probability of 80 %."""
     return numbers.between(numbers.due(eta.p10, now=now), numbers.due(eta.p90, now=now))
 
 
 def sure(eta: Eta, now: float) -> str:
-    """Return the same as a sentence; ends too near for times of day are given to the minute."""
+    """Return the band in words, to the minute where both ends are the same time of day."""
     times = band(eta, now)
     return f"80 % sure: {times}" if "\N{EN DASH}" in times else "80 % sure, to the minute"
 
 
 def with_pause(stats: RunStats) -> str:
-    """Return for how long a run was paused, beside its speed over all of that time; "" where it was not."""
+    """Return the pause of a run, to stand beside its speed over all of its time, and "" without one."""
     return f"with {numbers.span(stats.paused)} paused" if stats.paused >= 1 else ""
 
 
 def last_ends(stats: RunStats) -> str:
-    """Return what a run waits for that has none left but the documents that run; "" while others wait."""
+    """Return what a run waits for when only running documents are left, and "" while others wait."""
     held = stats.counts.leased
     return "" if stats.counts.waiting or not held else f"when {many(held, 'document')} {'ends' if held == 1 else 'end'}"
 
@@ -404,6 +398,7 @@ def _marks(history: History, start: float, now: float) -> tuple[ChartMark, ...]:
             max(0.0, round(each.at - start, 1)), "" if each.cell is None else f"[{each.cell}]", one_line(each.text, 40)
         )
         for each in history.marks
+        # A mark just before the first value, such as the start, still belongs to the line.
         if -history.step <= each.at - start <= now
     )
 
@@ -418,7 +413,7 @@ def _ticks(start: float, span: float) -> tuple[tuple[float, str], ...]:
 
 
 def failure_row(entry: ClassStats, *, at: float, again: Again | None = None) -> FailureRow:
-    """Return one failure class as strings: as seen at the time `at`, and what it can be retried with."""
+    """Return one failure class as strings, as seen at the time `at`, with what it can be retried with."""
     seen = numbers.seen(entry.first, entry.last, now=at) if entry.first else ""
     failed = f"{many(entry.failed, 'delivery')} failed this way, " if entry.failed else ""
     return FailureRow(

@@ -1,10 +1,11 @@
-"""Showing runs, results and failures wherever Python runs.
+"""Show runs, results and failures wherever Python runs.
 
-`register_formatters` registers our objects with IPython by dotted name, so nothing here imports
-them and they carry no display code. `watch` follows a run: a live widget in Jupyter, HTML
-refreshed in place where widgets cannot be, a screen in a terminal, plain lines into a pipe.
+`register_formatters` registers our objects with IPython by dotted name: nothing here imports them, and they carry no
+display code. `watch` follows a run: a live widget in Jupyter, HTML refreshed in place where widgets cannot be drawn, a
+screen in a terminal, plain lines into a pipe.
 
 `Mode` decides how much is live: `set_mode`, or the environment variable ``DQLAB_DISPLAY``.
+
 """
 
 from __future__ import annotations
@@ -66,28 +67,28 @@ __all__ = [
 ]
 
 _ends_on_view: WeakKeyDictionary[RunSource, float | None] = WeakKeyDictionary()
-"""End times of the runs whose end a live view of this notebook has drawn."""
+"""End times of the runs that a live view of this notebook has drawn to their end."""
 _composed: WeakKeyDictionary[object, tuple[ref[Live[Any]], Any]] = WeakKeyDictionary()
-"""By what is watched: the widget that the user placed, and the view that updates it."""
+"""By source: the widget that the user placed, and the view that updates it."""
 
 
 class InCell:
-    """What was last done about which source, until another cell runs."""
+    """Remember the source of the last act until another cell runs."""
 
     def __init__(self) -> None:
         self._noted: tuple[object, int | None] | None = None
 
     def note(self, source: object) -> None:
-        """Note that it was done in this cell."""
+        """Note that the act happened in this cell."""
         self._noted = source, running_cell()
 
     def holds(self, source: object) -> bool:
-        """Return whether it was done in this cell."""
+        """Return whether the last act was about this source and happened in this cell."""
         return self._noted is not None and self._noted[0] is source and self._noted[1] == running_cell()
 
 
 _concluded = InCell()
-"""How a run ended was printed in a line: it is not drawn as the value of the cell."""
+"""The end of this run was printed in a line: it is not drawn as the value of the cell."""
 ended_in_view = InCell()
 """The view of a wait has left that line: it is not printed."""
 
@@ -107,18 +108,7 @@ _chosen: Mode | None = None
 
 
 def set_mode(mode: Mode | str | None) -> None:
-    """Choose how runs are shown in this process.
-
-    Parameters
-    ----------
-    mode : {"live", "static", "text"} or None
-        None goes back to ``DQLAB_DISPLAY``, or "live".
-
-    Raises
-    ------
-    BadOption
-        Not one of these.
-    """
+    """Choose how runs are shown in this process, or with None go back to ``DQLAB_DISPLAY``."""
     global _chosen
     _chosen = None if mode is None else _checked(mode, "display")
 
@@ -136,18 +126,9 @@ def _checked(value: str, name: str) -> Mode:
 
 
 def watch(source: RunSource | LabSource | PoolSource, *, stream: TextIO | None = None) -> None:
-    """Show a run while it runs, or a lab or a queue while it is open.
-
-    In Jupyter this returns at once and the output of the cell stays live; in a terminal it blocks
-    until the run rests, and Ctrl-C stops looking. Watching never changes what is watched.
-
-    Parameters
-    ----------
-    source : RunSource, LabSource or PoolSource
-        A `Run`, a `Lab` or a `QueuePool`.
-    stream : file, optional
-        Write there as in a terminal, wherever this is called.
-    """
+    """Show a run while it runs, or a lab or a queue while it is open."""
+    # In Jupyter this returns at once, and the output stays live. In a terminal it blocks until the run rests, and
+    # Ctrl-C stops watching. Neither changes the run.
     if stream is not None or not in_jupyter():
         stream = sys.stdout if stream is None else stream
         style = TextStyle.detect(stream, os.environ)
@@ -162,18 +143,9 @@ def watch(source: RunSource | LabSource | PoolSource, *, stream: TextIO | None =
 
 
 def watch_in(handle: Any, source: RunSource, said: str = "") -> None:
-    """Show a run in Jupyter in place of what an output shows.
+    """Show a run in Jupyter in place of the output of `handle`."""
 
-    Parameters
-    ----------
-    handle : DisplayHandle
-        Of the output.
-    source : RunSource
-        A `Run`.
-    said : str, optional
-        What was done with it, to stand in the view until the next command.
-    """
-
+    # The output exists already: the view replaces what stands there.
     def show(data: dict[str, Any]) -> Any:
         handle.update(data, raw=True)
         return handle
@@ -196,14 +168,16 @@ def _watch_in_notebook(
         canvas = WidgetCanvas(show, press, read=has_a_reader(shell()))
     live = following(source, canvas, commands=commands, on_end=lambda stats: _note_end(source, stats), said=said)
     others = _live_views(source)
-    if live.tick():  # the first picture belongs to the running cell, hence not to the ticker's thread
-        for view in others:  # one that shows the end has buttons, which this picture of the end has not
+    # The first picture is drawn here: in the ticker's thread it would land under whichever cell runs then.
+    if live.tick():
+        # Only when it goes on: an older view of the end keeps its buttons, which a picture of the end would not have.
+        for view in others:
             view.leave()
         ticker.add(live)
 
 
 def sends_widgets() -> bool:
-    """Return whether a live widget is drawn when it is sent; warn where only the build is missing."""
+    """Return whether a live widget would be drawn, and warn where only the build is missing."""
     if not draws_widgets(shell()):
         return False
     file = missing()
@@ -214,16 +188,15 @@ def sends_widgets() -> bool:
 
 @cache
 def _warn_not_built(file: Path) -> None:
-    """Warn once in a process: a line that shows a run has already acted, hence this is not an error."""
+    """Warn once in a process."""
+    # No error: the line that shows a run has acted already.
     warnings.warn(str(WidgetNotBuilt(file=str(file))), DqlabWarning, stacklevel=2)
 
 
 def widget_of(source: RunSource | LabSource | PoolSource) -> Any:
-    """Return the live widget of a run, a lab or a queue, to be placed in a layout of ipywidgets; the same each time.
-
-    It stays live until its `close()`: a run's also after the run has ended, because a retry may reopen it.
-    """
+    """Return the live widget of a run, a lab or a queue for a layout of ipywidgets, the same each time."""
     placed, widget = _composed.get(source, (None, None))
+    # A view that has ended, or a widget that was closed, is replaced by a new one.
     if placed is not None and widget is not None and placed() in shared().views and not widget.closed:
         return widget
     ticker, commands = shared(), SimpleQueue[Press]()
@@ -233,8 +206,10 @@ def widget_of(source: RunSource | LabSource | PoolSource) -> Any:
         ticker.wake()
 
     canvas = LooseCanvas(press)
+    # `stays`: a retry may reopen the run, and the widget is part of the user's layout until its `close()`.
     live = following(source, canvas, commands=commands, stays=True)
     goes_on = live.tick()
+    # A weak reference: the view refers to its source, which is the key, and would keep the entry forever.
     _composed[source] = ref(live), canvas.widget
     if goes_on:
         ticker.add(live)
@@ -242,8 +217,9 @@ def widget_of(source: RunSource | LabSource | PoolSource) -> Any:
 
 
 def _live_views(source: object) -> list[Live[Any]]:
-    """Return the views of a source in the outputs of cells, where there is at most one."""
+    """Return the views of a source in the outputs of cells."""
     placed, _ = _composed.get(source, (None, None))
+    # The widget that the user placed stands in a layout, and not in an output.
     views = [view for view in shared().views if isinstance(view, Live) and view.source is source]
     return [view for view in views if placed is None or view is not placed()]
 
@@ -253,7 +229,7 @@ def _note_end(source: Any, stats: RunStats) -> None:
 
 
 def look_again(source: object) -> bool:
-    """Have the live views of a run, a lab or a queue draw it as it is now; return whether there is one."""
+    """Make the live views of a source poll now, and return whether there is one."""
     views = _live_views(source)
     for view in views:
         view.look_again()
@@ -280,18 +256,18 @@ def is_watched(source: RunSource) -> bool:
 
 
 def conclude(source: RunSource) -> str:
-    """Return in one line how a run ended, instead of a second picture, when it is the value of a cell."""
+    """Return in one line how a run ended, so that it is not drawn as the value of the cell."""
     _concluded.note(source)
     return in_a_line(source)
 
 
 def in_a_line(source: RunSource) -> str:
-    """Return in one line how a run stands."""
+    """Return the state of a run in one line."""
     return run_end(cast(RunView, _picture(source)), _style())
 
 
 def publish(data: dict[str, Any]) -> Any:
-    """Display a MIME bundle in the cell's output; return its handle."""
+    """Display a MIME bundle in the cell's output, and return its handle."""
     from IPython.display import display
 
     return display(data, raw=True, display_id=True)
@@ -333,7 +309,7 @@ def _shown(source: RunSource | LabSource | PoolSource) -> dict[str, str]:
 
 
 def text_of(value: object) -> str:
-    """Return the text that a terminal shows for a value; "" for None."""
+    """Return the text that a terminal shows for a value, and "" for None."""
     if value is None:
         return ""
     show = _BUNDLES.get((type(value).__module__, type(value).__qualname__))
@@ -342,7 +318,7 @@ def text_of(value: object) -> str:
 
 
 def _table_bundle(*tables: Table, needs: tuple[Need, ...] = (), total: int = 0) -> dict[str, str]:
-    """Return tables, and some of what needs the user, of `total`, as text and, unless only text is wanted, as HTML."""
+    """Return tables and the worst of `total` alerts as text and, unless only text is wanted, as HTML."""
     style = _style()
     parts = [table_text(table, style) for table in tables]
     parts += ["\n".join([NEEDS, *(paint(line, style) for line in need_lines(needs, total))])] if needs else []
@@ -356,7 +332,8 @@ def _table_bundle(*tables: Table, needs: tuple[Need, ...] = (), total: int = 0) 
 
 def _watch_queues_if_live(source: Any) -> None:
     if mode() is not Mode.LIVE or not in_jupyter() or not _can_be_watched(source):
-        raise NotImplementedError  # makes IPython try the next formatter
+        # IPython tries the next formatter then.
+        raise NotImplementedError
     watch(source)
 
 
@@ -370,7 +347,8 @@ def _queues_bundle(source: Any, **_: object) -> dict[str, str] | None:
 
 def _watch_if_live(run: RunSource) -> None:
     if mode() is not Mode.LIVE or not in_jupyter():
-        raise NotImplementedError  # makes IPython try the next formatter
+        # IPython tries the next formatter then.
+        raise NotImplementedError
     if not _concluded.holds(run):
         watch(run)
 
@@ -407,7 +385,8 @@ def _snapshot_bundle(snapshot: Any, **_: object) -> dict[str, str]:
     by = snapshot.by if isinstance(snapshot, SortedSnapshot) else SortBy.NEED
     hidden = snapshot.runs_total - len(snapshot.runs)
     table = runs_table(snapshot.runs, hidden, snapshot.attention, by, RUNS_OF_STATUS, ended=snapshot.totals)
-    if any(not run.resting for run in snapshot.runs):  # "in 12 min" is read later, too
+    # "in 12 min" is read later, too: it needs a date.
+    if any(not run.resting for run in snapshot.runs):
         at = f"as of {numbers.date(snapshot.at)}, {numbers.clock(snapshot.at)}"
         table = replace(table, notes=(*table.notes, at))
     return _table_bundle(table, status_table(snapshot), needs=needs, total=total)
@@ -436,6 +415,7 @@ def _checkup_bundle(checkup: Any, **_: object) -> dict[str, str]:
 
 
 _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
+    # By name, so that nothing here imports these classes: a class that moves needs its new name here.
     ("dqlab.runs.run", "Run"): _run_bundle,
     ("dqlab.lab", "Lab"): _queues_bundle,
     ("dqlab.runs.pool", "QueuePool"): _queues_bundle,
@@ -454,13 +434,7 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
 
 
 def register_formatters(ip: Any) -> None:
-    """Register formatters of runs, results, failures and statistics with an IPython shell; idempotent.
-
-    Parameters
-    ----------
-    ip : InteractiveShell
-        The shell, as ``load_ipython_extension`` receives it.
-    """
+    """Register formatters of our objects with an IPython shell, which may be repeated."""
     formatter = ip.display_formatter
     for (module, name), show in _BUNDLES.items():
         formatter.mimebundle_formatter.for_type_by_name(module, name, show)

@@ -1,13 +1,14 @@
-"""What views need of the things they show.
+"""Define what views need from the things they show.
 
 ::
 
-    RunSource       a run: statistics, pause, resume, cancel; enough to watch it
-    RunDetails      what a run may have besides: what needs the user, history, consumers, retry of one failure class
+    RunSource       a run: statistics, pause, resume, cancel; enough to follow it
+    RunDetails      more about a run, where it provides that: needs, history, consumers, retry of one failure class
     LabSource       a lab: statistics, history, controls by queue
     PoolSource      one queue: the same, and its own controls
-    QueueControls   what can be done to one queue
+    QueueControls   the controls of one queue
     Feed            on the scheduler: statistics without a call
+
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ __all__ = [
 
 
 class Feed(Protocol):
-    """A source of statistics in this process; the scheduler's plugin has one."""
+    """A source of statistics in the same process, as the scheduler's plugin is one."""
 
     @property
     def seq(self) -> int:
-        """Number of the newest change: equal numbers, equal statistics but for the passing of time."""
+        """Number of the newest change, which stays the same while only time passes."""
         ...
 
     def snapshot(self, queue: str = "", run: str = "") -> Snapshot:
-        """Return everything now; leases, consumers, failures and storage of one queue or run, if one is named."""
+        """Return everything now, with the details of one queue or run, if one is named."""
         ...
 
     def history(self, span: float, queue: str = "", run: str = "") -> History:
-        """Return how it was over the last `span` seconds."""
+        """Return the statistics of the last `span` seconds."""
         ...
 
 
@@ -58,7 +59,7 @@ def feed_of(scheduler: Any) -> Feed | None:
 
 
 class RunSource(Protocol):
-    """A run that can be watched; `Run` is one."""
+    """A run that can be followed, as `Run`."""
 
     @property
     def name(self) -> str:
@@ -66,18 +67,7 @@ class RunSource(Protocol):
         ...
 
     def stats(self, *, timeout: float | None = None) -> RunStats:
-        """Return the run's newest statistics.
-
-        Parameters
-        ----------
-        timeout : float or None
-            Seconds to wait for an answer.
-
-        Raises
-        ------
-        SchedulerGone, ActorGone, CallTimeout
-            No answer. A view keeps its picture, shows since when it is old, and polls again.
-        """
+        """Return the run's newest statistics, or raise an error of `UNREACHABLE` without an answer."""
         ...
 
     def pause(self) -> Any:
@@ -93,20 +83,20 @@ class RunSource(Protocol):
         ...
 
     def replace(self, consumer: str) -> list[str]:
-        """Take from a consumer what it runs, to be tried again; return which documents."""
+        """Take its documents from a consumer, for another try, and return their names."""
         ...
 
     def give_up(self, document: str) -> list[str]:
-        """Give up a document that a consumer runs."""
+        """Give up a document that a consumer runs, and return the names of what was given up."""
         ...
 
     def failures(self) -> Sequence[Any]:
-        """Return the dead documents: key, error, message, at, deliveries, version, traceback."""
+        """Return the dead documents with key, error, message, at, deliveries, version and traceback."""
         ...
 
 
 class RunDetails(Protocol):
-    """What a watched run may have besides; polled at most once a second."""
+    """More about a run than its statistics."""
 
     @property
     def source(self) -> str | None:
@@ -114,41 +104,25 @@ class RunDetails(Protocol):
         ...
 
     def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
-        """Return everything about this run: attention, consumers, leases, failures and marks are its own.
-
-        Raises
-        ------
-        SchedulerGone, ActorGone, CallTimeout
-            No answer; the view shows what it had.
-        """
+        """Return everything about this run alone."""
         ...
 
     def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
-        """Return the history of the last `span` seconds; with None, since the run began."""
+        """Return the history of the last `span` seconds, or with None since the run began."""
         ...
 
     def newer(self, code: CodeStats) -> Callable[..., Any] | None:
-        """Return the function that the notebook has under the name of this code now, if it is another one."""
+        """Return the notebook's present function under the name of this code, or None if that is the same."""
         ...
 
     def send_again(
         self, fn: Callable[..., Any] | None = None, *, fingerprint: str | None = None, limit: int | None = None
     ) -> int:
-        """Send dead documents through again; return how many.
-
-        Parameters
-        ----------
-        fn : callable, optional
-            The corrected function; default: the run's newest code.
-        fingerprint : str, optional
-            Retry only this failure class.
-        limit : int, optional
-            At most so many.
-        """
+        """Send at most `limit` dead documents through again, with `fn` or the newest code, and return how many."""
         ...
 
     def examples(self, fingerprint: str, limit: int = 5, *, timeout: float | None = None) -> Sequence[Any]:
-        """Return some dead documents of one failure class: key, deliveries, version, traceback."""
+        """Return some dead documents of one failure class with key, deliveries, version and traceback."""
         ...
 
     def scale(self, n: int) -> Any:
@@ -157,7 +131,7 @@ class RunDetails(Protocol):
 
 
 class QueueControls(Protocol):
-    """What can be done to one queue."""
+    """The controls of one queue."""
 
     def pause(self) -> Any:
         """Stop leasing."""
@@ -176,16 +150,16 @@ class QueueControls(Protocol):
         ...
 
     def purge(self, state: str = "dead") -> int:
-        """Discard messages of one state; return how many."""
+        """Discard the messages of one state, and return how many."""
         ...
 
     def compact(self) -> Any:
-        """Free disk space; returns an object with ``bytes_before`` and ``bytes_after``."""
+        """Free disk space, and return an object with ``bytes_before`` and ``bytes_after``."""
         ...
 
 
 class PoolSource(QueueControls, Protocol):
-    """One queue that can be watched: `QueuePool`."""
+    """One queue that can be followed, as `QueuePool`."""
 
     @property
     def name(self) -> str:
@@ -194,19 +168,11 @@ class PoolSource(QueueControls, Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether there is nothing to watch any more."""
+        """Whether there is nothing to follow any more."""
         ...
 
     def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
-        """Return everything about this queue: leases, consumers, failures and storage are its own.
-
-        Raises
-        ------
-        SchedulerGone, ActorGone, CallTimeout
-            No answer. A view keeps its picture, shows since when it is old, and polls again.
-        QueueClosed
-            There will be no answer; the view ends with its last picture.
-        """
+        """Return everything about this queue alone, or raise QueueClosed once no answer can come."""
         ...
 
     def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
@@ -215,7 +181,7 @@ class PoolSource(QueueControls, Protocol):
 
 
 class LabSource(Protocol):
-    """A lab that can be watched, with all its queues: `Lab`."""
+    """A lab that can be followed with all its queues, as `Lab`."""
 
     @property
     def name(self) -> str:
@@ -224,24 +190,16 @@ class LabSource(Protocol):
 
     @property
     def dashboard(self) -> str:
-        """Address of the dashboard that is opened in a tab of its own; "" for none."""
+        """Address of the dashboard, opened in a tab of its own, and "" for none."""
         ...
 
     @property
     def closed(self) -> bool:
-        """Whether there is nothing to watch any more."""
+        """Whether there is nothing to follow any more."""
         ...
 
     def snapshot(self, *, timeout: float | None = None, fresh: bool = True) -> Snapshot:
-        """Return everything now.
-
-        Raises
-        ------
-        SchedulerGone, ActorGone, CallTimeout
-            No answer. A view keeps its picture, shows since when it is old, and polls again.
-        LabClosed
-            There will be no answer; the view ends with its last picture.
-        """
+        """Return everything now, or raise LabClosed once no answer can come."""
         ...
 
     def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
@@ -249,17 +207,11 @@ class LabSource(Protocol):
         ...
 
     def controls(self, queue: str) -> QueueControls:
-        """Return the controls of a queue of this lab, also of one that another client has made.
-
-        Raises
-        ------
-        QueueNotFound
-            The name is unknown.
-        """
+        """Return the controls of any queue of this lab, or raise QueueNotFound."""
         ...
 
     def retry(self, run: str, *, fingerprint: str = "") -> int:
-        """Retry dead documents of a run, of one failure class if it is named; return how many."""
+        """Retry dead documents of a run, limited to one failure class if it is named, and return how many."""
         ...
 
 
@@ -269,26 +221,26 @@ def has_details(source: object) -> TypeGuard[RunDetails]:
 
 
 def is_lab(source: object) -> TypeGuard[LabSource]:
-    """Return whether something is a lab that can be watched."""
+    """Return whether a source is a lab that can be followed."""
     return _has(source, "snapshot", "past", "controls")
 
 
 def is_queue(source: object) -> TypeGuard[PoolSource]:
-    """Return whether something is a queue that can be watched."""
+    """Return whether a source is a queue that can be followed."""
     return _has(source, "snapshot", "past", "drain", "purge")
 
 
 class Connection(Protocol):
-    """Where something that is shown comes from."""
+    """The connection of a source."""
 
     @property
     def address(self) -> str:
-        """The address of its scheduler."""
+        """Address of its scheduler."""
         ...
 
     @property
     def again(self) -> str:
-        """The call that connects to the same cluster or store again, from any process; "" where none can."""
+        """The call that connects to the same cluster or store from any process, and "" where none can."""
         ...
 
 
@@ -312,13 +264,13 @@ class _OfLab(Protocol):
 
 
 def cluster_of(source: object) -> str:
-    """Return the address of the scheduler that a run, a queue or a lab belongs to; "" where it has none."""
+    """Return the address of the scheduler of a run, a queue or a lab, and "" where it has none."""
     link = _link_of(source)
     return "" if link is None else link.address
 
 
 def call_again(source: object) -> str:
-    """Return the call that connects to the cluster or store of a run again, from any process; "" where none does."""
+    """Return the call that connects to the cluster or store of a run from any process, and "" where none can."""
     link = _link_of(source)
     return "" if link is None else link.again
 
@@ -335,4 +287,5 @@ def is_embedded(source: object) -> bool:
 
 
 def _has(source: object, *names: str) -> bool:
+    # Of the type: on the object, a property such as `source` or `closed` would be computed, and may ask the cluster.
     return all(hasattr(type(source), name) for name in names)

@@ -1,8 +1,8 @@
-"""One thing being watched: polls for statistics, judges silence, obeys buttons, draws on a canvas.
+"""Follow a run, a lab or a queue: poll for statistics, judge silence, obey buttons, draw on a canvas.
 
-`tick` does one step and waits no longer than its polls may take; the owner of the time (the ticker's thread, or
-a loop in a terminal) calls it again and again. Buttons are pressed in other threads: they only enqueue a `Press`, and
-what is watched is touched in `tick`, or in the thread of `Obeying`, alone.
+`tick` does one step and takes no longer than its polls; the owner of the time (the ticker's thread, or a loop in a
+terminal) calls it again and again. Buttons are pressed in other threads: these only enqueue a `Press`. Only `tick` and
+the thread of `Obeying` touch the source.
 
 ::
 
@@ -11,6 +11,7 @@ what is watched is touched in `tick`, or in the thread of `Obeying`, alone.
     └── LiveQueues      a lab or a queue, until it is closed
     Asking      when to poll, and since when there is no answer
     Obeying     carries out what was pressed
+
 """
 
 from __future__ import annotations
@@ -82,43 +83,29 @@ FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0
 GIVE_UP_AFTER = 600.0
 """Seconds without an answer after which a view stops polling."""
 _SLACK = 0.05
-"""Seconds by which a step may come early."""
+"""Seconds by which a step may be early."""
 
 UNREACHABLE: tuple[type[DqlabError], ...] = (SchedulerGone, ActorGone, CallTimeout)
-"""Errors that may pass: a later poll may be answered."""
+"""Errors that may pass: a later poll may get an answer."""
 
 T = TypeVar("T")
 
 
 class Asking:
-    """One poll, repeated; less often while there is no answer.
-
-    Parameters
-    ----------
-    clock : Clock
-        Moved by hand in tests.
-    period : float, default 0
-        Least seconds between two polls.
-    silences : tuple of DqlabError classes
-        What counts as no answer.
-
-    Attributes
-    ----------
-    answered : bool
-        The last poll was answered.
-    since : float
-        When the last answer came, or the polling began; seconds since 1970 UTC.
-    """
+    """A repeated poll, which becomes less frequent while there is no answer."""
 
     def __init__(self, clock: Clock, period: float = 0.0, silences: tuple[type[DqlabError], ...] = UNREACHABLE) -> None:
         self._clock, self.period, self._silences = clock, period, silences
+        """The period is the least seconds between two polls; silences are errors that count as no answer."""
         self._answered = clock.monotonic()
         self._retry, self._due = FIRST_RETRY, self._answered
         self.answered, self.since = False, clock.wall()
+        """Whether the last poll got an answer, and when the last answer came, or the polling began (wall time)."""
 
     @property
     def due(self) -> bool:
         """Whether it is time to poll."""
+        # Steps come at fixed times: without the slack, a poll due a moment later would wait for a whole step more.
         return self._clock.monotonic() >= self._due - _SLACK * (self.period > 0)
 
     @property
@@ -128,14 +115,15 @@ class Asking:
 
     @property
     def silence(self) -> Silence | None:
-        """How long there has been no answer, if that is long enough to be shown."""
+        """How long there has been no answer, or None while that is too short to be shown."""
         if self.quiet <= STALE_AFTER:
             return None
         return Silence(self.quiet, self.since)
 
     def every(self, period: float) -> None:
-        """Set the least seconds between two polls; a shorter period holds for the next one too."""
+        """Set the least seconds between two polls."""
         if self.answered:
+            # A shorter period holds for the next poll too, unless the poll waits for its retry.
             self._due = min(self._due, self._answered + period)
         self.period = period
 
@@ -144,7 +132,8 @@ class Asking:
         self._due = self._clock.monotonic()
 
     def ask(self, question: Callable[[], T], before: T) -> T:
-        """Return the answer, or `before` if there is none. Raises other errors."""
+        """Return the answer, or `before` without one, and raise errors that are no silence."""
+        # Before the question: an error that is raised further leaves "not answered" too.
         self.answered = False
         try:
             answer = question()
@@ -172,7 +161,7 @@ SLOW = frozenset(
 )
 """Commands that may take longer than a step."""
 SAID, REFUSED = 12.0, 60.0
-"""Seconds for which a view shows what a press has done, or why it was refused; then it shows what is true now."""
+"""Seconds for which a view shows the effect of a press, or why it was refused; then the current state again."""
 NAME = "dqlab-live-command"
 
 _log = logging.getLogger(__name__)
@@ -182,25 +171,7 @@ Act = Callable[[Press], str]
 
 
 class Obeying:
-    """What was pressed, and what became of it.
-
-    Quick commands are carried out in the step that finds them. Those that may take long, such as compacting, run one
-    after another in a thread of their own, which ends when none is left; the view stays live.
-
-    Parameters
-    ----------
-    act : callable
-        Carries out one press; may raise `DqlabError`.
-    presses : SimpleQueue of Press, optional
-        Where buttons put what was pressed, from any thread.
-    clock : Clock, optional
-        Moved by hand in tests.
-
-    Attributes
-    ----------
-    answered : int
-        How many were carried out or refused, or are under way.
-    """
+    """Carry out pressed buttons, and keep what to show about the last one."""
 
     def __init__(self, act: Act, presses: SimpleQueue[Press] | None = None, clock: Clock | None = None) -> None:
         self._act, self._clock = act, clock or SystemClock()
@@ -208,35 +179,38 @@ class Obeying:
         self._slow: SimpleQueue[Press] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._told: tuple[str, str, float] = "", "", math.inf
+        self._shown: tuple[str, str, float] = "", "", math.inf
         """What the last command is doing or has done, why it was refused, and until when that is shown."""
         self.answered = 0
+        """Presses that were carried out or refused, or are under way."""
 
     @property
     def busy(self) -> str:
-        """What the last command is doing, or has done a moment ago."""
-        busy, _, until = self._told
+        """What the last command is doing, or has just done."""
+        busy, _, until = self._shown
         return busy if self._clock.monotonic() < until else ""
 
     @property
     def trouble(self) -> str:
-        """Why the last command was refused, a moment ago."""
-        _, trouble, until = self._told
+        """Why the last command was just refused."""
+        _, trouble, until = self._shown
         return trouble if self._clock.monotonic() < until else ""
 
-    def tell(self, done: str = "", trouble: str = "") -> None:
+    def show(self, done: str = "", trouble: str = "") -> None:
         """Show for a while what was done, or why it was refused."""
-        self._told = done, trouble, self._clock.monotonic() + (REFUSED if trouble else SAID)
+        self._shown = done, trouble, self._clock.monotonic() + (REFUSED if trouble else SAID)
 
     def step(self) -> None:
-        """Carry out pending presses; start those that may take long."""
+        """Carry out pending presses, and start those that may take long."""
         while True:
             try:
                 press = self._presses.get_nowait()
             except Empty:
                 return
             self.answered += 1
-            self.tell()
+            self.show()
+            # A slow command here would stop all views of the ticker. Slow ones run one after another in a thread of
+            # their own.
             if press.command in SLOW:
                 self._start(press)
             else:
@@ -250,7 +224,9 @@ class Obeying:
 
     def _start(self, press: Press) -> None:
         # A row that is opened shows that itself: a notice would move it away from under the pointer.
-        self._told = "" if press.command is Command.SHOW else f"{_words(press.command)} is under way.", "", math.inf
+        self._shown = "" if press.command is Command.SHOW else f"{_words(press.command)} is under way.", "", math.inf
+        # The thread looks for its next press under the same lock: without it, a press put just after the last look
+        # would find a thread that ends, and wait for the next press.
         with self._lock:
             self._slow.put(press)
             if self._thread is None:
@@ -268,13 +244,14 @@ class Obeying:
 
     def _carry_out(self, press: Press) -> None:
         try:
+            # A press is no act of the running cell: marks must not carry the cell's number.
             with beside_cells():
-                self.tell(self._act(press))
+                self.show(self._act(press))
         except DqlabError as error:
-            self.tell(trouble=f"{_words(press.command)} failed: {error}")
-        except Exception as error:  # noqa: BLE001 - a button must never end the view it stands on
+            self.show(trouble=f"{_words(press.command)} failed: {error}")
+        except Exception as error:  # noqa: BLE001 - a button must never end its view
             _log.exception("event=live_command_failed press=%r", press)
-            self.tell(trouble=f"{_words(press.command)} failed: {type(error).__name__}: {error}")
+            self.show(trouble=f"{_words(press.command)} failed: {type(error).__name__}: {error}")
 
 
 def _words(command: Command) -> str:
@@ -282,28 +259,28 @@ def _words(command: Command) -> str:
 
 
 FRAME = 0.5
-"""Seconds between two polls for the numbers of a run, and for what stands below them."""
+"""Seconds between two polls for the numbers of a run, and for the part below them."""
 FOCUS_PERIOD = 1.0
-"""Seconds between two polls for the history of a run, and for what a notebook calls it."""
+"""Seconds between two polls for the history of a run, and between two looks at the notebook's names."""
 SNAPSHOT_AGE = 1.5
-"""Seconds that what a Snapshot is made of may be old, at most."""
+"""Most seconds by which the parts of a Snapshot may be old."""
 REST_PERIOD, LONGEST_REST_PERIOD = 2.0, 15.0
-"""Seconds between two polls of a run that rests, which another process may retry: more, the longer it has rested."""
+"""Seconds between two polls of a run that rests, which another process may retry: longer with its rest."""
 RESTED = 60.0
-"""Seconds of rest that make the period a second longer."""
+"""Seconds of rest that add a second to the period."""
 REST_SILENCE = 30.0
-"""Seconds without an answer after which a run that rests is drawn for good."""
+"""Seconds without an answer after which a run that rests gets its last picture."""
 HISTORY_PERIOD = 5.0
 """Seconds between two polls for the lines of a lab."""
 LAB_SPAN, LEAST_SPAN = 1800.0, 60.0
-"""Seconds that those lines cover at most and at least."""
+"""Most and least seconds that these lines cover."""
 
 V = TypeVar("V", contravariant=True)
 View = TypeVar("View")
 
 
 class Canvas(Protocol[V]):
-    """Where something is drawn."""
+    """A place to draw on."""
 
     @property
     def gone(self) -> bool:
@@ -312,49 +289,34 @@ class Canvas(Protocol[V]):
 
     @property
     def keeps(self) -> bool:
-        """Whether it stays live when what it shows has ended."""
+        """Whether it stays live after its run has ended."""
         ...
 
     @property
     def awaits(self) -> bool:
-        """Whether that is not known yet."""
+        """Whether it is not known yet if the canvas stays live."""
         ...
 
     def draw(self, view: V, answered: int = 0) -> bool:
-        """Show a view that differs from the one before; return False when a part of it is held back for later.
-
-        `answered` is how many presses were carried out or refused.
-        """
+        """Show a view that differs from the one before, or return False when a part is held back for later."""
         ...
 
     def beat(self) -> None:
-        """Let the front end know that the view lives, though there is nothing to draw; called in each step."""
+        """Let the front end know in each step that the view lives, though there may be nothing to draw."""
         ...
 
     def finish(self, view: V) -> None:
-        """Show the last view, for good; called once."""
+        """Show the last view for good, in the only call of this method."""
         ...
 
 
 def is_gone(error: DqlabError) -> bool:
-    """Return whether a run exists no more: lines to type would only raise."""
+    """Return whether a run exists no more, so that lines to type about it would only raise."""
     return isinstance(error, RunNotFound) or not error.fields.get("kept", True)
 
 
 class Live(ABC, Generic[View]):
-    """Something watched, the canvas it is drawn on, and what was pressed.
-
-    Parameters
-    ----------
-    canvas : Canvas
-        Where it is drawn.
-    commands : SimpleQueue of Press, optional
-        Where buttons put what was pressed, from any thread.
-    clock : Clock, optional
-        Moved by hand in tests.
-    period : float, default 0
-        Least seconds between two polls.
-    """
+    """A source, the canvas it is drawn on, and its pressed buttons."""
 
     source: Any
 
@@ -373,15 +335,16 @@ class Live(ABC, Generic[View]):
         self._drawn: tuple[View, int] | None = None
 
     def leave(self) -> None:
-        """Make the next step the last, because the view is shown elsewhere. Safe from any thread."""
+        """Make the next step the last, from any thread, because the view is shown elsewhere."""
         self._left = True
 
     def look_again(self) -> None:
-        """Ask with the next step, however long the source has rested. Safe from any thread."""
+        """Poll in the next step, from any thread, however long the source has rested."""
         self._asking.now()
 
     def tick(self) -> bool:
-        """Do one step; return False when there is nothing more to draw."""
+        """Do one step, and return False when there is nothing more to draw."""
+        # Before any poll: a view that was closed must cost nothing.
         if self._canvas.gone:
             return False
         if self._left:
@@ -391,9 +354,11 @@ class Live(ABC, Generic[View]):
         if self._asking.due:
             try:
                 self._ask()
-            except DqlabError as error:  # dropped, closed, or never there: it will not answer later either
+            except DqlabError as error:
+                # Dropped, closed, or never there: a later poll would get the same answer.
                 self._over, self._gone = str(error), is_gone(error)
-        if self._asking.quiet > GIVE_UP_AFTER:  # a picture that stays must not say that it tries again
+        # The last picture stays: it must not promise that the view tries again.
+        if self._asking.quiet > GIVE_UP_AFTER:
             self._over = self._over or (
                 f"No answer since {numbers.clock(self._asking.since)}. This view asks no more; what it shows is not "
                 "touched by that. Show it again to go on."
@@ -403,6 +368,7 @@ class Live(ABC, Generic[View]):
             self._canvas.finish(view)
             self._finished()
             return False
+        # A view with parts held back counts as not drawn, so that the next step tries again.
         if (view, answered) != self._drawn and self._canvas.draw(view, answered):
             self._drawn = view, answered
         self._canvas.beat()
@@ -429,21 +395,7 @@ class Live(ABC, Generic[View]):
 
 
 class LiveRun(Live[RunView]):
-    """A run that is watched until it rests.
-
-    Parameters
-    ----------
-    source : RunSource
-        The run; with `RunDetails`, there is more to see.
-    canvas, commands, clock
-        See `Live`.
-    on_end : callable, optional
-        Called with the last statistics when the end of the run was drawn.
-    stays : bool, default False
-        Keep watching when the run rests: it may be retried.
-    said : str, optional
-        What the user has just done with the run: the view is worth keeping also without failures.
-    """
+    """A run that is followed until it rests."""
 
     def __init__(
         self,
@@ -459,10 +411,11 @@ class LiveRun(Live[RunView]):
         self._period = FOCUS_PERIOD if stays else FRAME if has_details(source) else 0.0
         super().__init__(canvas, commands, clock, self._period)
         self.source: RunSource = source
-        self._stays = stays
+        self._stays = stays  # a retry may reopen the run
+        # After an act of the user the view is worth keeping, also without failures: there may be something to press.
         self._acted = bool(said)
         self._said = said
-        self.obeying.tell(said)
+        self.obeying.show(said)
         self._on_end = on_end
         self._stats: RunStats | None = None
         self._more = Asking(self._clock, 0.0, (DqlabError,))
@@ -474,15 +427,15 @@ class LiveRun(Live[RunView]):
         self._code: tuple[int, str | None] = (0, None)
         self._examples: tuple[str, tuple[Example, ...]] | None = None
         self._opened: tuple[str, int, tuple[str, ...]] | None = None
-        """The class that `_examples` are of, how many of it were dead, and which code they had run."""
+        """The class of `_examples`, how many documents of it were dead, and which code had run them."""
         self._newer: Callable[..., Any] | None = None
         self._names, self._named_at = NO_NAMES, -FOCUS_PERIOD
         self._seen_at_rest: object = None
-        """What the run was when the details below its figures were last fetched, if it rested."""
+        """What identified the rest when the part below the figures was last fetched; None while the run goes on."""
         self._made: tuple[object, RunView] | None = None
-        """The last view, and what it was made of."""
+        """The last view, and the values it was made of."""
         self._retried_until = -math.inf
-        """Until when a Snapshot may be from before a retry, by the clock."""
+        """Until when, by the monotonic clock, a Snapshot may be older than a retry."""
 
     @property
     def _rests(self) -> bool:
@@ -492,10 +445,12 @@ class LiveRun(Live[RunView]):
     def _ended(self) -> bool:
         if not self._rests or self._stays:
             return False
+        # A kept widget stays live after the end, since another process may retry the run; without answers it is final.
         if self._canvas.keeps:
             return self._asking.quiet > REST_SILENCE
         if self._canvas.awaits and self._stats is not None and (self._stats.counts.dead or self._acted):
-            return False  # there is something to press, once a front end has drawn it
+            # There is something to press, once a front end has drawn it.
+            return False
         return self._asking.silence is None
 
     def _finished(self) -> None:
@@ -517,10 +472,12 @@ class LiveRun(Live[RunView]):
             noticed(
                 self.source, stats.name, stats.code.version, f"{stats.name} has {code} since {numbers.minute(stats.at)}"
             )
-        # A view that is new may stand below the retry of a run that is not.
+        # A Snapshot may be older than a retry. The first poll of a view cannot see that dead documents became fewer,
+        # but a new view is often shown just after a retry of an older run.
         may_follow = stats.since_start > SNAPSHOT_AGE if before is None else stats.counts.dead < before.counts.dead
         if may_follow:
             self._retried_until = self._clock.monotonic() + SNAPSHOT_AGE
+        # Just after a retry the last minute still shows the speed from before.
         if before is not None and stats.counts.settled < before.counts.settled:
             self._stats = stats = _without_speed(stats)
         if self._asking.silence is not None or not has_details(self.source):
@@ -532,14 +489,14 @@ class LiveRun(Live[RunView]):
             self._seen_at_rest = at_rest if self._more.silence is None and self._together else None
 
     def _as_it_rests(self) -> object:
-        """Return what a run that rests is, on a canvas that is kept; None while it goes on."""
+        """Return what identifies the rest of a run on a canvas that is kept, or None while it goes on."""
         stats = self._stats
         if stats is None or not self._rests or not self._canvas.keeps:
             return None
         return stats.state, stats.counts, stats.code, stats.ended
 
     def _ask_more(self, stats: RunStats) -> None:
-        """Fetch what stands below the figures; without an answer the old values stay."""
+        """Fetch the part below the figures, and keep the old values without an answer."""
         source = self.source
         if not has_details(source):
             return
@@ -547,7 +504,7 @@ class LiveRun(Live[RunView]):
         self._together = self._more.answered
         if not self._together:
             return
-        # Later on, more dead documents in the Snapshot are those that failed between the two questions.
+        # Only shortly after a retry: later, more dead documents in the Snapshot failed between the two polls.
         retried = self._clock.monotonic() <= self._retried_until
         if self._snapshot is not None and retried and _is_before_a_retry(self._snapshot, stats):
             self._snapshot, self._together = _without_failures(self._snapshot, stats.name), False
@@ -558,7 +515,7 @@ class LiveRun(Live[RunView]):
             self._code = self._more.ask(lambda: (stats.code.version, source.source), self._code)
 
     def _look_at_opened(self, stats: RunStats) -> None:
-        """Fetch the documents of the class that is opened again, once a retry has left others dead than those."""
+        """Fetch the documents of the opened class again, once a retry has left other dead documents."""
         shown, was = self._examples, self._opened
         now = None if shown is None else _class_of(stats, shown[0])
         if shown is None or now is None:
@@ -567,7 +524,8 @@ class LiveRun(Live[RunView]):
             again = self._more.ask(lambda: self._examples_of(shown[0]), shown)
             if not self._more.answered:
                 return
-            if self._examples is shown:  # no other was opened since
+            # The thread of `Obeying` may have opened another class during the call.
+            if self._examples is shown:
                 self._examples = again
         self._opened = now
 
@@ -577,7 +535,7 @@ class LiveRun(Live[RunView]):
         return details.examples(fingerprint, letters, self._cell_of, None if self._stats is None else self._stats.code)
 
     def _look_around(self) -> None:
-        """Look what the notebook calls the run, and whether it has redefined its function; makes no call."""
+        """Find the notebook's name for the run, and a newer definition of its function, without a call."""
         now, source, stats = self._clock.monotonic(), self.source, self._stats
         if stats is None or now - self._named_at < FOCUS_PERIOD or not has_details(source):
             return
@@ -586,7 +544,8 @@ class LiveRun(Live[RunView]):
 
     def _view(self) -> RunView:
         self._look_around()
-        final = self._rests and not self._stays  # such numbers are as good without an answer
+        # The numbers of a run at rest stay right without an answer.
+        final = self._rests and not self._stays
         silence = None if final else self._asking.silence
         over, trouble, busy = "" if final else self._over, self.obeying.trouble, self.obeying.busy
         gone = bool(over) and self._gone
@@ -598,7 +557,8 @@ class LiveRun(Live[RunView]):
         stats = self._agreed(self._stats, stale=bool(over) or silence is not None)
         focus = Focus(self._snapshot, self._history, self._code[1], self._examples, newer, self._names)
         parts = stats, focus, silence, over, gone, trouble, busy
-        if self._made is None or self._made[0] != parts:  # most steps of a run that rests change nothing
+        # Most steps of a run that rests change nothing.
+        if self._made is None or self._made[0] != parts:
             view = run_view(
                 stats, focus, silence=silence, over=over, gone=gone, trouble=trouble, busy=busy, said=self._said
             )
@@ -606,13 +566,11 @@ class LiveRun(Live[RunView]):
         return self._made[1]
 
     def _agreed(self, stats: RunStats, *, stale: bool) -> RunStats:
-        """Return the run's numbers of the Snapshot, if that is as new, so that what is repeated below them agrees.
-
-        What is shown as of a moment is all of one moment, though it is a second earlier.
-        """
+        """Return the run's numbers from the Snapshot, if it is as new, so that all numbers of a picture agree."""
         if stats.resting or self._snapshot is None or not (self._together or stale):
             return stats
         named = (each for each in self._snapshot.runs if (each.name, each.queue) == (stats.name, stats.queue))
+        # A picture as of a moment shows one moment in all its parts, though the Snapshot may be a second older.
         found = next(named, stats)
         return found if found.state is stats.state or (stale and stats.at - found.at < STALE_AFTER) else stats
 
@@ -623,6 +581,7 @@ class LiveRun(Live[RunView]):
         source: Any = self.source
         self._asking.now()
         if press.command is Command.SHOW and has_details(source):
+            # Before the call: a retry during the call must count as one after this look.
             self._opened = None if self._stats is None else _class_of(self._stats, press.target)
             self._examples = self._examples_of(press.target)
             return ""
@@ -653,19 +612,19 @@ class LiveRun(Live[RunView]):
 
 
 def _class_of(stats: RunStats, fingerprint: str) -> tuple[str, int, tuple[str, ...]] | None:
-    """Return a failure class, how many of it are dead, and the code that they ran; None where it is not listed."""
+    """Return a failure class, its dead documents and their code, or None where it is not listed."""
     found = next((each for each in stats.classes if each.fingerprint == fingerprint), None)
     return None if found is None else (fingerprint, found.dead, found.versions)
 
 
 def _is_before_a_retry(snapshot: Snapshot, stats: RunStats) -> bool:
-    """Return whether a Snapshot has more dead documents of a run than its statistics had a moment before."""
+    """Return whether a Snapshot has more dead documents of a run than its statistics had just before."""
     run = snapshot.run(stats.name)
     return run is not None and run.counts.dead > stats.counts.dead
 
 
 def _without_speed(stats: RunStats) -> RunStats:
-    """Return a run just after a retry: its counts are exact, and the speed that is known yet is that of before."""
+    """Return a run without its speed, which just after a retry is still the speed from before."""
     return replace(stats, rate=None, units_rate=None)
 
 
@@ -676,15 +635,7 @@ def _without_failures(snapshot: Snapshot, run: str) -> Snapshot:
 
 
 class LiveQueues(Live[QueuesView]):
-    """A lab or a queue that is watched until it is closed.
-
-    Parameters
-    ----------
-    source : LabSource or PoolSource
-        The lab or queue.
-    canvas, commands, clock
-        See `Live`.
-    """
+    """A lab or a queue that is followed until it is closed."""
 
     def __init__(
         self,
@@ -715,9 +666,10 @@ class LiveQueues(Live[QueuesView]):
             self._history = self._lines.ask(lambda: self.source.past(self._span(), timeout=CALL_TIMEOUT), self._history)
 
     def _span(self) -> float:
-        """Return how far back to look: as far as something is known, which shows a young queue in fine steps."""
+        """Return the seconds to look back, which grow with the known history."""
         if self._history is None:
             return LAB_SPAN
+        # A short span has fine steps: a young queue is drawn in detail.
         known = self._history.since_known()
         return min(LAB_SPAN, max(LEAST_SPAN, known.end - known.t0 + 2 * HISTORY_PERIOD))
 
@@ -727,7 +679,9 @@ class LiveQueues(Live[QueuesView]):
         if self._snapshot is None:
             return absent_queues(self._place, over or trouble, single=self._lab is None, silence=silence)
         made_of = (id(self._snapshot), id(self._history), self._place, silence, over, trouble, busy)
-        if self._made is None or self._made[0] != made_of:  # a hundred queues take a while
+        # A hundred queues take a while to compare or to draw. Ids are enough: a step polls once, while the old Snapshot
+        # is alive, so a new one has another id.
+        if self._made is None or self._made[0] != made_of:
             picture = queue_view if self._lab is None else lab_view
             view = picture(
                 self._snapshot,
@@ -764,7 +718,8 @@ class LiveQueues(Live[QueuesView]):
 
     @staticmethod
     def _named(shown: str, names: list[str]) -> str:
-        """Return the name that was shown as `shown`: long ones are cut, and unprintable ones escaped."""
+        """Return the full name of what was shown as `shown`."""
+        # Views cut long names and escape unprintable ones: a press carries the name as shown.
         return next((name for name in names if one_line(name, 80) == shown or name == shown), shown)
 
 
@@ -778,7 +733,7 @@ def following(
     stays: bool = False,
     said: str = "",
 ) -> LiveRun | LiveQueues:
-    """Return the view that follows a source of this type; see `LiveRun`."""
+    """Return the view that follows a source of this type."""
     if is_lab(source) or is_queue(source):
         return LiveQueues(source, canvas, commands=commands, clock=clock)
     run = cast(RunSource, source)
@@ -786,7 +741,7 @@ def following(
 
 
 def _controlled(queue: QueueControls, press: Press, name: str) -> str:
-    """Carry out a press on one queue; return the message to show."""
+    """Carry out a press on one queue, and return the message to show."""
     if press.command is Command.SCALE:
         queue.scale(press.n)
         return f"{name}: {many(press.n, 'consumer')} from now on."

@@ -1,8 +1,8 @@
-"""Runs, labs and queues, and their tables, as HTML that needs nothing else.
+"""Draw runs, labs and queues, and their tables, as HTML that needs nothing else.
 
-Inline styles only: no script, class, image or font, so the fragment looks the same in a saved
-notebook, on a code host that strips styles, and in print, on light and dark pages. Every text
-that came from users is escaped here.
+Inline styles only: without script, class, image or font, the fragment looks the same in a saved notebook, on a code
+host that strips styles, and in print, on light and dark pages. All users' text is escaped here.
+
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from html import escape
 
 from dqlab.live.next_lines import lines_of, more_needs
-from dqlab.live.palette import Ink, StateLook
+from dqlab.live.palette import STATES, Ink
 from dqlab.live.tables import Table
 from dqlab.live.views import Face, Figure, Need, Notice, QueuesView, RunView, Tone
 from dqlab.numbers import UNKNOWN, many
@@ -28,12 +28,11 @@ _QUIET = ' style="opacity:.7"'
 _MONO = ";font-family:monospace;overflow-wrap:anywhere;min-width:10ch"
 _FIGURES = "font-variant-numeric:tabular-nums"
 _INKS = {Ink.BAD: "#E0533F", Ink.WARN: "#9A6200", Ink.GOOD: "#0A9F88"}
-_STATES = {state.field: state for state in StateLook}
 _CLASSES = 5
 
 
 def run_html(view: RunView) -> str:
-    """Return a run as a fragment of about 6 kB: what it did, its counts, why documents failed."""
+    """Return a run as a fragment of about 6 kB, with its period, its counts, and why documents failed."""
     state = view.chip.lower()
     if view.percent not in ("", "100 %", UNKNOWN) and view.bars:
         state += f", {view.percent} of {view.unit}"
@@ -59,6 +58,7 @@ def run_html(view: RunView) -> str:
     about = [text for text in (code, view.queue and f"queue {view.queue}", view.consumers) if text]
     if about:
         parts.append(f'<div style="opacity:.7">{escape(" · ".join(about))}</div>')
+    # A run that exists no more cannot be attached.
     if about and view.face is not Face.GONE:
         back = f"%dq attach {as_word(view.name)} -o {view.variable or 'run'}"
         parts.append(f'<div style="margin-top:6px">Back to it: <code>{escape(back)}</code></div>')
@@ -66,7 +66,7 @@ def run_html(view: RunView) -> str:
 
 
 def queues_html(view: QueuesView) -> str:
-    """Return a lab or queue as a fragment with inline styles only; words and figures carry all of it."""
+    """Return a lab or queue as a fragment with inline styles only."""
     chip = f"{escape(view.chip.lower())} &nbsp;" if view.chip else ""
     parts = [
         f'<div style="font-size:15px"><b>{escape(view.name)}</b> &nbsp;{chip}'
@@ -74,8 +74,8 @@ def queues_html(view: QueuesView) -> str:
         *notice_html(view.notice),
     ]
     if view.figures:
-        said = (_figure(each) for each in view.figures)
-        parts.append(f'<div style="margin:2px 0 8px">{" · ".join(said)}</div>')
+        sentences = (_figure(each) for each in view.figures)
+        parts.append(f'<div style="margin:2px 0 8px">{" · ".join(sentences)}</div>')
     parts += needs_html(view.details.needs, view.details.needs_total)
     parts += [table_html(table) for table in (view.table, view.runs_table) if table.columns]
     return wrap(parts, width=1100)
@@ -87,7 +87,7 @@ def _figure(figure: Figure) -> str:
 
 
 def notice_html(notice: Notice) -> list[str]:
-    """Return what needs attention first, if there is anything."""
+    """Return the notice, if there is one."""
     if not notice.text:
         return []
     edge = "#E0533F" if notice.tone is Tone.BAD else "#9A6200"
@@ -95,7 +95,7 @@ def notice_html(notice: Notice) -> list[str]:
 
 
 def needs_html(needs: tuple[Need, ...], total: int, *, ended: bool = False) -> list[str]:
-    """Return what needs the user, a line each, how many there are beyond, and what to type."""
+    """Return a line for each thing that needs the user, how many more there are, and what to type."""
     more = more_needs(needs, total, ended=ended)
     lines = [
         f"<div>{inked('✕' if each.tone == 'bad' else '!', Ink.BAD if each.tone == 'bad' else Ink.WARN)} "
@@ -107,7 +107,7 @@ def needs_html(needs: tuple[Need, ...], total: int, *, ended: bool = False) -> l
 
 
 def table_html(table: Table) -> str:
-    """Return a table as a fragment; its notes stand below."""
+    """Return a table as a fragment, with its notes below."""
     parts = []
     if table.rows:
         heads = [_th(column.title, right=column.right) for column in table.columns]
@@ -133,7 +133,7 @@ def _bar(view: RunView) -> str:
     pieces = []
     for place, bar in enumerate(view.bars):
         gap = ";margin-left:1px" if place else ""
-        colour = "#888" if view.stale else _STATES[bar.state].static
+        colour = "#888" if view.stale else STATES[bar.state].static
         pieces.append(f'<span style="flex:{bar.fraction:.5f};min-width:3px{gap};background:{colour}"></span>')
     label = escape(view.bar_label)
     return (
@@ -147,7 +147,7 @@ def _counters(view: RunView) -> str:
     heads += [_th(view.unit, right=True)] if paged else []
     body = []
     for counter in view.counters:
-        state = _STATES[counter.state]
+        state = STATES[counter.state]
         glyph = state.glyph if counter.zero else f'<span style="color:{state.static}">{state.glyph}</span>'
         cells = [
             _td(f"{glyph} {counter.word}"),
@@ -205,7 +205,8 @@ def _th(title: str, *, right: bool = False) -> str:
 
 
 def _td(inner: str, *, right: bool = False, mono: bool = False) -> str:
-    whole = ";white-space:nowrap" if right and " " in inner.split(">", 1)[-1] else ""  # "62.5 %" is one figure
+    # "62.5 %" is one figure, and must not break at its space.
+    whole = ";white-space:nowrap" if right and " " in inner.split(">", 1)[-1] else ""
     style = f"{_RIGHT};{_FIGURES}{whole}" if right else _LEFT
     return f'<td style="{style};{_LINE}{_MONO if mono else ""}">{inner}</td>'
 

@@ -1,7 +1,8 @@
-"""Turns a Snapshot into a `QueuesView`: which rows, which words, which figures, which buttons.
+"""Turn a Snapshot into a `QueuesView`: its rows, words, figures and buttons.
 
-Computes nothing: every number is a field or property of the Snapshot, spelled by `numbers`. Text that came from users
-leaves here fit for one line, but not escaped.
+Computes nothing: every number is a field or property of the Snapshot, spelled by `numbers`. Users' text leaves here fit
+for one line, but not escaped.
+
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ RUNS = 20
 FIRST_RUNS = 8
 """Rows of runs in the widget, below its queues."""
 MANY_QUEUES = 12
-"""Above this number of rows they are grouped, and can be filtered."""
+"""Number of rows above which they are grouped, and can be filtered."""
 _ICONS = {
     QueueState.RUNNING: "running",
     QueueState.KEEPING_UP: "running",
@@ -53,20 +54,20 @@ _ICONS = {
 }
 _ACTIONS = ("retry", "show", "resume", "scale", "compact")
 _LAST = (QueueState.PAUSED, QueueState.DRAINING, QueueState.EMPTY)
-"""States that are listed after all others."""
+"""States listed after all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a lab or queue is looked at: name, and the addresses of the dashboard and of the scheduler.
-
-    The cluster of one that is `embedded` consists of processes that the lab has started.
-    """
+    """Where a lab or queue is looked at."""
 
     name: str
     dashboard: str = ""
+    """Address of the dashboard."""
     cluster: str = ""
+    """Address of the scheduler."""
     embedded: bool = False
+    """The lab has started the processes of its cluster."""
 
 
 def absent_queues(place: Site, reason: str = "", *, single: bool = False, silence: Silence | None = None) -> QueuesView:
@@ -85,10 +86,13 @@ def absent_queues(place: Site, reason: str = "", *, single: bool = False, silenc
 
 
 def moved_queues(place: Site, *, single: bool = False) -> QueuesView:
-    """Return the view of a lab or queue that is shown elsewhere now: without numbers, which would stand still."""
+    """Return the view of a lab or queue that is shown elsewhere now."""
+    # Without numbers: they would stand still in this picture.
     return QueuesView(one_line(place.name), single, icon="connecting", about="its live view is in a later cell")
 
 
+# With `silence` or `over` the numbers are old: they are shown dated, and without speed. `over`: why no more answers can
+# come. `trouble`: why the last command was refused. `busy`: what it is doing, or has done.
 def lab_view(
     snapshot: Snapshot,
     history: History | None = None,
@@ -99,26 +103,12 @@ def lab_view(
     trouble: str = "",
     busy: str = "",
 ) -> QueuesView:
-    """Return the picture of a lab.
-
-    Parameters
-    ----------
-    snapshot : Snapshot
-        The newest numbers.
-    history : History, optional
-        With ``depths``, for the small lines beside the rows.
-    place : Site
-        What it is called here.
-    silence : Silence, optional
-        Given when the numbers are old because there is no answer.
-    over, trouble, busy : str, optional
-        Why there will be no more answers; why the last command was refused; what it is doing, or has done.
-    """
+    """Return the picture of a lab."""
     stale = silence is not None or bool(over)
     snapshot = _as_known(snapshot) if stale else snapshot
     needing, deepest = _needing(snapshot), snapshot.deepest
     queues = _ordered(snapshot, needing)
-    about = [many(snapshot.queues_total, "queue"), _staff(snapshot, "process" if place.embedded else "worker")]
+    about = [many(snapshot.queues_total, "queue"), _consumer_words(snapshot, "process" if place.embedded else "worker")]
     about += [f"store {one_line(snapshot.store, 60)}"] if snapshot.store else []
     hidden = snapshot.queues_total - len(queues)
     return QueuesView(
@@ -159,7 +149,7 @@ def queue_view(
     trouble: str = "",
     busy: str = "",
 ) -> QueuesView:
-    """Return the picture of one queue, the `place`; see `lab_view`."""
+    """Return the picture of the queue at `place`."""
     stale = silence is not None or bool(over)
     snapshot = _as_known(snapshot) if stale else snapshot
     queue = snapshot.queue(place.name)
@@ -169,8 +159,8 @@ def queue_view(
     runs = [run for run in snapshot.runs if run.queue == queue.name]
     lines = [each for each in snapshot.attention if each.queue == queue.name]
     failures = snapshot.failures
-    staff = details.consumers(snapshot, queue.consumers)
-    slow = staff.troubles if staff is not None else ""
+    consumers = details.consumers(snapshot, queue.consumers)
+    slow = consumers.troubles if consumers is not None else ""
     about = [many(queue.shards, "shard"), ", ".join(part for part in (many(queue.consumers, "consumer"), slow) if part)]
     about += ["in memory" if queue.disk is None else f"durable{f', {snapshot.store}' if snapshot.store else ''}"]
     first = Button(Command.RESUME, "Resume", primary=True) if row.paused else Button(Command.PAUSE, "Pause")
@@ -203,7 +193,7 @@ def queue_view(
             chart=details.depth_chart(queue.counts.waiting, history),
             needs=details.needs(lines, _ACTIONS, several=True),
             needs_total=len(lines),
-            consumers=staff,
+            consumers=consumers,
             leases=details.leases(snapshot),
         ),
         table=status_table(snapshot, only=queue.name, stale=stale),
@@ -213,12 +203,9 @@ def queue_view(
 
 
 def _needing(snapshot: Snapshot) -> dict[str, Attention | None]:
-    """Return the listed queues that need the user, the worst first, each with its worst line.
-
-    Of one kind those come first that have most of it. Dead documents at rest come last: they are no alert, and need the
-    user all the same.
-    """
+    """Return the listed queues that need the user, the worst first, each with its worst line."""
     kinds = list(dict.fromkeys(each.kind for each in snapshot.attention))
+    # The Snapshot lists kinds worst first; within a kind, the queue with the most comes first.
     lines = sorted(snapshot.attention, key=lambda each: (kinds.index(each.kind), -each.amount))
     found: dict[str, Attention | None] = {}
     for each in lines:
@@ -227,6 +214,7 @@ def _needing(snapshot: Snapshot) -> dict[str, Attention | None]:
     for queue in snapshot.queues:
         if queue.troubled:
             found.setdefault(queue.name, None)
+    # Dead documents at rest are no alert, but need the user all the same: they come last.
     every = snapshot.runs_total == len(snapshot.runs)
     resting = [rests for queue in snapshot.queues if (rests := at_rest(queue, snapshot.runs, all_runs=every))]
     for rests in sorted(resting, key=lambda rests: (-rests.severity, -rests.amount)):
@@ -235,7 +223,7 @@ def _needing(snapshot: Snapshot) -> dict[str, Attention | None]:
 
 
 def _ordered(snapshot: Snapshot, needing: Collection[str]) -> list[QueueStats]:
-    """Return the queues as they are listed: few in their own order; many with those that need the user first."""
+    """Return few queues in their own order, and many with those that need the user first."""
     if len(snapshot.queues) <= MANY_QUEUES:
         return list(snapshot.queues)
     first_of = {name: place for place, name in enumerate(needing)}
@@ -298,7 +286,7 @@ def _row(
         paused=paused,
         durable=queue.disk is not None,
         consumers=queue.consumers,
-        purge=_purge(queue),
+        purge=_purge_question(queue),
         retries=tuple(
             (run.name, f"Retry {numbers.count(run.counts.dead)} dead of {one_line(run.name, 40)}")
             for run in snapshot.runs
@@ -322,7 +310,7 @@ def _why(queue: QueueStats, need: Attention | None) -> str:
     return ""
 
 
-def _purge(queue: QueueStats) -> tuple[str, ...]:
+def _purge_question(queue: QueueStats) -> tuple[str, ...]:
     dead = queue.counts.dead
     if not dead:
         return ()
@@ -348,8 +336,9 @@ def _notice(snapshot: Snapshot, silence: Silence | None, over: str, trouble: str
     return Notice()
 
 
-def _staff(snapshot: Snapshot, noun: str) -> str:
-    """Return how many consumers there are, by the processes that were asked for: each queue has one in each."""
+def _consumer_words(snapshot: Snapshot, noun: str) -> str:
+    """Return how many consumers there are, by processes or workers."""
+    # Each queue has a consumer in each process: the number of processes is what the user asked for.
     consumers, on = snapshot.consumers_total, len({each.worker for each in snapshot.consumers})
     if not consumers or len(snapshot.consumers) < consumers:
         amount = many(consumers, "consumer") if consumers else "no consumers yet"
@@ -452,7 +441,7 @@ def _sparks(history: History | None, queues: list[QueueStats]) -> tuple[tuple[st
 
 
 def _as_known(snapshot: Snapshot) -> Snapshot:
-    """Return a Snapshot without what only holds while numbers come: speeds, and when something will be over."""
+    """Return a Snapshot without speeds and estimates, which hold only while numbers arrive."""
     totals, *queues = (
         replace(queue, in_rate=None, out_rate=None, empty_in=None, never_empty=False)
         for queue in (snapshot.totals, *snapshot.queues)
@@ -472,7 +461,7 @@ def _more_runs(hidden: int) -> str:
 
 
 def _run_lines(runs: Sequence[RunStats], attention: Sequence[Attention], *, stale: bool) -> tuple[RunLine, ...]:
-    """Return runs in the order of `%dq runs`: those that need the user, those that run, the others; newest first."""
+    """Return the lines of runs in the order of `%dq runs`."""
     by_name = {(run.queue, run.name): run for run in runs}
     return tuple(_run_line(by_name[row.queue, row.name], row, stale=stale) for row in runs_in_order(runs, attention))
 
@@ -502,7 +491,7 @@ def _word(name: str) -> str:
 
 
 def _log(name: str, snapshot: Snapshot, queue: QueueStats | None = None) -> str:
-    """Return everything in one line: ``14:22:07 papers waiting 60191 unacked 104 out 51.9/s dead 215``."""
+    """Return everything in one line, as in ``14:22:07 papers waiting 60191 unacked 104 out 51.9/s dead 215``."""
     total = snapshot.totals if queue is None else queue
     counts, rate = total.counts, numbers.rate(total.out_rate).replace(",", "").replace(UNKNOWN, "-")
     state = "" if queue is None else f" {_word(queue.state)}"

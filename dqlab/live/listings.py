@@ -1,4 +1,4 @@
-"""A listing of documents as a table: its first rows, what it has in all, and the line that submits it."""
+"""Show a listing of documents as a table: its first rows, its totals, and the line that submits it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ShownDocuments", "listing_table"]
 
 _FORMATS = 5
 _WIDTH = 78
-"""Characters of a line of notes: tables cut what is longer, and these say why a listing ends."""
+"""Characters of a line of notes: tables cut longer lines, and these say why a listing ends."""
 _ONE_WORD = re.compile(r"[^\s'\"#]+")
 """An expression that a line reads as one word; brackets need no quotes."""
 _LONGEST = 300
@@ -28,7 +28,7 @@ _LONGEST = 300
 
 @dataclass(frozen=True)
 class ShownDocuments:
-    """A listing, and the expression that a line has for it."""
+    """A listing, and the expression of a line for it."""
 
     documents: Documents
     expression: str
@@ -38,7 +38,7 @@ class ShownDocuments:
 
 
 def listing_table(listed: Documents | ShownDocuments) -> Table:
-    """Look at a listing for two seconds at most, and return what was seen."""
+    """Look at a listing for two seconds at most, and return what was found."""
     if isinstance(listed, ShownDocuments):
         documents, name = listed.documents, listed.expression
     else:
@@ -53,7 +53,7 @@ def _variable(documents: Documents) -> str:
 
 
 def table_of(summary: Summary, name: str) -> Table:
-    """Return a summary as a table; `name` is what a line calls the listing."""
+    """Return a summary as a table, where `name` is the expression of a line for the listing."""
     paged = summary.paged > 0
     columns: tuple[Column, ...] = (Column("document", mono=True), Column("format"), Column("size", right=True))
     columns += (Column("pages", right=True),) if paged else ()
@@ -65,6 +65,7 @@ def table_of(summary: Summary, name: str) -> Table:
         total = (Cell(many(summary.count, "document"), Ink.STRONG), Cell(""), Cell(size))
         total += (Cell(pages),) if paged else ()
     word = name if _ONE_WORD.fullmatch(name) else as_word(name)
+    # A listing known to be empty has nothing to submit.
     lines = () if summary.whole and not summary.count else (f"%%dq submit --over {word} --watch -o run",)
     notes = tuple(line for note in _notes(summary) for line in textwrap.wrap(note, _WIDTH, break_on_hyphens=False))
     return Table(columns, rows, total, notes, lines)
@@ -81,7 +82,7 @@ def _cells(document: Document, *, paged: bool) -> tuple[Cell, ...]:
 
 
 def _known(text: str, known: int, count: int) -> str:
-    """Return a sum; at least that much where not every document has its part in it."""
+    """Return a sum, marked as a lower bound where not every document has a value."""
     return text if known == count else (f">{text}" if known else numbers.UNKNOWN)
 
 

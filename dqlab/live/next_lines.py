@@ -1,6 +1,7 @@
-"""The line to be typed next about what needs the user, where a view has no buttons.
+"""Find the line to type next about what needs the user, where a view has no buttons.
 
 Pure: takes what a Snapshot lists. The doctor words the same at length (`checkup.alerts`).
+
 """
 
 from __future__ import annotations
@@ -16,32 +17,30 @@ __all__ = ["NAMED", "failed_lines", "lines_of", "more_needs", "next_line"]
 
 DOCTOR = "%dq doctor"
 NAMED = 3
-"""Runs that are named where several have dead documents."""
+"""Most runs that are named where several have dead documents."""
 
 
 def next_line(need: Attention) -> str:
-    """Return the line that does or shows something about it; "" where its own words name that, or nothing helps."""
+    """Return the line that acts on an alert or shows more of it, and "" where there is none."""
     line = _LINES.get(need.kind)
     return "" if line is None else line(need)
 
 
 def lines_of(needs: Iterable[Need]) -> list[str]:
-    """Return the lines about some of what needs the user, each once."""
+    """Return the lines about some alerts, each line once."""
     return [line for line in dict.fromkeys(each.line for each in needs) if line]
 
 
 def more_needs(needs: Sequence[Need], total: int, *, ended: bool = False) -> str:
-    """Return how many more things need the user than those that are listed; "" where these are all.
-
-    Those of a run that has `ended` are kinds of failures, which the line about one of them lists.
-    """
+    """Return how many alerts are not listed, and the line that lists them, and "" when all are listed."""
     more = total - len(needs)
+    # The alerts of an ended run are classes of failures, and the line about one of them lists them all.
     line = next(iter(lines_of(needs)), DOCTOR) if ended else DOCTOR
     return f"and {numbers.count(more)} more: {line}" if more > 0 else ""
 
 
 def failed_lines(runs: Sequence[RunStats]) -> list[str]:
-    """Return the lines that list the dead documents of some runs; of several, for the first ones."""
+    """Return the lines that list the dead documents of the first of some runs."""
     return [_failed(run.name) for run in runs[:NAMED]]
 
 
@@ -50,7 +49,8 @@ def _failed(run: str) -> str:
 
 
 def _stopped(need: Attention) -> str:
-    """Return how to go on: where everything failed, to go on with the same code would fail the rest too."""
+    """Return the line that goes on with a run that paused itself."""
+    # Where everything failed, resuming the same code would fail the rest too.
     return _failed(need.run) if need.action == "retry" else f"%dq resume {as_word(need.run)}"
 
 
@@ -78,4 +78,4 @@ _LINES: dict[AttentionKind, Callable[[Attention], str]] = {
     AttentionKind.SILENT: lambda _: DOCTOR,
     AttentionKind.NO_ROOM: lambda need: f"%dq compact {as_word(need.queue)}",
 }
-"""By kind of what needs the user; "lost" and "missing" name theirs in their detail."""
+"""By kind of alert; the details of "lost" and "missing" name the line themselves."""

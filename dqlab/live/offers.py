@@ -1,4 +1,4 @@
-"""The Python of what a run's widget offers: cells to insert, and lines to copy. Nothing of it is run here."""
+"""Word the Python that a run's widget offers, cells to insert and lines to copy, and run none of it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from dqlab.texts import as_word, one_line
 __all__ = ["CANARY", "NO_NAMES", "NotebookNames", "first", "names_here", "offers", "run_here"]
 
 CANARY = 100
-"""Dead documents above which a retry is offered of so many first; the sidebar has the same number."""
+"""Dead documents above which a retry of so many is offered first; the sidebar has the same number."""
 
 
 class NotebookNames(NamedTuple):
-    """What the notebook calls things: a run, its lab, both empty where they have no name; and whether it has `%dq`.
-
-    `cluster` is the address of their scheduler, by which the front end finds the service; `again` the call that
-    connects to it from a kernel that knows none of these names, "" where there is none.
-    """
+    """The notebook's names for a run and its lab, empty where it has none."""
 
     run: str = ""
     lab: str = ""
     magic: bool = False
+    """The notebook has `%dq`."""
     cluster: str = ""
+    """Address of the scheduler, by which the front end finds the service."""
     again: str = ""
+    """The call that connects to it from a kernel without these names; "" where there is none."""
 
 
 NO_NAMES = NotebookNames()
@@ -39,12 +38,13 @@ _FIRST = "# needs the cluster of this kernel: in a new kernel, run the cells tha
 
 
 def names_here(source: object) -> NotebookNames:
-    """Return what this notebook calls a run and its lab."""
+    """Return the notebook's names for a run and its lab."""
     known: Mapping[str, Any] = dict(vars(sys.modules["__main__"])) if "__main__" in sys.modules else {}
     mine = {name: value for name, value in known.items() if not name.startswith("_")}
     runs = [name for name, value in mine.items() if value is source]
     labs = [each for each in mine.items() if is_lab(each[1]) and not isinstance(each[1], type) and not each[1].closed]
     cluster = cluster_of(source)
+    # A lab of another cluster cannot attach this run.
     own = [name for name, lab in labs if not cluster or cluster_of(lab) == cluster]
     magics = getattr(shell(), "find_line_magic", None)
     run, lab = min(runs, key=len, default=""), own[0] if own else ""
@@ -52,23 +52,14 @@ def names_here(source: object) -> NotebookNames:
 
 
 def first(dead: int) -> int:
-    """Return how many of many dead documents are retried first; 0 for few, which are retried together."""
+    """Return how many of many dead documents are retried first, and 0 where all are retried together."""
     return CANARY if dead > CANARY else 0
 
 
 def offers(stats: RunStats, source: str | None, names: NotebookNames, *, newer: bool = False) -> Offers:
-    """Return what can be made of a run.
-
-    Parameters
-    ----------
-    stats : RunStats
-    source : str or None
-        Source of its newest code.
-    names : NotebookNames
-    newer : bool, default False
-        The notebook has redefined the function, and a retry takes that.
-    """
+    """Return what can be done with a run in the notebook."""
     run, name, dead = _handle(stats.name, names), stats.code.name, stats.counts.dead
+    # The notebook has redefined the function: a retry takes the new definition.
     fn = name if newer else ""
     calls = [] if stats.resting else ["pause()", "resume()", f"scale({max(1, stats.consumers)})", "cancel()"]
     retries = [f"retry({fn})"] if dead else []
@@ -88,8 +79,9 @@ def offers(stats: RunStats, source: str | None, names: NotebookNames, *, newer: 
 
 
 def _results(run: str, stats: RunStats, names: NotebookNames) -> tuple[str, str]:
-    """Return the line that gets the results there are, and what they leave out: without, it would raise."""
+    """Return the line that gets the existing results, and words for the missing ones."""
     missing = _missing(stats)
+    # Without `--errors skip` the line would raise where documents have no result.
     if names.magic and not names.run:
         return f"%dq results {as_word(stats.name)}{' --errors skip' if missing else ''}", missing
     return f"{run}.{_values_of(stats)}", missing
@@ -100,7 +92,7 @@ def _values_of(stats: RunStats) -> str:
 
 
 def _missing(stats: RunStats) -> str:
-    """Return which documents have no result, and where to see why; "" when all have one, or will."""
+    """Return which documents have no result and never will, and "" when there are none."""
     counts = stats.counts
     kinds = ("dead", counts.dead), ("cancelled", counts.cancelled), ("lost", counts.lost)
     parts = [f"{numbers.count(amount)} {word}" for word, amount in kinds if amount]
@@ -108,22 +100,21 @@ def _missing(stats: RunStats) -> str:
 
 
 def run_here(letter: Any, stats: RunStats, names: NotebookNames) -> str:
-    """Return the cell that opens a dead document and calls the function with it; "" for a function without a name.
-
-    It names the document by its key, which it has in any later run too: the id of its message is that of one run.
-    Cells outlive kernels: where a new one can find the run, the cell does so by itself, and takes the function that was
-    sent unless the function's own cell was run, or that of a helper was not. Elsewhere a comment names what goes first.
-    """
+    """Return the cell that opens a dead document and calls the function, and "" for a function without a name."""
     name = stats.code.name
     if not name.isidentifier():
         return ""
     key = letter.key
-    names_it = type(key) in (str, int) and one_line(key) == str(key)  # a cut one may be that of several documents
+    # By key, which any later run has too: an id is valid in one run. A key that is cut may be that of several
+    # documents.
+    names_it = type(key) in (str, int) and one_line(key) == str(key)
     about = "" if names_it else f"    # {one_line(key, 80)}"
     test = f"each.key == {key!r}" if names_it else f"each.id == {letter.id}"
     found = f"letter = next(each for each in {{}}.failures() if {test}){about}"
     if names.again:
-        # Not under the notebook's name for it: a cell may have asked it for other code, and it waits for an answer.
+        # Cells outlive kernels: in a new kernel this cell finds the run by itself, and takes the function that was sent
+        # unless the function's own cell was run. Under a name of its own: the notebook's run may wait for an answer
+        # about other code.
         opens = [
             "import dqlab as dq",
             f"its_run = {names.again}.attach({stats.name!r})    # the lab that is open, else a new connection",

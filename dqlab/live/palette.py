@@ -1,19 +1,19 @@
-"""The states a message can be in, as they look: word, glyph, colour.
+"""Define the look of message states: word, glyph, colour.
 
 A colour never stands alone: every view puts the glyph or the word beside it. The live widget has its own colours for
-light and dark in `extension/style/shared.css`; here are those of text and of static HTML, which must be readable on any
-background.
+light and dark in `extension/style/shared.css`; text and static HTML use these, which are readable on any background.
+
 """
 
 from __future__ import annotations
 
 from enum import Enum, StrEnum
 
-__all__ = ["Ink", "StateLook"]
+__all__ = ["STATES", "Ink", "StateLook"]
 
 
 class Ink(StrEnum):
-    """What a piece of text means, for a terminal's colours; the value is the ANSI parameter."""
+    """The meaning of a text, with its ANSI parameter for a terminal's colours."""
 
     PLAIN = ""
     STRONG = "1"
@@ -27,23 +27,11 @@ class Ink(StrEnum):
 
 
 class StateLook(Enum):
-    """A message's state. Members stand in the order in which bars stack them.
-
-    Attributes
-    ----------
-    field : str
-        Name in `Counts`.
-    word : str
-        For people.
-    glyph, mark : str
-        One character; `mark` is its ASCII twin in bars.
-    ink : Ink
-        In a terminal.
-    static : str
-        CSS colour in static HTML, at least 3:1 on white and on black.
-    """
+    """The look of a message's state, in the order in which bars stack states."""
 
     def __init__(self, field: str, word: str, glyph: str, mark: str, ink: Ink, static: str) -> None:
+        # `field` is a name in `Counts`, `mark` the glyph's ASCII twin in bars, `static` a CSS colour for static HTML
+        # with a contrast of at least 3:1 on white and on black.
         self.field, self.word, self.glyph, self.mark, self.ink, self.static = field, word, glyph, mark, ink, static
 
     ACKED = ("acked", "acked", "●", "#", Ink.GOOD, "#0A9F88")
@@ -53,3 +41,7 @@ class StateLook(Enum):
     READY = ("ready", "ready", "○", ".", Ink.READY, "#2B66CC")
     DELAYED = ("delayed", "delayed", "◔", ".", Ink.DELAYED, "#A485C4")
     CANCELLED = ("cancelled", "cancelled", "⊘", "-", Ink.GONE, "#686B72")
+
+
+STATES = {state.field: state for state in StateLook}
+"""By name in `Counts`."""

@@ -1,8 +1,8 @@
-"""Turns statistics into a `RunView`: which words, which figures, which buttons.
+"""Turn statistics into a `RunView`: its words, figures and buttons.
 
-Owns the sentences of the run view and when each is shown. Computes nothing: every number is a
-field or property of `RunStats`, spelled by `numbers`. Text that came from users leaves here fit
-for one line, but not escaped.
+Owns the sentences of the run view and when each is shown. Computes nothing: every number is a field or property of
+`RunStats`, spelled by `numbers`. Users' text leaves here fit for one line, but not escaped.
+
 """
 
 from __future__ import annotations
@@ -62,24 +62,27 @@ __all__ = [
 
 
 class Silence(NamedTuple):
-    """How long there has been no answer, in seconds, and when the last one came, in seconds since 1970 UTC."""
+    """A time without an answer."""
 
     seconds: float
+    """How long there has been no answer."""
     since: float
+    """When the last answer came, seconds since 1970 UTC."""
 
 
 class Focus(NamedTuple):
-    """What is known of a run besides its statistics: any of it may be missing.
-
-    With `newer` the notebook has redefined the run's function, and a retry takes that. `names` is what it calls them.
-    """
+    """What is known of a run besides its statistics, each part of which may be missing."""
 
     snapshot: Snapshot | None = None
     history: History | None = None
     source: str | None = None
+    """Source of the newest code."""
     examples: tuple[str, tuple[Example, ...]] | None = None
+    """Fingerprint of the opened class, and documents of it."""
     newer: bool = False
+    """The notebook has redefined the run's function, and a retry takes the new definition."""
     names: NotebookNames = NO_NAMES
+    """The notebook's names for the run and its lab."""
 
 
 NO_FOCUS = Focus()
@@ -107,11 +110,11 @@ _EDIT_FIRST = "edit the function and run its cell first, to retry with new code"
 NEAR_END = "Done in"
 """Label of an end that is shown in seconds."""
 OPEN = 0.75
-"""Share of the bar for what is known of a run whose input goes on: one that is full looks done."""
+"""Share of the bar for the known documents of a run whose input goes on: a full bar would look done."""
 LONGEST = 1_000
-"""Characters of a sentence about what went wrong; its last words are what to do next."""
+"""Characters of a sentence about an error, long enough for its last words: they name the next step."""
 LATE, NAMED = 10.0, 3
-"""Seconds after which a document that is waited for alone is named, and how many of them."""
+"""Seconds after which a document is named as the last one to wait for, and how many are named."""
 _ACTIONS = ("retry", "show", "resume", "scale")
 _HALTED = (Face.PAUSED, Face.STOPPED)
 
@@ -132,19 +135,27 @@ def connecting_view(name: str, silence: Silence | None = None) -> RunView:
 
 
 def absent_view(name: str, reason: str, *, gone: bool = False) -> RunView:
-    """Return the view of a run that cannot be reached now, or does not exist any more, for one picture that stays."""
+    """Return the final view of a run that cannot be reached now, or does not exist any more."""
     face = Face.GONE if gone else Face.NO_ANSWER
     notice = Notice(one_line(reason, LONGEST), Tone.WARN)
     return RunView(name=one_line(name), face=face, chip=face.value.capitalize(), notice=notice)
 
 
 def moved_view(name: str) -> RunView:
-    """Return the view of a run that is shown elsewhere now: without numbers, which would stand still."""
+    """Return the view of a run that is shown elsewhere now."""
     return RunView(
-        name=one_line(name), face=Face.RUNNING, chip="Shown below", compact=("its live view is in a later cell",)
+        # Without numbers: they would stand still in this picture.
+        name=one_line(name),
+        face=Face.RUNNING,
+        chip="Shown below",
+        compact=("its live view is in a later cell",),
     )
 
 
+# With `silence` or `over` the numbers are old: they are shown dated, and without speed. `over`: why no more answers can
+# come, though the run may go on; with `gone` it does not exist any more, so no line is offered to type. `trouble`: why
+# the last command was refused. `busy`: what it is doing, or has done. `said`: what was decided where the view stands,
+# kept while there is nothing else to report.
 def run_view(
     stats: RunStats,
     focus: Focus = NO_FOCUS,
@@ -156,29 +167,10 @@ def run_view(
     busy: str = "",
     said: str = "",
 ) -> RunView:
-    """Return the picture of a run.
-
-    Parameters
-    ----------
-    stats : RunStats
-        The newest numbers.
-    focus : Focus, optional
-        What else is known: needs, consumers, leases, history.
-    silence : Silence, optional
-        Given when `stats` are old because there is no answer: they are shown dated, without speed.
-    over : str, optional
-        Why there will be no more answers, though the run may go on: the numbers are dated too.
-    gone : bool, default False
-        With `over`: the run does not exist any more, so no line is given to type next.
-    trouble : str, optional
-        Why the last command was refused.
-    busy : str, optional
-        What the last command is doing, or has done.
-    said : str, optional
-        What was decided where the view stands, which is kept with it while there is nothing else to report.
-    """
+    """Return the picture of a run."""
     stale = silence is not None or bool(over)
     face = _face(stats, stale=stale)
+    # Once, here: sentence, figures, chart and log of one picture must agree on the end.
     stats = replace(stats, eta=_eta(face, stats, focus))
     share = stats.share
     name, chip = one_line(stats.name), _chip(face, stats)
@@ -205,7 +197,7 @@ def run_view(
         unit=stats.unit,
         code=code,
         queue=one_line(stats.queue, 60),
-        consumers=_staff(stats, focus),
+        consumers=_consumer_words(stats, focus),
         elapsed=f"{numbers.span(stats.elapsed)}{'' if stats.resting else ' so far'}",
         moment=numbers.clock(stats.at),
         ended=numbers.instant(stats.ended, now=stats.at) if stats.resting and stats.ended is not None else "",
@@ -236,15 +228,16 @@ def run_view(
     )
 
 
-def _staff(stats: RunStats, focus: Focus) -> str:
-    """Return how many consumers there are and, while they work, how many of them are silent, stuck or slow."""
+def _consumer_words(stats: RunStats, focus: Focus) -> str:
+    """Return how many consumers there are and, while they work, how many of them are in trouble."""
     troubles = focus.snapshot.consumer_troubles if focus.snapshot is not None and not stats.resting else ""
     return many(stats.consumers, "consumer") + (f", {troubles}" if troubles else "")
 
 
 def _pulse(stats: RunStats, history: History) -> Pulse:
-    """Return the speed over the whole run; none where a run fills so little of a minute that its mean is above all."""
+    """Return the speed over the whole run, or none for a run that is too short for it."""
     cancelled = (stats.counts if stats.units is None else stats.units).cancelled
+    # A run that fills only a part of a minute has a mean above all its pieces: its line would mislead.
     _, rates = history.pulse(cancelled=cancelled)
     known = [rate for rate in rates if rate is not None]
     mean = stats.mean_rate if stats.units is None else stats.mean_units_rate
@@ -254,7 +247,7 @@ def _pulse(stats: RunStats, history: History) -> Pulse:
 
 
 def _eta(face: Face, stats: RunStats, focus: Focus) -> Eta | None:
-    """Return when the run will be done: by its own estimate, else by the Snapshot's for a run in the same state."""
+    """Return the run's own estimate of its end, or else the Snapshot's, if the state of the run is the same."""
     if stats.resting or face is Face.NO_ANSWER:
         return None
     known = focus.snapshot.run(stats.name) if focus.snapshot is not None else None
@@ -266,17 +259,19 @@ def _classes(stats: RunStats, focus: Focus) -> tuple[ClassStats, ...]:
 
 
 def _shared(stats: RunStats, snapshot: Snapshot) -> str:
-    """Return where what is held is that is not all of this run; "" where it is. Both are of one Snapshot."""
+    """Return the scope of the held messages where it is wider than the run, and "" where it is not."""
+    # Both counts are of one Snapshot: those of `stats` are newer and would differ by chance.
     run, queue = snapshot.run(stats.name), snapshot.queue(stats.queue)
     shared = run is not None and queue is not None and queue.counts.leased > run.counts.leased
     return f"in queue {one_line(stats.queue, 40)}" if shared else ""
 
 
 def _leases(stats: RunStats, snapshot: Snapshot) -> Leases:
-    """Return what is held; not known as long as the Snapshot is older than what the run has leased first."""
+    """Return the table of held messages, with an unknown total until the Snapshot has the run's first leases."""
     if stats.resting:
         return details.NO_LEASES
     found = details.leases(snapshot, _shared(stats, snapshot))
+    # The Snapshot is older than the first leases of the run: 0 held would be wrong.
     young = stats.counts.leased and not snapshot.unacked.total and snapshot.run(stats.name) is None
     return replace(found, title=numbers.UNKNOWN) if young else found
 
@@ -286,6 +281,7 @@ def _details(stats: RunStats, focus: Focus) -> Details:
     if focus.snapshot is None:
         return Details(code=code) if focus.source is not None else NO_DETAILS
     snapshot = focus.snapshot
+    # A run at rest has no line of its own in the Snapshot's alerts: its dead documents make them.
     lines = [failures_of(stats, each) for each in stats.classes if each.dead] if stats.resting else snapshot.attention
     return Details(
         chart=details.left_chart(stats, focus.history),
@@ -299,11 +295,7 @@ def _details(stats: RunStats, focus: Focus) -> Details:
 
 
 def log_line(stats: RunStats) -> str:
-    """Return a run in one line for logs: no commas, no glyphs, always the same places.
-
-    ``14:22:07 parse-invoices running 65.4% 598412/914306 pages 451/s done 14:34 dead 212``, and at the end
-    ``14:33:54 parse-invoices done 48210 documents 914306 pages in 35min14s dead 212``.
-    """
+    """Return a run in one line for logs, without commas and glyphs, and always with the same places."""
     name = one_line(stats.name).replace(" ", "_")
     head, dead = f"{numbers.clock(stats.at)} {name} {stats.state.value}", f"dead {stats.counts.dead}"
     if stats.resting:
@@ -340,7 +332,7 @@ def _again(stats: RunStats, focus: Focus, versions: Sequence[str]) -> Again:
 
 
 def _is_untried(code: CodeStats, versions: Sequence[str]) -> bool:
-    """Return whether what failed ran older code alone: the function has been mended since."""
+    """Return whether everything failed with older code alone, so that the function may be mended by now."""
     return bool(versions) and f"{code.name} v{code.version}" not in versions
 
 
@@ -349,19 +341,19 @@ def _versions_of_dead(stats: RunStats) -> list[str]:
 
 
 def _mended(stats: RunStats, focus: Focus) -> str:
-    """Return the code with which a retry is of use now, or "" while the function is to be edited first."""
+    """Return the code that makes a retry useful now, and "" while the function has to be edited first."""
     versions = _versions_of_dead(stats)
     ready = focus.newer or (_is_untried(stats.code, versions) and not stats.all_failed)
     return _again(stats, focus, versions).code if ready else ""
 
 
 def what_waits(stats: RunStats) -> str:
-    """Return what a retry with newer code means for the documents of a run that have yet to run."""
+    """Return what a retry with newer code means for the documents that have yet to run."""
     return "what waits runs with it too" if stats.fails_throughout else "what waits keeps the code it had"
 
 
 def code_of_retry(code: CodeStats, *, newer: bool) -> str:
-    """Return the code that a retry takes of a run with this code: "parse v2"; `newer`, that of the notebook."""
+    """Return the code that a retry takes, as in "parse v2"."""
     return f"{one_line(code.name, 40)} v{code.version + newer}"
 
 
@@ -395,9 +387,10 @@ def _period(stats: RunStats) -> str:
 
 
 def _milestone(share: float | None, unit: str) -> str:
-    """Return progress in quarters; "at least", since it is read also when the next one is near."""
+    """Return progress in quarters, as a screen reader announces it."""
     if share is None or share < 0.25:
         return ""
+    # "at least": a screen reader may read it when the next quarter is near.
     quarters = int(share * 4) * 25
     return f"{'' if quarters == 100 else 'at least '}{quarters} percent of {unit} settled"
 
@@ -417,21 +410,19 @@ def _sentence(stats: RunStats) -> str:
 
 
 def _done_of(counts: Counts, unit: str) -> str:
-    """Return how many were worked on, and of how many where these are more: what was cancelled was not."""
+    """Return how many documents were worked on, and the number of all where that is larger."""
     return numbers.amount(counts.worked, unit, of=counts.all if counts.worked < counts.all else None)
 
 
 def silence_notice(silence: Silence, what: str = "The run") -> Notice:
-    """Return since when there is no answer, and what that means for what is shown, which may have ended as well.
-
-    A poll that waits holds the view up: nothing here counts seconds, which would stand still meanwhile.
-    """
+    """Return the notice of a time without an answer, and what it means for the numbers shown."""
+    # No seconds here: a poll that waits holds up the view, and a counter would stand still.
     fate = f"{what} goes on without this view, unless its cluster has ended."
     return Notice(f"No answer since {numbers.clock(silence.since)}. This view keeps asking. {fate}", Tone.WARN)
 
 
 def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:
-    """Return which documents a run waits for that has no others left, once that takes long."""
+    """Return which documents a run waits for when it has no others left, once that takes long."""
     counts = stats.counts
     if face is not Face.RUNNING or counts.waiting or not 0 < counts.leased <= NAMED or focus.snapshot is None:
         return NO_NOTICE
@@ -440,7 +431,8 @@ def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:
         for each in focus.snapshot.consumers
         if each.queue == stats.queue and each.oldest_age is not None and each.run in ("", stats.name)
     ]
-    if len(held) != counts.leased:  # some hold documents of other runs, and which is not known
+    # With other numbers some consumers hold documents of other runs, and it is not known which ones.
+    if len(held) != counts.leased:
         return NO_NOTICE
     held.sort(key=lambda each: -(each.oldest_age or 0.0))
     longest = held[0].oldest_age or 0.0
@@ -459,7 +451,7 @@ def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:
 
 
 def _stuck_among_others(face: Face, stats: RunStats, focus: Focus) -> Notice:
-    """Return which document a consumer is stuck at while the run has others left, and what can be done about it."""
+    """Return at which document a consumer is stuck while the run has others left."""
     if face is not Face.RUNNING or focus.snapshot is None:
         return NO_NOTICE
     lines = [each for each in focus.snapshot.attention if each.kind is AttentionKind.HELD]
@@ -475,7 +467,7 @@ def _stuck_among_others(face: Face, stats: RunStats, focus: Focus) -> Notice:
 
 
 def _release(held: ConsumerStats, *, alone: bool) -> tuple[Button, ...]:
-    """Return what can be done about a document that a consumer has held for long."""
+    """Return the buttons for a document that a consumer has held for long."""
     tried = "What it runs is tried again, and the attempt is not counted; the consumer takes other documents."
     failed = "It is listed with the failures, and a retry sends it through again; the consumer takes other documents."
     replace = Button(Command.REPLACE, f"Replace {one_line(held.name, 20)}", hint=tried, target=held.name)
@@ -486,9 +478,10 @@ def _release(held: ConsumerStats, *, alone: bool) -> tuple[Button, ...]:
 
 
 def _notice(face: Face, lasting: Notice, silence: Silence | None, *, trouble: str, busy: str) -> Notice:
-    """Return what to know now: what came of a press, unless what holds matters more."""
+    """Return the effect of a press, unless the state of the run matters more."""
     if trouble:
         return Notice(one_line(trouble, LONGEST), Tone.BAD)
+    # The effect of a press must not hide a state that needs the user.
     if busy and silence is None and face not in (Face.STOPPED, Face.WAITING, Face.INCOMPLETE):
         return Notice(one_line(busy, 300))
     return lasting
@@ -500,7 +493,9 @@ def _lasting(face: Face, stats: RunStats, focus: Focus, waits: Notice, silence: 
     why = one_line(stats.why, 300)
     sentence = why.rstrip(".")
     if face is Face.STOPPED:
-        return Notice(f"{sentence or 'It stopped itself'}. Nothing confirmed was lost.{_mend(stats, focus)}", Tone.BAD)
+        return Notice(
+            f"{sentence or 'It stopped itself'}. Nothing confirmed was lost.{_before_a_retry(stats, focus)}", Tone.BAD
+        )
     if face is Face.WAITING:
         waiting = many(stats.counts.left, "document")
         return Notice(why or f"No consumer: {waiting} left, and none is being processed", Tone.WARN)
@@ -514,7 +509,7 @@ def _lasting(face: Face, stats: RunStats, focus: Focus, waits: Notice, silence: 
     return Notice(f"{put_off_words(stats)} (dq.Later), to be run again when their time has come")
 
 
-def _mend(stats: RunStats, focus: Focus) -> str:
+def _before_a_retry(stats: RunStats, focus: Focus) -> str:
     """Return what to do before a retry of a run that paused itself because everything failed."""
     if not stats.fails_throughout or focus.newer or not stats.code.name.isidentifier():
         return ""
@@ -591,7 +586,8 @@ def _done_at(face: Face, stats: RunStats) -> Figure:
         why = "after a retry" if stats.fails_throughout else _NO_ESTIMATE.get(face, _no_estimate(stats))
         return Figure("Done at", numbers.UNKNOWN, "", why, live=True)
     if stats.eta.p50 - stats.at < details.NEAR:
-        return Figure(NEAR_END, *_parts_of(numbers.ahead(*_from_now(stats.eta, stats.at))), "80 % sure", live=True)
+        near = numbers.ahead(stats.eta.p10 - stats.at, stats.eta.p50 - stats.at, stats.eta.p90 - stats.at)
+        return Figure(NEAR_END, *_parts_of(near), "80 % sure", live=True)
     at = numbers.due(stats.eta.p50, now=stats.at)
     return Figure("Done at", at, f"in {numbers.soon(stats.eta_in)}", details.sure(stats.eta, stats.at), live=True)
 
@@ -601,12 +597,8 @@ def _no_estimate(stats: RunStats) -> str:
         return f"after {many(MIN_DOCUMENTS, 'document')}"
     if stats.elapsed < MIN_SECONDS:
         return "in a moment"
-    # Its first document may have come late: while documents end, an estimate comes soon.
+    # The first document may have started late: while documents end, an estimate follows soon.
     return details.last_ends(stats) or ("in a moment" if stats.rate else "when documents end again")
-
-
-def _from_now(eta: Eta, now: float) -> tuple[float, float, float]:
-    return eta.p10 - now, eta.p50 - now, eta.p90 - now
 
 
 def _parts_of(text: str) -> tuple[str, str]:
@@ -629,14 +621,14 @@ def _buttons(face: Face, stats: RunStats, focus: Focus) -> tuple[Button, ...]:
         return _buttons_of_the_end(stats, focus) if focus.snapshot is not None else ()
     cancel = Button(Command.CANCEL, "Cancel run…")
     if stats.fails_throughout:
-        first_of_all = _retries(stats, focus) if focus.newer else (_fix(stats, focus),)
+        first_of_all = _retries(stats, focus) if focus.newer else (_fix_button(stats, focus),)
         return (*first_of_all, Button(Command.RESUME, "Resume with the same code", hint=_same_code(stats)), cancel)
     first = Button(Command.RESUME, "Resume", primary=True) if face in _HALTED else Button(Command.PAUSE, "Pause")
     return (first, cancel)
 
 
-def _fix(stats: RunStats, focus: Focus) -> Button:
-    """Return the button that comes first while the code is the one with which everything failed."""
+def _fix_button(stats: RunStats, focus: Focus) -> Button:
+    """Return the button that comes first while the run has the code with which everything failed."""
     worst = next((one_line(each.fingerprint, 24) for each in _classes(stats, focus)), "")
     return Button(Command.FIX, FIX_AND_RETRY, primary=True, hint=_edit_first(stats), target=worst)
 
@@ -658,12 +650,12 @@ def _same_code(stats: RunStats) -> str:
 def _buttons_of_the_end(stats: RunStats, focus: Focus) -> tuple[Button, ...]:
     results = Button(Command.RESULTS, "Results")
     if stats.all_failed and not focus.newer:
-        return (_fix(stats, focus),)
+        return (_fix_button(stats, focus),)
     return (*(_retries(stats, focus) if stats.counts.dead else ()), results)
 
 
 def _retries(stats: RunStats, focus: Focus) -> tuple[Button, ...]:
-    """Return the buttons that retry all dead documents of a run, of many also a few first."""
+    """Return the buttons that retry all dead documents of a run, or a few of many first."""
     dead = stats.counts.dead
     again = _again(stats, focus, _versions_of_dead(stats))
     every = Button(Command.RETRY, f"Retry {numbers.count(dead)} with {again.code}", focus.newer, hint=again.hint)

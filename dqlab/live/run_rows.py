@@ -1,6 +1,7 @@
-"""Runs as rows of a table, before they become text, HTML or a panel: what each did, when it ends, what is wrong.
+"""Make rows of runs, before they become text, HTML or a panel: state, figures, end, and what is wrong.
 
 Pure: takes a Snapshot, knows no toolkit. Figures stand beside their words, so that a row can be sorted by any of them.
+
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ __all__ = [
 ]
 
 AT_WORK, WHOLE_RUN, LAST_MINUTE = "60 s at work", "whole run", "last 60 s"
-"""The times that rates are of, in the words of all views: of a run, of one that has ended, of queues and consumers."""
+"""The times that rates cover, in the words of all views: of a run, of an ended run, of queues and consumers."""
 
 
 class SortBy(StrEnum):
-    """What a table of runs is sorted by; each begins with what matters most."""
+    """Order of a table of runs, with what matters most first."""
 
     NEED = "need"
-    """Those that need the user, then those that run, those that ended with dead documents, and the others; the newest
-    of each first."""
+    """Those that need the user, then those that run, those that ended with dead documents, and the others; in each
+    group the newest first."""
     NAME = "name"
     SHARE = "share"
-    """The least done first."""
+    """The least settled first."""
     END = "end"
-    """The next to end first, then those without an estimate, then those that have ended, the last one first."""
+    """The next to end first, then those without an estimate, then ended ones, the last one first."""
     DEAD = "dead"
     SPEED = "speed"
     TOOK = "took"
@@ -53,41 +54,20 @@ class SortBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One run.
-
-    Attributes
-    ----------
-    name, queue : str
-        Of the run, exactly; not fit for a line.
-    state : str
-        One or two words, and `ink` what they mean: dead documents are never green, nor is a run that has some.
-    why : str
-        What needs the user in it; "" for nothing.
-    done : float or None
-        Settled share, 0 to 1; None while the total is unknown.
-    dead, lost : int
-        Documents.
-    share, end, speed, took, code : str
-        Ready to be shown; `end` is "in 12 min" or, of a run that has ended, a time of day.
-    ends_at : float or None
-        When it will probably end, or has ended; seconds since 1970 UTC.
-    rate : float or None
-        What `speed` spells, in `unit` per second: over the last minute, of an ended run over all of it.
-    seconds : float
-        What `took` spells: so far, or in all.
-    over : bool
-        It has ended, or rests.
-    started : float
-        Seconds since 1970 UTC.
-    """
+    """One run as a row."""
 
     name: str
     queue: str
+    """Exact, as `name`: not fit for a line."""
     state: str
+    """One or two words."""
     ink: Ink
+    """What they mean: a run with dead documents is never green."""
     why: str
+    """What needs the user; "" for nothing."""
     share: str
     end: str
+    """"in 12 min", or the time of day when a run ended."""
     dead: int
     lost: int
     speed: str
@@ -95,54 +75,59 @@ class RunRow:
     code: str
     took: str
     done: float | None
+    """Settled share, 0 to 1; None while the total is unknown."""
     ends_at: float | None
+    """When it will probably end, or has ended, seconds since 1970 UTC."""
     rate: float | None
+    """The figure of `speed`, in `unit` per second: at work, and for an ended run over all of it."""
     seconds: float
+    """The figure of `took`: so far, or in all."""
     over: bool
+    """It has ended, or rests."""
     started: float
+    """Seconds since 1970 UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class SortedSnapshot(Snapshot):
-    """A Snapshot, and what its runs are sorted by where it is shown."""
+    """A Snapshot with the order of its runs."""
 
     by: SortBy = SortBy.NEED
 
 
 def sorted_by(snapshot: Snapshot, by: SortBy) -> Snapshot:
-    """Return a Snapshot whose runs are shown in that order; by need they are anyway."""
+    """Return a Snapshot that shows its runs in an order."""
+    # By need is the default of every table.
     if by is SortBy.NEED:
         return snapshot
     return SortedSnapshot(**{each.name: getattr(snapshot, each.name) for each in fields(Snapshot)}, by=by)
 
 
 def run_rows(snapshot: Snapshot, by: SortBy = SortBy.NEED) -> tuple[RunRow, ...]:
-    """Return the listed runs of a Snapshot as rows, in sort order."""
+    """Return the listed runs of a Snapshot as rows, in an order."""
     return runs_in_order(snapshot.runs, snapshot.attention, by)
 
 
 def runs_in_order(
     runs: Iterable[RunStats], attention: Sequence[Attention] = (), by: SortBy = SortBy.NEED
 ) -> tuple[RunRow, ...]:
-    """Return runs as rows, in sort order; `attention` is what needs the user, worst first."""
+    """Return runs as rows, in an order, with `attention` worst first."""
     needs: dict[tuple[str, str], Attention] = {}
     for each in attention:
         if each.run:
             needs.setdefault((each.queue, each.run), each)
+    # Alerts without a queue are matched by name alone.
     rows = [_row(run, needs.get((run.queue, run.name)) or needs.get(("", run.name))) for run in runs]
     return tuple(sorted(rows, key=_KEYS[by]))
 
 
 def without_live(run: RunStats) -> RunStats:
-    """Return a run without what only holds while numbers of it come: its speed, and when it will end."""
+    """Return a run without speed and estimate, which hold only while numbers arrive."""
     return run if run.resting else replace(run, rate=None, units_rate=None, eta=None)
 
 
 def run_word(run: RunStats) -> tuple[str, Ink]:
-    """Return what a run does in one or two words, and what they mean: "some dead" and "all dead" replace "done".
-
-    One that has nothing left but a stuck document waits for it.
-    """
+    """Return the state of a run in one or two words, and their ink."""
     counts = run.counts
     if run.empty:
         return "empty", Ink.QUIET
@@ -152,6 +137,7 @@ def run_word(run: RunStats) -> tuple[str, Ink]:
         return "some lost", Ink.BAD
     if run.state is RunState.DONE:
         return "done", Ink.GOOD
+    # Only a stuck document is left: the run waits for it.
     if run.stuck:
         return RunState.WAITING.value, Ink.WARN
     calm = run.state in (RunState.RUNNING, RunState.SUBMITTING) or (run.resting and run.state is RunState.CANCELLED)
@@ -188,7 +174,7 @@ def _row(run: RunStats, need: Attention | None) -> RunRow:
 
 
 def speeds_over(rows: Iterable[RunRow]) -> str:
-    """Return which time the speeds of runs are of, in the words of their own views; "" where none is known."""
+    """Return the time that the speeds of runs cover, and "" where no speed is known."""
     over = {row.over for row in rows if row.rate is not None}
     if len(over) == 2:
         return f"{AT_WORK}, of ended runs the {WHOLE_RUN}"
@@ -209,7 +195,7 @@ def _why(run: RunStats, need: Attention | None) -> str:
 
 
 def _speed(run: RunStats) -> tuple[float | None, str]:
-    """Return what the run does in a second, and what of: its unit."""
+    """Return the speed of a run, and its unit."""
     if run.resting:
         rates = run.mean_rate, run.mean_units_rate
     else:

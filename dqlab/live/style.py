@@ -1,7 +1,8 @@
-"""What a terminal can show, and text painted for it.
+"""Find out what a terminal can show, and paint text for it.
 
-A line is a list of `Span`; `paint` cuts it to the terminal's width, colours it if there are
-colours, and spells it in ASCII where Unicode cannot be shown.
+A line is a list of `Span`; `paint` cuts it to the terminal's width, colours it if there are colours, and spells it in
+ASCII where Unicode cannot be shown.
+
 """
 
 from __future__ import annotations
@@ -53,32 +54,26 @@ _ASCII = str.maketrans(
 
 @dataclass(frozen=True, slots=True)
 class TextStyle:
-    """What may be printed.
-
-    Attributes
-    ----------
-    unicode, colour : bool
-        Blocks and glyphs rather than ASCII; ANSI colours.
-    moves : bool
-        The cursor can go back up, so a screen can be redrawn in place.
-    width : int
-        Columns, at most 80.
-    spell : callable
-        Returns a text with the commands that can be typed where it is printed.
-    """
+    """What a stream can show."""
 
     unicode: bool = True
+    """Blocks and glyphs instead of ASCII."""
     colour: bool = False
+    """ANSI colours."""
     moves: bool = False
+    """The cursor can go back up, so a screen can be redrawn in place."""
     width: int = WIDTH
+    """Columns, at most 80."""
     spell: Callable[[str], str] = str
+    """Rewrites the commands in a text as they are typed where it is printed."""
 
     @classmethod
     def detect(cls, stream: TextIO, environ: Mapping[str, str]) -> TextStyle:
         """Return what a stream can show, by its type and LANG, TERM and NO_COLOR."""
         terminal = stream.isatty()
         smart = terminal and environ.get("TERM", "") not in ("", "dumb")
-        locale = environ.get("LC_ALL") or environ.get("LANG") or ""  # not LC_CTYPE: Python sets it itself
+        # Not LC_CTYPE: Python sets it itself.
+        locale = environ.get("LC_ALL") or environ.get("LANG") or ""
         encoding = (getattr(stream, "encoding", None) or "utf-8").lower()
         return cls(
             unicode=encoding.replace("-", "").startswith("utf") and locale not in ("C", "POSIX"),
@@ -89,12 +84,13 @@ class TextStyle:
         )
 
 
+# Not a context variable: views are drawn by other threads too.
 _spell: list[Callable[[str], str]] = [str]
 
 
 @contextmanager
 def spelled_by(spell: Callable[[str], str]) -> Iterator[None]:
-    """Have every style that is detected meanwhile spell commands so; views are drawn by other threads, too."""
+    """Spell commands in this way in every style detected inside the block."""
     _spell.append(spell)
     try:
         yield
@@ -114,12 +110,13 @@ class Span(NamedTuple):
 
 
 def paint(line: Iterable[Span], style: TextStyle) -> str:
-    """Return one line as it is printed, without spaces at the end."""
+    """Return one line as printed, without spaces at the end."""
     room, pieces = style.width, []
     spans = [span for span in line if span.text]
     while spans and not spans[-1].text.rstrip():
         spans.pop()
     for place, (text, ink) in enumerate(spans):
+        # First: another spelling has another width, and ASCII another one again.
         text = style.spell(text)
         plain = text if style.unicode else text.translate(_ASCII).encode("ascii", "replace").decode()
         if place == len(spans) - 1:

@@ -1,7 +1,8 @@
-"""Tables of queues, failures and results, before they become text or HTML.
+"""Make tables of queues, failures and results, before they become text or HTML.
 
-A `Table` is columns, cells and sentences; `text`, `html` and the panels' `markup` draw it. Owns which columns there are
-and how a table reports what it leaves out.
+A `Table` is columns, cells and sentences; `text`, `html` and the panels' `markup` draw it. Owns which columns a table
+has, and how it reports what it leaves out.
+
 """
 
 from __future__ import annotations
@@ -39,49 +40,52 @@ __all__ = [
 ]
 
 SHOWN_LINES = 8
-"""Lines that show one document of a failure class: of more classes, they would stand far below the table."""
+"""Most failure classes with a line that shows a document: more lines would stand far below the table."""
 ROWS = 10
-"""Documents that a table shows before it counts the rest."""
+"""Documents that a table shows; the rest is counted."""
 _PUT_OFF = 3
-"""Runs below a table whose functions put documents off."""
+"""Most runs below a table that are named because their functions put documents off."""
 
 
 class Column(NamedTuple):
-    """One column; figures stand right, code and documents in a fixed-width face, shares behind a small bar.
-
-    In text, columns at the end that are `spare` are left out where there is no room for all; then words are cut, then
-    what is `whole`, because people type it, and figures last.
-    """
+    """One column."""
 
     title: str
     right: bool = False
+    """For figures."""
     mono: bool = False
+    """A fixed-width face, for code and documents."""
     bars: bool = False
+    """A small bar behind each share."""
     whole: bool = False
+    """Cut only after the words of other columns, because people type it."""
     spare: bool = False
+    """Left out of text at the end of a row where there is no room for all."""
 
 
 class Cell(NamedTuple):
-    """One cell's text and what it means; panels draw a glyph by its name, and how far a bar is filled, 0 to 1."""
+    """The text of one cell, and its meaning."""
 
     text: str
     ink: Ink = Ink.PLAIN
     glyph: str = ""
+    """Name of a glyph that panels draw."""
     filled: float = 0.0
+    """How far a bar is filled, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns and rows of ready strings; `total` is a last row, `notes` are sentences below.
-
-    `lines` can be typed next: they stand last, and are never cut.
-    """
+    """Columns and rows of finished strings."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     total: tuple[Cell, ...] = ()
+    """A last row."""
     notes: tuple[str, ...] = ()
+    """Sentences below."""
     lines: tuple[str, ...] = ()
+    """What can be typed next: they stand last, and are never cut."""
 
 
 NO_TABLE = Table((), ())
@@ -89,7 +93,7 @@ WAY_OUT = (
     "A function that ends its process, as os._exit and crashes of native code do, takes the consumer along. Map with "
     'executor="process", and each slot has a process of its own: the failure names how that died.'
 )
-"""What to do where consumers died of a document: a retry meets it again."""
+"""What to do where consumers died of a document: a retry would meet the document again."""
 _STATUS = (
     Column("queue"),
     Column("state"),
@@ -103,23 +107,15 @@ _STATUS = (
     Column("disk", right=True),
 )
 RATES_OVER = (f"in/s and out/s: mean of the {LAST_MINUTE}, rest included",)
-"""What tells them from the speed of a run, which is of the time in which it worked."""
+"""Distinguishes these rates from the speed of a run, which covers only time at work."""
 
 
 def status_table(snapshot: Snapshot, *, only: str = "", stale: bool = False) -> Table:
-    """Return all queues, one row each; empty ones share a line below.
-
-    Parameters
-    ----------
-    snapshot : Snapshot
-    only : str, optional
-        The one queue that is shown, empty or not.
-    stale : bool, default False
-        Nothing newer is known: the head of the states names the time that they are of.
-    """
+    """Return all queues, one row each, with empty ones in a line below, or `only` one queue."""
     durable = snapshot.totals.disk is not None
     columns = _STATUS if durable else (*_STATUS[:-1], Column("size", right=True))
     if stale:
+        # Old numbers: the head of the states dates them.
         columns = (columns[0], Column(_state_at(snapshot.at), whole=True), *columns[2:])
     if only:
         rows = tuple(_queue_cells(queue, durable=durable) for queue in snapshot.queues if queue.name == only)
@@ -149,7 +145,7 @@ def status_table(snapshot: Snapshot, *, only: str = "", stale: bool = False) -> 
 
 
 def _in_a_second(row: RunRow, *, named: bool) -> str:
-    """Return what a run does in a second; `named`, with its unit, which does not stand above."""
+    """Return the speed of a run, with its unit where the head of the column has none."""
     if row.rate is None:
         return numbers.UNKNOWN
     if row.unit == "bytes":
@@ -166,7 +162,7 @@ def _state_at(moment: float) -> str:
 
 
 def lag_of(queue: QueueStats) -> str:
-    """Return how old the oldest message is that waits, unknown where none does."""
+    """Return the age of the oldest waiting message, unknown where none waits."""
     if not queue.counts.waiting:
         return numbers.UNKNOWN
     return numbers.duration(queue.lag, units=1) if queue.lag < 60 else numbers.span(queue.lag)
@@ -201,26 +197,10 @@ def runs_table(
     ended: QueueStats | None = None,
     stale: bool = False,
 ) -> Table:
-    """Return runs, one row each: those that need the user first, then those that run, then those that have ended.
-
-    Parameters
-    ----------
-    runs : sequence of RunStats
-    hidden : int, default 0
-        Number of runs that are left out.
-    attention : sequence of Attention
-        What needs the user.
-    by : SortBy
-        Another order.
-    most : int, optional
-        Rows at most, the first in that order.
-    ended : QueueStats, optional
-        With the sums over all runs at rest, those that are left out too.
-    stale : bool, default False
-        Nothing newer is known; see `status_table`.
-    """
+    """Return runs, one row each, at most `most` of them, in the order of `by`."""
     every = runs_in_order(runs, attention, by)
     rows = every[:most]
+    # `hidden` runs were left out by the caller; these are left out here.
     hidden += len(every) - len(rows)
     units, queues = {row.unit for row in rows}, {row.queue for row in rows}
     mixed = len(units) > 1
@@ -262,6 +242,7 @@ def runs_table(
     failed = [row for row in every if row.over and row.dead]
     amount, dead = len(failed), sum(row.dead for row in failed)
     if ended is not None:
+        # `ended` counts runs that are not listed too, but an older scheduler sends zeros.
         amount, dead = max(amount, ended.failed_runs), max(dead, ended.dead_at_rest)
     if failed:
         worst = failed[0] if by is SortBy.NEED else max(failed, key=lambda row: row.started)
@@ -275,13 +256,7 @@ def runs_table(
 
 
 def failures_table(failures: Any) -> Table:
-    """Return dead documents: a row per class, and the lines to type next; without classes, the first documents.
-
-    Parameters
-    ----------
-    failures : Failures
-        Of a run, or of plain puts, which have no classes.
-    """
+    """Return dead documents by class, with lines to type next, or the first documents where there are no classes."""
     if not len(failures):
         return Table((), (), notes=(f"no dead documents of {one_line(failures.name, 60)}",))
     classes: tuple[ClassStats, ...] = failures.classes
@@ -289,7 +264,8 @@ def failures_table(failures: Any) -> Table:
 
 
 def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
-    total = max(len(failures), sum(entry.dead for entry in classes))  # asked for later, in a run that goes on
+    # The classes are fetched after the documents: in a run that goes on, more may be dead by then.
+    total = max(len(failures), sum(entry.dead for entry in classes))
     with_code = any(entry.versions for entry in classes)
     columns = (
         Column("dead", right=True),
@@ -317,7 +293,8 @@ def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
     lines = []
     for entry in classes[:SHOWN_LINES]:
         letter = None if _has_key(entry) else failures.example(entry.fingerprint)
-        if entry.key is not None or letter is not None:  # else it was sent again just now
+        # With neither, a retry has just sent the document again.
+        if entry.key is not None or letter is not None:
             named = letter is not None and letter.key != letter.ordinal
             key = letter.key if letter is not None and (named or entry.key is None) else entry.key
             lines.append(f"%dq show {as_word(key)} {run}    # {one_line(entry.error, 40)}")
@@ -331,25 +308,18 @@ def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
 
 
 def consumer_died(error: str, message: str) -> bool:
-    """Return whether a failure is that no consumer lived to answer, and not that leases ended."""
+    """Return whether a failure means that the consumer died, and not that leases ended."""
     return error == "NoAnswer" and "consumer died" in message
 
 
 def _has_key(entry: ClassStats) -> bool:
-    """Return whether the key of its document is known; a position is all that a consumer leaves that died with it."""
+    """Return whether the key of the class's document is known."""
+    # A consumer that died with its document left only a position, "#17".
     return entry.key is not None and not entry.key.startswith("#")
 
 
 def documents_table(failures: Sequence[Any], limit: int = ROWS) -> Table:
-    """Return the first dead documents, one row each.
-
-    Parameters
-    ----------
-    failures : sequence
-        Objects with ``key``, ``error``, ``message``, ``at``, ``deliveries`` and ``version``.
-    limit : int, default 10
-        Rows shown; the rest is counted.
-    """
+    """Return the first dead documents, one row each."""
     columns = (
         Column("document", mono=True, whole=True),
         Column("error"),
@@ -373,14 +343,7 @@ def documents_table(failures: Sequence[Any], limit: int = ROWS) -> Table:
 
 
 def leases_table(leases: Any, limit: int = 2 * ROWS) -> Table:
-    """Return what consumers hold, one row each, and what to type about the one that is held longest.
-
-    Parameters
-    ----------
-    leases : UnackedLeases
-    limit : int, default 20
-        Rows shown; the rest is counted.
-    """
+    """Return the messages that consumers hold, one row each, with lines to type about the oldest."""
     columns = (
         Column("document", mono=True),
         Column("run"),
@@ -417,15 +380,8 @@ def leases_table(leases: Any, limit: int = 2 * ROWS) -> Table:
 
 
 def results_table(results: Any, limit: int = ROWS) -> Table:
-    """Return the first results with their keys.
-
-    Parameters
-    ----------
-    results : sequence with ``keys()``
-        `Results` of a run; only its first page is read.
-    limit : int, default 10
-        Rows shown; the rest is counted.
-    """
+    """Return the first results with their keys."""
+    # Only the first page is fetched: both iterators stop at the limit.
     shown = zip(islice(results.keys(), limit), islice(results, limit), strict=False)
     rows = tuple((Cell(one_line(key, 60)), Cell(one_line(reprlib.repr(value), 80))) for key, value in shown)
     columns = (Column("document", mono=True), Column("result", mono=True))
@@ -441,17 +397,11 @@ def _rest(total: int, shown: int, noun: str) -> tuple[str, ...]:
 COLUMNS = 12
 """Columns shown; the rest is counted."""
 LOOKED_AT = 1_000
-"""Rows whose rest is counted."""
+"""Rows read for the count of values in `_rest`."""
 
 
 def rows_table(table: Any) -> Table:
-    """Return the columns of results with their types, and the first rows.
-
-    Parameters
-    ----------
-    table : RunTable
-        Its first 1,000 rows are read.
-    """
+    """Return the columns of results with their types, and the first rows."""
     total, head = table.count(), table.head(LOOKED_AT)
     rest = head.column("_rest")
     made = [name for name in head.schema.names if name in ROW_LINEAGE]
@@ -463,17 +413,19 @@ def rows_table(table: Any) -> Table:
     rows = tuple(tuple(_cell(row[name]) for name in shown) for row in first)
     columns = tuple(Column(one_line(name, 40), mono=True) for name in shown)
     notes = _notes(total, head.num_rows, rest, len(names) - 1 - len(shown))
-    if made:  # beside values they would take the room of these
+    # As columns they would take the room of values.
+    if made:
         notes.append(f"how each row was made: {', '.join(made)}")
     notes += _where(table)
     return Table(columns, (kinds, *rows), notes=tuple(notes))
 
 
 def _where(table: Any) -> list[str]:
-    """Return where a sink has the rows; rows that were just read are shown also where it does not answer now."""
+    """Return where a sink has the rows, or a note when it does not answer."""
     try:
         place = table.place()
     except (OSError, DqlabError) as error:
+        # The rows were read already: they are shown even if the storage does not answer now.
         return [f"their files cannot be listed now: {one_line(in_words(error), 120)}"]
     return [place] if place else []
 

@@ -1,7 +1,8 @@
-"""Runs, labs and queues, and their tables, as text.
+"""Draw runs, labs and queues, and their tables, as text.
 
 A run is a screen of at most 80 columns, for `repr` and terminals, or one line; a lab is figures, queues and runs.
-Draws a view or a `Table`; the line for pipes and logs stands in the view itself (`RunView.log`).
+Draws a view or a `Table`; the line for pipes and logs is a part of the view (`RunView.log`).
+
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import replace
 
 from dqlab import numbers
 from dqlab.live.next_lines import lines_of, more_needs
-from dqlab.live.palette import Ink, StateLook
+from dqlab.live.palette import STATES, Ink
 from dqlab.live.run_picture import NEAR_END
 from dqlab.live.run_rows import AT_WORK, WHOLE_RUN
 from dqlab.live.style import PLAIN, Span, TextStyle, columns, cut, paint
@@ -19,7 +20,6 @@ from dqlab.live.views import Face, Need, QueuesView, RunView, Tone
 
 __all__ = ["need_lines", "queues_screen", "run_end", "run_screen", "table_text"]
 
-_STATES = {state.field: state for state in StateLook}
 _TONES = {Tone.PLAIN: Ink.PLAIN, Tone.QUIET: Ink.QUIET, Tone.WARN: Ink.WARN, Tone.BAD: Ink.BAD}
 _FACE_INKS = {
     Face.STOPPED: Ink.BAD,
@@ -35,7 +35,7 @@ _FAILURES = 3
 
 
 def _read_later(view: RunView) -> str:
-    """Return when the numbers are from, where they are not from now or will be read later; "" else, and of an end."""
+    """Return the time of the numbers where they are old or will be read later, and "" for an end."""
     if view.saved and not view.ended:
         return view.period.partition(", began")[0]
     return view.live if view.stale else ""
@@ -67,18 +67,19 @@ def run_screen(view: RunView, style: TextStyle = PLAIN) -> str:
 
 
 def queues_screen(view: QueuesView, style: TextStyle = PLAIN) -> str:
-    """Return a lab or queue as text: a summary line, queues, runs, what needs the user."""
+    """Return a lab or queue as text, with a summary line, queues, runs and what needs the user."""
     head = [Span(f"{view.name}  ", Ink.STRONG)]
     head += [Span(f"{view.chip.lower()}  ", Ink.WARN if view.tone else Ink.STRONG)] if view.chip else []
-    # In what is read later a long path is cut at the end, and not when the numbers are from.
+    # A long line is cut at its end. In a picture that is read later, the time of the numbers must survive that, and the
+    # path of the store need not.
     about = (view.live, view.about) if view.saved or view.stale else (view.about, view.live)
     lines = [[*head, Span(" · ".join(filter(None, about)), Ink.QUIET)]]
     if view.notice.text:
         ink = {Tone.BAD: Ink.BAD, Tone.WARN: Ink.WARN}.get(view.notice.tone, Ink.PLAIN)
         lines.append([Span(f"! {view.notice.text}", ink)])
     if view.figures:
-        said = [each.words for each in view.figures]
-        lines += [[Span(", ".join(said[:3]))], [Span(", ".join(said[3:]))]]
+        sentences = [each.words for each in view.figures]
+        lines += [[Span(", ".join(sentences[:3]))], [Span(", ".join(sentences[3:]))]]
     text = [paint(line, style) for line in lines]
     text += [table_text(table, style) for table in (view.table, view.runs_table) if table.columns]
     text += (
@@ -90,14 +91,14 @@ def queues_screen(view: QueuesView, style: TextStyle = PLAIN) -> str:
 
 
 def run_end(view: RunView, style: TextStyle = PLAIN) -> str:
-    """Return how a run ended in one line, as wide as it takes."""
+    """Return in one line of any width how a run ended."""
     state = Span(view.chip.lower(), _FACE_INKS.get(view.face, Ink.STRONG))
     line = [Span(f"{view.name}  ", Ink.STRONG), state, Span(f"  {view.sentence or view.notice.text}")]
     return paint(line, replace(style, width=max(style.width, columns("".join(span.text for span in line)))))
 
 
 def table_text(table: Table, style: TextStyle = PLAIN) -> str:
-    """Return a table; columns are as wide as needed, the widest one shrinks first."""
+    """Return a table with columns as wide as needed, as far as the style has room."""
     if not table.rows:
         return "\n".join(
             [*(paint([Span(note)], style) for note in table.notes), *(f"  {line}" for line in table.lines)]
@@ -118,7 +119,8 @@ def table_text(table: Table, style: TextStyle = PLAIN) -> str:
     ]
     for row in body:
         ink = Ink.STRONG if row is table.total else Ink.PLAIN
-        cells = zip(row, columns_of, widths, strict=False)  # the row has the columns that were left out too
+        # Not strict: a row still has the columns that were left out above.
+        cells = zip(row, columns_of, widths, strict=False)
         lines.append([_place(cell.text, width, cell.ink or ink, right=column.right) for cell, column, width in cells])
     notes = [paint([Span(note, Ink.QUIET)], style) for note in table.notes]
     place = len(lines) - 1 if table.total else len(lines)
@@ -135,6 +137,7 @@ def table_text(table: Table, style: TextStyle = PLAIN) -> str:
 
 
 def _fit(widths: list[int], room: int, of: list[Column]) -> None:
+    # Words shrink first, then names that people type, figures last: a cut figure would be a wrong one.
     words = [place for place, column in enumerate(of) if not column.right and not column.whole]
     for givers in (words, [place for place, column in enumerate(of) if not column.right], range(len(of))):
         while sum(widths) > room and givers:
@@ -162,7 +165,7 @@ def _bar_line(view: RunView, style: TextStyle) -> list[Span]:
     room = style.width - 8 - columns(unit) - 1 - (0 if style.unicode else 2)
     pieces = []
     for bar, cells in zip(view.bars, _cells([bar.fraction for bar in view.bars], room), strict=True):
-        state = _STATES[bar.state]
+        state = STATES[bar.state]
         character = _BLOCKS[bar.state] if style.unicode else state.mark
         pieces.append(Span(character * cells, Ink.GONE if view.stale else state.ink))
     if not pieces:
@@ -172,7 +175,7 @@ def _bar_line(view: RunView, style: TextStyle) -> list[Span]:
 
 
 def _cells(fractions: list[float], room: int) -> list[int]:
-    """Share out cells: every piece that exists gets one, the largest absorbs the rounding."""
+    """Share out cells so that every piece gets one, and the largest absorbs the rounding."""
     cells = [max(1, round(fraction * room)) for fraction in fractions]
     if cells:
         largest = cells.index(max(cells))
@@ -213,7 +216,7 @@ def _field(text: str, width: int) -> str:
 def _counter_line(view: RunView, style: TextStyle) -> list[Span]:
     line: list[Span] = []
     for counter in view.counters:
-        state = _STATES[counter.state]
+        state = STATES[counter.state]
         glyph = f"{state.glyph} " if style.unicode else ""
         line.append(Span("  " if line else ""))
         if counter.zero:
@@ -224,10 +227,7 @@ def _counter_line(view: RunView, style: TextStyle) -> list[Span]:
 
 
 def need_lines(needs: tuple[Need, ...], total: int, *, ended: bool = False) -> list[list[Span]]:
-    """Return what needs the user: where, what, more of it, how many there are beyond, and what to type.
-
-    `ended`: see `more_needs`.
-    """
+    """Return the lines about what needs the user, how many more there are, and what to type."""
     width = max(columns(each.subject) for each in needs)
     lines = []
     for each in needs:
@@ -249,7 +249,8 @@ def need_lines(needs: tuple[Need, ...], total: int, *, ended: bool = False) -> l
 def _failure_line(view: RunView, place: int) -> list[Span]:
     row = view.failures[place]
     what = cut(f"{row.error} {row.message}", 34)
-    code = cut(row.code.rpartition(" ")[2], 6)  # "v1" of "parse v1": the head of the view names the function
+    # The head of the view names the function, so 'parse v1' becomes 'v1'.
+    code = cut(row.code.rpartition(" ")[2], 6)
     where = f"{cut(row.at, 15 - columns(code))} {code}" if code else cut(row.at, 16)
     return [
         Span("✕", Ink.BAD),

@@ -1,7 +1,8 @@
-"""The history of a queue as text, as a picture and as a figure of matplotlib, with the cells that ran.
+"""Draw the history of a queue as text, as HTML and as a figure of matplotlib, with the cells that ran.
 
-As text, one line of blocks for each series; in HTML, one small drawing for each, beside the same words. A host that
-strips drawings leaves the words.
+As text, each series is one line of blocks; in HTML, one small drawing beside the same words. A host that strips
+drawings leaves the words.
+
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ __all__ = ["blocks", "timeline_figure", "timeline_html", "timeline_text"]
 
 BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 NARROWEST, NAME = 16, 10
-"""Columns of a line of blocks at least, and of the names before them."""
+"""Least columns of a line of blocks, and columns of the names before them."""
 DRAWN = 480, 30
 """Pixels of one drawing."""
 MARKS = 8
-"""Marks that are shown, the newest."""
+"""Most marks that are shown, the newest."""
 
 
 def timeline_text(history: History, style: TextStyle) -> str:
-    """Return depth, unacked messages, throughput and failures over time, as wide as the style at most."""
+    """Return depth, unacked messages, throughput and failures over time, no wider than the style."""
     history = history.since_known()
     series = _series(history)
     wide = max(NARROWEST, style.width - NAME - 2 - max(columns(spelled) for _, _, spelled in series))
@@ -52,12 +53,12 @@ def timeline_text(history: History, style: TextStyle) -> str:
     return "\n".join(cut(line, style.width, ellipsis="…" if style.unicode else "~") for line in lines)
 
 
-def _mark_line(place: int, said: str, width: int) -> str:
-    """Return a line with a mark at a place, and what it is about on the side where there is room."""
-    if place + 2 + columns(said) <= width:
-        return f"{'':<{place}}^ {said}"
-    said = cut(said, place - 1)
-    return f"{'':<{place - 1 - columns(said)}}{said} ^"
+def _mark_line(place: int, words: str, width: int) -> str:
+    """Return a line with a mark at a place, and its words on the side where there is room."""
+    if place + 2 + columns(words) <= width:
+        return f"{'':<{place}}^ {words}"
+    words = cut(words, place - 1)
+    return f"{'':<{place - 1 - columns(words)}}{words} ^"
 
 
 def timeline_html(history: History) -> str:
@@ -78,7 +79,7 @@ def timeline_html(history: History) -> str:
 
 
 def _drawing(label: str, values: Sequence[float | None], marks: Sequence[float]) -> str:
-    """Return an area over time, and a line where each cell ran; `marks` are places from 0 to 1."""
+    """Return an area over time, with a line at each of `marks`, places from 0 to 1."""
     width, height = DRAWN
     top = max((value for value in values if value is not None), default=0.0) or 1.0
     step = width / max(1, len(values) - 1)
@@ -86,7 +87,8 @@ def _drawing(label: str, values: Sequence[float | None], marks: Sequence[float])
     for known, run in groupby(enumerate(values), key=lambda point: point[1] is not None):
         if known:
             points = [(at * step, height - 1 - (height - 2) * (value or 0.0) / top) for at, value in run]
-            points += [(points[0][0] + step, points[0][1])] * (len(points) == 1)  # one point alone has no width
+            # One point alone has no width.
+            points += [(points[0][0] + step, points[0][1])] * (len(points) == 1)
             line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
             areas.append(
                 f'<polygon points="{points[0][0]:.1f},{height} {line} {points[-1][0]:.1f},{height}" '
@@ -105,7 +107,7 @@ def _drawing(label: str, values: Sequence[float | None], marks: Sequence[float])
 
 
 def blocks(values: Sequence[float | None], width: int, shapes: str = BLOCKS) -> str:
-    """Return a series as a line of characters from 0 to its largest value; a space where nothing is known."""
+    """Return a series as a line of characters from 0 to its largest value, with spaces where nothing is known."""
     if not values:
         return " " * width
     cells = []
@@ -144,19 +146,21 @@ def _count(value: float) -> str:
 
 
 def _by_minute(value: float) -> str:
-    """Return how many in a minute: a count, unless that is the mean of a longer time and below one."""
+    """Return a number per minute."""
+    # A count of whole failures, except for a mean of a longer time that is below one.
     return _count(60 * value) if value <= 0 or 60 * value >= 0.5 else numbers.rate(60 * value)
 
 
 def _spelled(now: float | None, most: float | None, spell: Callable[[float], str], unit: str, word: str = "now") -> str:
-    """Return both figures of a series; the largest is the one now, too, where that is a mean over less than it."""
+    """Return the present and the largest figure of a series."""
     if now is None or most is None:
         return numbers.UNKNOWN
+    # Over a span shorter than that of the mean, the mean may be above every value in it.
     return f"{word} {spell(now)}, most {spell(max(now, most))} {unit}"
 
 
 def _place(history: History, mark: Mark) -> float:
-    """Return where a mark stands in the span, 0 to 1."""
+    """Return the place of a mark in the span, 0 to 1."""
     span = history.end - history.t0
     return max(0.0, min(1.0, (mark.at - history.t0) / span)) if span > 0 else 0.0
 
@@ -188,16 +192,16 @@ def timeline_figure(history: History) -> Figure:
         labels=["ready", "delayed"],
         alpha=0.7,
     )
-    _say(depth, f"{history.queue or 'all queues'}: messages waiting")
+    _label(depth, f"{history.queue or 'all queues'}: messages waiting")
     depth.legend(loc="upper left", frameon=False, ncols=2)
     unacked.fill_between(times, _numbers(history.leased), color=StateLook.LEASED.static, alpha=0.5)
-    _say(unacked, "unacked")
+    _label(unacked, "unacked")
     rates.plot(times, _numbers(history.in_rate), color=StateLook.READY.static, label="in", linestyle="--")
     rates.plot(times, _numbers(history.out_rate), color=StateLook.ACKED.static, label="out")
-    _say(rates, "messages/s")
+    _label(rates, "messages/s")
     rates.legend(loc="upper left", frameon=False, ncols=2)
     failures.fill_between(times, _numbers(history.failure_rate), color=StateLook.DEAD.static)
-    _say(failures, "failures/s")
+    _label(failures, "failures/s")
     for axes in (depth, unacked, rates, failures):
         for mark in history.marks:
             axes.axvline(datetime.fromtimestamp(mark.at, tz=UTC).astimezone(), color="gray", linestyle=":", linewidth=1)
@@ -210,7 +214,7 @@ def timeline_figure(history: History) -> Figure:
     return figure
 
 
-def _say(axes: Axes, title: str) -> None:
+def _label(axes: Axes, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=9, pad=2)
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)

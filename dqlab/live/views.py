@@ -1,15 +1,16 @@
-"""Pictures of a run, a lab and a queue, ready to be drawn.
+"""Define pictures of a run, a lab and a queue, ready to be drawn.
 
-A `RunView` and a `QueuesView` hold finished strings and fractions: what draws them (terminal, HTML, widget)
-formats nothing and decides nothing. Two equal views draw the same picture, which is how a view that did not change is
-skipped. `run_picture` and `lab_picture` make them, `details` makes what stands below the figures.
+A `RunView` and a `QueuesView` hold finished strings and fractions: terminal, HTML and widget format nothing and decide
+nothing. Equal views draw the same picture, so a view equal to the last one is not drawn again. `run_picture` and
+`lab_picture` make them; `details` makes the part below the figures.
 
 ::
 
-    Command, Press, Button, Figure, Notice, FailureRow  what both kinds of views are made of
-    Details                                             what stands below the figures: chart, needs, consumers, leases
+    Command, Press, Button, Figure, Notice, FailureRow  parts of both kinds of views
+    Details                                             the part below the figures: chart, needs, consumers, leases
     RunView                                             a run
     QueuesView                                          a lab, or one queue
+
 """
 
 from __future__ import annotations
@@ -57,35 +58,36 @@ __all__ = [
 
 
 class Need(NamedTuple):
-    """A line of what needs the user.
-
-    `key` identifies it; `action` is the command of its button, and `label` the button's text; `pane` is
-    the table that the button opens, unless it is `ready` to be carried out at once; `line` is what to type where there
-    are not buttons.
-    """
+    """A line about one thing that needs the user."""
 
     key: str
+    """Identifies the line."""
     tone: str
     icon: str
     subject: str
     text: str
     detail: str
     action: str = ""
+    """The command of its button."""
     label: str = ""
+    """The text of its button."""
     pane: str = ""
+    """The table that the button opens, unless the command is `ready` to be carried out at once."""
     queue: str = ""
     run: str = ""
     target: str = ""
     ready: bool = False
     line: str = ""
+    """What to type where there are no buttons."""
 
 
 class ConsumerRow(NamedTuple):
-    """One consumer; `fraction` is its speed beside the fastest one's, 0 to 1."""
+    """One consumer in the table of consumers."""
 
     name: str
     worker: str
     fraction: float
+    """Its speed as a share of the fastest consumer's, 0 to 1."""
     units_rate: str
     rate: str
     idle: str
@@ -99,11 +101,14 @@ class ConsumerRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Consumers:
-    """A table of consumers: how many there are, how many are silent, stuck or slow, what its figures are."""
+    """A table of consumers."""
 
     title: str = ""
+    """How many there are."""
     troubles: str = ""
+    """How many are silent, stuck or slow."""
     caption: str = ""
+    """What the figures are about."""
     unit: str = ""
     rows: tuple[ConsumerRow, ...] = ()
     more: str = ""
@@ -123,78 +128,76 @@ class HeldRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Leases:
-    """What consumers hold: the oldest, messages by age, and how leases ended."""
+    """The messages that consumers hold."""
 
     title: str = ""
     summary: str = ""
+    """How leases ended lately."""
     bins: tuple[tuple[str, int, bool], ...] = ()
-    """Words for the age, messages, and whether that is beyond the visibility timeout."""
+    """Words for an age, messages of that age, and whether it is beyond the visibility timeout."""
     rows: tuple[HeldRow, ...] = ()
+    """The leases held longest."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodePane:
-    """The function a run uses: version, where it is from, its source."""
+    """The function that a run uses."""
 
     title: str = ""
+    """Its version."""
     caption: str = ""
+    """Its name, version and origin."""
     text: str = ""
+    """Its source."""
 
 
 class Example(NamedTuple):
-    """A document of a requested failure class."""
+    """A dead document of the failure class that was opened."""
 
     document: str
     deliveries: str
     version: str
     traceback: str
     cell: str = ""
-    """Opens it and calls the function with it."""
+    """Python that opens the document and calls the function with it."""
 
 
 class ChartMark(NamedTuple):
-    """Something a person did: seconds after the chart's start, the cell, what."""
+    """Something that a person did, as a mark on a chart."""
 
     at: float
+    """Seconds after the first value."""
     cell: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A line over time, and its estimated course from now on.
-
-    Attributes
-    ----------
-    title, label, empty : str
-        `label` is the sentence for screen readers, `empty` stands in place of a line while there is none.
-    step, now, end : float
-        Seconds between values; seconds after the first value.
-    values : tuple of int or None
-    fan : tuple of float
-        Where it reaches zero: early, probably, late; seconds after the first value. Empty when unknown.
-    due, band : str
-        The same as times of day.
-    ticks : tuple of (float, str)
-        Times of day below it.
-    """
+    """A line over time, and its estimated course from now on."""
 
     title: str = ""
     label: str = ""
+    """The sentence for screen readers."""
     empty: str = ""
+    """Text in place of the line while there is none."""
     step: float = 1.0
+    """Seconds between values."""
     now: float = 0.0
     end: float = 0.0
+    """Seconds after the first value, `now` and `end`."""
     values: tuple[int | None, ...] = ()
     fan: tuple[float, ...] = ()
+    """When the line reaches zero: early, probably, late; seconds after the first value. Empty when unknown."""
     due: str = ""
     band: str = ""
+    """The same as times of day: `due` is the probable one, `band` the others."""
     ticks: tuple[tuple[float, str], ...] = ()
+    """Times of day below the line."""
     marks: tuple[ChartMark, ...] = ()
 
 
 class Pulse(NamedTuple):
-    """Speed over a whole run in one line of block characters: what it is, the line, its scale."""
+    """Speed over a whole run in one line of block characters."""
 
     title: str = ""
     line: str = ""
@@ -206,7 +209,7 @@ NO_PULSE = Pulse()
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What stands below the figures of a run or a queue."""
+    """The part below the figures of a run or a queue."""
 
     chart: Chart | None = None
     needs: tuple[Need, ...] = ()
@@ -233,7 +236,7 @@ NO_DETAILS = Details()
 
 
 def plain(value: Any) -> Any:
-    """Return JSON-ready data: named tuples and dataclasses as objects, other tuples as lists."""
+    """Return JSON-ready data, with named tuples and dataclasses as objects, and other tuples as lists."""
     if isinstance(value, dict):
         return {key: plain(each) for key, each in value.items()}
     if isinstance(value, StrEnum):
@@ -247,7 +250,7 @@ def plain(value: Any) -> Any:
 
 
 class Face(StrEnum):
-    """How a run is shown: its state, or why none is known."""
+    """The state of a run as it is shown, or why none is known."""
 
     CONNECTING = "connecting"
     SUBMITTING = "submitting"
@@ -282,11 +285,11 @@ class Command(StrEnum):
     ASK = "ask"
     """Poll for statistics again, now."""
     RETRY = "retry"
-    """Send dead documents through again, those of one failure class."""
+    """Send dead documents through again, limited to one failure class."""
     SHOW = "show"
     """Fetch some documents of one failure class."""
     REPLACE = "replace"
-    """Take from a consumer what it runs, to be tried again."""
+    """Take its documents from a consumer, for another try."""
     GIVE_UP = "give_up"
     """Give up a document that a consumer runs."""
     DRAIN = "drain"
@@ -294,47 +297,46 @@ class Command(StrEnum):
     COMPACT = "compact"
     PURGE = "purge"
     FIX = "fix"
-    """Open the failures, where it is written what to do before a retry: the front end does that, and sends nothing."""
+    """Open the failures, which show what to do before a retry: the front end does that, and sends nothing."""
     RESULTS = "results"
     """Insert a cell with the results: the front end does that, and sends nothing."""
 
 
 class Press(NamedTuple):
-    """A pressed button: the command, the queue, run and failure class it is about.
-
-    `n` is a number of consumers, or how many documents at most; 0 for all.
-    """
+    """A pressed button, with the command and what it acts on."""
 
     command: Command
     queue: str = ""
     run: str = ""
     target: str = ""
+    """A failure class, a consumer or a document."""
     n: int = 0
+    """A number of consumers, or the most documents; 0 for all."""
 
 
 class Bar(NamedTuple):
-    """One piece of the bar: the state's field name and its share, 0 to 1; 0 still shows."""
+    """One piece of the bar."""
 
     state: str
+    """Name of the field in `Counts`."""
     fraction: float
+    """The state's share, 0 to 1; 0 still shows."""
 
 
 class Counter(NamedTuple):
-    """How many documents are in a state. `pages` and `share` are for the table of static HTML."""
+    """How many documents are in a state."""
 
     state: str
     word: str
     documents: str
     share: str
     pages: str
+    """For the table of static HTML, as `share`."""
     zero: bool
 
 
 class Figure(NamedTuple):
-    """A headline number, what it counts, and a second line in two parts.
-
-    One that is `live` is a speed or a forecast: a widget that nothing comes to shows it as unknown.
-    """
+    """A headline number, with a second line in two parts."""
 
     label: str
     value: str
@@ -343,19 +345,21 @@ class Figure(NamedTuple):
     extra: str = ""
     tone: Tone = Tone.PLAIN
     live: bool = False
+    """A speed or a forecast: a widget without updates shows it as unknown."""
 
     @property
     def words(self) -> str:
-        """All of it but the second line's first part, in a sentence."""
+        """The figure in a sentence, without the first part of the second line."""
         extra = f"({self.extra})" if self.extra else ""
         label, comma, span = self.label.lower().partition(", ")
         return " ".join(part for part in (label, self.value, self.unit, extra) if part) + comma + span
 
 
 class Notice(NamedTuple):
-    """A sentence that needs attention, with what can be done about it; empty text means there is none."""
+    """A sentence that needs attention, with buttons that act on it."""
 
     text: str = ""
+    """Empty means that there is no notice."""
     tone: Tone = Tone.PLAIN
     buttons: tuple[Button, ...] = ()
 
@@ -364,14 +368,16 @@ NO_NOTICE = Notice()
 
 
 class Button(NamedTuple):
-    """A command that is available now; `n` and `target` are sent with it."""
+    """A command that is available now."""
 
     command: Command
     label: str
     primary: bool = False
     n: int = 0
+    """Sent with the command."""
     hint: str = ""
     target: str = ""
+    """Sent with the command."""
 
 
 class Ask(NamedTuple):
@@ -384,7 +390,7 @@ class Ask(NamedTuple):
 
 
 class FailureRow(NamedTuple):
-    """One failure class; with `mend`, what to do before its retry is of any use."""
+    """One failure class."""
 
     fingerprint: str
     error: str
@@ -399,23 +405,26 @@ class FailureRow(NamedTuple):
     hint: str = ""
     first: int = 0
     mend: str = ""
+    """What to do first: until then, a retry of this class is of no use."""
 
 
 class Offers(NamedTuple):
-    """What can be made of a run in the notebook.
-
-    `cluster` is the address of its scheduler. `results` and `code` are cells, `label` is the entry that inserts `code`,
-    `python` are lines to copy, and `open` is the line that leads to the dashboard where the front end opens no tabs.
-    """
+    """What a notebook can do with a run."""
 
     cluster: str = ""
+    """Address of its scheduler."""
     queue: str = ""
     run: str = ""
     results: str = ""
+    """A cell with the results."""
     code: str = ""
+    """A cell with the function."""
     label: str = ""
+    """The entry that inserts `code`."""
     open: str = ""
+    """The line that opens the dashboard where the front end opens no tabs."""
     python: tuple[str, ...] = ()
+    """Lines to copy."""
 
 
 NO_OFFERS = Offers()
@@ -423,90 +432,71 @@ NO_OFFERS = Offers()
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """One picture of a run.
-
-    Attributes
-    ----------
-    chip : str
-        The state in words.
-    code, queue, consumers, elapsed : str
-        The muted line beside the name, in parts.
-    moment : str
-        Clock time of the numbers; `period` is the start and, once there, the end with its date.
-    ended : str
-        Clock time of the end, of a run that rests.
-    sentence : str
-        Size, time and speed in one sentence, for static HTML.
-    percent, unit : str
-        Settled share and what it counts ("pages").
-    milestone : str
-        How a screen reader announces progress; changes at 25, 50, 75 and 100 %.
-    stale : bool
-        The numbers are old; bars are drawn grey.
-    notice, lasting : Notice
-        What needs attention now; and what does without what a press has done, or None where that is the same.
-    saved : bool
-        The picture is kept, and dates its numbers; see `as_saved`.
-    compact : tuple of str
-        Lines in place of counters and figures while there are none.
-    more : str
-        What the failure rows leave out.
-    band : str
-        The times between which it will be done, with a probability of 80 %.
-    details : Details
-        Chart, needs, consumers, leases and code.
-    pulse : Pulse
-        Speed over the whole run, for static HTML.
-    variable : str
-        What the notebook calls the run; "" where it has no name.
-    log : str
-        The run in one line for pipes and logs: no commas, no glyphs.
-    """
+    """One picture of a run."""
 
     name: str
     face: Face
     chip: str
+    """The state in words."""
     code: str = ""
     queue: str = ""
     consumers: str = ""
     elapsed: str = ""
+    """With `code`, `queue` and `consumers`: the muted line beside the name, in parts."""
     moment: str = ""
+    """Clock time of the numbers."""
     ended: str = ""
+    """Clock time of the end, for a run that rests."""
     period: str = ""
+    """The start and, once there, the end with its date."""
     sentence: str = ""
+    """Size, time and speed in one sentence, for static HTML."""
     percent: str = ""
+    """Settled share."""
     unit: str = ""
+    """What the share counts, as "pages"."""
     milestone: str = ""
+    """Progress as a screen reader announces it; changes at 25, 50, 75 and 100 %."""
     stale: bool = False
+    """The numbers are old; bars are drawn grey."""
     notice: Notice = NO_NOTICE
+    """What needs attention now."""
     lasting: Notice | None = None
+    """The notice without the effect of a press, or None where that is the same."""
     saved: bool = False
+    """The picture is stored, and dates its numbers; see `as_saved`."""
     bars: tuple[Bar, ...] = ()
     bar_label: str = ""
     counters: tuple[Counter, ...] = ()
     figures: tuple[Figure, ...] = ()
     compact: tuple[str, ...] = ()
+    """Lines in place of counters and figures while there are none."""
     buttons: tuple[Button, ...] = ()
     ask: Ask | None = None
     failures: tuple[FailureRow, ...] = ()
     failures_title: str = ""
     more: str = ""
+    """How many failure rows are left out."""
     band: str = ""
+    """The times between which it will end, with a probability of 80 %."""
     details: Details = NO_DETAILS
     pulse: Pulse = NO_PULSE
+    """Speed over the whole run, for static HTML."""
     log: str = ""
+    """The run in one line for pipes and logs: no commas, no glyphs."""
     offers: Offers = NO_OFFERS
     variable: str = ""
+    """Name of the variable that holds the run; "" where none does."""
 
     @property
     def live(self) -> str:
-        """When the numbers are from: ``live 14:22:07``, ``as of`` when they are old, ``ended`` when they are final."""
+        """When the numbers are from, as ``live 14:22:07``, ``as of`` when old, or ``ended`` when final."""
         if self.ended:
             return f"ended {self.ended}"
         return f"{'as of' if self.stale or self.saved else 'live'} {self.moment}" if self.moment else ""
 
     def as_saved(self) -> RunView:
-        """Return the picture that is kept, and read later: dated, without what a press has done."""
+        """Return the picture that is stored and read later, dated and without the effect of a press."""
         return replace(self, saved=True, notice=self.notice if self.lasting is None else self.lasting)
 
     @property
@@ -516,7 +506,7 @@ class RunView:
         return " · ".join(part for part in parts if part)
 
     def parts(self) -> dict[str, Any]:
-        """Return plain JSON-ready data in parts, as the widget receives them; see `LiveWidget`."""
+        """Return plain JSON-ready data in the parts that `LiveWidget` sends."""
         return {
             "head": plain(
                 {
@@ -553,38 +543,23 @@ class RunView:
         }
 
 
+# `QueuesView.parts` sends a row as a list: `extension/src/widget/parts.ts` has the same order.
 class QueueRow(NamedTuple):
-    """One queue.
-
-    Attributes
-    ----------
-    icon, tone : str
-        The glyph, and how much its reason matters: "", "warn" or "bad".
-    state, why : str
-        In words.
-    group : str
-        The toggle that filters it.
-    leased_part, ready_part, delayed_part : float
-        Its depth on the scale of all rows, 0 to 1.
-    paused, durable : bool
-        Decide which buttons it has.
-    consumers : int
-        How many serve it now.
-    purge : tuple of str
-        The question before dead messages are purged: question, detail, safe answer, the other; or empty.
-    retries : tuple of (str, str)
-        Runs whose dead documents can be retried: name, and label of the button.
-    """
+    """One queue in the table of queues."""
 
     name: str
     icon: str
+    """The glyph."""
     tone: str
+    """How much its reason matters: "", "warn" or "bad"."""
     state: str
     why: str
     group: str
+    """The toggle that filters it."""
     leased_part: float
     ready_part: float
     delayed_part: float
+    """Parts of its depth on the scale of all rows, 0 to 1."""
     waiting: str
     ready: str
     delayed: str
@@ -597,32 +572,39 @@ class QueueRow(NamedTuple):
     disk: str
     paused: bool
     durable: bool
+    """`paused` and `durable` decide which buttons it has."""
     consumers: int
+    """How many serve it now."""
     purge: tuple[str, ...]
+    """The question before dead messages are purged: question, detail, safe answer, other answer; or empty."""
     retries: tuple[tuple[str, str], ...]
+    """Runs whose dead documents can be retried: name, and label of the button."""
 
 
 class Toggle(NamedTuple):
-    """A group of queues: its key, its word, how many are in it, which glyph, and the heading of its rows."""
+    """A group of queues, and the button that filters by it."""
 
     group: str
+    """Its key."""
     word: str
     amount: str
+    """How many queues it has."""
     icon: str
+    """The glyph."""
     head: str
+    """The heading of its rows."""
 
 
 class RunLine(NamedTuple):
-    """A summary of one run; `key` identifies it, as several queues may have runs of one name.
-
-    `tone` is how much its state matters: "", "warn" or "bad".
-    """
+    """A summary of one run."""
 
     key: str
+    """Identifies the line: runs of several queues may have the same name."""
     name: str
     queue: str
     state: str
     tone: str
+    """How much its state matters: "", "warn" or "bad"."""
     share: str
     left: str
     done: str
@@ -631,80 +613,69 @@ class RunLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueuesView:
-    """One picture of a lab, or of a queue.
-
-    Attributes
-    ----------
-    single : bool
-        It is one queue: the first row is its own, and there are details.
-    icon, chip, tone : str
-        Glyph, and for a queue its state in words, with how much that matters.
-    about : str
-        The quiet line beside the name, without the clock.
-    moment : str
-        Clock time of the numbers.
-    dashboard, cluster : str
-        Addresses of the dashboard and of the scheduler.
-    stale : bool
-        The numbers are old.
-    notice, lasting, saved
-        See `RunView`.
-    sparks : tuple of (str, tuple)
-        Messages that waited in each queue, over 30 minutes.
-    runs : tuple of RunLine
-        Of a lab the first few, of a queue all; `runs_more` has how many there are besides, and what lists them.
-    table, runs_table : Table
-        The same queues, and the newest runs, for text and static HTML.
-    log : str
-        Everything in one line, for pipes and logs.
-    """
+    """One picture of a lab, or of a queue."""
 
     name: str
     single: bool = False
+    """One queue: its own row comes first, and there are details."""
     icon: str = "running"
+    """The glyph."""
     chip: str = ""
+    """The state of a queue in words."""
     tone: str = ""
+    """How much that state matters."""
     about: str = ""
+    """The quiet line beside the name, without the clock."""
     moment: str = ""
+    """Clock time of the numbers."""
     dashboard: str = ""
+    """Address of the dashboard."""
     cluster: str = ""
+    """Address of the scheduler."""
     stale: bool = False
+    """The numbers are old."""
     notice: Notice = NO_NOTICE
     lasting: Notice | None = None
     saved: bool = False
+    """With `notice` and `lasting`, as in `RunView`."""
     buttons: tuple[Button, ...] = ()
     figures: tuple[Figure, ...] = ()
     rows: tuple[QueueRow, ...] = ()
     toggles: tuple[Toggle, ...] = ()
     more: str = ""
     sparks: tuple[tuple[str, tuple[int | None, ...]], ...] = ()
+    """Messages waiting in each queue, over 30 minutes."""
     runs: tuple[RunLine, ...] = ()
+    """For a lab the first few, for a queue all."""
     failures: tuple[FailureRow, ...] = ()
     failures_title: str = ""
     failures_more: str = ""
     details: Details = NO_DETAILS
     table: Table = NO_TABLE
     runs_table: Table = NO_TABLE
+    """The newest runs, and in `table` the queues, for text and static HTML."""
     runs_title: str = ""
     runs_more: str = ""
+    """How many runs are left out, and the line that lists them."""
     log: str = ""
+    """Everything in one line, for pipes and logs."""
 
     @property
     def live(self) -> str:
-        """When the numbers are from: ``live 14:22:07``, or ``as of`` when they are old."""
+        """When the numbers are from, as ``live 14:22:07``, or ``as of`` when they are old."""
         return f"{'as of' if self.stale or self.saved else 'live'} {self.moment}" if self.moment else ""
 
     def as_saved(self) -> QueuesView:
-        """Return the picture that is kept; see `RunView.as_saved`."""
+        """Return the picture that is stored and read later, like `RunView.as_saved`."""
         return replace(self, saved=True, notice=self.notice if self.lasting is None else self.lasting)
 
     @property
     def subtitle(self) -> str:
-        """What it consists of, and the clock, in one muted line."""
+        """The parts of the lab and the clock, in one muted line."""
         return " · ".join(part for part in (self.about, self.live) if part)
 
     def parts(self) -> dict[str, Any]:
-        """Return plain JSON-ready data in parts, as the widget receives them; see `LiveWidget`."""
+        """Return plain JSON-ready data in the parts that `LiveWidget` sends."""
         parts = {
             "head": plain(
                 {

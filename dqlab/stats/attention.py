@@ -1,7 +1,8 @@
-"""What needs a user, worst first, in words.
+"""Find what needs a user, worst first, and put it into words.
 
-Pure: `find` looks at what a Snapshot is made of, and at what is not in it (`QueueFacts`). Each rule is a function that
-yields what it found; the order of the rules is the order of the lines.
+Pure: `find` reads what a Snapshot is made of, and what a Snapshot does not carry (`QueueFacts`). Each rule is a
+function that yields what it found; the order of the rules is the order of the lines.
+
 """
 
 from __future__ import annotations
@@ -36,101 +37,74 @@ GOES_ON = (
 """What to know after a message was taken from the consumer that runs it."""
 
 STANDS = 60.0
-"""Seconds, as many as rates are about, in which a run ends no document and has put some off: it may do so forever."""
+"""Seconds, the window of a rate: a run that ends no document for so long, and has put some off, may never end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """When something needs a user; durations in seconds.
-
-    Attributes
-    ----------
-    no_consumer : float
-        Work waits and no consumer takes it for longer; or a consumer's worker has been silent for longer.
-    held : float
-        A document is held for longer, and ten times as long as 95 of 100 documents take.
-    slow : float
-        A consumer has less than this share of the median speed.
-    failing : float
-        A failure class makes up more than this share of what was settled.
-    growing : float
-        More comes than leaves for so long.
-    lag : float
-        The oldest ready message is older, and gets older.
-    leaving : float
-        Workers leave within so many seconds, because their jobs end.
-    """
+    """When something needs a user."""
 
     no_consumer: float = 30.0
+    """Seconds that work waits without a consumer, or that a consumer's worker is silent."""
     held: float = 60.0
+    """Seconds that a consumer holds one document; the limit is ten times `QueueFacts.typical` where that is more."""
     slow: float = 1 / 3
+    """Share of the median speed below which a consumer is slow."""
     failing: float = 0.01
+    """Share of the settled documents above which a failure class is shown."""
     growing: float = 300.0
+    """Seconds over which more messages arrive than leave."""
     lag: float = 900.0
+    """Seconds: age of the oldest ready message, if that age still grows."""
     leaving: float = 300.0
+    """Seconds until the jobs of workers end."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """One queue and what is known of it.
-
-    Attributes
-    ----------
-    consumers : sequence of ConsumerStats
-        All of the queue.
-    median : float or None
-        Their median speed.
-    unserved : float or None
-        Seconds since the last consumer left, with work waiting; None while there is one, or no work.
-    unanswered : float or None
-        Seconds since one of its consumers was heard last, with work left; None while one answers, or there is none.
-    trouble : str
-        Why its store can confirm nothing.
-    full : bool
-        That is for want of room, or of files it may open, and ends by itself when there is some.
-    missing : mapping of str to int
-        Processed documents without a result, by run.
-    typical : float or None
-        Seconds in which 95 of 100 documents are done.
-    marked : float
-        When a person last did something to it, seconds since 1970 UTC.
-    in_lately, out_lately : float or None
-        Messages per second over the last `Thresholds.growing` seconds.
-    depths : sequence of float or None
-        Messages that waited at several instants of these, evenly spaced, the last one now.
-    lag_before : float or None
-        Its lag so many seconds ago.
-    runs_total : int
-        Runs that it has, also those that ended long ago and are not in `runs`.
-    """
+    """What is known about one queue, also what a Snapshot does not carry."""
 
     queue: QueueStats
     runs: Sequence[RunStats] = ()
     consumers: Sequence[ConsumerStats] = ()
+    """All consumers of the queue."""
     unacked: Unacked = field(default_factory=Unacked)
     at: float = 0.0
     median: float | None = None
+    """Median speed of the consumers."""
     unserved: float | None = None
+    """Seconds since the last consumer left while work waits; None with a consumer, or without work."""
     unanswered: float | None = None
+    """Seconds since any of its consumers answered while work is left; None while one answers, or none exists."""
     trouble: str = ""
+    """Why its store can confirm nothing."""
     full: bool = False
+    """The trouble is a lack of room, or of files it may open: it ends by itself when there is room."""
     missing: Mapping[str, int] = field(default_factory=dict)
+    """Processed documents without a result, by run."""
     typical: float | None = None
+    """Seconds in which 95 of 100 documents are done."""
     marked: float = 0.0
+    """When a person last acted on it, seconds since 1970 UTC."""
     in_lately: float | None = None
     out_lately: float | None = None
+    """Messages per second over the last `Thresholds.growing` seconds, in and out."""
     depths: Sequence[float | None] = ()
+    """Messages waiting at evenly spaced instants of the same seconds, the last one now."""
     lag_before: float | None = None
+    """Its lag at the start of the same seconds."""
     runs_total: int = 0
+    """All its runs; `runs` leaves out those that ended long ago."""
 
 
 def find(queues: Sequence[QueueFacts], thresholds: Thresholds) -> list[Attention]:
     """Return what needs a user in some queues, worst first."""
+    # Rules outside, queues inside: the worst kind of any queue comes before a lesser kind of the first queue.
     return [found for rule in _RULES for facts in queues for found in rule(facts, thresholds)]
 
 
 def find_leaving(leave: int, workers: int, within: float) -> list[Attention]:
-    """Return that workers leave because their jobs end, `within` so many seconds; nothing when none do."""
+    """Return that workers leave because their jobs end in `within` seconds, or nothing when none leave."""
     if not leave:
         return []
     subject = f"{leave} of {numbers.many(max(leave, workers), 'worker')}"
@@ -141,13 +115,13 @@ def find_leaving(leave: int, workers: int, within: float) -> list[Attention]:
 
 
 def is_stuck(consumer: ConsumerStats, typical: float | None, thresholds: Thresholds) -> bool:
-    """Return whether a consumer has held one document for so long that it needs a user; `typical`: see `QueueFacts`."""
+    """Return whether a consumer has held one document for so long that it needs a user."""
     limit = max(thresholds.held, 10 * (typical or 0.0))
     return consumer.silent is None and consumer.oldest_age is not None and consumer.oldest_age > limit
 
 
 def brief(found: Attention) -> str:
-    """Return it in two or three words, for a row of a table."""
+    """Return the finding in two or three words, for a row of a table."""
     word = found.text.split(" ", 1)[0]
     return {
         AttentionKind.STOPPED: "stopped itself",
@@ -182,7 +156,8 @@ def _stopped(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
         if run.state is RunState.STOPPED:
             detail = f"{run.why or 'it stopped itself'} · {numbers.many(run.counts.left, 'document')} left"
             action, worst = "resume", ""
-            if run.fails_throughout:  # to go on with the same code would fail the rest of it too
+            # To resume the same code would fail the rest of the documents too, so the offer is a retry with other code.
+            if run.fails_throughout:
                 action, worst = "retry", run.classes[0].fingerprint if run.classes else ""
             yield _of(
                 facts, AttentionKind.STOPPED, run.name, "paused itself", detail, action, run=run.name, target=worst
@@ -227,6 +202,7 @@ def _store(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
         )
         yield _of(facts, kind, facts.queue.name, text, facts.trouble, "doctor")
     for run in facts.runs:
+        # A store without room holds up the sink too: one cause makes one line.
         if run.unwritten and not facts.trouble:
             yield _of(facts, AttentionKind.SINK, run.name, "waits for its sink", run.why, run=run.name)
         if run.unread:
@@ -255,7 +231,8 @@ def _lease_ends(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
 
 
 def _held(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
-    if not facts.queue.counts.leased:  # given up or cancelled: the consumer's last report still has it
+    # The message was given up or cancelled: the consumer's last report may still name it.
+    if not facts.queue.counts.leased:
         return
     for consumer in facts.consumers:
         if is_stuck(consumer, facts.typical, thresholds):
@@ -286,13 +263,15 @@ def _failing(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
         settled = max(1, run.counts.settled)
         for entry in run.classes:
             count = entry.dead + entry.retrying
+            # A class that began after a person's last act (a retry, new code) is shown at once, however small its
+            # share.
             new = entry.first > facts.marked > 0
             if count and (new or count > thresholds.failing * settled) and not run.finished:
                 yield failures_of(run, entry)
 
 
 def failures_of(run: RunStats, entry: ClassStats) -> Attention:
-    """Return one class of a run's failures as what needs the user."""
+    """Return one class of a run's failures as an alert."""
     subject = f"{numbers.count(entry.dead)} dead" if entry.dead else f"{numbers.count(entry.retrying)} waiting to retry"
     source = [part for part in (entry.at, *entry.versions) if part]
     rest = [f"{numbers.count(entry.retrying)} waiting to retry"] if entry.dead and entry.retrying else []
@@ -307,18 +286,11 @@ def failures_of(run: RunStats, entry: ClassStats) -> Attention:
 
 
 def at_rest(queue: QueueStats, runs: Sequence[RunStats], *, all_runs: bool = True) -> Attention | None:
-    """Return the dead documents of a queue that rest, of ended runs or where nothing waits; judged as lines of `find`.
-
-    Parameters
-    ----------
-    queue : QueueStats
-    runs : sequence of RunStats
-        Those that are listed, also of other queues; the queue itself counts those that ended long ago.
-    all_runs : bool, default True
-        There are no more; else, where an older dqlab counts none, what is in none of them may be of such a run.
-    """
+    """Return the dead documents that nothing retries in a queue, of ended runs and outside of runs."""
     own = [run for run in runs if run.queue == queue.name]
     ended = sorted((run for run in own if run.resting and run.counts.dead), key=lambda run: -run.counts.dead)
+    # The queue counts runs that ended long ago, `runs` does not list them; an older scheduler sends no such count, so
+    # the larger number is the better one.
     failed = max(len(ended), queue.failed_runs)
     if failed:
         amount = max(sum(run.counts.dead for run in ended), queue.dead_at_rest)
@@ -327,6 +299,7 @@ def at_rest(queue: QueueStats, runs: Sequence[RunStats], *, all_runs: bool = Tru
         where = one if failed == 1 else f"{numbers.count(failed)} runs that have ended"
         return _at_rest(queue, Severity.PROBLEM, amount, f"in {where}", "" if worst is None else worst.name)
     amount = 0 if queue.counts.left else queue.counts.dead - sum(run.counts.dead for run in own)
+    # While some runs are not listed, the dead documents may belong to one of them: the text must not exclude that.
     where = "of submit or put" if all_runs else "in runs that are not listed, or of submit or put"
     return _at_rest(queue, Severity.WARNING, amount, where) if amount > 0 else None
 
@@ -339,7 +312,8 @@ def _at_rest(queue: QueueStats, severity: Severity, amount: int, where: str, run
 def _put_off(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     for run in facts.runs:
         stands = run.state is RunState.RUNNING and not run.rate and run.elapsed >= STANDS
-        if stands and run.put_off > run.counts.leased:  # else one that takes long is what it waits for
+        # With as many leased as put off, the run may simply wait for a document that takes long.
+        if stands and run.put_off > run.counts.leased:
             subject = numbers.many(run.put_off, "document")
             text = "put off by their function" if run.put_off > 1 else "put off by its function"
             detail = f"with dq.Later, and none has ended in the last {numbers.duration(STANDS)}"
@@ -363,7 +337,8 @@ def _growing(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     if busy or ins is None or outs is None or queue.lag < 2 or ins <= 1.05 * outs:
         return
     if queue.state != QueueState.RUNNING or not queue.in_rate or not _rises(facts.depths):
-        return  # paused, or one batch that came at once: over all that time it would seem to have kept coming
+        # Paused, or one batch arrived at once: spread over all these seconds, it would look like a steady inflow.
+        return
     text = f"gets {numbers.rate(ins)} messages/s and does {numbers.rate(outs)}"
     since = f"for {numbers.duration(thresholds.growing)}"
     yield _of(
@@ -373,6 +348,7 @@ def _growing(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
 
 def _rises(depths: Sequence[float | None]) -> bool:
     known = [depth for depth in depths if depth is not None]
+    # A gap in the history proves nothing, so it does not count as growth.
     return len(known) == len(depths) > 1 and all(before < after for before, after in pairwise(known))
 
 
@@ -385,6 +361,7 @@ def _lag(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
         yield _of(facts, AttentionKind.LAG, queue.name, text, f"{numbers.count(queue.counts.waiting)} wait", "scale")
 
 
+# The order is the order of the lines in every view: the worst first.
 _RULES = (
     _stopped,
     _no_consumer,

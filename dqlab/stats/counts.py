@@ -1,4 +1,4 @@
-"""Messages by state, and what a run is doing."""
+"""Count messages by state, and judge the state of a run."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class QueueState(StrEnum):
 
     RUNNING = "running"
     KEEPING_UP = "keeping up"
-    """Messages come, and none waits for long."""
+    """Messages arrive, and none waits for long."""
     EMPTY = "empty"
     WAITING = "waiting"
     """Work waits: no consumer answers, its store can confirm nothing, or its runs are paused."""
     PAUSED = "paused"
     DRAINING = "draining"
-    """It takes no puts."""
+    """It refuses puts."""
     TOTAL = ""
-    """It is the sum over queues, which has no state."""
+    """The sum over queues, which has no state."""
 
 
 class StopReason(StrEnum):
@@ -77,12 +77,12 @@ class Counts:
 
     @property
     def settled(self) -> int:
-        """Acked, dead, cancelled or lost: nothing more will happen to them by itself."""
+        """Acked, dead, cancelled or lost, so that nothing more will happen to them by itself."""
         return self.acked + self.dead + self.cancelled + self.lost
 
     @property
     def worked(self) -> int:
-        """Acked or dead: what consumers have done."""
+        """Acked or dead, which is what consumers have done."""
         return self.acked + self.dead
 
     @property
@@ -92,7 +92,7 @@ class Counts:
 
     @property
     def waiting(self) -> int:
-        """Ready or delayed: what is called the depth."""
+        """Ready or delayed, also called the depth."""
         return self.ready + self.delayed
 
     @property
@@ -102,7 +102,7 @@ class Counts:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Each state's share of all, 0 to 1, by field name; all 0 when there is nothing."""
+        """Each state's share of all, 0 to 1, by field name, or 0 for all when there is nothing."""
         total = self.all
         return {state: amount / total if total else 0.0 for state, amount in asdict(self).items()}
 
@@ -115,15 +115,13 @@ def run_state(
     cancelled: bool = False,
     paused: bool = False,
     stopped: bool = False,
+    # `served`: a consumer of its queue answers. `blocked`: its store confirms nothing, or it is held up.
     served: bool = False,
     blocked: bool = False,
 ) -> RunState:
-    """Judge what a run is doing from what its shards and consumers report.
-
-    `served`: its queue has a consumer that answers; `blocked`: its store confirms nothing, or it is held up;
-    `cancelled`: while it was submitted, maybe before anything had come.
-    """
+    """Judge what a run is doing from what its shards and consumers report."""
     if sealed and counts.left == 0:
+        # `cancelled` matters where nothing was submitted yet: then no count shows the cancellation.
         if counts.cancelled or cancelled:
             return RunState.CANCELLED
         return RunState.INCOMPLETE if incomplete else RunState.DONE

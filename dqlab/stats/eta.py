@@ -1,13 +1,14 @@
-"""When a run will end: pages left over the speed by pages, and a band around it.
+"""Estimate when a run will end: pages left over the speed by pages, and a band around it.
 
-A document of `p` pages takes ``v p`` seconds of a slot, give or take. The speed ``1 / v`` is the ratio of all pages and
-all seconds so far; the spread is what is left when pages are accounted for. Both come from sums that settlements bring.
-Where documents take about as long whatever pages, or bytes, they have, each counts as one instead.
+A document of `p` pages takes about ``v p`` seconds of a slot. The speed ``1 / v`` is the ratio of all pages and all
+seconds so far; the spread is the variance that pages do not explain. Both come from sums that settlements bring. Where
+documents take about as long whatever pages, or bytes, they have, each document counts as one page instead.
 
-Two things make the end uncertain. The work that is left: by the spread of its documents, and by how well the speed is
-known (the ratio estimator: Cochran, *Sampling Techniques*, 1977, ch. 6). And the last documents: when nothing waits any
-more each slot still runs one, and the run ends with the longest of them. How long those take is that of a log-normal
-distribution with the mean and variance seen so far; how many of them outlast an instant is about Poisson's.
+Two things make the end uncertain. First the work that is left: the spread of its documents, and the error of the speed
+(the ratio estimator: Cochran, *Sampling Techniques*, 1977, ch. 6). Second the last documents: when nothing waits any
+more, each slot still runs one, and the run ends with the longest of them. Their durations are taken as log-normal, with
+the mean and variance seen so far; the number of documents that outlast an instant is about Poisson distributed.
+
 """
 
 from __future__ import annotations
@@ -26,50 +27,45 @@ __all__ = ["MIN_DOCUMENTS", "MIN_SECONDS", "Effort", "Steady", "estimate", "typi
 MIN_DOCUMENTS, MIN_SECONDS = 5, 2.0
 """Documents settled and seconds passed before an estimate is shown."""
 START = 1.0
-"""Seconds of work that the beginning of a run may have cost or spared: the estimate of a young run is that unsure."""
+"""Seconds of work that the start of a run may have cost or spared: by so much a young run's estimate may be wrong."""
 UNREST = 60.0, 0.05
-"""An estimate moves when its middle moved by more than so many seconds, or by this share of what is left."""
+"""An estimate moves when its middle moved by more than so many seconds, or by this share of the time left."""
 SHARPER = 0.7
 """It also moves when its band has become narrower than this share of what it was."""
 REVISE_AFTER, REVISE_NEAR = 5.0, 0.1
-"""Seconds between two looks at whether it moves, or this share of what is left where that is less, but 1 s at least."""
+"""Seconds between two revisions, or this share of the time left where that is less, but at least 1 s."""
 
 
 BETTER = 2.0
-"""How many times the spread around pages is that around documents before these are what is left."""
+"""Documents replace pages when the spread around pages is more than so many times the spread around documents."""
 WIDEST = 1.5
-"""Largest deviation of the logarithm of the work that is left: above, its median would approach nothing, and views
-would show "Done in 0 s" where nothing is known."""
+"""Largest deviation of the logarithm of the work left: above, its median would approach zero, and views would show
+"Done in 0 s" where nothing is known."""
 TAIL, RUNNING = 2.0, 0.7
 """How much larger than seen the variance of the last documents is taken to be, and which part of it is expected of
-those that run. With these the end lay in the band in 84 % of simulated runs, with 1 and 1 in 78 %.
-"""
+those that run. With these values the end lay in the band in 84 % of simulated runs, with 1 and 1 in 78 %."""
 
 
 @dataclass(slots=True)
 class Effort:
-    """Sums over the settlements of a run: of each, seconds in functions `t`, pages `p`, documents `n`.
-
-    Attributes
-    ----------
-    batches, documents : int
-        Settlements, and documents in them.
-    seconds, units : float
-        Sums of `t` and of `p`.
-    tt, tp, pp : float
-        Sums of ``t * t / n``, ``t * p / n`` and ``p * p / n``.
-    """
+    """Sums over the settlements of a run; a settlement has `n` documents, `p` pages and `t` seconds in functions."""
 
     batches: int = 0
+    """Settlements."""
     documents: int = 0
     seconds: float = 0.0
+    """Sum of `t`."""
     units: float = 0.0
+    """Sum of `p`."""
     tt: float = 0.0
+    """Sum of ``t * t / n``."""
     tp: float = 0.0
+    """Sum of ``t * p / n``."""
     pp: float = 0.0
+    """Sum of ``p * p / n``."""
 
     def add(self, seconds: float, units: float, documents: int) -> None:
-        """Take in one settlement of at least one document."""
+        """Add one settlement of at least one document."""
         self.batches += 1
         self.documents += documents
         self.seconds += seconds
@@ -83,7 +79,7 @@ class Effort:
 
     @classmethod
     def of(cls, sums: list[float]) -> Self:
-        """Rebuild it from the list of its sums."""
+        """Rebuild an effort from the list of its sums."""
         batches, documents, *rest = sums
         return cls(int(batches), int(documents), *rest)
 
@@ -93,7 +89,7 @@ class Effort:
 
     @property
     def mean(self) -> float | None:
-        """Seconds of a slot per document; None before one has ended."""
+        """Seconds of a slot per document, None before the first one ends."""
         return self.seconds / self.documents if self.documents else None
 
     @property
@@ -103,12 +99,12 @@ class Effort:
 
     @property
     def spread(self) -> float:
-        """Variance of a document's seconds around what its pages cost."""
+        """Variance of a document's seconds around the cost of its pages."""
         return self._variance(self.cost, self.tp, self.pp)
 
     @property
     def by_documents(self) -> Effort:
-        """The same with a page for each document."""
+        """The same effort as if each document had one page."""
         documents = float(self.documents)
         return replace(self, units=documents, tp=self.seconds, pp=documents)
 
@@ -121,36 +117,23 @@ class Effort:
     def _variance(self, cost: float, cross: float, square: float) -> float:
         if self.batches < 2:
             return 0.0
+        # The sum of ``(t - cost * p) ** 2 / n``, expanded: only the sums of all settlements are kept.
         return max(0.0, self.tt - 2 * cost * cross + cost * cost * square) / (self.batches - 1)
 
 
+# The order is the order of the fields, and of the lists that stores keep (`of`, `to_list`).
 _SUMS = attrgetter("batches", "documents", "seconds", "units", "tt", "tp", "pp")
 
 
+# `units` and `documents`: what is left, running ones included. `slots`: seconds in functions per second, now.
 def estimate(effort: Effort, *, units: float, documents: int, slots: float, at: float) -> Eta | None:
-    """Return when a run will end.
-
-    Parameters
-    ----------
-    effort : Effort
-        What was settled so far.
-    units, documents : float, int
-        What is left, with what is running.
-    slots : float
-        Seconds in functions per second, now.
-    at : float
-        Seconds since 1970 UTC.
-
-    Returns
-    -------
-    Eta or None
-        None when too little is known, or no consumer works.
-    """
+    """Estimate when a run will end, or return None when too little is known or no consumer works."""
     if effort.documents < MIN_DOCUMENTS or effort.units <= 0 or effort.seconds <= 0 or slots <= 0.01 or documents < 1:
         return None
     if BETTER * effort.by_documents.spread < effort.spread:
         effort, units = effort.by_documents, documents
-    units = max(units, 1.0)  # in stores of earlier versions a document may weigh nothing
+    # In stores of earlier versions a document may weigh nothing.
+    units = max(units, 1.0)
     work = effort.cost * units
     of_rest = documents * effort.spread
     of_speed = units * units * effort.documents * effort.spread / (effort.units * effort.units)
@@ -160,55 +143,48 @@ def estimate(effort: Effort, *, units: float, documents: int, slots: float, at: 
     deviation = min(WIDEST, math.sqrt(math.log1p((of_rest + of_speed) * unseen / (work * work) + of_start)))
     last = _Last(work / documents, effort.variation * unseen)
     ends = [
+        # Less half of the variance, so that the mean of the log-normal distribution is `work`.
         last.ends(work * math.exp(deviation * z - deviation * deviation / 2) / slots, min(slots, documents))
         for z in _NODES
     ]
+    # An upper end for the search: far beyond the last document even with a heavy tail.
     latest = 2 * max(empty for empty, _ in ends) + 100 * last.mean * (1 + last.bias)
     p10, p50, p90 = (_inverse(lambda x: sum(end(x) for _, end in ends) / len(ends), p, latest) for p in (0.1, 0.5, 0.9))
     return Eta(at + p10, at + p50, at + p90)
 
 
 def with_stuck(eta: Eta | None, ages: Sequence[float], *, at: float) -> Eta | None:
-    """Return an estimate that contains documents which have been held for so many seconds, unlike all others.
-
-    Nothing but its age is known of such a document: in half of such cases the rest takes as long again, in one of ten a
-    ninth of it, in nine of ten not more than nine times.
-    """
+    """Return an estimate that allows for documents held for `ages` seconds, unlike all others."""
     if eta is None or not ages:
         return eta
+    # Only the age of a stuck document is known. By it alone, the rest takes as long again in half of the cases, at most
+    # a ninth in one of ten, and at most nine times as long in nine of ten.
     age = max(ages)
     return Eta(max(eta.p10, at + age / 9), max(eta.p50, at + age), max(eta.p90, at + 9 * age))
 
 
 _NODES = tuple(NormalDist().inv_cdf((2 * node + 1) / 18) for node in range(9))
-"""Values of a normal distribution that stand for a ninth of it each."""
+"""Values of a normal distribution that each stand for a ninth of it."""
 
 
 class _Last:
-    """How long documents take: log-normal with a mean, seconds, and a squared coefficient of variation."""
+    """Durations of documents as a log-normal distribution with a mean and a squared coefficient of variation."""
 
     def __init__(self, mean: float, variation: float) -> None:
         self.mean, self.bias = mean, RUNNING * variation
         self._sigma = math.sqrt(math.log1p(TAIL * variation))
 
     def excess(self, seconds: float) -> float:
-        """Return the mean of what documents take beyond some seconds, as a share of their mean."""
+        """Return the mean time that documents take beyond some seconds, as a share of their mean time."""
         if seconds <= 0 or self._sigma < 1e-6:
             return max(0.0, 1 - max(0.0, seconds) / self.mean)
         d = math.log(self.mean / seconds) / self._sigma + self._sigma / 2
         return _normal(d) - seconds / self.mean * _normal(d - self._sigma)
 
+    # `busy`: seconds of work left for each slot, with all that it runs now. `running`: documents that run together.
     def ends(self, busy: float, running: float) -> tuple[float, Callable[[float], float]]:
-        """Return when nothing waits any more, and the probability of the end by an instant, both from now.
-
-        Parameters
-        ----------
-        busy : float
-            Seconds of work that each slot has left, with all of what it runs now.
-        running : float
-            Documents that run together.
-        """
-        # What runs at any time is longer than the mean: the longer a document, the likelier one meets it.
+        """Return when nothing waits any more, and the probability of the end by an instant, both from now."""
+        # Documents that run at an instant are longer than the mean: a long document is likelier to be running.
         empty = max(0.0, busy - self.mean * (1 + self.bias))
         return empty, lambda x: 0.0 if x < empty else math.exp(-running * self.excess(x - empty))
 
@@ -218,7 +194,7 @@ def _normal(value: float) -> float:
 
 
 def _inverse(probability: Callable[[float], float], wanted: float, latest: float) -> float:
-    """Return where a probability that grows from 0 is as wanted, below `latest`."""
+    """Return where a growing probability reaches `wanted`, searching from 0 to `latest`."""
     low, high = 0.0, latest
     for _ in range(40):
         middle = (low + high) / 2
@@ -227,22 +203,14 @@ def _inverse(probability: Callable[[float], float], wanted: float, latest: float
 
 
 class Steady:
-    """An estimate that people can read: it stays where it is until it is clearly wrong."""
+    """Keep an estimate where it is until it is clearly wrong, so that people can read it."""
 
     def __init__(self) -> None:
         self._shown: Eta | None = None
         self._looked = -math.inf
 
     def show(self, new: Eta | None, *, at: float) -> Eta | None:
-        """Return what to show.
-
-        Parameters
-        ----------
-        new : Eta or None
-            The newest estimate; None: there is none, and none is shown.
-        at : float
-            Seconds since 1970 UTC.
-        """
+        """Return the estimate to show, and none where there is no new one."""
         if new is None or self._shown is None:
             self._shown, self._looked = new, at
             return new
@@ -257,7 +225,7 @@ class Steady:
 
 
 def typical(effort: Effort) -> float:
-    """Return the seconds in which 95 of 100 documents are done, log-normal."""
+    """Return the seconds in which 95 of 100 documents are done, if their durations are log-normal."""
     if not effort.documents or not effort.seconds:
         return 0.0
     sigma = math.sqrt(math.log1p(effort.variation))

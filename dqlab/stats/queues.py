@@ -1,4 +1,4 @@
-"""What is known about queues, their consumers, and the messages they hold."""
+"""Statistics of queues, of their consumers, and of the messages they hold."""
 
 from __future__ import annotations
 
@@ -21,63 +21,49 @@ __all__ = [
 ]
 
 WINDOW = 60.0
-"""Seconds that rates and shares of consumers are about."""
+"""Seconds over which rates and shares of consumers are measured."""
 AGE_EDGES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 240.0, 480.0)
-"""Seconds between the bins of `Unacked.age_bins`: the first is below one second, the last above eight minutes."""
+"""Seconds between the bins of `Unacked.age_bins`: the first bin is below one second, the last above eight minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStats(SuggestsAttributes):
-    """One queue, over all its shards; rates are per second over the last minute, None when not known.
-
-    Attributes
-    ----------
-    state : QueueState
-    why : str
-        It is what is wrong, or who paused it; "" when there is nothing to report.
-    retrying : int
-        Messages waiting for another delivery after a failed one.
-    nbytes : int
-        Payload bytes of messages that are ready, delayed or leased.
-    lag : float
-        Age of the oldest ready message, seconds.
-    units_rate : float or None
-        Pages per second that all its consumers do; documents where page counts are unknown.
-    empty_in : float or None
-        Seconds until it is empty: its run's, if it has one, else by how much faster messages leave than come.
-    put_waiting : int
-        Puts that wait for room.
-    disk : int or None
-        Bytes of its segments, needed or not; a reserve and checkpoints come on top. None for a queue in memory.
-    last_used : float or None
-        When a message last came or left, seconds since 1970 UTC.
-    never_empty : bool
-        Messages wait, more may come, and they come at least as fast as they leave.
-    runs, failed_runs, dead_at_rest : int
-        All its runs, listed or not; those at rest with dead documents, and how many documents these are.
-    """
+    """One queue over all its shards, with rates per second over the last minute, None where unknown."""
 
     name: str
     state: QueueState
     counts: Counts
     why: str = ""
+    """What is wrong, or who paused it; "" when there is nothing to report."""
     retrying: int = 0
+    """Messages that wait for another delivery after a failed one."""
     nbytes: int = 0
+    """Payload bytes of messages that are ready, delayed or leased."""
     maxsize: int | None = None
     lag: float = 0.0
+    """Age of the oldest ready message, seconds."""
     in_rate: float | None = None
     out_rate: float | None = None
     shards: int = 1
     consumers: int = 0
     empty_in: float | None = None
+    """Seconds until it is empty: by the estimate of its run, if it has one, else by its net rate."""
     put_waiting: int = 0
+    """Puts that wait for room."""
     disk: int | None = None
+    """Bytes of its segments, needed or not, without a reserve and checkpoints; None for a queue in memory."""
     last_used: float | None = None
+    """When a message last arrived or left, seconds since 1970 UTC."""
     never_empty: bool = False
+    """Messages wait, more may arrive, and they arrive at least as fast as they leave."""
     runs: int = 0
+    """All its runs, listed or not."""
     failed_runs: int = 0
+    """Runs at rest with dead documents."""
     dead_at_rest: int = 0
+    """Dead documents of these runs."""
     units_rate: float | None = None
+    """Pages per second of all its consumers; documents where page counts are unknown."""
 
     @property
     def empty(self) -> bool:
@@ -86,12 +72,12 @@ class QueueStats(SuggestsAttributes):
 
     @property
     def net_rate(self) -> float | None:
-        """Messages that come less those that leave, per second: below zero when the queue gets shorter."""
+        """Messages put less those settled, per second, which is below zero when the queue gets shorter."""
         return None if self.in_rate is None or self.out_rate is None else self.in_rate - self.out_rate
 
     @property
     def troubled(self) -> bool:
-        """`why` is what is wrong here, rather than who stopped it on purpose or when it was used."""
+        """`why` names a fault, and not who paused the queue or when it was used."""
         return bool(self.why) and self.state not in _AT_REST
 
 
@@ -99,12 +85,13 @@ _AT_REST = frozenset({QueueState.PAUSED, QueueState.DRAINING, QueueState.EMPTY})
 
 
 def total_queue(queues: Sequence[QueueStats], *, consumers: int = 0) -> QueueStats:
-    """Return the sum over queues; what is known of none is None. The last end that is estimated is the end of all."""
+    """Return the sum over queues, None where no queue has a value."""
 
     def known(field: str) -> list[float]:
         return [value for value in (getattr(queue, field) for queue in queues) if value is not None]
 
     ins, outs, units, disks = known("in_rate"), known("out_rate"), known("units_rate"), known("disk")
+    # The last queue to become empty ends them all, among those with an estimate.
     ends = [queue.empty_in for queue in queues if queue.empty_in is not None and queue.counts.left]
     return QueueStats(
         name="total",
@@ -128,37 +115,14 @@ def total_queue(queues: Sequence[QueueStats], *, consumers: int = 0) -> QueueSta
 
 
 def short_name(consumer: str) -> str:
-    """Return what views call a consumer or a slot of it: ``c5`` for ``consumer/pages/5#0``."""
+    """Return the name that views show for a consumer or one of its slots, as in ``c5`` for ``consumer/pages/5#0``."""
     name = consumer.rsplit("/", 1)[-1].split("#", 1)[0]
     return f"c{name}" if name.isdecimal() else name
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStats:
-    """One consumer. `busy_share` is the share of its slots' time spent in functions, 0 to 1.
-
-    Attributes
-    ----------
-    rate, units_rate : float or None
-        Documents and pages per second over the last minute; documents where page counts are unknown. A consumer that is
-        younger has done nothing before, so that the sum over consumers is what their queue has done.
-    oldest_age : float or None
-        Seconds since the document that it has had longest was begun.
-    document : str or None
-        That document.
-    run : str
-        Name of the run that it is of; "" where that is not known, or not listed.
-    silent : float or None
-        Seconds since its worker was heard last, where that is too long: it does not count as one that works.
-    chunk : int or None
-        Messages that it was given together last.
-    rss : int or None
-        Bytes of memory of its worker's process, and of the processes of its slots.
-    slow : bool
-        Under a third of the median speed.
-    stuck : bool
-        It has held one document for so long that it needs a user.
-    """
+    """One consumer, with rates over the last minute."""
 
     name: str
     queue: str
@@ -166,134 +130,124 @@ class ConsumerStats:
     leased: int = 0
     done: int = 0
     rate: float | None = None
+    """Documents per second; a consumer younger than the window counts as idle before it, so that the sum over consumers
+    is the work of their queue."""
     units_rate: float | None = None
+    """Pages per second; documents where page counts are unknown."""
     busy_share: float | None = None
+    """Share of its slots' time spent in functions, 0 to 1."""
     last_error: str | None = None
     oldest_age: float | None = None
+    """Seconds since its oldest document was begun."""
     document: str | None = None
+    """The oldest document."""
     rss: int | None = None
+    """Bytes of memory of its worker's process and of its slots' processes."""
     slow: bool = False
+    """Under a third of the median speed."""
     chunk: int | None = None
+    """Messages in its last delivery."""
     run: str = ""
+    """Name of the run of that document; "" where it is not known, or not listed."""
     silent: float | None = None
+    """Seconds since its worker was last heard from, where that is too long: it does not count as working."""
     stuck: bool = False
+    """It has held one document for so long that it needs a user."""
 
     @property
     def trouble(self) -> str:
-        """What is wrong with it in one word, the worst first: "silent", "stuck" or "slow"; "" where nothing is."""
+        """The worst thing wrong with it, "silent", "stuck" or "slow", and "" where nothing is."""
         return "silent" if self.silent is not None else "stuck" if self.stuck else "slow" if self.slow else ""
 
     @property
     def idle_share(self) -> float | None:
-        """Share of its slots' time spent waiting for work, 0 to 1.
-
-        Time in a function is reported when a document ends: a consumer that has had one for a minute was busy with it.
-        """
+        """Share of its slots' time spent waiting for work, 0 to 1."""
         if self.busy_share is None:
             return None
+        # Time in a function is reported when a document ends: until then its age counts as busy.
         return 1.0 - max(self.busy_share, min(1.0, (self.oldest_age or 0.0) / WINDOW))
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Messages that one consumer holds under one lease.
-
-    Attributes
-    ----------
-    document : str or None
-        What the consumer is running of them.
-    held, ends_in : float
-        Seconds since they were delivered, and until the lease ends unless it is renewed.
-    running : float or None
-        Seconds since the function began with that document; None where that is not known.
-    renewals, delivery, messages : int
-        How often the lease was renewed; which delivery it is, for a message alone; how many messages.
-    """
+    """Messages that one consumer holds under one lease."""
 
     consumer: str
     held: float
+    """Seconds since delivery."""
     ends_in: float
+    """Seconds until the lease ends unless it is renewed."""
     messages: int = 1
     document: str | None = None
+    """The document that the consumer runs."""
     renewals: int = 0
+    """How often the lease was renewed."""
     delivery: int = 1
+    """Which delivery this is, for a lease of one message."""
     running: float | None = None
+    """Seconds since the function began with that document; None where that is not known."""
 
     @property
     def age(self) -> float:
-        """Seconds for which it is held, as every view shows it: since its function began, or else since delivery."""
+        """Seconds for which it is held, since its function began, or since delivery where that is not known."""
         return self.held if self.running is None else self.running
 
 
 @dataclass(frozen=True, slots=True)
 class Unacked:
-    """Messages in consumers' hands. Ages of `age_bins` are seconds since delivery.
-
-    Attributes
-    ----------
-    age_bins : tuple of int
-        Messages by age, eleven bins; see `AGE_EDGES`.
-    past : int
-        Messages held for longer than `timeout`, the visibility timeout in seconds: only renewal keeps them.
-    oldest : tuple of Held
-        At most five, the oldest first.
-    redelivered_10m, leases_lost_10m : int
-        In the last ten minutes: messages redelivered, leases that ended by death or expiry.
-    ending_20s : int
-        Messages whose leases end within 20 s and were not renewed in time.
-    """
+    """Messages that consumers hold."""
 
     age_bins: tuple[int, ...] = (0,) * (len(AGE_EDGES) + 1)
+    """Messages by seconds since delivery; see `AGE_EDGES`."""
     total: int = 0
     past: int = 0
+    """Messages held for longer than `timeout`: only renewal keeps them."""
     timeout: float | None = None
+    """The visibility timeout, seconds."""
     oldest: tuple[Held, ...] = ()
+    """At most five, the oldest first."""
     redelivered_10m: int = 0
     leases_lost_10m: int = 0
+    """In the last ten minutes: messages redelivered, leases that ended by death or expiry."""
     ending_20s: int = 0
+    """Messages whose leases end within 20 s and were not renewed in time."""
 
     @property
     def oldest_delivery(self) -> float | None:
-        """Seconds since the message that is held longest was delivered."""
+        """Seconds since delivery of the message held longest."""
         return max((each.held for each in self.oldest), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """One compaction: when it ended (seconds since 1970 UTC), bytes it gave back, seconds it took."""
+    """One compaction of a durable queue."""
 
     at: float
+    """When it ended, seconds since 1970 UTC."""
     freed: int
+    """Bytes that it gave back."""
     seconds: float
+    """How long it took."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageStats:
-    """Files of durable queues, bytes.
-
-    Attributes
-    ----------
-    live, garbage : int
-        Bytes still needed, and the rest, which a compaction gives back.
-    disk_free : int or None
-        Room on the disk; of several, the least.
-    write_rate : float or None
-        Bytes written per second over the last minute.
-    fsync_p99 : float or None
-        Seconds; of the last thousand syncs.
-    compact_above : float or None
-        Garbage share above which queues compact themselves.
-    compactions : tuple of Compaction
-        The last ten.
-    """
+    """Files of durable queues, in bytes."""
 
     live: int = 0
+    """Bytes still needed."""
     garbage: int = 0
+    """Bytes that a compaction gives back."""
     disk_free: int | None = None
+    """Bytes free on the disk; with several disks, the least."""
     write_rate: float | None = None
+    """Bytes written per second over the last minute."""
     fsync_p99: float | None = None
+    """Seconds, over the last thousand syncs."""
     compact_above: float | None = None
+    """Garbage share above which queues compact themselves."""
     compactions: tuple[Compaction, ...] = ()
+    """The last ten."""
 
     @property
     def total(self) -> int:

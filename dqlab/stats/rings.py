@@ -1,7 +1,8 @@
-"""Values over time in a fixed amount of memory: fine for the last minutes, coarse for the last day.
+"""Keep values over time in a fixed amount of memory: fine for the last minutes, coarse for the last day.
 
 A ring has gauges, which hold until the next value, and flows, whose amounts are added up. Values are float32; a slot
 is written when something happens, and costs nothing while nothing does.
+
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ BANDS = ((1.0, 900), (60.0, 1440))
 
 
 class _Band:
-    """Slots of one length. `stamps` has the number since 1970 of the slot at each place, -1 for none."""
+    """Slots of one length, in seconds, that are overwritten in turn."""
 
     __slots__ = ("newest", "seconds", "stamps", "values", "width")
 
     def __init__(self, seconds: float, slots: int, width: int) -> None:
         self.seconds, self.width, self.newest = seconds, width, -1
+        # Each place has the number of its slot since 1970, -1 for none: a place with an older number is stale.
         self.stamps = array("q", [-1]) * slots
         self.values = array("f", bytes(4 * slots * width))
 
@@ -35,6 +37,7 @@ class _Band:
         if self.stamps[place] != slot:
             self.stamps[place] = slot
             self.newest = max(self.newest, slot)
+            # Only flows start at zero: the gauges of the new slot are written below.
             self.values[middle : start + self.width] = array("f", bytes(4 * len(flows)))
         self.values[start:middle] = array("f", gauges)
         for offset, amount in enumerate(flows):
@@ -52,11 +55,11 @@ class _Band:
 
     @property
     def oldest(self) -> float:
-        """Start of the oldest slot that there is room for, seconds since 1970 UTC."""
+        """Start of the oldest slot that fits, seconds since 1970 UTC."""
         return (self.newest - len(self.stamps) + 1) * self.seconds
 
     def slots(self, since: float) -> Iterator[tuple[float, array[float]]]:
-        """Yield the start of each slot that was written since an instant, oldest first, and its values."""
+        """Yield the start and the values of each slot written since an instant, oldest first."""
         size, width = len(self.stamps), self.width
         first = max(self.newest - size + 1, 0 if since < 0 else floor(since / self.seconds))
         for slot in range(first, self.newest + 1):
@@ -66,7 +69,7 @@ class _Band:
 
 
 class _Bridge(NamedTuple):
-    """From when to when nothing was noted, and the gauges before."""
+    """A time in which nothing was noted, and the gauges before it."""
 
     since: float
     until: float
@@ -75,10 +78,12 @@ class _Bridge(NamedTuple):
     def rows(
         self, at: float, gauges: Sequence[float], flows: Sequence[float]
     ) -> Iterator[tuple[float, Sequence[float], Sequence[float]]]:
-        """Yield what is to be noted when, so that gauges go straight from those before to those now."""
+        """Yield instants with gauges on a straight line from before to now, and with equal parts of the flows."""
         seconds = max(1, floor(at) - floor(self.since))
+        # A part a second, but no more than the finest band has slots: more would overwrite each other.
         parts = min(seconds, BANDS[0][1])
         share = [amount / parts for amount in flows]
+        # Nothing may have been noted with gauges before; then the line is flat.
         before = self.before if len(self.before) == len(gauges) else gauges
         for part in range(1, parts):
             levels = [round(old + (new - old) * part / parts) for old, new in zip(before, gauges, strict=True)]
@@ -87,15 +92,7 @@ class _Bridge(NamedTuple):
 
 
 class Ring:
-    """Gauges and flows over time.
-
-    Parameters
-    ----------
-    gauges, flows : int
-        How many of each.
-    bands : sequence of (float, int)
-        Seconds in a slot, and slots; the finest first.
-    """
+    """Gauges and flows over time, in bands of slots, the finest band first."""
 
     def __init__(self, gauges: int, flows: int = 0, *, bands: Sequence[tuple[float, int]] = BANDS) -> None:
         self._gauges, self._flows = gauges, flows
@@ -111,7 +108,7 @@ class Ring:
         return sum(8 * len(band.stamps) + 4 * len(band.values) for band in self._bands)
 
     def note(self, at: float, gauges: Sequence[float] = (), flows: Sequence[float] = ()) -> None:
-        """Set the gauges, and add to the flows, of the slot of an instant, seconds since 1970 UTC."""
+        """Set the gauges and add to the flows in the slot of an instant, seconds since 1970 UTC."""
         if self.born is None:
             self.born = at
         bridge = self._bridge
@@ -124,23 +121,21 @@ class Ring:
         self._last = gauges
 
     def bridge(self, since: float, until: float) -> None:
-        """Have what is noted up to `until` be what came evenly since an instant at which noting stopped."""
+        """Spread whatever is noted up to `until` evenly over the time since noting stopped."""
         if self.born is not None:
             self._bridge = _Bridge(max(since, self.born), until, tuple(self._last))
 
     def forget_after(self, at: float) -> None:
-        """Drop what was noted for later than an instant: the clock was ahead, and is right now.
-
-        Else the newest slot would stay where no time is yet, and all that comes would be too old to be shown.
-        """
+        """Drop values noted for later than an instant, because the clock was ahead and is right now."""
         if self.born is not None and self.born > at:
             self.born = at
         for band in self._bands:
+            # A newest slot in the future would make all later values too old to be shown.
             if band.newest * band.seconds > at:
                 band.forget_after(at)
 
     def gauges(self, t0: float, step: float, points: int) -> list[list[float | None]]:
-        """Return each gauge at ``t0 + i * step``; None before the first value that is still known."""
+        """Return each gauge at ``t0 + i * step``, None before the first value still known."""
         rows: list[tuple[float | None, ...]] = []
         last: tuple[float | None, ...] = (None,) * self._gauges
         for at, _, values in self._slots(float("-inf")):
@@ -152,20 +147,21 @@ class Ring:
 
     @property
     def known_since(self) -> float:
-        """Seconds since 1970 UTC from which on its finest slots have all that came."""
+        """Seconds since 1970 UTC from which the finest slots are complete."""
         return self._bands[0].oldest
 
     def finest(self, since: float) -> Iterator[tuple[float, ...]]:
-        """Yield gauges and amounts of flows of each slot of the finest band that was written since an instant."""
+        """Yield the gauges and flows of each slot of the finest band written since an instant."""
         return (tuple(values) for _, values in self._bands[0].slots(since))
 
     def rates(self, t0: float, step: float, points: int) -> list[list[float | None]]:
-        """Return each flow per second, over the `step` seconds up to ``t0 + i * step``; None before the first value."""
+        """Return each flow per second over the `step` seconds up to ``t0 + i * step``, None before the first value."""
         start, born = t0 - step, self.born
         if born is None:
             return [[None] * points for _ in range(self._flows)]
         amounts = [[0.0] * points for _ in range(self._flows)]
         for at, seconds, values in self._slots(start):
+            # The first coarse slot began before the first value: its amount belongs to the time since then.
             begin, end = max(at, floor(born)), at + seconds
             for series, amount in zip(amounts, values[self._gauges :], strict=True):
                 _share_out(series, (begin - start) / step, (end - begin) / step, amount)
@@ -173,7 +169,7 @@ class Ring:
         return [[None] * unknown + [amount / step for amount in series[unknown:]] for series in amounts]
 
     def amounts(self, index: int, *, now: float, slots: int) -> list[int]:
-        """Return what a flow added up to in each of the last slots of the finest band, the present one last."""
+        """Return the sum of a flow in each of the last slots of the finest band, the present slot last."""
         band = self._bands[0]
         present = floor(now / band.seconds)
         found = dict.fromkeys(range(present - slots + 1, present + 1), 0)
@@ -184,7 +180,8 @@ class Ring:
         return list(found.values())
 
     def _slots(self, since: float) -> Iterator[tuple[float, float, array[float]]]:
-        """Yield (start, seconds, values) of the slots written since an instant, oldest first: coarse, then fine."""
+        """Yield start, seconds and values of the slots written since an instant, oldest first."""
+        # Each coarse band ends where the finer one begins, at a border of its own slots: no instant counts twice.
         *coarse, fine = reversed(self._bands)
         border = since
         for band in coarse:
@@ -199,7 +196,7 @@ class Ring:
 
 
 def _share_out(amounts: list[float], start: float, length: float, amount: float) -> None:
-    """Add an amount to the cells that it covers evenly; cell i is from i to i + 1."""
+    """Spread an amount evenly over the cells from `start` on, where cell i lasts from i to i + 1."""
     if not amount:
         return
     end = start + length

@@ -1,4 +1,4 @@
-"""What is known of one run: its counts, its speed, when it will be done, why documents failed."""
+"""Statistics of one run: its counts, its speed, when it will end, and why documents failed."""
 
 from __future__ import annotations
 
@@ -23,55 +23,58 @@ __all__ = [
 ]
 
 NO_ROOM = "no room for more results"
-"""How the reason of a run begins that paused itself because its queue can keep no more results."""
+"""First words of the reason of a run that paused itself because its queue can keep no more results."""
 
 SHORTEST = 0.5
-"""Seconds of a run from which its speed is one: before, it is that of its beginning."""
+"""Seconds from which a run has a mean speed: before, the start of the run is all that is measured."""
 
+# `RunStats.unanswered`, `unwritten` and `unread` know the cause by these words alone.
 UNANSWERED = "no consumer answers"
-"""How the reason of a run begins whose queue has consumers, on workers that have been silent for too long."""
+"""First words of the reason of a run whose consumers are all on workers that have been silent for too long."""
 
 UNWRITTEN = "its rows cannot be written"
-"""How the reason of a run begins that is held up because its sink refuses rows."""
+"""First words of the reason of a run that waits because its sink refuses rows."""
 
 UNREAD = "its documents cannot be read"
-"""How the reason of a run begins that is held up because a storage refuses what it gave before."""
+"""First words of the reason of a run that waits because a storage refuses documents that it gave before."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeStats:
-    """The function a run uses now. `version` counts from 1 within the run; `short` starts its hash.
-
-    `rest` are the earlier versions that documents which have yet to run keep, after a retry with other code. `did` are
-    the documents that each version has acked, the first one first; empty where there is but one.
-    """
+    """The function that a run uses now."""
 
     name: str
     short: str = ""
+    """The start of its hash."""
     version: int = 1
+    """Counts from 1 within the run."""
     cell: int | None = None
     rest: tuple[int, ...] = ()
+    """Earlier versions kept by documents that have yet to run, after a retry with other code."""
     did: tuple[int, ...] = ()
+    """Documents that each version has acked, the first version first; empty where there is only one."""
 
     @property
     def words(self) -> str:
-        """The version, and those of the rest: "v2, the rest v1"."""
+        """The version and those of the rest, as in "v2, the rest v1"."""
         rest = " and ".join(f"v{each}" for each in self.rest)
         return f"v{self.version}, the rest {rest}" if rest else f"v{self.version}"
 
 
 @dataclass(frozen=True, slots=True)
 class Eta:
-    """When a run will end, seconds since 1970 UTC: in one case of ten before `p10`, in nine before `p90`."""
+    """When a run will probably end, seconds since 1970 UTC."""
 
     p10: float
+    """It ends earlier in one case of ten."""
     p50: float
     p90: float
+    """It ends earlier in nine cases of ten."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassStats:
-    """Failures with the same fingerprint. `first` and `last` are seconds since 1970 UTC."""
+    """Failures with the same fingerprint."""
 
     fingerprint: str
     error: str
@@ -81,58 +84,60 @@ class ClassStats:
     retrying: int
     first: float
     last: float
+    """Seconds since 1970 UTC of the first and the last failure."""
     key: str | None = None
     """One of the documents that failed so."""
     failed: int = 0
-    """Deliveries that ended so, since the run began."""
+    """Deliveries that failed so, since the run began."""
     versions: tuple[str, ...] = ()
-    """Which code failed so: "parse v1". Empty where the function never answered."""
+    """The code that failed so, as in "parse v1"; empty where the function never answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStats(SuggestsAttributes):
-    """One run. `units` is None where nothing is known of its documents' lengths; `total` is None while submitting.
-
-    `weighed_in` is what `units` count: "pages", or "bytes" where pages are unknown and all sizes are known.
-
-    `idle` is the time between an end and the retry that followed it: nothing was asked of the run then. `stop` is the
-    reason of a run that is STOPPED, and `why` gives it in words. `mean_seconds` is the mean of the seconds that
-    its documents took in the function. A Snapshot has `classes` in the run that was asked for
-    alone, `classes_total` in all. `owner` is the user who made it, with the notebook it was made in, where these are
-    known. `rate` and `units_rate` are of the last minute in which there was work. A run is `stuck` when nothing of it
-    waits, and a consumer has held one of its documents for so long that it needs the user. It was `paused` for so many
-    seconds of `elapsed`, as far as its cluster has seen it: the log does not keep when that was.
-    """
+    """One run at one instant."""
 
     name: str
     queue: str
     state: RunState
     counts: Counts
     units: Counts | None = None
+    """None where nothing is known of its documents' lengths."""
     why: str = ""
+    """What blocks it, paused it, or ended it early."""
     code: CodeStats = field(default_factory=lambda: CodeStats(name="?"))
     total: int | None = None
+    """None while submitting."""
     retrying: int = 0
     started: float = 0.0
     ended: float | None = None
     idle: float = 0.0
+    """Seconds between an end and the retry that followed it: nothing was asked of the run then."""
     at: float = 0.0
     rate: float | None = None
     units_rate: float | None = None
+    """Per second over the last minute in which there was work, as `rate`."""
     consumers: int = 0
     classes: tuple[ClassStats, ...] = ()
+    """Only in the run that a Snapshot was asked for with; `classes_total` is in all."""
     classes_total: int = 0
     eta: Eta | None = None
     stop: StopReason | None = None
+    """The reason of a run that is STOPPED; `why` has it in words."""
     mean_seconds: float | None = None
+    """Mean seconds of its documents in the function."""
     owner: str = ""
+    """The user who made it, with the notebook it was made in, where these are known."""
     stuck: bool = False
+    """Nothing of it waits, and a consumer has held one of its documents for so long that it needs the user."""
     paused: float = 0.0
+    """Seconds of `elapsed` in which it was paused, as far as its cluster saw it: the log does not keep them."""
     weighed_in: str = "pages"
+    """What `units` count: "pages", or "bytes" where pages are unknown and all sizes are known."""
 
     @property
     def unit(self) -> str:
-        """Word for what progress counts: "pages" when they are known, else "bytes", else "documents"."""
+        """Word for what progress counts, "pages" when they are known, else "bytes", else "documents"."""
         return self.weighed_in if self.units is not None else "documents"
 
     @property
@@ -142,12 +147,10 @@ class RunStats(SuggestsAttributes):
 
     @property
     def share(self) -> float | None:
-        """Settled share, 0 to 1; None before the total is known; 1 only at the true end.
-
-        What was cancelled never counts, so that a cancelled run has the share that it had got to.
-        """
+        """Settled share, 0 to 1, or None before the total is known."""
         if self.total is None:
             return None
+        # 1 only at the true end. What was cancelled never counts: a cancelled run keeps the share that it had reached.
         if self.counts.left == 0 and not self.counts.cancelled:
             return 1.0
         progress = self.progress
@@ -155,18 +158,19 @@ class RunStats(SuggestsAttributes):
 
     @property
     def all_ran(self) -> bool:
-        """Whether every document that is known of has run to its end."""
+        """Every known document has run to its end."""
         return self.counts.settled - self.counts.cancelled >= max(self.total or 0, self.counts.all)
 
     @property
     def dead_share(self) -> float:
-        """Dead documents as a share of those that ran, 0 to 1: cancelling the others does not change it."""
+        """Dead documents as a share of those that ran, 0 to 1."""
+        # Cancelling the other documents must not change the share.
         ran = self.counts.settled - self.counts.cancelled
         return self.counts.dead / ran if ran else 0.0
 
     @property
     def elapsed(self) -> float:
-        """Seconds from the start to the end, or to this snapshot, without those between an end and a retry."""
+        """Seconds from the start to the end, or to this snapshot, without the time between an end and a retry."""
         return max(0.0, (self.ended if self.ended is not None else self.at) - self.started - self.idle)
 
     @property
@@ -176,19 +180,19 @@ class RunStats(SuggestsAttributes):
 
     @property
     def mean_rate(self) -> float | None:
-        """Documents acked or dead per second over the whole run; None without any, and of a moment."""
+        """Documents acked or dead per second over the whole run, None before there is a speed."""
         return self.counts.worked / self.elapsed if self.counts.worked and self.elapsed >= SHORTEST else None
 
     @property
     def mean_units_rate(self) -> float | None:
-        """What `units` count, per second over the whole run, of acked and dead documents; None without any."""
+        """Units of acked and dead documents per second over the whole run, None before there is a speed."""
         if self.units is None or not self.units.worked or self.elapsed < SHORTEST:
             return None
         return self.units.worked / self.elapsed
 
     @property
     def classes_more(self) -> int:
-        """Failure classes that exist beyond those in `classes`."""
+        """Failure classes beyond those in `classes`."""
         return max(0, self.classes_total - len(self.classes))
 
     @property
@@ -198,7 +202,8 @@ class RunStats(SuggestsAttributes):
 
     @property
     def empty(self) -> bool:
-        """The input had no documents; a run that failed before its first document is not empty."""
+        """The input had no documents."""
+        # A run that failed before its first document also has a total of 0, and is not empty.
         return self.total == 0 and self.state is not RunState.INCOMPLETE
 
     @property
@@ -213,107 +218,93 @@ class RunStats(SuggestsAttributes):
 
     @property
     def unanswered(self) -> bool:
-        """Kept from going on because the workers of all its consumers are silent."""
+        """It waits because the workers of all its consumers are silent."""
         return self.why.startswith(UNANSWERED) and self.state is RunState.WAITING
 
     @property
     def unwritten(self) -> bool:
-        """Kept from going on by its sink."""
+        """It waits for its sink."""
         return self.why.startswith(UNWRITTEN) and self.state is RunState.WAITING
 
     @property
     def unread(self) -> bool:
-        """Kept from going on by the storage of its documents."""
+        """It waits for the storage of its documents."""
         return self.why.startswith(UNREAD) and self.state is RunState.WAITING
 
     @property
     def held(self) -> bool:
-        """Kept from going on: paused, by a user or by itself, or without a consumer."""
+        """It is kept from going on, by a pause of a user or of its own, or because it waits."""
         return self.state in (RunState.PAUSED, RunState.STOPPED, RunState.WAITING)
 
     @property
     def put_off(self) -> int:
-        """Documents that wait because their function put them off with `dq.Later`; at least so many.
-
-        Those to be retried after a failure are delayed too. They are subtracted, including those that are ready by now.
-        """
+        """Documents that wait because their function put them off with `dq.Later`, a lower bound."""
+        # Retries after a failure are delayed too. `retrying` also counts those that are ready by now, so the rest is a
+        # lower bound.
         return max(0, self.counts.delayed - self.retrying)
 
     @property
     def only_put_off(self) -> bool:
-        """It goes on, and none but documents that were put off wait."""
+        """It goes on, and only documents that were put off wait."""
         return self.state is RunState.RUNNING and self.put_off > 0 and not self.counts.ready
 
     @property
     def fails_throughout(self) -> bool:
-        """It paused itself because its first documents all failed; the other reason to do so is no room for results."""
+        """It paused itself because its first documents all failed."""
+        # The other reasons to pause are a lack of room for results: the code may be right.
         return self.stop is StopReason.ALL_FAILED
 
     @property
     def all_failed(self) -> bool:
-        """Everything that it settled failed, and it has paused itself for that, or rests: its code has to change."""
+        """Everything that it settled failed, and it paused itself for that, or rests, so its code has to change."""
         return self.fails_throughout or (self.resting and self.counts.dead > 0 and not self.counts.acked)
 
     @property
     def eta_in(self) -> float | None:
-        """Seconds until it will probably be done."""
+        """Seconds until it will probably end."""
         return None if self.eta is None else max(0.0, self.eta.p50 - self.at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What is known of one run from the shards of its queue, joined: the one way to its `RunStats`.
-
-    Attributes
-    ----------
-    state : RunState
-        What it is doing; see `run_state`.
-    sealed : bool
-        The input has ended, and `total` is known.
-    incomplete : str or None
-        Why the input ended early.
-    noted : str
-        What was noted when it was paused; "" once it continues.
-    paused_by : str
-        Who paused its queue last.
-    halted : str
-        Why it paused itself because its first documents all failed.
-    full : bool
-        It paused itself because its queue can keep no more results.
-    trouble : str
-        Why results cannot be written to disk.
-    blocked : str
-        Why the queue's store can confirm nothing.
-    unanswered : str
-        Since when its queue's consumers are silent, all of them.
-    """
+    """What the shards of a run's queue report about it, joined, as the only source of a `RunStats`."""
 
     name: str
     queue: str
     state: RunState
+    """What it is doing; see `run_state`."""
     counts: Counts
     units: Counts | None
     retrying: int
     sealed: bool
+    """The input has ended, and `total` is known."""
     total: int | None
     incomplete: str | None
+    """Why the input ended early."""
     noted: str
+    """The note of its pause; "" once it continues."""
     paused_by: str
+    """Who last paused its queue."""
     halted: str
+    """Why it paused itself because its first documents all failed."""
     full: bool
+    """It paused itself because its queue can keep no more results."""
     trouble: str
+    """Why results cannot be written to disk."""
     blocked: str
+    """Why the queue's store can confirm nothing."""
     code: CodeStats
     started: float
     ended: float | None
     idle: float
     owner: str = ""
     unanswered: str = ""
+    """Since when all consumers of its queue are silent."""
     weighed_in: str = "pages"
 
     @property
     def stop(self) -> StopReason | None:
-        """Why it paused itself; None when it did not."""
+        """Why it paused itself, or None when it did not."""
         if self.state is not RunState.STOPPED:
             return None
         if self.halted:
@@ -322,7 +313,7 @@ class RunFacts:
 
     @property
     def why(self) -> str:
-        """What blocks it, paused it, or ended it early; "" when there is nothing to report."""
+        """What blocks it, paused it, or ended it early, and "" when there is nothing to report."""
         if self.halted:
             return self.halted
         if self.full:
@@ -347,11 +338,7 @@ class RunFacts:
         stuck: bool = False,
         paused: float = 0.0,
     ) -> RunStats:
-        """Return its statistics, with what takes several reports to know; `at` is seconds since 1970 UTC.
-
-        A run that rests, or is kept from going on, has no current speed: over the last minute it would still show the
-        one it had before.
-        """
+        """Return its statistics, with values that take several reports to know."""
         stats = RunStats(
             name=self.name,
             queue=self.queue,
@@ -379,11 +366,12 @@ class RunFacts:
             stuck=stuck and self.state is RunState.RUNNING and not self.counts.waiting,
             weighed_in=self.weighed_in,
         )
+        # A run that rests or is held has no current speed: the last minute would still show the one it had before.
         return replace(stats, rate=None, units_rate=None) if stats.resting or stats.held else stats
 
 
 class RunList(Sequence[RunStats]):
-    """Statistics of several runs; a notebook shows them as a table, which it would not do with a list."""
+    """Statistics of several runs, as a class of its own because a notebook shows a plain list as text."""
 
     def __init__(self, runs: Iterable[RunStats] = ()) -> None:
         self._runs = tuple(runs)

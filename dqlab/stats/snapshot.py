@@ -1,7 +1,8 @@
-"""The Snapshot: everything at one instant, as every view draws it.
+"""Define the Snapshot: everything at one instant, as every view draws it.
 
-Views format what they find here and compute nothing. A Snapshot is frozen, carries `schema`, and turns into JSON and
-back unchanged: fields that are at their default are left out, unknown ones are passed over.
+Views format what they find here and compute nothing. A Snapshot is frozen, carries `schema`, and survives JSON
+unchanged: fields at their default are left out, and unknown fields are ignored, so that versions can differ.
+
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 SCHEMA = 1
+# Queues past MAX_DETAILED_QUEUES have counts, state and rates alone; of consumers the slowest are listed.
 MAX_RUNS, MAX_QUEUES, MAX_DETAILED_QUEUES, MAX_CONSUMERS, MAX_CLASSES, MAX_MARKS, MAX_ATTENTION = (
     20,
     100,
@@ -52,10 +54,10 @@ MAX_RUNS, MAX_QUEUES, MAX_DETAILED_QUEUES, MAX_CONSUMERS, MAX_CLASSES, MAX_MARKS
 
 
 class Severity(IntEnum):
-    """How bad something is, in alerts and in what the doctor finds; plain data has its name, in small letters."""
+    """How bad an alert or a finding of the doctor is, spelled in small letters in plain data."""
 
     OK = 0
-    """What was checked is as it should be."""
+    """The check found nothing wrong."""
     NOTE = 1
     """Worth knowing."""
     WARNING = 2
@@ -65,7 +67,7 @@ class Severity(IntEnum):
 
 
 class AttentionKind(StrEnum):
-    """Which rule found that something needs a user; see `dqlab.stats.attention`."""
+    """The rule that found that something needs a user, one of `dqlab.stats.attention`."""
 
     STOPPED = "stopped"
     NO_CONSUMER = "no-consumer"
@@ -88,48 +90,41 @@ class AttentionKind(StrEnum):
     LEAVING = "leaving"
     AT_REST = "at-rest"
     OTHER = ""
-    """A newer dqlab on the scheduler has found it; its own words are shown."""
+    """Found by a newer dqlab on the scheduler; its own words are shown."""
 
     @classmethod
     def _missing_(cls, value: object) -> AttentionKind:
+        # Not an error: a client must draw the alerts of a newer scheduler.
         return cls.OTHER
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """One thing that needs a user, in words: ``subject`` comes first in bold, then `text`, with `detail` below.
-
-    Attributes
-    ----------
-    kind : AttentionKind
-        Which rule found it.
-    action : str
-        What to do: the name of a command (``retry``, ``resume``, ``scale``, ``show``, ``compact``), or "".
-    queue, run : str
-        Where; "" when that has no meaning.
-    target : str
-        What the command is about: a failure class's fingerprint, a consumer.
-    amount : int
-        How many documents, leases or puts are concerned; 0 when that has no meaning.
-    """
+    """One thing that needs a user, in words, with `subject` first in bold, then `text`, and `detail` below."""
 
     severity: Severity
     kind: AttentionKind
+    """The rule that found it."""
     subject: str
     text: str
     detail: str = ""
     action: str = ""
+    """What to do: the name of a command (``retry``, ``resume``, ``scale``, ``show``, ``compact``), or ""."""
     queue: str = ""
     run: str = ""
+    """Empty where there is no single queue or run."""
     target: str = ""
+    """What the command is about: a failure class's fingerprint, a consumer."""
     amount: int = 0
+    """How many documents, leases or puts are concerned; 0 where that has no meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something a person did: when (seconds since 1970 UTC), in which cell, what, to which queue."""
+    """Something that a person did."""
 
     at: float
+    """Seconds since 1970 UTC."""
     text: str
     cell: int | None = None
     queue: str = ""
@@ -137,31 +132,29 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class FailingDocument:
-    """A document that failed often: its key, its last error, pages, and how many of `limit` deliveries raised."""
+    """A document that failed often, with its last error."""
 
     key: str
     error: str
     deliveries: int
+    """Deliveries that raised."""
     limit: int
+    """Deliveries after which it is dead."""
     pages: int | None = None
     run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Why documents failed. Counts are messages and exact; `classes` are the largest eight.
-
-    Attributes
-    ----------
-    per_minute : int
-        Deliveries that failed in the last minute.
-    """
+    """Why documents failed, with exact counts of messages."""
 
     dead: int = 0
     retrying: int = 0
     per_minute: int = 0
+    """Deliveries that failed in the last minute."""
     classes_total: int = 0
     classes: tuple[ClassStats, ...] = ()
+    """The largest `MAX_CLASSES`."""
     documents: tuple[FailingDocument, ...] = ()
 
     @property
@@ -177,35 +170,22 @@ class Failures:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(SuggestsAttributes):
-    """Everything at one instant.
-
-    Caps: 100 queues (those past 20 have counts, state and rates alone), 20 runs, the 32 slowest consumers, 8 failure
-    classes; totals are exact and over all. `unacked`, `consumers`, `failures` and `storage` are those of `of_queue` and
-    `of_run`, when the Snapshot was asked for with one. A run that waits for a stuck document alone has no estimate.
-
-    Attributes
-    ----------
-    at : float
-        Seconds since 1970 UTC.
-    seq : int
-        Grows by one with each change; ask with it to wait for the next.
-    busy_share : float or None
-        Share of the consumers' time spent in functions over the last minute, 0 to 1.
-    units : str
-        What `units_rate` of consumers counts: "pages" or "documents".
-    resting : tuple of str
-        Queues in the store, where none is open yet.
-    """
+    """Everything at one instant, with long lists capped and exact totals over all."""
 
     at: float
+    """Seconds since 1970 UTC."""
     seq: int
+    """Grows by one with each change; pass it to wait for the next change."""
     lab: str = ""
     store: str = ""
     workers: int = 0
     of_queue: str = ""
     of_run: str = ""
+    """The queue and run of the request: `unacked`, `consumers`, `failures` and `storage` are limited to them."""
     units: str = "documents"
+    """What `units_rate` of consumers counts: "pages" or "documents"."""
     busy_share: float | None = None
+    """Share of the consumers' time spent in functions over the last minute, 0 to 1."""
     attention: tuple[Attention, ...] = ()
     attention_total: int = 0
     marks: tuple[Mark, ...] = ()
@@ -213,6 +193,7 @@ class Snapshot(SuggestsAttributes):
     totals: QueueStats = field(default_factory=lambda: QueueStats("total", QueueState.TOTAL, Counts()))
     queues_by_state: Mapping[str, int] = field(default_factory=dict)
     runs: tuple[RunStats, ...] = ()
+    """A run that waits only for a stuck document has no estimate."""
     consumers: tuple[ConsumerStats, ...] = ()
     median_units_rate: float | None = None
     unacked: Unacked = field(default_factory=Unacked)
@@ -222,6 +203,7 @@ class Snapshot(SuggestsAttributes):
     runs_total: int = 0
     consumers_total: int = 0
     resting: tuple[str, ...] = ()
+    """Queues in the store, where none is open yet."""
     schema: int = SCHEMA
 
     def run(self, name: str) -> RunStats | None:
@@ -239,7 +221,8 @@ class Snapshot(SuggestsAttributes):
 
     @property
     def endless(self) -> tuple[str, ...]:
-        """Names of the listed queues that hold messages and have no estimate; those listed in short are left out."""
+        """Names of the queues that hold messages and have no estimate."""
+        # Queues beyond these are listed in short: a missing estimate says nothing about them.
         listed = self.queues[:MAX_DETAILED_QUEUES]
         return tuple(queue.name for queue in listed if queue.counts.left and queue.empty_in is None)
 
@@ -250,7 +233,7 @@ class Snapshot(SuggestsAttributes):
 
     @property
     def most_dead(self) -> QueueStats | None:
-        """The queue that has most of the dead messages, or None."""
+        """The queue that has more than half of the dead messages, or None."""
         worst = max(self.queues, key=lambda queue: queue.counts.dead, default=None)
         return worst if worst is not None and 2 * worst.counts.dead > self.totals.counts.dead > 0 else None
 
@@ -261,21 +244,23 @@ class Snapshot(SuggestsAttributes):
 
     @property
     def slow_consumers(self) -> int:
-        """Listed consumers under a third of the median speed; the slowest are always listed."""
+        """Consumers under a third of the median speed."""
+        # Only listed consumers count, and that is enough: the slowest are always listed.
         return sum(consumer.slow for consumer in self.consumers)
 
     @property
     def consumer_troubles(self) -> str:
-        """How many consumers are silent, stuck and slow: "1 stuck, 2 slow"; the slowest are always listed."""
+        """How many consumers are silent, stuck and slow, as in "1 stuck, 2 slow"."""
         amounts = Counter(consumer.trouble for consumer in self.consumers)
         return ", ".join(f"{amounts[word]:,} {word}" for word in ("silent", "stuck", "slow") if amounts[word])
 
     @property
     def working_share(self) -> float | None:
-        """Share of all consumers' time spent in functions over the last minute, 0 to 1, unended ones too."""
+        """Share of all consumers' time spent in functions over the last minute, 0 to 1, running ones too."""
         if self.busy_share is None:
             return None
         known = ((each.idle_share, each.busy_share) for each in self.consumers)
+        # Calls that have not ended are reported only as ages: idle_share has them, busy_share has not.
         unreported = sum(1.0 - idle - busy for idle, busy in known if idle is not None and busy is not None)
         return min(1.0, self.busy_share + unreported / max(1, self.consumers_total, len(self.consumers)))
 
@@ -286,6 +271,7 @@ class Snapshot(SuggestsAttributes):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON-ready data."""
+        # `plain` leaves out fields at their default, but a reader of another version needs the schema.
         return {**plain(self), "schema": self.schema}
 
     @classmethod
@@ -298,7 +284,7 @@ T = TypeVar("T")
 
 
 def plain(value: Any) -> Any:
-    """Return dataclasses as JSON-ready data, without the fields that are at their default; floats to four places."""
+    """Return dataclasses as JSON-ready data without fields at their default, with floats to four places."""
     if isinstance(value, StrEnum):
         return str(value)
     if isinstance(value, IntEnum):
@@ -316,13 +302,14 @@ def plain(value: Any) -> Any:
     for name, default in _defaults(kind):
         each = getattr(value, name)
         if each != default:
+            # Most fields are simple, and skip the call of `plain`: a lab sends a snapshot with each change.
             kind_of_each = type(each)
             data[name] = round(each, 4) if kind_of_each is float else each if kind_of_each in _SIMPLE else plain(each)
     return data
 
 
 def from_plain(kind: type[T], data: Mapping[str, Any]) -> T:
-    """Return the dataclass that `plain` made data of."""
+    """Rebuild a dataclass from the data that `plain` made of it."""
     made: Any = kind
     builders = _builders(made)
     return kind(**{name: builders[name](value) for name, value in data.items() if name in builders})
@@ -353,9 +340,10 @@ def _builders(kind: Any) -> dict[str, Any]:
 
 
 def _builder(hint: Any) -> Any:
-    """Return what makes a value of a field's type from plain data."""
+    """Return the function that makes a value of a field's type from plain data."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is UnionType:
+        # The only unions here are `X | None`.
         inner = _builder(next(each for each in arguments if each is not NoneType))
         return lambda value: None if value is None else inner(value)
     if origin is tuple:

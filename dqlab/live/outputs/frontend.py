@@ -1,7 +1,8 @@
-"""Whether this kernel can show the live widget: which front end reads its output, and whether the widget was built.
+"""Find out whether this kernel can show the live widget: its front end, and whether the widget was built.
 
 A kernel does not know which front end reads its output, so this looks for the traces that front ends leave in it. The
 files are built from `extension/` into `static/`, and ignored by git.
+
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ __all__ = ["STATIC", "draws_widgets", "has_a_reader", "in_colab", "in_vscode", "
 
 
 def draws_widgets(shell: Any) -> bool:
-    """Return whether a live widget is worth sending; where it is not, HTML is refreshed in place.
-
-    VS Code and Colab fetch what draws foreign widgets from the network, if at all, and Colab delivers no change that
-    a background thread makes: a widget there would stand still, or be an error message.
-    """
+    """Return whether a live widget is worth sending, instead of HTML refreshed in place."""
+    # VS Code and Colab fetch foreign widgets from the network, if at all, and Colab drops changes made by a background
+    # thread: a widget there would stand still, or be an error message.
     return importlib.util.find_spec("anywidget") is not None and not in_vscode(shell) and not in_colab()
 
 
 def has_a_reader(shell: Any) -> bool:
-    """Return whether a user can press a button: a front end that plays a notebook offers no answer to `input()`."""
+    """Return whether a user can press a button."""
+    # A front end that plays a notebook offers no answer to `input()`.
     # Private, hence tested for; tests/live/test_kernel.py.
     return bool(getattr(getattr(shell, "kernel", None), "_allow_stdin", False))
 
 
 def in_vscode(shell: Any, environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether VS Code started this kernel; a Jupyter server in one of its terminals is not meant."""
+    """Return whether VS Code started this kernel."""
     named = "__vsc_ipynb_file__" in getattr(shell, "user_ns", ())
+    # A Jupyter server in a terminal of VS Code has the first variable, and also the second.
     return named or ("VSCODE_PID" in environ and "JPY_SESSION_NAME" not in environ)
 
 

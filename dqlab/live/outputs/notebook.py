@@ -1,9 +1,10 @@
-"""Where a view is drawn in a notebook: a live widget, or HTML refreshed in the cell's output.
+"""Draw a view in a notebook: as a live widget, or as HTML refreshed in the cell's output.
 
-Either way the last view replaces the live one as static HTML and text, because a saved notebook
-cannot bring a widget back: reopened, it would say "model not found". A front end that
-can save a twin in place of a widget asks to keep the widget: its buttons are useful after the end too.
-It asks once it has drawn the widget, which takes a moment: a run with failures that was over by then waits for that.
+The last view replaces the live one as static HTML and text, because a saved notebook cannot restore a widget: reopened,
+it would show "model not found". A front end that can save a twin in place of a widget asks to keep the widget, whose
+buttons are useful after the end too. It asks once it has drawn the widget, which takes a moment: the view of a run with
+failures that has ended by then waits for that.
+
 """
 
 from __future__ import annotations
@@ -35,28 +36,21 @@ def screen(view: View, style: TextStyle = PLAIN) -> str:
 
 
 def bundle(view: View, style: TextStyle = PLAIN) -> dict[str, str]:
-    """Return a run, a lab or a queue as text/html and text/plain, to be kept."""
+    """Return a picture that is stored, as text/html and text/plain."""
     view = view.as_saved()
     html = run_html(view) if isinstance(view, RunView) else queues_html(view)
     return {"text/plain": screen(view, style), "text/html": html}
 
 
 class _Twins:
-    """The twins of one widget: what is saved beside it while it is live, and in its place in the end.
-
-    Parameters
-    ----------
-    clock : Clock
-    alone : bool
-        The widget is all that its output shows.
-    """
+    """Renew the twin of a widget, saved beside the widget while it is live, and in its place in the end."""
 
     def __init__(self, clock: Clock, *, alone: bool) -> None:
         self._clock, self._alone = clock, alone
         self._at = -TWIN_PERIOD
 
     def renew(self, widget: Any, view: View) -> None:
-        """Give a widget that a front end keeps its twin, if that is due."""
+        """Give a new twin to a widget that a front end keeps, if the twin is due."""
         ended = isinstance(view, RunView) and bool(view.ended)
         now = self._clock.monotonic()
         if not widget.kept:
@@ -65,24 +59,14 @@ class _Twins:
             twin, self._at = bundle(view), now
         else:
             return
+        # In one message: a front end that sees `over` without the last twin would save the twin before.
         with widget.hold_sync():
+            # Beside other widgets of a layout the twin cannot stand for the whole output.
             widget.over, widget.twin = ended and self._alone and bool(twin), twin
 
 
 class WidgetCanvas:
-    """A live widget in a cell's output.
-
-    Parameters
-    ----------
-    show : callable
-        Displays a MIME bundle and returns its handle, with ``update(bundle, raw=True)``.
-    press : callable
-        Takes what was pressed.
-    read : bool, default False
-        A user sees the output, and can press a button.
-    clock : Clock, optional
-        Moved by hand in tests.
-    """
+    """A live widget in a cell's output."""
 
     def __init__(
         self,
@@ -116,16 +100,18 @@ class WidgetCanvas:
         return self._made is None or self._clock.monotonic() - self._made < AWAITED
 
     def draw(self, view: View, answered: int = 0) -> bool:
-        """Make the widget on the first call, change it on the others."""
+        """Make the widget in the first call, and update it in later ones."""
         if self._widget is not None:
             self._twins.renew(self._widget, view)
             drawn: bool = self._widget.show(view, answered)
             return drawn
+        # Only here: anywidget is optional.
         from dqlab.live.outputs.widget import LiveWidget
 
         self._widget, self._made = LiveWidget(view, on_press=self._press, clock=self._clock), self._clock.monotonic()
         shown = self._widget._repr_mimebundle_()
         data = shown[0] if isinstance(shown, tuple) else shown
+        # HTML and text go along: a reader without the kernel, or without widgets, sees these.
         self._handle = self._show({**data, **bundle(view)})
         return True
 
@@ -139,20 +125,13 @@ class WidgetCanvas:
         if self._handle is None:
             self._show({**bundle(view)})
             return
+        # The picture first: a closed widget leaves its output empty until then.
         self._handle.update(bundle(view), raw=True)
         self._widget.close()
 
 
 class LooseCanvas:
-    """A live widget that the user places: as a part of a layout, more than once, or nowhere yet.
-
-    Parameters
-    ----------
-    press : callable
-        Takes what was pressed.
-    clock : Clock, optional
-        Moved by hand in tests.
-    """
+    """A live widget that the user places, in a layout, more than once, or nowhere yet."""
 
     keeps = awaits = False
 
@@ -167,11 +146,12 @@ class LooseCanvas:
         return self.widget is not None and self.widget.closed
 
     def draw(self, view: View, answered: int = 0) -> bool:
-        """Make the widget on the first call, change it on the others."""
+        """Make the widget in the first call, and update it in later ones."""
         if self.widget is not None:
             self._twins.renew(self.widget, view)
             drawn: bool = self.widget.show(view, answered)
             return drawn
+        # Only here: anywidget is optional.
         from dqlab.live.outputs.widget import LiveWidget
 
         self.widget = LiveWidget(view, on_press=self._press, clock=self._clock)
@@ -183,13 +163,14 @@ class LooseCanvas:
             self.widget.beat()
 
     def finish(self, view: View) -> None:
-        """Show the last view, and leave the widget open: it is part of the user's layout."""
+        """Show the last view, and leave the widget open."""
         self.draw(view)
+        # Open, because it is part of the user's layout.
         self.widget.rest()
 
 
 class HtmlCanvas:
-    """HTML in a cell's output, refreshed at most once a second; for front ends that cannot draw the widget."""
+    """HTML in a cell's output, refreshed at most once a second."""
 
     keeps = awaits = False
 
@@ -200,11 +181,11 @@ class HtmlCanvas:
 
     @property
     def gone(self) -> bool:
-        """Always False: an output does not report that it was cleared."""
+        """Always False, because an output does not report that it was cleared."""
         return False
 
     def draw(self, view: View, answered: int = 0) -> bool:
-        """Show or refresh the fragment; return False if it was refreshed within the last second."""
+        """Show or refresh the fragment, or return False if it was refreshed within the last second."""
         now = self._clock.monotonic()
         if self._handle is None:
             self._handle = self._show({**bundle(view)})
@@ -216,7 +197,7 @@ class HtmlCanvas:
         return True
 
     def beat(self) -> None:
-        """Do nothing: HTML expects no signs of life."""
+        """Do nothing, because HTML expects no signs of life."""
 
     def finish(self, view: View) -> None:
         """Show the last view, however recent the one before."""

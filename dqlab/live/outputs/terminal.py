@@ -1,6 +1,7 @@
-"""Following a run, a lab or a queue in the foreground: a screen redrawn in place, or lines into a pipe.
+"""Follow a run, a lab or a queue in the foreground: a screen redrawn in place, or lines into a pipe.
 
-Returns when the run rests, the lab is closed, or the user interrupts; interrupting only stops watching.
+Following ends when the run rests, the lab is closed, or the user interrupts, which stops nothing else.
+
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SCREEN_PERIOD, LINE_PERIOD = 0.5, 30.0
 
 
 class ScreenCanvas:
-    """A screen redrawn in place: the cursor goes up, new lines are padded over the old ones."""
+    """A screen redrawn in place."""
 
     gone = keeps = awaits = False
 
@@ -36,10 +37,12 @@ class ScreenCanvas:
     def draw(self, view: View, answered: int = 0) -> bool:
         """Draw over the screen before."""
         lines = screen(view, self._style).split("\n")
+        # Without colours: their codes take no columns.
         widths = [columns(line) for line in screen(view, self._plain).split("\n")]
         missing = len(self._widths) - len(lines)
         lines, widths = lines + [""] * missing, widths + [0] * missing
         old = self._widths + [0] * len(lines)
+        # Pad over the old lines: clearing them first would flicker.
         padded = [line + " " * (was - now) for line, was, now in zip(lines, old, widths, strict=False)]
         up = f"\x1b[{len(self._widths)}A\r" if self._widths else ""
         self._stream.write(up + "\n".join(padded) + "\n")
@@ -48,14 +51,14 @@ class ScreenCanvas:
         return True
 
     def beat(self) -> None:
-        """Do nothing: a terminal has no front end."""
+        """Do nothing, because a terminal has no front end."""
 
     def finish(self, view: View) -> None:
-        """Draw the last screen; the cursor stays below it."""
+        """Draw the last screen, and leave the cursor below it."""
         self.draw(view)
 
     def clear(self) -> None:
-        """Remove the screen; the next one is drawn where the cursor is then."""
+        """Remove the screen, so that the next one is drawn at the cursor."""
         if self._widths:
             self._stream.write(f"\x1b[{len(self._widths)}A\r\x1b[J")
             self._stream.flush()
@@ -80,7 +83,7 @@ class LineCanvas:
         return True
 
     def beat(self) -> None:
-        """Do nothing: a terminal has no front end."""
+        """Do nothing, because a terminal has no front end."""
 
     def finish(self, view: View) -> None:
         """Write the line now."""
@@ -96,21 +99,10 @@ def follow_here(
     clock: Clock | None = None,
     pause: Callable[[float], object] | None = None,
 ) -> None:
-    """Follow a run until it rests, a lab or queue until it is closed; Ctrl-C stops watching and leaves it running.
-
-    Parameters
-    ----------
-    source : RunSource, LabSource or PoolSource
-        The run, lab or queue.
-    stream : file
-        Where it is drawn.
-    style : TextStyle
-        What the stream can show; without a moving cursor it gets plain lines.
-    clock, pause : optional
-        Time, and how to pass it; given by tests.
-    """
+    """Follow a run until it rests, or a lab or queue until it is closed, or until Ctrl-C."""
     clock = clock or SystemClock()
     pause = pause or threading.Event().wait
+    # A stream whose cursor cannot move up gets plain lines.
     canvas = ScreenCanvas(stream, style) if style.moves else LineCanvas(stream, clock)
     live = following(source, canvas, clock=clock)
     try:

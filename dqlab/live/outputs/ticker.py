@@ -1,8 +1,9 @@
-"""The one thread that moves all live views of a process.
+"""Move all live views of a process in one thread.
 
-It starts with the first view, ends with the last, and is joined by `close`. A view that raises
-is dropped with a log line and never stops the others. Nothing here prints: in a notebook, output
-of a thread lands under whichever cell ran last.
+The thread starts with the first view, ends with the last, and is joined by `close`. A view that raises is dropped with
+a log line and never stops the others. Nothing here prints: in a notebook, the output of a thread lands under whichever
+cell ran last.
+
 """
 
 from __future__ import annotations
@@ -22,21 +23,15 @@ _log = logging.getLogger(__name__)
 
 
 class Moving(Protocol):
-    """What a ticker updates."""
+    """A view that a ticker updates."""
 
     def tick(self) -> bool:
-        """Do one step; return False when it was the last."""
+        """Do one step, and return False when it was the last."""
         ...
 
 
 class Ticker:
-    """Calls `tick` of each of its views, at most four times a second, until none is left.
-
-    Parameters
-    ----------
-    period : float, default 0.25
-        Seconds between two steps.
-    """
+    """Call `tick` of each view, every `period` seconds, until no view is left."""
 
     def __init__(self, period: float = PERIOD) -> None:
         self._period = period
@@ -46,16 +41,17 @@ class Ticker:
         self._thread: threading.Thread | None = None
 
     def add(self, view: Moving) -> None:
-        """Update a view from now on; starts the thread if there is none."""
+        """Update a view from now on, and start the thread if there is none."""
         with self._lock:
             self._views.append(view)
             if self._thread is None:
+                # A new event for a new thread: an old thread that still ends must not take its wake-up.
                 self._wake = threading.Event()
                 self._thread = threading.Thread(target=self._run, args=(self._wake,), name=NAME, daemon=True)
                 self._thread.start()
 
     def wake(self) -> None:
-        """Take the next step now; safe from any thread."""
+        """Take the next step now, from any thread."""
         self._wake.set()
 
     @property
@@ -65,22 +61,12 @@ class Ticker:
             return tuple(self._views)
 
     def close(self, timeout: float = 5.0) -> bool:
-        """Drop all views and wait for the thread.
-
-        Parameters
-        ----------
-        timeout : float, default 5
-            Seconds to wait.
-
-        Returns
-        -------
-        bool
-            True when the thread has ended.
-        """
+        """Drop all views, and return whether the thread ended within `timeout` seconds."""
         with self._lock:
             self._views.clear()
             thread = self._thread
         self._wake.set()
+        # A view may close the ticker in its own step: a thread cannot join itself.
         if thread is None or thread is threading.current_thread():
             return thread is None
         thread.join(timeout)
@@ -88,14 +74,17 @@ class Ticker:
 
     def _run(self, wake: threading.Event) -> None:
         while True:
+            # Before the list is copied: a wake-up during the step must lead to another step.
             wake.clear()
             with self._lock:
                 views = list(self._views)
             for view in views:
                 if not self._step(view):
                     self._drop(view)
+            # While the thread waits, this list must not keep a dropped view alive.
             del views[:]
             with self._lock:
+                # Under the same lock as `add`: a view added after this look starts a new thread.
                 if not self._views:
                     self._thread = None
                     return
@@ -119,7 +108,7 @@ _guard = threading.Lock()
 
 
 def shared() -> Ticker:
-    """Return the process's ticker; it is closed when the interpreter exits."""
+    """Return the process's ticker, which is closed when the interpreter exits."""
     global _shared
     with _guard:
         if _shared is None:

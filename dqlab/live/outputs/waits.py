@@ -1,7 +1,8 @@
-"""A wait as it is drawn: the view of what is waited for, or a sentence with what is done now.
+"""Draw a wait: the view of what is waited for, or a sentence with the present step.
 
-In a notebook it is HTML in the cell's output: a kernel that waits obeys no button. In a terminal it is a screen, or one
-line, on the standard error, so that the output of a script stays what the script prints.
+In a notebook it is HTML in the cell's output, because a kernel that waits obeys no button. In a terminal it is a
+screen, or one line, on the standard error, so that the standard output has only what the script prints.
+
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["SentencePicture", "ViewPicture", "picture_of"]
 
 
 def picture_of(what: Any) -> Picture | None:
-    """Return how a wait for something is drawn here; None where it is on view anyway, or nothing moves."""
+    """Return how a wait is drawn here, or None where it is on view already, or nothing moves."""
     if mode() is not Mode.LIVE:
         return None
     stream, style = sys.stderr, TextStyle.detect(sys.stderr, os.environ)
@@ -50,7 +51,7 @@ class _Output:
         self._handle: Any = None
 
     def canvas(self) -> Canvas[Any]:
-        """Return where a view is drawn."""
+        """Return the canvas of a view."""
         return HtmlCanvas(self._show)
 
     def _show(self, data: dict[str, Any]) -> Any:
@@ -58,7 +59,7 @@ class _Output:
         return self._handle
 
     def write(self, line: str) -> None:
-        """Show one line in place of what was shown."""
+        """Show one line in place of the last picture."""
         data = {"text/plain": line, "text/html": wrap([f"<div>{escape(line)}</div>"]) if line else ""}
         if self._handle is not None:
             self._handle.update(data, raw=True)
@@ -68,7 +69,7 @@ class _Output:
     stay = write
 
     def clear(self) -> None:
-        """Leave it: what the caller prints stands below it."""
+        """Leave the output, because the caller prints below it."""
 
 
 class _Line:
@@ -80,46 +81,48 @@ class _Line:
         self._screen = ScreenCanvas(stream, style)
 
     def canvas(self) -> Canvas[Any]:
-        """Return where a view is drawn."""
+        """Return the canvas of a view."""
         return self._screen
 
     def write(self, line: str) -> None:
-        """Show one line in place of what was shown; the cursor stays on it while something is waited for."""
+        """Show one line in place of the last picture, with the cursor on it during the wait."""
         self._screen.clear()
+        # One column less than the width: a full line would wrap, and `\r` would not reach its start.
         self._stream.write(f"\r\x1b[K{cut(line, self.style.width - 1)}")
         self._stream.flush()
 
     def stay(self, line: str) -> None:
-        """Replace what was shown by a line, as wide as it takes."""
+        """Replace the last picture by a line of any width."""
         self.clear()
         self._stream.write(f"{line}\n")
         self._stream.flush()
 
     def clear(self) -> None:
-        """Remove it."""
+        """Remove the line."""
         self.write("")
 
 
 class SentencePicture:
-    """A sentence, what is done now, and since when."""
+    """A sentence, the present step, and the time so far."""
 
     def __init__(self, what: str, place: _Output | _Line) -> None:
         self._what, self._place, self._drawn = one_line(what), place, ""
 
     def draw(self, step: str, waited: float) -> None:
-        """Draw it, once a second."""
+        """Draw the sentence, once a second."""
         doing = f": {one_line(step)}" if step else ""
         line = f"{self._what}{doing}, {numbers.span(waited)}"
+        # `draw` is called more often than the seconds change.
         if line != self._drawn:
             self._place.write(line)
             self._drawn = line
 
     def clear(self) -> None:
-        """Remove it."""
+        """Remove the sentence."""
         self._place.clear()
 
     def end(self) -> None:
-        """Remove it: what was waited for is there, or an error with more."""
+        """Remove the sentence, because the result or an error follows it."""
         self._place.write("")
 
 
@@ -140,7 +143,7 @@ class ViewPicture:
         self._place.clear()
 
     def end(self) -> None:
-        """Replace it by one line about how the run stands."""
+        """Replace the view by one line about the state of the run."""
         try:
             stats = self._what.stats(timeout=CALL_TIMEOUT)
         except DqlabError:

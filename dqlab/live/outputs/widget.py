@@ -1,8 +1,9 @@
-"""The live widget of a run, a lab or a queue, for front ends that speak anywidget.
+"""Define the live widget of a run, a lab or a queue, for front ends that support anywidget.
 
 Python sends the parts of a picture that changed, in one message; the module in `static/`, which is built from
 `extension/`, draws them and sends back which button was pressed. A press only calls `on_press`: it may arrive in a
 thread of its own while a cell is busy, so nothing of the user's is touched here.
+
 """
 
 from __future__ import annotations
@@ -20,23 +21,12 @@ from dqlab.live.views import Command, Press, QueuesView, RunView
 __all__ = ["LiveWidget"]
 
 _SLACK = 0.05
-"""Seconds by which a step may come early."""
+"""Seconds by which a step may be early."""
 _AT_ONCE = ("head", "examples")
 
 
 class _HeldParts:
-    """What changed is sent in one message, twice a second for a run and once for queues.
-
-    Parts that repeat a number are of one instant, so they are sent together. A change of the head, such as another
-    state, waits for nothing.
-
-    Parameters
-    ----------
-    period : float
-        Least seconds between two messages.
-    clock : Clock, optional
-        Moved by hand in tests.
-    """
+    """Hold back changed parts, so that they are sent in one message per period."""
 
     def __init__(self, period: float, clock: Clock | None = None) -> None:
         self._period, self._clock = period, clock or SystemClock()
@@ -45,10 +35,12 @@ class _HeldParts:
         self.behind = False
 
     def due(self, parts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parts that changed, if they may be sent now; `behind` is whether they wait."""
+        """Return the parts that changed, if they may be sent now, else none."""
         now = self._clock.monotonic()
         changed = {name: part for name, part in parts.items() if name not in self._sent or self._sent[name] != part}
         early = self._at is not None and now - self._at < self._period - _SLACK
+        # Parts repeat numbers of one instant, so they are sent together. A new head, such as another state, waits for
+        # nothing.
         self.behind = early and bool(changed) and not any(name in changed for name in _AT_ONCE)
         if self.behind or not changed:
             return {}
@@ -58,7 +50,7 @@ class _HeldParts:
 
 
 BEAT = 3.0
-"""Seconds without a message after which a widget shows its front end that the kernel lives, a run at rest too."""
+"""Seconds without a message after which a widget shows its front end that the kernel lives, also with a run at rest."""
 _COMMANDS = {command.value: command for command in Command}
 _FRAMES = {"run": 0.5, "queue": 1.0, "lab": 1.0}
 """Least seconds between two messages, by kind of widget."""
@@ -66,34 +58,25 @@ _LONGEST = 300
 _MOST_CONSUMERS = 100_000
 _KEEP = "keep"
 KEPT_FOR = 300.0
-"""Seconds that a widget is kept after a front end has asked for it; it asks every minute while it shows the widget."""
+"""Seconds that a widget is kept after a front end asked for it; a front end asks every minute while it shows it."""
 
 
 def _part() -> Any:
-    """Return a trait for one part of a picture: plain data, sent when it differs."""
+    """Return a trait for one part of a picture, plain data that is sent when it differs."""
     return traitlets.Any().tag(sync=True)
 
 
 class LiveWidget(anywidget.AnyWidget):
-    """A live view; `kind` is what it shows: "run", "lab" or "queue".
-
-    Parameters
-    ----------
-    view : RunView or QueuesView
-        Drawn first.
-    on_press : callable
-        Called with a `Press`, from any thread; must return at once.
-    clock : Clock, optional
-        Moved by hand in tests.
-    """
+    """A live view of a run, a lab or a queue."""
 
     _esm = script()
     _css = styles()
     kind = traitlets.Unicode().tag(sync=True)
+    """"run", "lab" or "queue"."""
     answered = traitlets.Int(0).tag(sync=True)
-    """How many presses have been obeyed or refused."""
+    """How many presses were obeyed or refused."""
     beats = traitlets.Int(1).tag(sync=True)
-    """How many signs of life were sent; 0: no others come, for the view is final."""
+    """How many signs of life were sent; 0 means that no others follow, because the view is final."""
     head = _part()
     bars = _part()
     numbers = _part()
@@ -109,7 +92,7 @@ class LiveWidget(anywidget.AnyWidget):
     runs = _part()
     offers = _part()
     twin = traitlets.Dict().tag(sync=True)
-    """The last picture, which a front end that keeps the widget saves for a reader without its kernel, by MIME type."""
+    """The last picture by MIME type, which a front end that keeps the widget saves for a reader without its kernel."""
     over = traitlets.Bool(default_value=False).tag(sync=True)
     """The twin is final: it is saved in place of the widget, and no longer beside it."""
 
@@ -121,6 +104,7 @@ class LiveWidget(anywidget.AnyWidget):
         self._kept: float | None = None
         self._beat = self._clock.monotonic()
         super().__init__(kind=kind, **self._held_parts.due(view.parts()))
+        # `on_press` is called from any thread, and must return at once.
         self._on_press = on_press
         self.on_msg(self._receive)
         self._answer_beside_a_busy_cell()
@@ -136,7 +120,7 @@ class LiveWidget(anywidget.AnyWidget):
         return self._kept is not None and self._clock.monotonic() - self._kept < KEPT_FOR
 
     def show(self, view: RunView | QueuesView, answered: int = 0) -> bool:
-        """Draw another view: one message with what changed and is due. Return False when a part is held back."""
+        """Send what changed and is due, in one message, or return False when a part is held back."""
         with self.hold_sync():
             for name, part in self._held_parts.due(view.parts()).items():
                 setattr(self, name, part)
@@ -150,11 +134,12 @@ class LiveWidget(anywidget.AnyWidget):
             self.beats, self._beat = self.beats + 1, now
 
     def rest(self) -> None:
-        """Let the front end expect no more signs of life."""
+        """Make the front end expect no more signs of life."""
         self.beats = 0
 
     def close(self) -> None:
-        """Close the widget, and the layout that came with it, in kernel and front end."""
+        """Close the widget, and the layout that belongs to it, in kernel and front end."""
+        # A layout is a widget of its own, which would stay in kernel and front end after each view.
         layout = None if self.closed else self.layout
         super().close()
         if layout is not None:
@@ -176,14 +161,16 @@ class LiveWidget(anywidget.AnyWidget):
 
 
 def _press(content: Any) -> Press | None:
-    """Return what was pressed, or None for a message that the widget does not send."""
+    """Return the press in a message, or None for a message that the widget does not send."""
     command = _COMMANDS.get(str(content.get("command"))) if isinstance(content, dict) else None
     if command is None:
         return None
     queue, run, target = words = [content.get(name, "") for name in ("queue", "run", "target")]
     n = content.get("n", 0)
+    # A front end may send anything: a command with a wrong argument must not reach a queue.
     if not all(isinstance(word, str) and len(word) <= _LONGEST for word in words):
         return None
+    # A bool is an int in Python: `True` would be 1 consumer.
     if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n <= _MOST_CONSUMERS:
         return None
     return Press(command, queue, run, target, n)

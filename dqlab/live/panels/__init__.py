@@ -1,16 +1,17 @@
-"""Panels of dqlab in Dask's own dashboard: depth, throughput, failures, unacked messages, runs and storage.
+"""Draw panels of dqlab in Dask's own dashboard: depth, throughput, failures, unacked messages, runs and storage.
 
 They draw the scheduler's feed and compute nothing. Importing this package loads no Bokeh; installing does.
 
 ::
 
-    serving    adds pages to a scheduler, and makes the document of one that is opened
-    page       brings it up to date           axis          the time axis of a page, its crosshair, its marks
-    scene      what is looked at, at one instant, and what the sessions of a scheduler share of it
+    serving    adds pages to a scheduler, and makes the document of an opened page
+    page       updates a page                 axis          the time axis of a page, its crosshair, its marks
+    scene      the chosen queue, run and span at one instant, and readings shared by the sessions of a scheduler
     head       controls, needs, figures       changes       sends only what differs
-    panel      what every panel has           markup, look  what they are made of
-    depth, unacked, throughput, failures, runs, storage: what is drawn
+    panel      the common parts of panels     markup, look  pieces of HTML; colours, sizes and style sheets
+    depth, unacked, throughput, failures, runs, storage: the panels
     metrics    the same numbers for Prometheus, a view of its own beside the panels
+
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Undo = Callable[[], None]
 
 
 def preregister() -> None:
-    """Serve the pages on each scheduler that starts in this process from now on; without Bokeh, do nothing."""
+    """Serve the pages on each scheduler that starts in this process later, or do nothing without Bokeh."""
     try:
         from distributed.dashboard.scheduler import applications
 
@@ -38,25 +39,8 @@ def preregister() -> None:
 
 
 def install(scheduler: Any, feed: Feed) -> Undo:
-    """Serve the pages on a running scheduler, unless it serves them already, and let them draw a feed.
-
-    A scheduler in this process has no dashboard before its first page is opened; the pages come with it.
-
-    Parameters
-    ----------
-    scheduler : Scheduler
-    feed : Feed
-
-    Returns
-    -------
-    callable
-        Removes the pages.
-
-    Raises
-    ------
-    ImportError
-        No Bokeh here, no dashboard, or one that pages cannot be added to.
-    """
+    """Serve the pages on a running scheduler, and return what removes them; raise ImportError without a dashboard."""
+    # A scheduler in this process has no dashboard before its first page is opened: the pages are added then.
     late = getattr(scheduler, "late_dashboard", None)
     return _install(scheduler, feed) if late is None else cast("Undo", late.add(partial(_install, scheduler, feed)))
 

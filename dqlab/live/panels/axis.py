@@ -1,4 +1,4 @@
-"""The time axis that all charts of a page share, with its crosshair, and charts made on it."""
+"""Make the time axis that all charts of a page share, with its crosshair, and charts on it."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ HALF_NOW = 14
 
 
 def times(scene: Scene, at: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return instants as the axis has them: milliseconds that read as the time of day here."""
+    """Return instants as values of the axis, in milliseconds that read as the local time of day."""
+    # Bokeh writes times as UTC: moved by the zone, they read as the time of day here.
     return (np.asarray(at, dtype=np.float64) + scene.zone) * 1000.0
 
 
 def nice(value: float, *, whole: bool = False) -> float:
-    """Return the end of an axis that must show `value`: a round number; with `whole` its half is round too."""
+    """Return a round end of an axis that must show `value`, with a round half too where `whole` asks for it."""
     if not value > 0:
         return 1.0
     scale = 10.0 ** math.floor(math.log10(value))
@@ -58,23 +59,26 @@ def spread(top: float) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """A word above a chart, at an instant; `lead` is kept where there is no room for `rest`."""
+    """A word above a chart, at an instant."""
 
     at: float
     lead: str
+    """Kept where there is no room for `rest`."""
     rest: str = ""
     kind: str = ""
 
 
 def strip(places: Iterable[Caption], start: float, end: float) -> str:
-    """Return HTML of words above a chart; one that does not fit before the next one begins is left out."""
+    """Return HTML of words above a chart."""
     inside = sorted((place for place in places if start <= place.at <= end), key=lambda place: place.at)
     pieces = []
     for place, after in zip_longest(inside, inside[1:]):
         left = (place.at - start) / (end - start) * 100
+        # A caption gets the room up to the next one: CSS leaves out what does not fit.
         right = 100 - (after.at - start) / (end - start) * 100 if after is not None else 0
         side = f"left:{left:.2f}%;right:{right:.2f}%" if place.kind not in ("tick", "now") else f"left:{left:.2f}%"
-        if place.kind == "now":  # it is centred there, and half of it would be cut at an edge: "nov"
+        # It is centred, and half of it would be cut at an edge: "nov".
+        if place.kind == "now":
             side = f"left:clamp({HALF_NOW}px,{left:.2f}%,calc(100% - {HALF_NOW}px))"
         rest = f"<span>{text(place.rest)}</span>" if place.rest else ""
         title = f' title="{text(f"{place.lead} {place.rest}")}"' if place.rest else ""
@@ -83,7 +87,8 @@ def strip(places: Iterable[Caption], start: float, end: float) -> str:
 
 
 def tip(*lines: tuple[str, str]) -> str:
-    """Return the tooltip under the pointer: labels and the columns that belong to them, which Bokeh escapes."""
+    """Return the tooltip under the pointer, with labels and the columns of their values."""
+    # Bokeh escapes the values of columns, so nothing is escaped here.
     rows = "".join(
         f'<span style="opacity:.7">{word}</span><b style="text-align:right">{column}</b>' for word, column in lines
     )
@@ -91,7 +96,7 @@ def tip(*lines: tuple[str, str]) -> str:
 
 
 def bare(theme: Tokens, *, x_range: Any, y_range: Any, height: int, **more: Any) -> figure:
-    """Return an empty chart without tools, on the ground of its card; nothing in it is sent back to the server."""
+    """Return an empty chart without tools, on the ground of its card."""
     fig = figure(
         x_range=x_range,
         y_range=y_range,
@@ -103,6 +108,8 @@ def bare(theme: Tokens, *, x_range: Any, y_range: Any, height: int, **more: Any)
         background_fill_alpha=0,
         border_fill_alpha=0,
         min_border=0,
+        # `syncable=False` on every model that the browser changes: otherwise each zoom or layout sends messages to the
+        # scheduler.
         syncable=False,
         **more,
     )
@@ -118,12 +125,7 @@ def bare(theme: Tokens, *, x_range: Any, y_range: Any, height: int, **more: Any)
 
 
 class TimeAxis:
-    """One span of time and one crosshair.
-
-    Parameters
-    ----------
-    theme : Tokens
-    """
+    """One span of time and one crosshair."""
 
     def __init__(self, theme: Tokens) -> None:
         self.theme = theme
@@ -143,7 +145,7 @@ class TimeAxis:
         show(self.range, start=float(start), end=float(end))
 
     def chart(self, height: int, y_range: Range1d, *, labels: bool = False, **more: Any) -> figure:
-        """Return an empty chart on this axis; `labels` writes the times below it."""
+        """Return an empty chart on this axis, with times below it where `labels` asks for them."""
         kind = "datetime" if labels else None
         fig = bare(self.theme, x_range=self.range, y_range=y_range, height=height, x_axis_type=kind, **more)
         fig.add_tools(CrosshairTool(overlay=self.crosshair, syncable=False))

@@ -1,4 +1,4 @@
-"""Changes to models of an open document: only what differs is sent to the browser, and together, as one message."""
+"""Change models of an open document: send only what differs to the browser, and all of it as one message."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ Series = NDArray[np.float32]
 
 
 def series(values: Sequence[float | None]) -> Series:
-    """Return values as a column; unknown ones are NaN, and nothing is drawn there."""
+    """Return values as a column, with NaN for unknown ones, where nothing is drawn."""
     return np.asarray(values, dtype=np.float32)
 
 
 def together(count: int, **columns: Sequence[float | None]) -> tuple[int, dict[str, Series]]:
-    """Return columns of `count` values from where the first of them is known, and how many come before that."""
+    """Return columns from the first known value on, and how many values come before that."""
     made = {name: series(values if len(values) == count else [0.0] * count) for name, values in columns.items()}
-    known = ~np.all([column != column for column in made.values()], axis=0)  # NaN differs from itself
+    # NaN differs from itself.
+    known = ~np.all([column != column for column in made.values()], axis=0)
     first = int(np.argmax(known)) if known.any() else count
     return first, {name: np.nan_to_num(column[first:], nan=0.0) for name, column in made.items()}
 
@@ -52,44 +53,41 @@ def _same(old: Any, new: Any) -> bool:
 
 
 def html(sheet: InlineStyleSheet, *classes: str, content: str = "") -> Div:
-    """Return a place for HTML, laid out by its classes in `panel.css`; formulas in it stay text."""
+    """Return a place for HTML, laid out by its classes in `panel.css`."""
     return Div(
         text=content,
         stylesheets=[sheet],
         css_classes=list(classes),
         margin=0,
         sizing_mode="stretch_width",
+        # A formula in a document's name or an error must stay text.
         disable_math=True,
         syncable=False,
     )
 
 
 class HeldChanges:
-    """Keeps what is changed inside ``with held:`` until `send`.
+    """Keep the changes made inside ``with held:`` until `send`."""
 
-    Bokeh sends a message for each property, and each takes three websocket messages, and two more for each array.
-    What figures repeat is also read in one frame: no panel is a step ahead of another one.
-
-    Parameters
-    ----------
-    doc : Document
-    """
-
+    # Bokeh sends a message for each property: three websocket messages each, and two more for each array. One message
+    # is also read in one frame, so that no panel is a step ahead of another one.
     def __init__(self, doc: Document) -> None:
         self._doc = doc
         self._changes: list[Any] = []
 
     def __enter__(self) -> None:
         self._doc.callbacks.hold("combine")
+        # Steps of the same frame go on with the changes of the steps before, so that `combine` can replace them.
         self._doc.callbacks._held_events = self._changes
 
     def __exit__(self, *_: object) -> None:
+        # Taken out before `unhold`, which would send them.
         self._changes = list(self._doc.callbacks._held_events)
         self._doc.callbacks._held_events = []
         self._doc.callbacks.unhold()
 
     def send(self) -> None:
-        """Send what was kept."""
+        """Send the kept changes as one message."""
         changes, self._changes = self._changes, []
         session = getattr(self._doc.session_context, "session", None)
         writes = getattr(session, "_pending_writes", None)
@@ -101,6 +99,8 @@ class HeldChanges:
                 self._doc.callbacks.trigger_on_change(each)
         if session is None or writes is None or not patches:
             return
+        # Through the session's pending writes: Bokeh sends these in order, and waits for them before it unlocks the
+        # document.
         for connection in list(session._subscribed_connections):
             writes.append(connection._socket.send_message(_message(self._doc, patches)))
 
@@ -108,5 +108,6 @@ class HeldChanges:
 def _message(doc: Document, patches: list[Any]) -> Any:
     serializer = Serializer(references=doc.models.synced_references, deferred=False)
     content = {"events": serializer.encode(patches)}
+    # A browser knows a model by id only once it was sent: models new in this message are marked as sent.
     doc.models.flush_synced(lambda model: not serializer.has_ref(model))
     return patch_doc(patch_doc.create_header(), {}, content)

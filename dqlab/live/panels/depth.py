@@ -1,4 +1,4 @@
-"""Queue depth by state: one stack of messages, and below it each small state on a scale of its own."""
+"""Draw queue depth by state: one stack of messages, and below it each small state on a scale of its own."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ LATELY = 20.0
 FULL = 0.7
 """Height of the highest value of a small state, as a share of its lane."""
 SMALL = (StateLook.DELAYED, StateLook.LEASED, StateLook.DEAD)
+# Dead messages do not wait: they are not a part of the depth.
 STACKED = (StateLook.LEASED, StateLook.DELAYED, StateLook.READY)
 
 
 class DepthPanel:
-    """Ready, delayed and unacked messages over time; dead ones beside them, as they are not waiting."""
+    """Ready, delayed and unacked messages over time as a stack, with dead ones beside it."""
 
     name, title = "depth", "Queue depth by state"
 
@@ -95,7 +96,7 @@ class DepthPanel:
         stage.axis.hover(fig, [(each.word, f"@{each.field}{{0,0}}") for each in order], line)
 
     def answer(self, scene: Scene) -> str:
-        """Whether the depth falls or grows, and when the queue will be empty."""
+        """Return whether the depth falls or grows, and when the queue will be empty."""
         queue = scene.queue
         if queue.state == QueueState.PAUSED:
             return f"paused {queue.why}".strip()
@@ -172,7 +173,7 @@ def _highest(column: Series) -> float:
 
 
 def _caption(mark: Mark) -> Caption:
-    """Return a mark's number of its cell, or else its first word, where there is no room for the rest."""
+    """Return the words of a mark, first those that stay where there is no room for the rest."""
     if mark.cell is not None:
         return Caption(mark.at, f"[{mark.cell}]", mark.text, "cell")
     lead, _, rest = mark.text.partition(" ")

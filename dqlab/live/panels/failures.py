@@ -1,4 +1,4 @@
-"""Failures: what fails, how often in each minute, and the documents that fail most."""
+"""Draw failures: classes, how often each failed in each minute, and the documents that fail most."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["FailuresPanel"]
 
 FULL = 0.8
 GAP = 6.0
-"""Seconds that are free on either side of a bar of one minute."""
+"""Seconds free on either side of the bar of a minute."""
 LEAST = 0.01
-"""Share of the axis that the bar of a minute that has just begun takes at least."""
+"""Least share of the axis that the bar of a minute that has just begun takes."""
 
 
 class FailuresPanel:
@@ -43,7 +43,7 @@ class FailuresPanel:
         self.parts = [self._chart.root, self._documents]
 
     def answer(self, scene: Scene) -> str:
-        """How often something fails now."""
+        """Return how often something fails now."""
         failures = scene.snapshot.failures
         if not failures.classes_total and not failures.dead and not failures.retrying:
             dead = scene.queue.counts.dead
@@ -78,7 +78,7 @@ class FailuresPanel:
         show(self._documents, text=f"{_documents(failures.documents)}{_way_to_all(scene)}")
 
     def table(self, scene: Scene) -> Table:
-        """Return the classes, with how often each has failed in this minute of the clock, and in all minutes shown."""
+        """Return the classes, with their failures in this minute of the clock, and in all minutes shown."""
         return Table(
             columns("class", "message", "code", "dead", "retrying", "failed in this minute", "failed in the last 2 h"),
             tuple(
@@ -109,9 +109,10 @@ class FailuresPanel:
 
 
 def _minutes(scene: Scene, amount: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where bars of minutes of the clock begin and end, the present one last; it ends now."""
+    """Return where bars of minutes of the clock begin and end, the present one last."""
     begun = floor(scene.end / 60.0) * 60.0 - 60.0 * np.arange(amount - 1, -1, -1)
     left, right = begun + GAP, begun + 60.0 - GAP
+    # The present minute ends now.
     right[-1:] = np.minimum(right[-1:], scene.end)
     left[-1:] = np.minimum(left[-1:], right[-1:] - scene.span * LEAST)
     return left, right
@@ -122,12 +123,13 @@ def _joined(pieces: list[np.ndarray]) -> np.ndarray:
 
 
 def _way_to_all(scene: Scene) -> str:
-    """Return how many are dead in all, and the lines that list them with their tracebacks, as HTML: here are a few."""
+    """Return as HTML how many are dead in all, and the lines that list them with their tracebacks."""
     dead = scene.snapshot.failures.dead or scene.queue.counts.dead
     if not dead:
         return ""
     asked = scene.snapshot.of_run
     runs = [run for run in scene.runs if run.counts.dead and asked in ("", run.name)]
+    # The panel lists a few documents: the lines lead to all of them, also to those of runs that are not listed.
     unlisted = 0 if asked else max(0, scene.queue.failed_runs - sum(run.resting for run in runs))
     if runs:
         lines = failed_lines(runs)
@@ -138,9 +140,11 @@ def _way_to_all(scene: Scene) -> str:
     unnamed = max(0, len(runs) - NAMED) + unlisted if runs else 0
     more = f" and of {many(unnamed, 'more run')}" if unnamed else ""
     noun = noun_of(dead, "document" if runs or unlisted else "message")
-    said = f"All {count(dead)} dead {noun}, with tracebacks:" if dead > 1 else f"The dead {noun}, with its traceback:"
+    sentence = (
+        f"All {count(dead)} dead {noun}, with tracebacks:" if dead > 1 else f"The dead {noun}, with its traceback:"
+    )
     either = f"{codes(lines)}{text(more)} or " if lines else ""
-    return f'<div class="way">{text(said)} {either}the Failures tab of JupyterLab</div>'
+    return f'<div class="way">{text(sentence)} {either}the Failures tab of JupyterLab</div>'
 
 
 def _documents(documents: tuple[FailingDocument, ...]) -> str:

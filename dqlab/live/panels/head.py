@@ -1,6 +1,7 @@
-"""What stands above the panels of a page: its controls, what needs the user, and seven figures.
+"""Draw the head of a page: its controls, what needs the user, and seven figures.
 
-Controls change what is looked at: another queue, another span of time, Hold. Nothing here changes a queue.
+Controls change the view: another queue, another span of time, Hold. Nothing here changes a queue.
+
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ window.history.replaceState(null, "", url)"""
 
 
 class Looks(Protocol):
-    """A page, as its controls see it."""
+    """A page, as its controls use it."""
 
     @property
     def seq(self) -> int:
@@ -53,21 +54,12 @@ class Looks(Protocol):
         ...
 
     def look(self, **changes: Any) -> None:
-        """Look at something else."""
+        """Show another queue, run or span."""
         ...
 
 
 class Controls:
-    """The line above the figures.
-
-    Parameters
-    ----------
-    page : Looks
-    sheet : InlineStyleSheet
-        How HTML looks.
-    asked : Request
-        What the address asks for.
-    """
+    """The line above the figures."""
 
     def __init__(self, page: Looks, sheet: InlineStyleSheet, asked: Request) -> None:
         style, self._page, self._wall = InlineStyleSheet(css=read("controls.css")), page, asked.wall
@@ -99,7 +91,8 @@ class Controls:
         return bool(self._hold.active)
 
     def roots(self) -> list[Any]:
-        """Return the models to place; on a wall display there are no controls."""
+        """Return the models to place."""
+        # A wall display has nobody who presses, so it has no controls.
         return [self._where] if self._wall else [self._where, self._queues, self._spans, self._hold]
 
     def miss(self, seq: int) -> None:
@@ -109,11 +102,12 @@ class Controls:
     def draw(self, scene: Scene) -> None:
         """Update the name and the list of queues."""
         lab = scene.snapshot.lab or "dqlab"
-        said = f" <span>queue</span> {strong(scene.queue.name if scene.queue.state else ALL)}" if self._wall else ""
+        chosen = f" <span>queue</span> {strong(scene.queue.name if scene.queue.state else ALL)}" if self._wall else ""
         window = f" <span>last {text(scene.window)}</span>" if self._wall else " <span>queue</span>"
-        show(self._where, text=f"{text(lab)}{said}{window}")
+        show(self._where, text=f"{text(lab)}{chosen}{window}")
         if not self._wall:
             names = [queue.name for queue in scene.snapshot.queues]
+            # A Select whose value is not among its options shows another queue than the page.
             gone = [self._queues.value] if self._queues.value and self._queues.value not in names else []
             show(self._queues, options=[("", ALL), *((name, name) for name in [*names, *gone])])
 
@@ -127,7 +121,7 @@ class Controls:
 
 
 class Needs:
-    """A line for each thing that needs the user, and one for dead documents of runs that have ended."""
+    """A line for each alert, and one for dead documents of runs that have ended."""
 
     def __init__(self, sheet: InlineStyleSheet) -> None:
         self.root: Div = html(sheet, "needs")
@@ -157,13 +151,15 @@ def _need_line(need: Attention) -> str:
 
 
 def _next(lines: list[str]) -> str:
-    """Return what to type next, as HTML: the page has no buttons that change a queue."""
+    """Return the lines to type next, as HTML."""
+    # The page has no buttons that change a queue, so it names a line.
     return f' <span class="next">· next: {codes(lines)}</span>' if any(lines) else ""
 
 
 def _ended(scene: Scene) -> list[str]:
-    """Return what was not retried: dead documents of runs that have ended, listed or not."""
+    """Return the line about dead documents of ended runs, listed or not."""
     ended = [run for run in scene.runs if run.resting and run.counts.dead]
+    # The queue counts runs that are not listed too; an older scheduler sends zeros.
     amount = max(len(ended), scene.queue.failed_runs)
     dead = max(sum(run.counts.dead for run in ended), scene.queue.dead_at_rest)
     if not amount:
@@ -181,7 +177,7 @@ Figure = tuple[str, str, str, str, str]
 
 
 LONG = 7
-"""Characters of a figure, from which it is smaller: it is never cut."""
+"""Characters from which a figure is written smaller: it is never cut."""
 
 
 class Overview:
@@ -217,7 +213,7 @@ def _figure_html(figure: Figure) -> str:
 
 
 def _scope(scene: Scene) -> str:
-    """Return what the figures are of, as HTML."""
+    """Return the scope of the figures, as HTML."""
     if scene.run is None:
         return f"of queue {strong(scene.queue.name)}" if scene.queue.state else f"of {strong('all queues')}"
     others = len(scene.runs) - 1 + (scene.unlisted_runs or 0)
@@ -247,11 +243,12 @@ def _done(scene: Scene) -> Figure:
 
 
 def _empty(scene: Scene, empty_in: float | None, at: float) -> Figure:
-    """Return when the queue, or the last of all queues, is empty; queues without an estimate are named."""
+    """Return when the queue, or the last of all queues, will be empty."""
     queue, endless = scene.queue, () if scene.queue.state else scene.snapshot.endless
     if empty_in is None:
         why = queue.why or ("nothing waits" if not queue.counts.left else "not known yet")
         return "Empty at", UNKNOWN, "", why, ""
+    # Without an estimate of their own, the named queues may be the last ones.
     names = " and ".join(endless) if len(endless) < 3 else many(len(endless), "queue")
     return "Empty at", due(at + empty_in, now=at), f"in {soon(empty_in)}", f"without {names}" if endless else "", ""
 
@@ -286,12 +283,12 @@ def _speed_of(label: str, run: RunStats, documents: float | None, units: float |
 
 
 def _noun(scene: Scene) -> str:
-    """Return what a run counts, and what a queue counts."""
+    """Return the word for what a run counts, or a queue."""
     return "message" if scene.run is None else "document"
 
 
 def _queues(scene: Scene) -> str:
-    """Return what a figure is of that a run has no own of, behind a word."""
+    """Return the scope of a figure that no run has, to follow its label."""
     return "" if scene.run is None else " in queue" if scene.queue.state else " in all queues"
 
 

@@ -1,6 +1,7 @@
-"""How the pages look: colours and sizes in light and dark, and the files beside this module.
+"""Define the look of the pages: colours and sizes in light and dark, and the files beside this module.
 
 Colours are CSS variables for HTML and values for canvases; the files are the page around the panels, and style sheets.
+
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SANS = "Helvetica, Arial, sans-serif"
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """One theme: states as in `Counts`; `ink`, `bad`, `warn` and `ok` are text, `hair`, `grid`, `track` are lines."""
+    """Colours and sizes of one theme."""
 
     name: str
     page: str
@@ -35,12 +36,14 @@ class Tokens:
     brand: str
     edge: str
     acked: str
+    """States, named as in `Counts`."""
     dead: str
     leased: str
     ready: str
     delayed: str
     cancelled: str
     bad: str
+    """Text, as `ink`, `warn` and `ok`; `hair`, `grid` and `track` are lines."""
     warn: str
     ok: str
     scale: float = 1.0
@@ -48,7 +51,7 @@ class Tokens:
 
     @property
     def css(self) -> str:
-        """The declarations of the variables, ``--dq-ready: #4C8FDC`` and so on."""
+        """The declarations of the variables, as ``--dq-ready: #4C8FDC``."""
         colours = "".join(f"--dq-{each.name}:{getattr(self, each.name)};" for each in fields(self)[1:-1])
         sizes = "".join(f"--dq-{size}:{self.scaled(size)}px;" for size in (11, 12, 13, 15))
         figure = 34 if self.scale > 1 else 22
@@ -122,27 +125,28 @@ DARK = Tokens(
 
 
 def tokens(theme: str) -> Tokens:
-    """Return the theme of that name, the light one unless it is ``dark``."""
+    """Return a theme by name, the light one unless it is ``dark``."""
     return DARK if theme == "dark" else LIGHT
 
 
 HERE = Path(__file__).parent
 BARE, FRAMED = "bare.html", "base.html"
-"""What a page is embedded in: nothing, or the navigation of Dask's dashboard."""
+"""The frame of a page: none, or the navigation of Dask's dashboard."""
 UNUSED = re.compile(r"<script[^>]*\bsrc=\"[^\"]*/bokeh-(?:gl|tables|mathjax)\.[^\"]*\"[^>]*></script>\s*")
 """Parts of BokehJS that no panel uses: more than half of its four megabytes."""
 
 
 @cache
 def read(name: str) -> str:
-    """Return the text of a file."""
+    """Return the text of a file beside this module."""
     return (HERE / name).read_text(encoding="utf-8")
 
 
 @cache
 def page_template() -> Template:
-    """Return the template of every page; Bokeh fills in what belongs to a session."""
+    """Return the template of every page."""
     dask = Path(distributed.__file__).parent / "http" / "templates"
+    # Without autoescape: Bokeh and Dask's own templates put HTML into variables.
     environment = Environment(loader=FileSystemLoader([HERE, dask]), autoescape=False)
     environment.filters["drawing"] = drawing
     return environment.get_template("page.html")

@@ -1,4 +1,4 @@
-"""Pieces of HTML that panels are made of. All that comes from users goes through `text`."""
+"""Make pieces of HTML for panels, with all users' text escaped by `text`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def codes(lines: Iterable[object]) -> str:
 
 
 def glyph(shape: str) -> str:
-    """Return a picture of 12 pixels beside a word, coloured by its class; never shown without the word."""
+    """Return a picture of 12 pixels, coloured by its class, which never stands without a word."""
     return (
         f'<svg class="g {shape}" viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" fill="none" '
         f'stroke="currentColor" stroke-width="1.4">{_SHAPES[shape]}</svg>'
@@ -69,30 +69,19 @@ def glyph(shape: str) -> str:
 
 
 def unit(spelt: str) -> tuple[str, str]:
-    """Return a formatted size cut into figure and unit: ``("2.2", "GB")``."""
+    """Return a formatted size cut into figure and unit, as in ``("2.2", "GB")``."""
     figure, _, name = spelt.partition(" ")
     return figure, name
 
 
 def columns(*titles: str) -> tuple[Column, ...]:
-    """Return plain columns; `panel.css` places them."""
+    """Return plain columns, placed by `panel.css`."""
     return tuple(map(Column, titles))
 
 
 def heads(kind: str, target: str, titles: Iterable[tuple[str, str, str]], *, pressed: bool) -> str:
-    """Return the head of a table; each title is a button that asks the model `target` for an order.
-
-    Parameters
-    ----------
-    kind : str
-        Class that lays it out.
-    target : str
-        Name of the model that gets the press.
-    titles : iterable of tuple
-        Word, the order it asks for ("" for none), and ``up`` or ``down`` where rows are sorted so now.
-    pressed : bool
-        Whether a user can press them.
-    """
+    """Return the head of a table, whose titles are buttons that ask the model `target` for an order."""
+    # A title is a word, the order that it asks for ("" for none), and "up" or "down" where rows are sorted so now.
     return f'<div class="t {kind}">{_line((_head(target, *each, pressed=pressed) for each in titles), "h")}</div>'
 
 
@@ -110,10 +99,8 @@ def _head(target: str, title: str, order: str, mark: str, *, pressed: bool) -> s
 
 
 def cells(kind: str, table: Table) -> str:
-    """Return a table as rows of equal height below a head, laid out by the class `kind` in `panel.css`.
-
-    A note stands in a row of its own, before the total.
-    """
+    """Return a table as rows of equal height below a head, laid out by the class `kind` in `panel.css`."""
+    # Each note has a row of its own before the total: charts beside the table count rows of equal height.
     note = "mut beyond" if table.rows else "empty"
     body = [_row(row, table.columns) for row in table.rows]
     body += [
@@ -127,7 +114,7 @@ def cells(kind: str, table: Table) -> str:
 
 
 def listed(table: Table, caption: str) -> str:
-    """Return a table as a table of HTML, for readers who cannot see the chart, or want its figures."""
+    """Return a table as an HTML table, for readers who cannot see the chart, or want its figures."""
     head = "".join(f'<th scope="col">{text(column.title)}</th>' for column in table.columns)
     rows = "".join("<tr>" + "".join(f"<td>{text(cell.text)}</td>" for cell in row) + "</tr>" for row in table.rows)
     return f"<table><caption>{text(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
@@ -138,7 +125,7 @@ def _line(inner: Iterable[str], name: str = "") -> str:
 
 
 def _row(row: Iterable[Cell], columns: Iterable[Column], name: str = "") -> str:
-    """Return a row; a text that may be cut is shown in full under the pointer."""
+    """Return a row, in which cut text is shown in full under the pointer."""
     pairs = ((_title(cell.text), _cell(cell, column)) for cell, column in zip(row, columns, strict=False))
     return f'<div class="r {name}">{"".join(f"<span{title}>{inner}</span>" for title, inner in pairs)}</div>'
 
@@ -156,5 +143,6 @@ def _cell(cell: Cell, column: Column) -> str:
     if column.bars:
         width = min(max(cell.filled, 0.0), 1.0) * 100
         return f'<i class="bar"><i style="width:{width:.0f}%"></i></i><em>{words}</em>'
-    is_name = column.mono and cell.ink is not Ink.QUIET  # what stands for a name that is not known is not one
+    # Quiet text stands in for an unknown name, and is not a name.
+    is_name = column.mono and cell.ink is not Ink.QUIET
     return f'<span class="mono">{words}</span>' if is_name else words

@@ -1,7 +1,8 @@
-"""``dqlab_*`` in the scheduler's ``/metrics``, for Prometheus.
+"""Add ``dqlab_*`` to the scheduler's ``/metrics``, for Prometheus.
 
-Dask serves the process's one registry of metrics for each of its schedulers. This does the same: one
-collector for the process, which reports the scheduler that Dask's own collectors report.
+Dask serves the process's one registry of metrics for each of its schedulers. This does the same: one collector for the
+process, which reports the scheduler that Dask's own collectors report.
+
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Values = Mapping[Labels, float | None]
 
 
 class _Collector:
-    """Called by prometheus_client at each scrape."""
+    """The collector that prometheus_client calls at each scrape."""
 
     def __init__(self) -> None:
         self.feeds: dict[Any, Feed] = {}
@@ -34,7 +35,7 @@ class _Collector:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of the scheduler that is being scraped."""
+        """Yield the metrics of the scheduler that is scraped."""
         feed = self.feeds.get(_asked())
         if feed is not None:
             yield from metrics(feed.snapshot())
@@ -44,18 +45,7 @@ _collector = _Collector()
 
 
 def install(scheduler: Any, feed: Feed) -> Callable[[], None]:
-    """Add a scheduler's metrics to its ``/metrics``.
-
-    Parameters
-    ----------
-    scheduler : Scheduler
-    feed : Feed
-
-    Returns
-    -------
-    callable
-        Removes them.
-    """
+    """Add a scheduler's metrics to its ``/metrics``, and return what removes them."""
     if not _collector.feeds:
         prometheus_client.REGISTRY.register(_collector)
     _collector.feeds[scheduler] = feed
@@ -68,7 +58,7 @@ def install(scheduler: Any, feed: Feed) -> Callable[[], None]:
 
 
 def _asked() -> Any:
-    """Return the scheduler whose ``/metrics`` is being scraped, as far as Dask reveals it."""
+    """Return the scheduler whose ``/metrics`` is scraped, as far as Dask reveals it."""
     from distributed.http.scheduler.prometheus.core import PrometheusHandler
 
     collectors = getattr(PrometheusHandler, "_collectors", None) or ()
@@ -76,7 +66,8 @@ def _asked() -> Any:
 
 
 def metrics(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield the metrics of a snapshot. Queues and runs beyond those it lists are in the totals only."""
+    """Yield the metrics of a snapshot."""
+    # Queues and runs that the snapshot does not list are in the totals only.
     yield _counts("dqlab_messages", "Messages over all queues.", {(): snapshot.totals.counts}, ())
     yield _gauge("dqlab_queues", "Queues.", snapshot.queues_total)
     yield _gauge("dqlab_runs", "Runs.", snapshot.runs_total)
@@ -91,8 +82,9 @@ def metrics(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _gauge(name: str, text: str, value: float | None) -> Metric:
-    """Return one number; without a sample where it is unknown."""
+    """Return one number, without a sample where it is unknown."""
     family = GaugeMetricFamily(name, text)
+    # No sample instead of 0: Prometheus would draw and alert on the zero.
     if value is not None:
         family.add_metric([], value)
     return family

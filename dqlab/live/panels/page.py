@@ -1,4 +1,4 @@
-"""One open page: its models, what it shows, and how often it is updated."""
+"""Run one open page: its models, its scene, and when it is updated."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ PANELS: dict[str, type[Panel]] = {
 PERIOD = 250
 """Milliseconds between checks for changes."""
 MOST_FAILING = 20
-"""Queues whose failures per minute are added up where all queues are shown."""
+"""Most queues whose failures per minute are added up where all queues are shown."""
 FRAME = 0.98
-"""Seconds between two frames; a little less than a second, so that none is left out."""
+"""Seconds between two frames, a little less than a second, so that none is left out."""
 AT_ONCE = 2
 """Panels drawn in one step, so that the scheduler is never blocked for long; a frame is sent when all are drawn."""
 LOOKING = """let inside = true
@@ -61,9 +61,9 @@ new IntersectionObserver(([seen]) => { inside = seen.isIntersecting; tell() }).o
 document.addEventListener("visibilitychange", tell)
 window.addEventListener("pagehide", () => clearTimeout(waiting))"""
 """Reports whether the page is visible: not in a hidden tab of the browser, nor in a hidden frame. A tab that closes is
-hidden first, so that is reported only once the page has outlived it."""
+hidden first, so a hidden page is reported only once it has lived on for a while."""
 HIDDEN = 1000
-"""Milliseconds that a page is hidden before it is left as it is."""
+"""Milliseconds that a page is hidden before it is no longer updated."""
 PRESSING = """const find = (root, test) => {
   for (const each of root.querySelectorAll("*")) {
     if (test(each)) return each
@@ -94,8 +94,8 @@ document.addEventListener("click", (event) => {
     if (focused() === document.body) find(document, same)?.focus()
   }, 50)
 })"""
-"""Passes to a model which button was pressed in HTML of ours: its name is in the button, and what it gets. The HTML is
-then written again; the focus goes to the button that stands there."""
+"""Passes a press of a button in our HTML to a model; the button has the model's name and the value. The HTML is then
+written again, so the focus moves to the button that replaces the pressed one."""
 SPEAKING = """const canvases = (root) => [...root.querySelectorAll("*")].flatMap((each) => [
   ...(each.tagName === "CANVAS" ? [each] : []), ...(each.shadowRoot ? canvases(each.shadowRoot) : []),
 ])
@@ -116,8 +116,8 @@ const name = () => document.querySelectorAll(".top *").forEach((each) => {
 })
 document.addEventListener("click", () => setTimeout(name))
 setInterval(() => { speak(); name() }, 2000)"""
-"""Gives each panel's drawing the panel's answer as a text alternative, once for all its layers, and the controls names
-and states."""
+"""Gives each panel's drawing the panel's answer as a text alternative, once for all its layers, and gives names and
+states to the controls."""
 LOST = """let last = Date.now()
 let written = false
 const seen = () => {
@@ -140,7 +140,7 @@ setInterval(() => {
   awake = now
   if (now - last > %d && !document.body.classList.contains("dq-lost")) lose()
 }, 500)"""
-"""Says since when nothing has come, also where the connection stands and the scheduler hangs: the time of day beside
+"""Shows since when there is no news, also where the connection stands and the scheduler hangs: the time of day beside
 the controls changes with every second. A page that was hidden or asleep has to wait as long again."""
 WRITING = """const kind = Object.getPrototypeOf(Bokeh.index.get_by_id(stamp.id))
 const whole = kind.rerender
@@ -154,27 +154,14 @@ kind.rerender = function () {
   if (figures) this.markup_el.innerHTML = text
   else whole.call(this)
 }"""
-"""Writes HTML in which only texts and attributes have changed into its place. Bokeh makes the place again for every
-change, with its style sheets, and lays out what is around it: half of the cost of an open page."""
+"""Writes HTML into its place where only texts and attributes have changed. Bokeh would make the place again for every
+change, with its style sheets, and lay out its surroundings: half of the cost of an open page."""
 PATIENCE = 4000
-"""Milliseconds after which a page that shows nothing new is marked as stale."""
+"""Milliseconds after which a page without news is marked as stale."""
 
 
 class Page:
-    """Panels in a document, for as long as it is open.
-
-    The first one is there when the page opens. The others are made one after another once the page is visible, so
-    that the first picture does not wait for them, and making them does not block the scheduler.
-
-    Parameters
-    ----------
-    doc : Document
-    readings : Readings
-    asked : Request
-    names : sequence of str
-        Panels to draw; one alone fills the page, without figures and controls.
-    clock : Clock, optional
-    """
+    """Panels in a document, for as long as it is open."""
 
     def __init__(
         self, doc: Document, readings: Readings, asked: Request, names: Sequence[str], clock: Clock | None = None
@@ -227,24 +214,27 @@ class Page:
         self.update()
 
     def complete(self) -> None:
-        """Make the next missing panel, and those after it each in a step of its own."""
+        """Make the next missing panel, and schedule the one after it."""
         if len(self.panels) < len(self._names) and self._is_open:
             self._make(self._names[len(self.panels)])
             self.update()
+            # A step of its own for each panel: the scheduler's event loop runs in between.
             self.doc.add_next_tick_callback(self.complete)
         else:
             self._completing = False
 
     def update(self) -> None:
-        """Take a step of drawing; called four times a second. A page that is not visible is left as it is."""
+        """Take a step of drawing, four times a second, while the page is visible."""
         if not self._is_open:
             return
         if len(self.panels) < len(self._names) and not self._completing:
             self._completing = True
             self.doc.add_next_tick_callback(self.complete)
         try:
+            # Without validation: Bokeh would check each value of each column, in the scheduler's event loop.
             without_property_validation(self._update)()
         except Exception:
+            # Once, and not four times a second until someone closes the page.
             if not self._broken:
                 logger.exception("event=panels_broken")
             self._broken = True
@@ -266,6 +256,7 @@ class Page:
         with self._frame:
             if not self._undrawn:
                 self._begin(now)
+            # The first frame is drawn whole: a new page must not fill up piece by piece.
             step = len(self._undrawn) if first else AT_ONCE
             due, self._undrawn = self._undrawn[:step], self._undrawn[step:]
             for panel in due:
@@ -277,11 +268,12 @@ class Page:
             self._frame.send()
 
     def _begin(self, now: float) -> None:
-        """Begin a frame, if something has changed: figures at once, then a panel after the other."""
+        """Begin a frame, if something has changed."""
         if now - self._looked < FRAME:
             return
         snapshot = self._readings.snapshot(self._asked.queue, self._asked.run)
         self._looked = now
+        # By identity: `Readings` returns the same Snapshot while it is valid.
         if snapshot is self._seen:
             return
         self._seen, self._scene = snapshot, self._scene_of(snapshot)
@@ -305,7 +297,7 @@ class Page:
         show(self._stamp, text=f"live · {spell_clock(seen.snapshot.at)}")
 
     def _answer(self, panel: Panel, seen: Scene) -> str:
-        """Return a panel's answer; where no control names the queue, with the queue."""
+        """Return a panel's answer, with the queue where no control names it."""
         scope = f"queue {seen.queue.name}" if seen.queue.state else "all queues"
         return text(f"{panel.answer(seen)} · {scope}" if self._stage.alone else panel.answer(seen))
 
@@ -317,14 +309,15 @@ class Page:
         if asked.span == LATELY:
             span = min(span, USUAL) if any(asked.queue in ("", run.queue) for run in snapshot.runs) else USUAL
         history = self._readings.history(span, asked.queue, asked.run)
-        if not history.classes:  # of all queues there is none
+        # The history of all queues has no classes.
+        if not history.classes:
             failing = [queue.name for queue in snapshot.queues if queue.counts.dead or queue.retrying]
             history = replace(history, classes=self._readings.classes(failing[:MOST_FAILING], history.end))
         return scene(snapshot, history, span, asked.queue, asked.run)
 
     @property
     def _is_open(self) -> bool:
-        """Whether the page is visible: a browser is connected, as far as that is known, and shows it."""
+        """Whether a browser is connected, as far as that is known, and shows the page."""
         session = getattr(self.doc.session_context, "session", None)
         return bool(self._eyes.active) and (session is None or getattr(session, "connection_count", 1) > 0)
 
@@ -337,8 +330,11 @@ class Page:
         self._places[name].children = panel.parts
 
     def _build(self) -> None:
+        # Only the first panel: the others are made in steps of their own once the page is visible, so that the first
+        # picture does not wait for them, and the scheduler is not blocked.
         self._make(self._names[0])
         self.update()
+        # Frozen: Bokeh would compute the models of the document again after each root.
         with self.doc.models.freeze():
             for root in self._roots():
                 self.doc.add_root(root)

@@ -1,4 +1,4 @@
-"""What every panel has, and the table in which one column is a chart."""
+"""Define the common parts of panels, and the table in which one column is a chart."""
 
 from __future__ import annotations
 
@@ -23,24 +23,13 @@ HEAD = 24
 
 
 class Stage:
-    """What the panels of a page share.
-
-    Parameters
-    ----------
-    theme : Tokens
-    sheet : InlineStyleSheet
-        How HTML in panels looks.
-    wall : bool
-        Shown on a wall display: everything larger.
-    alone : bool
-        One panel fills the page.
-    """
+    """What the panels of a page share."""
 
     def __init__(self, theme: Tokens, sheet: InlineStyleSheet, *, wall: bool = False, alone: bool = False) -> None:
         self.theme = theme
         self.sheet = sheet
         self.axis = TimeAxis(theme)
-        self.wall = wall
+        self.wall = wall  # a display without a user, seen from afar
         self.alone = alone
         self.again: Callable[[], object] = lambda: None
         """Draws the page at once; the page sets it."""
@@ -52,7 +41,7 @@ class Stage:
 
 
 class Panel(Protocol):
-    """A chart with its title: draws a Scene and computes nothing."""
+    """A chart with its title, which draws a Scene and computes nothing."""
 
     name: str
     """Its name on the page and in its address."""
@@ -63,7 +52,7 @@ class Panel(Protocol):
     def __init__(self, stage: Stage) -> None: ...
 
     def answer(self, scene: Scene) -> str:
-        """Return the panel's answer in words, for its title line: plain text."""
+        """Return the panel's answer in plain words, for its title line."""
         ...
 
     def draw(self, scene: Scene) -> None:
@@ -71,33 +60,27 @@ class Panel(Protocol):
         ...
 
     def table(self, scene: Scene) -> Table:
-        """Return what the chart shows, as figures."""
+        """Return the figures of the chart."""
         ...
 
 
 def place(name: str) -> Column:
-    """Return where the parts of a panel will stand, one below the other."""
+    """Return the place of a panel for its parts, one below the other."""
     return Column(name=name, css_classes=["panel"], sizing_mode="stretch_both", spacing=0, syncable=False)
 
 
 class RowChart:
-    """A table whose middle column is one chart over all rows; row 0 covers y from 0 to 1, row 1 from 1 to 2.
-
-    Parameters
-    ----------
-    stage : Stage
-    kind : str
-        Class of its parts in `panel.css`: their widths.
-    time : bool
-        The chart stands on the page's time axis; else on `range`, which the panel moves.
-    """
+    """A table whose middle column is one chart over all rows."""
 
     def __init__(self, stage: Stage, kind: str, *, time: bool = True) -> None:
+        # `kind` is the class of its parts in `panel.css`, with their widths. Without `time` the chart has a `range` of
+        # its own, moved by the panel.
         self.kind = kind
         self._row = stage.theme.row
         self.left = html(stage.sheet, "left", kind)
         self.right = html(stage.sheet, "right", kind)
         self.over = html(stage.sheet, "over", kind)
+        # Downwards: row 0 covers y from 0 to 1, row 1 from 1 to 2.
         self._y = Range1d(1, 0, syncable=False)
         if time:
             self.range = stage.axis.range
@@ -126,7 +109,8 @@ class RowChart:
         )
 
     def draw(self, left: Table, right: Table, *, over: str = "") -> None:
-        """Fill both sides, which have rows of the same heights; `over` is HTML above the chart."""
+        """Fill both sides, with `over` as HTML above the chart."""
+        # Both sides have rows of the same heights: the chart beside them relies on that.
         rows = max(1, len(right.rows) + bool(right.total))
         height = HEAD + rows * self._row
         if self.figure.height != height:

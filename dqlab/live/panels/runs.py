@@ -1,4 +1,4 @@
-"""Runs: a table that is sorted by any column, with each run from its start to its estimated end."""
+"""Draw runs: a table that is sorted by any column, with each run from its start to its estimated end."""
 
 from __future__ import annotations
 
@@ -33,39 +33,35 @@ GLYPHS = {
     RunState.INCOMPLETE: "waiting",
 }
 REST = 0.3
-"""How far the axis reaches ahead when nothing is estimated: a share of the time until now."""
+"""How far the axis reaches ahead without an estimate, as a share of the time until now."""
 LEAST_DEAD = 3
-"""Pixels of a bar that are red at least, as in all views, when documents are dead; else red is their share of it.
-
-One of a million is seen, and nobody takes 3 pixels for a share; how many are dead stands beside the bar."""
+"""Least pixels of red in a bar with dead documents, as in all views; else red is their share. One in a million is seen
+then, and nobody takes 3 pixels for a share: the number of dead documents stands beside the bar."""
 RE_SORTED = 5.0
 """Seconds that rows keep their order."""
 LEFT = ((SortBy.NAME, "run"), (SortBy.NEED, "state"), (SortBy.SHARE, "settled"))
 RIGHT_COLUMNS = columns("", "", "", "", "", "")
-"""Their heads stand apart, because they are buttons."""
+"""Without titles: their heads stand apart, because they are buttons."""
 RIGHT = ((SortBy.END, "end"), (SortBy.DEAD, "dead"), (SortBy.SPEED, "speed"), (SortBy.TOOK, "took"))
 
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """What rows are sorted by, and whether the last come first; spelled ``dead`` or ``-dead``."""
+    """The order of rows, spelled ``dead``, or ``-dead`` from the end."""
 
     by: SortBy = SortBy.NEED
     back: bool = False
 
     @classmethod
     def read(cls, spelt: str) -> SortOrder:
-        """Return what a browser asks for; nonsense is the usual order."""
+        """Return the order that a browser asks for."""
+        # The browser may send anything: nonsense is the usual order.
         by = spelt.removeprefix("-")
         return cls(SortBy(by), spelt.startswith("-")) if by in list(SortBy) else cls()
 
 
 class RunsPanel:
-    """A row per run: figures, and a bar until now, dots to the early estimate, a band to the late one.
-
-    What is dead is red: in the glyph of a run that is done, in the bar, and as a number; in the bar of one that was
-    cancelled, what never ran is grey.
-    """
+    """A row per run, with figures, and a bar until now, dots to the early estimate, a band to the late one."""
 
     name, title = "runs", "Runs"
 
@@ -123,13 +119,14 @@ class RunsPanel:
         self.parts = [self._chart.root, self._asked]
 
     def answer(self, scene: Scene) -> str:
-        """How many runs are in each state, those that ended with dead documents apart; and how many are not listed."""
+        """Return how many runs are in each state, and how many are not listed."""
+        # By words, which tell runs that ended with dead documents from others.
         states = {run_word(run)[0]: run.state for run in scene.runs}
         amounts = Counter(run_word(run)[0] for run in scene.runs)
-        said = [f"{count(amounts[word])} {word}" for word in sorted(states, key=lambda it: _rank(it, states[it]))]
-        if said and scene.unlisted_runs:
-            said.append(f"{count(scene.unlisted_runs)} more")
-        return ", ".join(said) or "none"
+        words = [f"{count(amounts[word])} {word}" for word in sorted(states, key=lambda it: _rank(it, states[it]))]
+        if words and scene.unlisted_runs:
+            words.append(f"{count(scene.unlisted_runs)} more")
+        return ", ".join(words) or "none"
 
     def draw(self, scene: Scene) -> None:
         """Update the rows and the axis."""
@@ -168,7 +165,7 @@ class RunsPanel:
         )
 
     def table(self, scene: Scene) -> Table:
-        """Return all that the panel draws, as figures."""
+        """Return the figures of all listed runs."""
         rows = run_rows(scene.snapshot, self._order.by)
         stats = {(run.queue, run.name): run for run in scene.runs}
         return Table(
@@ -189,11 +186,12 @@ class RunsPanel:
         )
 
     def _rows(self, scene: Scene, stats: dict[tuple[str, str], RunStats]) -> list[RunRow]:
-        """Return the runs that have a row; they keep their order for five seconds."""
+        """Return the runs that have a row."""
         rows = {(row.queue, row.name): row for row in run_rows(scene.snapshot, self._order.by)}
         rows = {key: row for key, row in rows.items() if key in stats}
         fresh = list(reversed(rows)) if self._order.back else list(rows)
         at = scene.snapshot.at
+        # Rows that change places each second cannot be read. Below 0 the clock was set back.
         if not RE_SORTED > at - self._sorted >= 0 or set(self._keys) != set(rows):
             self._keys, self._sorted = fresh, at
         return [rows[key] for key in self._keys[: self._stage.rows]]
@@ -237,6 +235,7 @@ class RunsPanel:
             red = min(bad / max(1, run.counts.settled), 1.0 - grey)
             good = theme.acked if run.resting else theme.ready
             length, left = until - run.started, run.started
+            # Red is what is dead or lost; grey what was cancelled and never ran.
             for part, colour in ((1.0 - red - grey, good), (red, theme.dead), (grey, theme.cancelled)):
                 if part > 0 and not (held and colour is good):
                     bars.append((y, left, left + part * length, colour, run))
@@ -276,11 +275,10 @@ class RunsPanel:
 
 
 def _rank(word: str, state: RunState) -> tuple[int, bool, str]:
-    """Return where a word stands among words of runs: at the state that it is, or else behind the one it is of.
-
-    One that runs, but waits for a stuck document, is counted with the others that wait.
-    """
+    """Return the place of a word among the words of runs."""
     words = [each.value for each in RunState]
+    # A word that is no state stands behind its state. A run that waits for a stuck document is counted with those that
+    # wait.
     return words.index(word if word in words else state.value), word not in words, word
 
 
@@ -304,8 +302,9 @@ def _figures(row: RunRow, owner: str) -> tuple[Cell, ...]:
 
 
 def _axis(scene: Scene, runs: list[RunStats]) -> tuple[float, float]:
-    """Return where the axis begins and ends: with the first run that is listed, and with estimates that are near."""
+    """Return where the axis begins and ends."""
     now, span = scene.snapshot.at, scene.span
+    # The axis begins with the first listed run, but not far before the chosen span, and ends with the near estimates.
     started = [max(run.started, now - 2 * span) for run in runs if run.started]
     back = max(now - min(started, default=now - span), 1.0)
     ends = [run.eta.p90 for run in runs if run.eta is not None and run.eta.p90 < now + 4 * max(span, back)]
@@ -314,7 +313,7 @@ def _axis(scene: Scene, runs: list[RunStats]) -> tuple[float, float]:
 
 
 def _places(start: float, end: float, now: float) -> list[Caption]:
-    """Return the times of day to be written above the chart, none on top of "now"."""
+    """Return the times of day above the chart, none on top of "now"."""
     step = next((each for each in STEPS if (end - start) / each <= 4), STEPS[-1])
     first = int(start // step + 1) * step
     marks = [at for at in range(first, int(end), step) if abs(at - now) > 0.24 * (end - start)]

@@ -1,6 +1,7 @@
-"""What a page shows: what its address asks for, and that at one instant, in words that several panels need.
+"""Choose what a page shows by its address, and hold it at one instant, in words that several panels need.
 
 The sessions of a scheduler share `Readings`: a snapshot or history for several of them is computed once.
+
 """
 
 from __future__ import annotations
@@ -35,25 +36,26 @@ __all__ = [
 
 SPANS = (("5 min", 300.0), ("30 min", 1800.0), ("2 h", 7200.0))
 WHOLE = 0.0
-"""Stands for all the time since the run began."""
+"""Stands for the time since the run began."""
 LATELY = -1.0
-"""Stands for the time since the run began, from 5 to 30 minutes: a young one fills its chart."""
+"""Stands for the time since the run began, from 5 to 30 minutes, so that a young run fills its chart."""
 USUAL, SHORTEST, LONGEST = 1800.0, 60.0, 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The arguments of an address: ``?queue=NAME&run=NAME&span=1800&theme=dark&wall=1``; `span` is in seconds."""
+    """The arguments of an address, as in ``?queue=NAME&run=NAME&span=1800&theme=dark&wall=1``."""
 
     theme: str = "light"
     queue: str = ""
     run: str = ""
     span: float = LATELY
+    """Seconds."""
     wall: bool = False
 
 
 def request(arguments: Mapping[str, Sequence[bytes]]) -> Request:
-    """Parse the arguments; invalid ones are ignored."""
+    """Parse the arguments, without invalid ones."""
 
     def last(name: str) -> str:
         values = arguments.get(name) or [b""]
@@ -80,26 +82,18 @@ def _span(spelt: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A snapshot and its history, with the queue and the run that are shown.
-
-    Attributes
-    ----------
-    span : float
-        Seconds that the time axis covers.
-    queue : QueueStats
-        The chosen queue, or all of them together.
-    run : RunStats or None
-        The run that is shown: the chosen one, the one of the chosen queue, or the only one in progress.
-    zone : float
-        Seconds that clocks here are ahead of UTC.
-    """
+    """A snapshot and its history, with the queue and the run that are shown."""
 
     snapshot: Snapshot
     history: History
     span: float
+    """Seconds that the time axis covers."""
     queue: QueueStats
+    """The chosen queue, or the sum over all."""
     run: RunStats | None
+    """The chosen run, the one of the chosen queue, or the only one in progress."""
     zone: float
+    """Seconds that clocks here are ahead of UTC."""
 
     @property
     def counts(self) -> Counts:
@@ -108,7 +102,7 @@ class Scene:
 
     @property
     def consumers(self) -> int:
-        """How many consumers work for it."""
+        """Consumers of the shown run, or else of the queue."""
         return self.run.consumers if self.run is not None else self.queue.consumers
 
     @property
@@ -118,14 +112,15 @@ class Scene:
 
     @property
     def unlisted_runs(self) -> int | None:
-        """How many more there are; None when some of another queue may be among those that are not listed."""
+        """How many more runs there are, None when they may belong to other queues."""
         beyond = self.snapshot.runs_total - len(self.snapshot.runs)
         if beyond > 0 and self.queue.state:
+            # An older scheduler does not count the runs of a queue.
             return max(0, self.queue.runs - len(self.runs)) if self.queue.runs else None
         return max(0, beyond)
 
     def points(self, *series: Sequence[float | None], limit: int = 12) -> list[tuple[float, list[float | None]]]:
-        """Return some instants of the history, evenly spaced, the newest first, with the values of several series."""
+        """Return the values of some series at evenly spaced instants of the history, the newest first."""
         amount = len(self.history.ready)
         stride = max(1, amount // limit)
         return [
@@ -145,12 +140,12 @@ class Scene:
 
     @property
     def window(self) -> str:
-        """The span in words: ``30 min``."""
+        """The span in words, as in ``30 min``."""
         return spell_span(self.span)
 
 
 def scene(snapshot: Snapshot, history: History, span: float, queue: str, run: str) -> Scene:
-    """Choose what is shown."""
+    """Choose the queue and the run, and return the scene."""
     seen = snapshot.run(run) if run else _run_of(snapshot, queue)
     chosen = snapshot.queue(queue or (seen.queue if run and seen is not None else ""))
     offset = datetime.fromtimestamp(snapshot.at, tz=UTC).astimezone().utcoffset()
@@ -159,10 +154,11 @@ def scene(snapshot: Snapshot, history: History, span: float, queue: str, run: st
 
 
 def span_of_run(snapshot: Snapshot, queue: str, run: str) -> float:
-    """Return the seconds since a run began, in full minutes; since the first one, when there are several."""
+    """Return the seconds since a run began, or the first of several, in full minutes."""
     seen = snapshot.run(run) if run else _run_of(snapshot, queue)
     runs = [seen] if seen is not None else [each for each in snapshot.runs if queue in ("", each.queue)]
     begun = min((each.started for each in runs if each.started), default=snapshot.at)
+    # In full minutes the axis keeps its scale, and readings of the same span are shared.
     return min(max(math.ceil((snapshot.at - begun) / 60.0) * 60.0, SHORTEST), LONGEST)
 
 
@@ -171,12 +167,13 @@ def _run_of(snapshot: Snapshot, queue: str) -> RunStats | None:
     going = [run for run in runs if not run.finished]
     if queue:
         return next(iter(going or runs), None)
+    # Of several runs in progress none stands for all queues.
     return going[0] if len(going) == 1 else None
 
 
 QUICK, SLOW = 0.46, 0.96
-"""Seconds that a reading is valid: while there is something new, and while only time passes. A little under the
-periods of the pages, so that none gets the same reading twice because it asked a moment early."""
+"""Seconds that a reading is valid, while there is something new, and while only time passes. A little less than the
+periods of pages, so that no page gets the same reading twice because it asked a moment early."""
 MINUTES = 2.5
 """Seconds that figures per minute are valid."""
 KEPT = 3.0
@@ -193,13 +190,7 @@ class _Reading:
 
 
 class Readings:
-    """Recent readings of a feed, by queue, run and span.
-
-    Parameters
-    ----------
-    feed : Feed
-    clock : Clock, optional
-    """
+    """Recent readings of a feed, by queue, run and span."""
 
     def __init__(self, feed: Feed, clock: Clock | None = None) -> None:
         self.feed = feed
@@ -212,19 +203,20 @@ class Readings:
         return self.feed.seq
 
     def snapshot(self, queue: str, run: str) -> Snapshot:
-        """Return a snapshot at most half a second old; a second, when nothing has changed."""
+        """Return a snapshot that is at most half a second old, or a second when nothing has changed."""
         return self._read((queue, run), QUICK, lambda: self.feed.snapshot(queue, run))
 
     def history(self, span: float, queue: str, run: str) -> History:
-        """Return a history at most a second old."""
+        """Return a history that is at most a second old."""
         return self._read((span, queue, run), SLOW, lambda: self.feed.history(span, queue, run))
 
     def classes(self, queues: Sequence[str], at: float) -> dict[str, tuple[int, ...]]:
-        """Return deliveries that failed in each minute by class, added up over queues; the minute of `at` last."""
+        """Return failed deliveries per minute by class, added up over queues, the minute of `at` last."""
         summed: dict[str, tuple[int, ...]] = {}
         for queue in queues:
             past = self._read(("classes", queue), MINUTES, partial(self.feed.history, SHORTEST, queue))
-            later = max(0, int(at // 60) - int(past.end // 60))  # it was read in an earlier minute
+            # A reading may be of an earlier minute: minutes since then have no failures yet.
+            later = max(0, int(at // 60) - int(past.end // 60))
             for mark, amounts in past.classes.items():
                 present = (*amounts, *(0,) * later)
                 pairs = zip_longest(reversed(summed.get(mark, ())), reversed(present), fillvalue=0)
@@ -234,9 +226,11 @@ class Readings:
     def _read(self, key: tuple[Any, ...], lasts: float, read: Callable[[], T]) -> T:
         now, seq = self._clock.monotonic(), self.feed.seq
         kept = self._kept.get(key)
+        # Without a change the same object is returned for longer: pages skip a Snapshot that they have drawn.
         if kept is not None and now - kept.at < (lasts if kept.seq != seq else max(lasts, SLOW)):
             value: T = kept.value
             return value
+        # Drop unused readings here: a page that is closed does not report it.
         self._kept = {key: kept for key, kept in self._kept.items() if now - kept.at < KEPT}
         value = read()
         self._kept[key] = _Reading(value, now, seq)

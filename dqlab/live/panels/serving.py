@@ -1,6 +1,7 @@
-"""Pages on the dashboard of a running scheduler: adds them, and makes the document of one that is opened.
+"""Serve pages on the dashboard of a running scheduler: add them, and make the document of an opened page.
 
 The only module that uses internals of Bokeh and Dask; `Unservable` reports what has changed there.
+
 """
 
 from __future__ import annotations
@@ -28,15 +29,13 @@ __all__ = ["APPLICATIONS", "PAGE", "Unservable", "draw_from", "forget", "open_pa
 
 
 class Unservable(ImportError):
-    """The dashboard lacks what is needed to add a page to it: the panels are left out."""
+    """The dashboard lacks what a page needs, so the panels are left out."""
 
 
 class Socket(WSHandler):  # type: ignore[misc] # Bokeh is not followed
-    """The connection of one page, which drops what arrives after it was lost, and closes once.
+    """The connection of one page, which drops messages that arrive after it was lost, and closes once."""
 
-    Bokeh logs a traceback instead, and a scheduler in a notebook writes that into a cell.
-    """
-
+    # Bokeh would log a traceback instead, and a scheduler in a notebook writes that into a cell.
     async def _handle(self, message: Any) -> Any:
         return None if self._is_lost else await super()._handle(message)
 
@@ -46,39 +45,22 @@ class Socket(WSHandler):  # type: ignore[misc] # Bokeh is not followed
 
     @property
     def _is_lost(self) -> bool:
+        # Private: without the attribute, nothing is taken for lost.
         return getattr(self.connection, "_session", self) is None
 
 
 def serve(scheduler: Any, applications: Mapping[str, Callable[..., Any]], page: str) -> Callable[[], None]:
-    """Serve applications that are not served yet, and name them in the navigation.
-
-    Parameters
-    ----------
-    scheduler : Scheduler
-    applications : mapping of str to callable
-        By address; each is called with (scheduler, extra, document).
-    page : str
-        Address of the one that gets a place in the bar; the others are found under "More...".
-
-    Returns
-    -------
-    callable
-        Removes them again.
-
-    Raises
-    ------
-    Unservable
-        No dashboard, or one with an unknown structure.
-    """
+    """Serve applications that are not served yet, name them in the navigation, and return what removes them."""
     tornado = _dashboard(scheduler)
     shown = _navigation(scheduler)
     new = {url: make for url, make in applications.items() if url not in tornado.app_paths}
     extra = {"prefix": f"{tornado.prefix}/", **shown}
-    _mend(tornado, applications)
+    _replace_sockets(tornado, applications)
     rules = list(tornado.default_router.rules)
     for url, make in new.items():
         _add(tornado, url, partial(make, scheduler, extra))
     added = [rule for rule in tornado.default_router.rules if rule not in rules]
+    # `page` gets a place in the bar; the others are found under "More...".
     hide = _show(shown, applications, page)
 
     def undo() -> None:
@@ -98,6 +80,7 @@ def _dashboard(scheduler: Any) -> Any:
     if not known:
         raise Unservable("the scheduler has no Bokeh dashboard")
     tornado = known[0]
+    # Checked before the first change: half of a page could not be removed.
     missing = [name for name in ("_applications", "_loop", "default_router", "prefix") if not hasattr(tornado, name)]
     if missing or not isinstance(tornado._applications, dict) or not hasattr(tornado.default_router, "rules"):
         raise Unservable(
@@ -107,9 +90,10 @@ def _dashboard(scheduler: Any) -> Any:
 
 
 def _navigation(scheduler: Any) -> dict[str, Any]:
-    """Return the lists that Dask's pages show; made once for each scheduler, so changes reach pages opened later."""
+    """Return the lists of pages that Dask's pages show."""
     from distributed.dashboard.scheduler import template_variables
 
+    # Dask makes these lists once for each scheduler: changed in place, they reach pages opened later.
     shown: dict[str, Any] = template_variables(scheduler)
     if not isinstance(shown.get("pages"), list) or not isinstance(shown.get("plots"), list):
         raise Unservable("this Dask's dashboard has another navigation")
@@ -128,8 +112,8 @@ def _add(tornado: Any, url: str, make: Callable[[Any], Any]) -> None:
     tornado._loop.add_callback(context.run_load_hook)
 
 
-def _mend(tornado: Any, applications: Mapping[str, Any]) -> None:
-    """Let pages that the dashboard began with have a `Socket` too."""
+def _replace_sockets(tornado: Any, applications: Mapping[str, Any]) -> None:
+    """Give a `Socket` to pages that the dashboard began with too."""
     for rule in getattr(getattr(tornado, "wildcard_router", None), "rules", ()):
         context = (getattr(rule, "target_kwargs", None) or {}).get("application_context")
         if rule.target is WSHandler and getattr(context, "url", None) in applications:
@@ -167,6 +151,7 @@ ABSENT = (
     "then open this page again."
 )
 
+# Weak: a scheduler that ended must not stay alive for its pages.
 _readings: WeakKeyDictionary[Any, Readings] = WeakKeyDictionary()
 
 
@@ -215,4 +200,4 @@ APPLICATIONS = {
     PAGE: partial(open_page, list(PANELS)),
     **{f"/individual-dq-{name}": partial(open_page, [name]) for name in PANELS},
 }
-"""What is served, by address: called with (scheduler, extra, document), as Dask's own."""
+"""By address, each called with (scheduler, extra, document), as Dask's own."""

@@ -1,4 +1,4 @@
-"""Storage: needed bytes and the rest, over time, and what compactions freed."""
+"""Draw storage: live bytes and garbage over time, and what compactions freed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class StoragePanel:
         self.parts = [self._above, fig, self._facts, self._values]
 
     def answer(self, scene: Scene) -> str:
-        """How much of it is garbage, and what will be done about it."""
+        """Return the share of garbage, and when compaction will remove it."""
         storage = scene.snapshot.storage
         if not storage.total:
             return "nothing on disk"
@@ -81,7 +81,7 @@ class StoragePanel:
         show(self._facts, text=_facts(scene))
 
     def table(self, scene: Scene) -> Table:
-        """Return the bytes that are needed, and the others, at some instants."""
+        """Return live bytes and garbage, at some instants."""
         return Table(
             columns("at", "live", "garbage"),
             tuple(

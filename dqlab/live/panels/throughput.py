@@ -1,4 +1,4 @@
-"""Throughput per consumer: a line each, all on one scale, the slowest first."""
+"""Draw throughput per consumer: a line each, all on one scale, the slowest first."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from dqlab.stats import ConsumerStats, History
 __all__ = ["ThroughputPanel"]
 
 POINTS = 100
-"""Most points of one line: it is some 300 pixels wide."""
+"""Most points of one line, which is some 300 pixels wide."""
 FULL = 0.78
 """Height of the highest line, as a share of its row."""
 FOOT = 0.94
-"""Where a line of zeros lies in its row."""
+"""Height of a line of zeros in its row."""
 Line = tuple[Cell, ...]
 BLANK: Line = (Cell(""),) * 4
 GAP = np.full(1, np.nan, dtype=np.float32)
@@ -35,11 +35,11 @@ NOTHING = np.zeros(0, dtype=np.float32)
 RE_SORTED = 5.0
 """Seconds that rows keep their order."""
 PER_DOCUMENT = "documents"
-"""What speeds count where pages are unknown: one column of speeds is enough then."""
+"""The unit of speeds where pages are unknown: one column of speeds is enough then."""
 
 
 class ThroughputPanel:
-    """A row per consumer: its line, pages and documents per second, idle share, messages that it holds."""
+    """A row per consumer with its line, pages and documents per second, idle share, and held messages."""
 
     name, title = "throughput", "Throughput per consumer"
 
@@ -59,7 +59,7 @@ class ThroughputPanel:
         self.parts = [self._chart.root]
 
     def answer(self, scene: Scene) -> str:
-        """Which consumers are slow, compared with the median."""
+        """Return which consumers are slow, compared with the median."""
         snapshot = scene.snapshot
         if not snapshot.consumers:
             return "no consumer"
@@ -73,10 +73,11 @@ class ThroughputPanel:
         return f"{slow.name} does {rate(slow.units_rate)} {unit}, {median}{more}"
 
     def draw(self, scene: Scene) -> None:
-        """Update the rows; they keep their order for five seconds."""
+        """Update the rows."""
         lines = scene.history.consumers
         listed = self._listed(scene)
         named = {_line_of(each, scene.history): each for each in listed}
+        # With many consumers the history has a line for each worker instead.
         by_worker = bool(lines) and not any(name in lines for name in named)
         names = list(lines)[: self._stage.rows] if by_worker else list(named)
         full = self._draw_lines(scene, names, {name for name, each in named.items() if each.trouble})
@@ -128,10 +129,12 @@ class ThroughputPanel:
         )  # fmt: skip
 
     def _listed(self, scene: Scene) -> list[ConsumerStats]:
-        """Return the consumers that have a row, in the order they had a moment ago."""
-        listed = sorted(scene.snapshot.consumers, key=lambda each: _rests(each, scene))  # the slowest first, of each
+        """Return the consumers that have a row, in the order of a moment ago."""
+        # A stable sort: the slowest stay first among those that work, and among those that rest.
+        listed = sorted(scene.snapshot.consumers, key=lambda each: _rests(each, scene))
         consumers = {(each.queue, each.name): each for each in listed}
         at = scene.snapshot.at
+        # Rows that change places each second cannot be read. Below 0 the clock was set back.
         if not RE_SORTED > at - self._sorted >= 0 or any(name not in consumers for name in self._order):
             self._order, self._sorted = list(consumers), at
         self._order += [name for name in consumers if name not in set(self._order)]
@@ -149,12 +152,13 @@ class ThroughputPanel:
 
 
 def _end(full: float) -> str:
-    """Return where the scale ends; slow consumers have one below 1."""
+    """Return the end of the scale."""
+    # Slow consumers have a scale that ends below 1.
     return f"{full:g}" if full < 100 else count(round(full))
 
 
 def _drawn(scene: Scene, rows: list[tuple[int, NDArray[np.float64], Series]], full: float) -> dict[str, Any]:
-    """Return all lines as one, broken where nothing is known, and the areas between them and their rows' feet."""
+    """Return all lines as one, broken where nothing is known, and the areas between them and the feet of their rows."""
     x: list[Any] = []
     y: list[Any] = []
     area: list[Any] = []
@@ -176,15 +180,17 @@ def _drawn(scene: Scene, rows: list[tuple[int, NDArray[np.float64], Series]], fu
 
 
 def _stretches(line: Series) -> list[tuple[int, int]]:
-    """Return where a line is known, as starts and ends."""
+    """Return the known parts of a line, as starts and ends."""
+    # NaN differs from itself.
     known = np.concatenate([[False], line == line, [False]])
     edges = np.flatnonzero(known[1:] != known[:-1])
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def _thinned(history: History, line: Series) -> tuple[NDArray[np.float64], Series]:
-    """Return instants and means of neighbours: all is drawn, in groups that stand still while time passes."""
+    """Return instants and means of neighbouring points."""
     stride = max(1, -(-len(line) // POINTS))
+    # Groups begin at fixed instants, and not with the first point: else every mean would change with each second.
     ahead = round(history.t0 / history.step) % stride
     tail = -(ahead + len(line)) % stride
     padded = np.pad(line, (ahead, tail), constant_values=np.nan).reshape(-1, stride)
@@ -201,20 +207,22 @@ def _last(values: Sequence[float | None]) -> float | None:
 
 
 def _rests(consumer: ConsumerStats, scene: Scene) -> bool:
-    """Return whether it has no work because there is none: it is not slow then."""
+    """Return whether a consumer has no work because there is none."""
     queue = scene.snapshot.queue(consumer.queue)
+    # Such a consumer is not slow.
     return not consumer.leased and queue is not None and not queue.counts.left
 
 
 def _line_of(consumer: ConsumerStats, history: History) -> str:
-    """Return the name of a consumer's line: with its queue, where consumers of several are drawn."""
+    """Return the name of a consumer's line, with its queue where consumers of several are drawn."""
     full = f"{consumer.queue}/{consumer.name}"
     return full if full in history.consumers else consumer.name
 
 
 def _name(consumer: ConsumerStats, *, several: bool) -> Line:
-    """Return what names a consumer: what differs between neighbours stands first, as the end is cut."""
+    """Return the cells that name a consumer."""
     worker = f"worker {consumer.worker}"
+    # The end is cut, so what differs between neighbours stands first.
     where = f"{consumer.queue} \N{MIDDLE DOT} {worker}" if several else worker
     return (
         Cell("", glyph="slow" if consumer.trouble else ""),
@@ -233,13 +241,10 @@ def _numbers(consumer: ConsumerStats, *, paged: bool) -> Line:
 
 
 def _total(scene: Scene) -> Line:
-    """Return the sum of all consumers, listed or not.
-
-    What left the queue is less and more: a delivery that failed and is retried leaves nothing, and what is cancelled
-    leaves without a consumer. What they hold is as they report it, and what the queue counts as unacked may be under
-    way to them or back.
-    """
+    """Return the sum of all consumers, listed or not."""
     snapshot = scene.snapshot
+    # Not what left the queue: a failed delivery that is retried leaves nothing, and cancelled documents leave without a
+    # consumer. Not the queue's unacked messages: some are under way to consumers, or back.
     listed = snapshot.consumers_total <= len(snapshot.consumers)
     known = [each.rate for each in snapshot.consumers if each.rate is not None]
     documents = sum(known) if known and listed else None

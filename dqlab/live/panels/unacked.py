@@ -1,4 +1,4 @@
-"""Unacked messages: how long they have been held, by which consumer, and until when."""
+"""Draw unacked messages: how long they have been held, by which consumer, and until when."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RENEWAL = "by renewal only"
 
 
 class UnackedPanel:
-    """A histogram of ages, the line past which only renewal keeps a message, and those held longest."""
+    """A histogram of ages, the age past which only renewal keeps a message, and those held longest."""
 
     name, title = "unacked", "Unacked messages"
 
@@ -80,7 +80,7 @@ class UnackedPanel:
         self.parts = [self._above, fig, self._facts, self._held]
 
     def answer(self, scene: Scene) -> str:
-        """How many are kept by renewal only."""
+        """Return how many messages only renewal keeps."""
         unacked = scene.snapshot.unacked
         held = unacked.total or scene.queue.counts.leased
         if not held:
@@ -136,7 +136,7 @@ class UnackedPanel:
 
 
 def _place(age: float) -> float:
-    """Return the position of an age: an edge at its number, ages between by their logarithm."""
+    """Return the position of an age, with an edge at its number, and ages between by their logarithm."""
     edges = np.log([AGE_EDGES[0] / 2, *AGE_EDGES, AGE_EDGES[-1] * 2])
     return float(np.interp(math.log(max(age, 1e-3)), edges, np.arange(len(edges))))
 

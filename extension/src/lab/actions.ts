@@ -1,11 +1,11 @@
-// What can be done to a queue, a run or a class of failures: its words, what it asks before, its Python twin. Pure.
+// Actions on a queue, a run or a class of failures: the words, the question before, the Python twin. Pure.
 
 import type { Action } from './client';
 import { count, many, size } from '../shared/format';
 import { quoted } from './python';
 import { allFailed, failsThroughout, finished, left, waiting, type Queue, type Run, type Snapshot } from '../shared/snapshot';
 
-/** What is asked before something is destroyed; `accept` repeats the count. */
+/** The question before something is destroyed; `accept` repeats the count. */
 export interface Question {
   title: string;
   body: string;
@@ -23,7 +23,7 @@ export interface Entry {
   asksNumber?: boolean;
 }
 
-/** Above so many documents a retry begins with a few. */
+/** Documents of a first, small retry; above `MANY` it is the one that is offered first. dqlab/live/offers.py has the same number. */
 export const CANARY = 100;
 export const MANY = 1_000;
 
@@ -38,7 +38,7 @@ export function pauseEntry(of: { queue: string; run?: string; state: string }): 
   return { label: stopped ? 'Resume' : 'Pause', key: 'P', action, python: `${target}.${verb}()` };
 }
 
-/** Pause or resume a run; of one that paused itself because all failed, the label says what resuming means. */
+/** Pause or resume a run; where it paused itself because all failed, the label warns what resuming means. */
 export function pauseRun(run: Run): Entry {
   const entry = pauseEntry({ queue: run.queue, run: run.name, state: run.state });
   return failsThroughout(run) ? { ...entry, label: 'Resume with the same code' } : entry;
@@ -64,7 +64,7 @@ export function queueEntries(queue: Queue, frees: number | null = null): Entry[]
   return entries;
 }
 
-/** What destroys messages of a queue, apart from the rest. */
+/** Actions that destroy messages of a queue, apart from the others. */
 export function queueDangers(queue: Queue): Entry[] {
   const name = queue.name;
   const { dead, ready, delayed } = queue.counts;
@@ -89,7 +89,7 @@ export function queueDangers(queue: Queue): Entry[] {
   return entries;
 }
 
-/** What can be done about a document that a consumer has held for long: `target` runs `detail`. */
+/** Actions on a document that a consumer has held for long: consumer `target` runs document `detail`. */
 export function heldEntries({ queue, target, detail }: { queue: string; target: string; detail: string }): Entry[] {
   const replace: Entry = {
     label: `Replace ${target}`,
@@ -126,18 +126,18 @@ export function runDangers(run: Run): Entry[] {
   ];
 }
 
-/** Which dead documents of a run: all, or those of some classes. */
+/** Dead documents of a run: all, or those of some classes. */
 export interface Selection {
   run: string;
   queue: string;
-  /** None: all classes. */
+  /** Empty means all classes. */
   fingerprints: string[];
   dead: number;
   /** Everything failed with the newest code that the run has. */
   same?: boolean;
 }
 
-/** Ways to retry what is selected; the first is the one to press: a canary where there are many. */
+/** Ways to retry the selected documents, the recommended one first: a canary where there are many. */
 export function retryEntries(of: Run | Selection): Entry[] {
   const chosen: Selection =
     'counts' in of ? { run: of.name, queue: of.queue, fingerprints: [], dead: of.counts.dead, same: allFailed(of) } : of;
@@ -165,7 +165,7 @@ export function retryCode({ run, fingerprints }: Pick<Selection, 'run' | 'finger
   return `${target}.retry(where=${quoted(`fingerprint in [${names}]`)})`;
 }
 
-/** What a line about one thing says to a screen reader. */
+/** The line of a queue as a screen reader reads it. */
 export function queueSentence(queue: Queue): string {
   const words = [`Queue ${queue.name}`, queue.state];
   if (queue.why) words.push(queue.why);
@@ -175,7 +175,7 @@ export function queueSentence(queue: Queue): string {
   return words.join(', ');
 }
 
-/** Bytes that compacting this queue would free; known for the queue that a snapshot was asked for, or the only one. */
+/** Bytes that compacting this queue would free; known for the queue of the snapshot's request, or the only durable one. */
 export function freesOf(snapshot: Snapshot, queue: Queue): number | null {
   const durable = snapshot.queues.filter((each) => each.disk !== null);
   const its = snapshot.of_queue === queue.name || (durable.length === 1 && durable[0]!.name === queue.name);

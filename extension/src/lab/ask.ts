@@ -1,4 +1,4 @@
-// Questions. The safe answer has the focus, and the other one says what it will do.
+// Ask questions. The safe answer has the focus, and the other one names its effect.
 
 import { Clipboard, Dialog, InputDialog, showDialog } from '@jupyterlab/apputils';
 
@@ -16,7 +16,7 @@ export async function confirmed(question: Question): Promise<boolean> {
   return result.button.accept;
 }
 
-/** Ask what an action needs asked; the action to send, or null. */
+/** Ask the questions of an entry, and return the action to send, or null. */
 export async function prepared(entry: Entry): Promise<Action | null> {
   if (entry.question && !(await confirmed(entry.question))) return null;
   if (!entry.asksNumber) return entry.action;
@@ -30,7 +30,7 @@ export async function prepared(entry: Entry): Promise<Action | null> {
   });
   if (!answer.button.accept || answer.value === null) return null;
   const given = answer.value.trim();
-  if (!/^(auto|\d{1,5})$/.test(given)) return null; // an older dialog checks no pattern
+  if (!/^(auto|\d{1,5})$/.test(given)) return null; // dialogs of older versions of JupyterLab check no pattern
   return { ...entry.action, n: given === 'auto' ? 'auto' : Number(given) };
 }
 
@@ -39,7 +39,7 @@ export async function askedFor(title: string, label: string, text = ''): Promise
   return answer.button.accept && answer.value?.trim() ? answer.value.trim() : null;
 }
 
-/** Say why nothing is done. */
+/** Show why nothing is done. */
 export async function told(title: string, body: string): Promise<void> {
   await showDialog({ title, body, buttons: [Dialog.okButton()] });
 }

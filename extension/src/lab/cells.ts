@@ -1,5 +1,5 @@
-// Places in tracebacks as the notebook that they concern shows them. A cell is not a file: its kernel compiles it under a
-// name made of a hash of its source, by which the cell is found again as long as it was not edited.
+// Write places in tracebacks by the numbers of cells. A cell is not a file: its kernel compiles it under a name made of
+// a hash of its source, and the hash finds the cell again until it is edited.
 
 /** A cell: its source, and its number if it was run. */
 export interface Cell {
@@ -32,7 +32,7 @@ export function hashOf(source: string): number {
   return (hash ^ (hash >>> 15)) >>> 0;
 }
 
-/** What a kernel compiles of a cell: `%%dq submit` puts a comment in place of its line, as in dqlab/jupyter/source.py. */
+/** The source that a kernel compiles: `%%dq submit` becomes a comment, as in dqlab/jupyter/source.py. */
 function compiled(source: string): string {
   const [, body] = /^\s*%%dq\s[^\n]*\n([^]*)$/.exec(source) ?? [];
   if (body === undefined) return source;
@@ -41,8 +41,8 @@ function compiled(source: string): string {
 }
 
 /**
- * A traceback with "cell [2], line 4" in place of a cell's file, and with the lines of cells; "<cell>" where no cell is
- * as it was then. `then` is the number that a function's cell had, where that is known.
+ * A traceback with "cell [2], line 4" in place of a cell's file, and with the lines of cells; "<cell>" where the cell
+ * was edited since. `then` is the number that a function's cell had, where that is known.
  */
 export function withCells(traceback: string, cells: readonly Cell[], then: (name: string) => number | null = () => null): string {
   const lines = traceback.split('\n');

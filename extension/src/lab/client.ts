@@ -1,11 +1,11 @@
-// The only module that fetches. The Jupyter server checks the login and the XSRF token, and knows the services' own.
+// The only module that fetches. The Jupyter server checks the login and the XSRF token, and has the tokens of services.
 
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
 import { historyReader, snapshotReader, type History, type Snapshot } from '../shared/snapshot';
 
-/** Longer than the server itself waits for a service, so that its answer is the one that is shown. */
+/** Longer than the server itself waits for a service, so that the server's error is shown, and not a timeout here. */
 const LOOK_MS = 15_000;
 const ACT_MS = 70_000;
 const COMPACT_MS = 3_610_000;
@@ -18,7 +18,7 @@ export interface Service {
   id: string;
   name: string;
   state: 'up' | 'silent' | 'gone' | 'unreachable';
-  /** Why it cannot be asked from here, and what to do; empty when it can. */
+  /** Why it cannot be reached from here, and what to do; empty when it can. */
   why?: string;
   where: string;
   scheduler: string;
@@ -32,7 +32,7 @@ export interface Service {
   kernels: string[];
 }
 
-/** What makes two services of one id the same one. */
+/** Equal only for the same service: an id can be used again. */
 export const identity = (service: Service): string => [service.id, service.started, service.pid, service.host].join(' ');
 
 export interface Panel {
@@ -90,7 +90,7 @@ export interface Answer {
   snapshot: Snapshot;
 }
 
-/** The server, or the service behind it, said no. The message is a sentence that says what to do next. */
+/** A refusal of the server, or of the service behind it, whose message names the next step. */
 export class Refusal extends Error {
   constructor(
     readonly status: number,
@@ -100,7 +100,7 @@ export class Refusal extends Error {
     super(message);
   }
 
-  /** The service did not answer, rather than refuse. */
+  /** The service did not answer, and so did not refuse. */
   get silent(): boolean {
     return this.status === 502 || this.status === 504 || this.status === 0;
   }
@@ -115,7 +115,7 @@ export class Client {
     return this.settings.baseUrl;
   }
 
-  /** Where a page of a service's dashboard is, behind Jupyter's own login. */
+  /** Address of a page of a service's dashboard, behind Jupyter's own login. */
   dashboard(service: string, path: string, query: Query = {}): string {
     const parts = path.split('/').map(encodeURIComponent);
     return URLExt.join(this.baseUrl, 'dq/dashboard', encodeURIComponent(service), ...parts) + search(query);
@@ -142,7 +142,7 @@ export class Client {
     return historyReader.read(await this.ask(['services', service, 'history'], { span, ...scope }));
   }
 
-  /** A page of dead documents. Keys of documents that are numbers come as numbers. */
+  /** Fetch a page of dead documents; keys that are numbers arrive as numbers. */
   async failures(
     service: string,
     scope: Scope & { fingerprint?: string; after?: string | null; limit?: number }

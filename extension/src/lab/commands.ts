@@ -1,4 +1,4 @@
-// Commands: for the palette, the launcher and other extensions. Without arguments they ask which queue or run is meant.
+// Commands for the palette, the launcher and other extensions. Without arguments they ask for the queue or run.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { ICommandPalette } from '@jupyterlab/apputils';

@@ -1,4 +1,4 @@
-// What views ask for beside numbers: actions, tabs, cells. Made once by the plugin, and given to each view.
+// The services of the page for views: actions, tabs, cells. The plugin makes one desk, and gives it to each view.
 
 import type { Entry } from './actions';
 import { copy, prepared } from './ask';
@@ -23,7 +23,7 @@ export interface Desk {
   openLayout(): void;
 }
 
-/** Ask what has to be asked, then do it. */
+/** Ask the questions of an entry, then act. */
 export async function perform(model: Model, service: string | null, entry: Entry): Promise<void> {
   if (service === null) return;
   if (service === model.chosen && model.snapshot !== null && !model.fresh) {
@@ -34,7 +34,7 @@ export async function perform(model: Model, service: string | null, entry: Entry
   if (action) await model.act(service, action);
 }
 
-/** The menu of one thing: what can be done, what is shown elsewhere, each action as Python, then what destroys. */
+/** The menu of one thing: actions, places that show more, each action as Python, then actions that destroy. */
 export function openActions(
   model: Model,
   service: string | null,
@@ -52,7 +52,7 @@ export function openActions(
   const items: (Item | null)[] = [...entries.map((each) => item(each, false)), ...others];
   const python = [...new Set([...entries, ...dangers].map((each) => each.python))];
   const copies = python.map((code) => ({ label: code, act: () => copy(code) }));
-  // Once this menu is closed.
+  // After this menu is closed.
   if (copies.length) items.push({ label: 'Copy as Python…', act: () => void setTimeout(() => openMenu(copies, from, at), 0) });
   if (dangers.length) items.push(null, ...dangers.map((each) => item(each, true)));
   openMenu(items, from, at);

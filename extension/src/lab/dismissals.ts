@@ -1,11 +1,11 @@
-// Which lines the user has dismissed, by what they are about, in the browser's own storage. A line comes back with news
-// about it. What is about a run is kept for the run, so it outlives its cluster; the rest for the cluster alone.
+// Remember which lines the user has dismissed, in the browser's own storage. News about a line shows it again. Lines
+// about a run are kept for the run, and so outlive its cluster; other lines are kept for the cluster alone.
 
 import { identity, type Service } from './client';
 import { about, ENDED, type Need } from './needs';
 import type { Snapshot } from '../shared/snapshot';
 
-/** Subjects, most of them runs, and lines about each of them. */
+/** Most subjects, which are mostly runs, and most lines about each of them. */
 const MOST_SUBJECTS = 1_000;
 const MOST = 200;
 
@@ -15,7 +15,7 @@ type Book = Record<string, Record<string, Kept>>;
 export type Memory = Pick<Storage, 'getItem' | 'setItem'>;
 
 export class Dismissals {
-  /** Without a memory, as where a browser forbids it, dismissals last as long as the page. */
+  /** Without a memory, where a browser forbids it, dismissals last as long as the page. */
   constructor(
     private memory: Memory | null,
     private readonly name = 'dqlab:dismissed'
@@ -24,7 +24,7 @@ export class Dismissals {
   has(service: Service, need: Need): boolean {
     const kept = this.read()[subjectOf(service, need.of)]?.[need.key];
     if (!kept || kept[0] !== need.state) return false;
-    return need.amount === kept[1] || need.amount < 2 * kept[1]; // a small growth is not shown again
+    return need.amount === kept[1] || need.amount < 2 * kept[1]; // a small growth is no news
   }
 
   add(service: Service, needs: readonly Need[]): void {
@@ -33,13 +33,13 @@ export class Dismissals {
       const subject = subjectOf(service, need.of);
       const old = Object.entries(book[subject] ?? {}).filter(([key]) => key !== need.key);
       const added: [string, Kept] = [need.key, [need.state, need.amount]];
-      delete book[subject]; // the newest stand last
+      delete book[subject]; // insert again at the end: `write` drops the oldest entries from the front
       book[subject] = Object.fromEntries([...old, added].slice(-MOST));
     }
     this.write(book);
   }
 
-  /** Bring these lines back. */
+  /** Show these lines again. */
   remove(service: Service, needs: readonly Need[]): void {
     this.keep(new Set(needs.map((need) => subjectOf(service, need.of))), (subject, key) =>
       needs.every((need) => need.key !== key || subjectOf(service, need.of) !== subject)
@@ -47,8 +47,8 @@ export class Dismissals {
   }
 
   /**
-   * Forget what is over, so that it is news when it happens again: of the cluster, and of the runs that are listed.
-   * Call only where nothing is left out of `needs`.
+   * Forget lines of the cluster and of listed runs that are over, so that they are news when they happen again.
+   * Call this only with complete `needs`: a line that was left out would be forgotten too.
    */
   settle(service: Service, snapshot: Snapshot, needs: readonly Need[]): void {
     const there = new Set(needs.map((need) => `${subjectOf(service, need.of)} ${need.key}`));
@@ -56,7 +56,7 @@ export class Dismissals {
     this.keep(new Set(seen), (subject, key) => key.startsWith(`${ENDED} `) || there.has(`${subject} ${key}`));
   }
 
-  /** Keep of some subjects only the lines that a test is true of. */
+  /** Keep only the lines of some subjects that pass a test. */
   private keep(subjects: ReadonlySet<string>, test: (subject: string, key: string) => boolean): void {
     const book = { ...this.read() };
     let changed = false;
@@ -74,7 +74,7 @@ export class Dismissals {
   private read(): Book {
     if (!this.memory) return this.book;
     try {
-      const text = this.memory.getItem(this.name) ?? ''; // another tab may have written it
+      const text = this.memory.getItem(this.name) ?? ''; // another tab may have written since
       if (text !== this.last) [this.last, this.book] = [text, parsed(text)];
     } catch {
       this.memory = null;
@@ -96,7 +96,7 @@ export class Dismissals {
   private last = '';
 }
 
-/** Names what a line is about: a run by its store, its queue, its name and when it began; else the cluster. */
+/** The subject of a line: a run by its store, its queue, its name and its start; else the cluster. */
 function subjectOf(service: Service, of: Need['of']): string {
   if (of === null) return identity(service);
   return JSON.stringify([service.store ?? identity(service), ...of]);

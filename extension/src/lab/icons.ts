@@ -1,4 +1,4 @@
-// Which glyph stands for which state, and the picture in JupyterLab's rail.
+// The glyphs of states, and the picture in JupyterLab's sidebar.
 
 import { LabIcon } from '@jupyterlab/ui-components';
 

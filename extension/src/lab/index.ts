@@ -1,4 +1,4 @@
-// What JupyterLab and Notebook 7 load. Registers only; every token but the application's own is optional.
+// The plugins that JupyterLab and Notebook 7 load. They only register; every token but the application's own is optional.
 
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette, IThemeManager } from '@jupyterlab/apputils';

@@ -1,4 +1,4 @@
-// A set of panels around the current notebook, as the settings say.
+// Open a set of panels around the current notebook, as the settings list them.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 
@@ -8,7 +8,7 @@ export interface Place {
   path: string;
   name: string;
   mode: NonNullable<DocumentPlacing['mode']>;
-  /** The path of a panel before it in the list; empty: the current document. */
+  /** The path of an earlier panel in the list; empty for the current document. */
   beside: string;
 }
 

@@ -1,4 +1,4 @@
-// Links to a service's dashboard, as `%dq open` shows them, open a tab instead of leaving the page.
+// Open links to a service's dashboard, as `%dq open` shows them, as tabs instead of leaving the page.
 
 import type { Service } from './client';
 import type { Opening } from './desk';
@@ -6,7 +6,7 @@ import type { Opening as Wanted } from '../widget/wishes';
 
 const BELOW = 'dq/dashboard/';
 
-/** What a link to one of our own pages opens; null for every other link. */
+/** The opening for a link to one of our own pages; null for every other link. */
 export function openingOf(href: string, baseUrl: string): Opening | null {
   let url: URL;
   let base: URL;
@@ -29,7 +29,7 @@ export function openingOf(href: string, baseUrl: string): Opening | null {
 }
 
 /**
- * What a link means that a kernel has marked, for a kernel does not know under which address Jupyter shows its service:
+ * The opening for a link with a mark of a kernel, which does not know the address under which Jupyter shows its service:
  * the service that the mark names, or the only one that is up. Null where that is not clear.
  */
 export function markedOpening(mark: { dqPanel?: string; dqService?: string }, services: readonly Service[]): Opening | null {
@@ -42,7 +42,7 @@ export function markedOpening(mark: { dqPanel?: string; dqService?: string }, se
   return { service: service.id, path, name: nameOf(path), ours: true };
 }
 
-/** What a widget wants to have opened, at the service of its own cluster; null where that service is not known. */
+/** The opening that a widget asks for, at the service of its own cluster; null where that service is not known. */
 export function wantedOpening({ cluster, name, queue, run }: Wanted, services: readonly Service[]): Opening | null {
   const up = services.filter((each) => each.state === 'up');
   const service = up.find((each) => each.scheduler === cluster) ?? services.find((each) => each.scheduler === cluster) ?? only(up);
@@ -54,12 +54,12 @@ export function wantedOpening({ cluster, name, queue, run }: Wanted, services: r
 const only = <T>(of: readonly T[]): T | undefined => (of.length === 1 ? of[0] : undefined);
 
 export interface Known {
-  /** Services as last heard of, and asked for again. */
+  /** The services of the last answer, and of a new one. */
   services(): readonly Service[];
   ask(): Promise<readonly Service[]>;
 }
 
-/** Open tabs for clicks on our own links; other clicks, and those with a key held, go their way. */
+/** Open tabs for clicks on our own links; leave other clicks, and clicks with a held key, to the browser. */
 export function interceptLinks(baseUrl: string, known: Known, open: (opening: Opening) => void): void {
   const onClick = (event: MouseEvent): void => {
     if (event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
@@ -78,6 +78,7 @@ export function interceptLinks(baseUrl: string, known: Known, open: (opening: Op
     if (opening) open(opening);
     else window.open(href, '_blank', 'noopener');
   };
+  // In the capture phase: JupyterLab's own handler of links in outputs must not act first.
   document.addEventListener('click', onClick, true);
 }
 

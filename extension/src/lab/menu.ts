@@ -1,4 +1,4 @@
-// A menu at a place, recreated each time it opens.
+// Open a menu at a place, made for each opening.
 
 import { CommandRegistry } from '@lumino/commands';
 import { Menu } from '@lumino/widgets';
@@ -9,7 +9,7 @@ export interface Item {
   act(): void;
 }
 
-/** Open a menu; null stands for a rule. The focus goes back to `from` when nothing was chosen. */
+/** Open a menu, with null for a rule; the focus returns to `from` when it closes. */
 export function openMenu(items: readonly (Item | null)[], from: HTMLElement, at?: { x: number; y: number }): void {
   const commands = new CommandRegistry();
   const menu = new Menu({ commands });
@@ -30,7 +30,7 @@ export function openMenu(items: readonly (Item | null)[], from: HTMLElement, at?
   });
   menu.aboutToClose.connect(() => {
     if (from.isConnected) from.focus();
-    // The chosen command runs after this signal.
+    // Not now: the chosen command runs after this signal.
     setTimeout(() => menu.dispose(), 0);
   });
   const box = from.getBoundingClientRect();

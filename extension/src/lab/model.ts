@@ -1,4 +1,4 @@
-// What is known, and when it is asked for. Views draw this and send it actions; nothing else asks about services.
+// Hold what is known about services, and poll for it. Views draw this model and send it actions; nothing else polls services.
 
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
 import { Poll } from '@lumino/polling';
@@ -12,11 +12,11 @@ import type { History, Snapshot } from '../shared/snapshot';
 const SERVICES_MS = 5_000;
 const LONGEST_MS = 30_000;
 const HISTORY_MS = 60_000;
-/** How often a closed sidebar asks, for the number on its icon; and any sidebar a service that is not the chosen one. */
+/** Period of a closed sidebar, for the number on its icon, and of every sidebar for services that are not chosen. */
 const GLANCE_MS = 15_000;
-/** After so long without an answer numbers are old. The server itself waits three times as long for a service. */
+/** Without an answer for so long, numbers are old. The server itself waits three times as long for a service. */
 export const LATE_MS = 3_000;
-/** After so long without an answer it is said that an action has none. */
+/** Without an answer for so long, a notice shows that an action is not answered yet. */
 const UNANSWERED_MS = 4_000;
 const SAID_MS = 12_000;
 const REFUSED_MS = 60_000;
@@ -28,7 +28,7 @@ export interface ModelOptions {
   client: Asking;
   /** Milliseconds between two snapshots. */
   interval?: number;
-  /** Whether the page itself can be seen. */
+  /** Whether the page itself is hidden. */
   isHidden?: () => boolean;
   /** Id of the kernel of the notebook in front; empty where there is none. */
   front?: () => string;
@@ -36,13 +36,13 @@ export interface ModelOptions {
   dismissals?: Dismissals;
 }
 
-/** What was last seen of a service; `on` so many workers, where all consumers are listed. */
+/** The last numbers of a service; `on` is the number of workers with consumers, where all consumers are listed. */
 export interface Glance {
-  /** Which service of that id it was: another one may have its name by now. */
+  /** Identity of the service: another one may have the same id by now. */
   of: string;
   /** Seconds since 1970, by the service; 0 where it has never answered. */
   at: number;
-  /** It was asked since, and did not answer. */
+  /** A later poll had no answer. */
   old: boolean;
   needs: number;
   problem: boolean;
@@ -51,7 +51,7 @@ export interface Glance {
   on: number | null;
 }
 
-/** Names one thing that can be acted on, as a key. */
+/** The key of a queue or a run that actions change. */
 export function subjectKey(of: { queue: string; run?: string }): string {
   return of.run === undefined ? `queue ${of.queue}` : `run ${of.queue} ${of.run}`;
 }
@@ -69,7 +69,7 @@ export class Model implements IDisposable {
   history: History | null = null;
   /** Why the chosen service gave no snapshot; null when it did. */
   failure: Refusal | null = null;
-  /** What the last action has done. */
+  /** The effect of the last action, for a while. */
   said = '';
   readonly refusals = new Map<string, string>();
   readonly busy = new Set<string>();
@@ -96,7 +96,7 @@ export class Model implements IDisposable {
     return this.change;
   }
 
-  /** A service is there again, or was restarted: what shows its pages has to load them again. */
+  /** A service is up again, or was restarted: tabs with its pages have to load them again. */
   get returned(): ISignal<this, string> {
     return this.coming;
   }
@@ -105,7 +105,7 @@ export class Model implements IDisposable {
     return this.servicesPoll.isDisposed;
   }
 
-  /** Show the service of the notebook that came to the front; what the user chose stays until another one comes. */
+  /** Show the service of the notebook in front; a choice of the user stays until another notebook comes to the front. */
   follow(): void {
     const kernel = this.front();
     const service = kernel && this.services?.find((each) => each.kernels.includes(kernel) && each.state === 'up');
@@ -115,7 +115,7 @@ export class Model implements IDisposable {
     this.take(service.id);
   }
 
-  /** Ask while a view is visible, for numbers too or for services alone: until what is returned is disposed. */
+  /** Poll while a view is visible, for numbers or for services alone, until the returned object is disposed. */
   watch(what: 'numbers' | 'services' = 'numbers'): IDisposable {
     const watchers = this.watchers;
     watchers[what] += 1;
@@ -125,13 +125,13 @@ export class Model implements IDisposable {
     });
   }
 
-  /** Ask for the services now, whether its sidebar is visible or not; those that were known where that fails. */
+  /** Poll for the services now, visible or not, and return the known ones where that fails. */
   async list(): Promise<readonly Service[]> {
     await this.readServices().catch(() => undefined);
     return this.services ?? [];
   }
 
-  /** Ask for the chosen service's numbers now, visible or not; null where there are none. */
+  /** Poll for the chosen service's numbers now, visible or not; null without an answer. */
   async look(): Promise<Snapshot | null> {
     if (this.services === null) await this.list();
     await this.readSnapshot().catch(() => undefined);
@@ -147,13 +147,13 @@ export class Model implements IDisposable {
     return this.snapshot !== null && this.failure === null && this.service()?.state !== 'gone';
   }
 
-  /** What was last seen of a service; null where nothing was, or of an earlier one that had its name. */
+  /** The last numbers of a service; null without any, or where they are of an earlier service with the same id. */
   seen(service: Service): Glance | null {
     const glance = this.glances.get(service.id);
     return glance && glance.of === identity(service) ? glance : null;
   }
 
-  /** Services besides the chosen one that need the user, with what was seen of them. */
+  /** Services besides the chosen one that need the user, with their last numbers. */
   get elsewhere(): { service: Service; glance: Glance }[] {
     const up = (this.services ?? []).filter((each) => each.state === 'up' && each.id !== this.chosen);
     const found = up.flatMap((service) => {
@@ -180,7 +180,7 @@ export class Model implements IDisposable {
     return this.openIn(this.service(), this.undone);
   }
 
-  /** How many things are there and were dismissed. */
+  /** Number of lines that still apply and were dismissed. */
   get dismissed(): number {
     const service = this.service();
     return this.undone.filter((need) => service !== null && this.dismissals.has(service, need)).length;
@@ -191,7 +191,7 @@ export class Model implements IDisposable {
     return this.snapshot ? unlistedIn(this.snapshot) : 0;
   }
 
-  /** Show a line no more, until there is news about it. */
+  /** Hide a line until there is news about it. */
   dismiss(need: Need): void {
     const service = this.service();
     if (service === null) return;
@@ -215,7 +215,7 @@ export class Model implements IDisposable {
     return phase === 'rejected' ? timestamp + interval : null;
   }
 
-  /** Show a service because the user asked for it, also one that has ended. */
+  /** Show a service that the user chose, even one that has ended. */
   choose(id: string): void {
     this.kept = this.service(id)?.state === 'gone' ? id : null;
     this.take(id);
@@ -236,7 +236,7 @@ export class Model implements IDisposable {
     this.undone = [];
   }
 
-  /** Ask for everything now. */
+  /** Poll for everything now. */
   wake(): void {
     for (const each of [this.servicesPoll, this.snapshotPoll, this.historyPoll]) void each.refresh();
   }
@@ -249,7 +249,7 @@ export class Model implements IDisposable {
     return this.client.panels(service);
   }
 
-  /** Do something to a queue or run; what came of it is in `said` or `refusals`, and the numbers are the answer's. */
+  /** Act on a queue or run; the result is in `said` or `refusals`, and the answer brings new numbers. */
   async act(service: string, action: Action): Promise<Answer | null> {
     const subject = subjectKey(action);
     this.busy.add(subject);
@@ -260,6 +260,7 @@ export class Model implements IDisposable {
     const waiting = setTimeout(() => this.refuse(subject, words), UNANSWERED_MS);
     try {
       const answer = await this.client.act(service, action);
+      // The user may have chosen another service since.
       if (service === this.chosen) this.accept(answer.snapshot);
       this.refusals.delete(subject);
       this.say(answer.text);
@@ -320,7 +321,7 @@ export class Model implements IDisposable {
     try {
       const before = new Map((this.services ?? []).map((each) => [each.id, each]));
       const found = await this.client.services();
-      // Those that answer first: what no longer answers is of another user, or of last week.
+      // Services that answer come first: others are often of another user, or of last week.
       this.services = [...found].sort((a, b) => Number(b.state === 'up') - Number(a.state === 'up'));
       this.servicesError = '';
       const chosen = this.service();
@@ -332,11 +333,11 @@ export class Model implements IDisposable {
           this.clear();
         }
       } else if (identity(chosen) !== identity(before.get(chosen.id) ?? chosen)) {
-        // Another cluster has its name: what was shown is not of this one.
+        // Another cluster has the same id now: the numbers shown are not its own.
         this.clear();
         for (const each of [this.snapshotPoll, this.historyPoll]) void each.refresh();
       } else if (chosen.state === 'gone' && chosen.id !== this.kept) {
-        // A kernel was restarted and has connected again. One that ran all the time is of another user.
+        // A kernel was restarted and has connected again. A service that started earlier is of another user.
         const successor = this.services.find((each) => each.state === 'up' && each.started > chosen.started);
         if (successor) this.take(successor.id);
       }
@@ -371,6 +372,7 @@ export class Model implements IDisposable {
       this.failure ??= new Refusal(0, 'Late', 'no answer yet');
       this.change.emit();
     }, LATE_MS);
+    // The user may have chosen another service during the poll, or another cluster may have taken its id.
     const stale = (): boolean => asked !== this.chosen || (of !== null && this.service() !== null && identity(of) !== identity(this.service()!));
     try {
       const snapshot = await this.client.snapshot(asked);
@@ -389,7 +391,7 @@ export class Model implements IDisposable {
     }
   }
 
-  /** Look at the services that are not shown: whether they need the user, and who works there. */
+  /** Poll the services that are not chosen: whether they need the user, and their workers. */
   private async readOthers(): Promise<void> {
     const others = (this.services ?? []).filter((each) => each.state === 'up' && each.id !== this.chosen);
     await Promise.all(
@@ -415,8 +417,9 @@ export class Model implements IDisposable {
     this.change.emit();
   }
 
-  /** Take newer numbers; an answer that was overtaken by another is let go. */
+  /** Take newer numbers, and drop an answer that a newer one has overtaken. */
   private accept(snapshot: Snapshot): void {
+    // Both: after a restart `seq` begins again, and a clock that was set back makes `at` smaller.
     if (this.snapshot !== null && snapshot.at < this.snapshot.at && snapshot.seq < this.snapshot.seq) return;
     this.snapshot = snapshot;
     this.undone = needsOf(snapshot);
@@ -454,7 +457,7 @@ export class Model implements IDisposable {
     }, REFUSED_MS);
   }
 
-  /** Show that nothing was sent, as the chosen service does not answer; until it does. */
+  /** Show that nothing was sent, until the chosen service answers again. */
   refuseUnsent(subject: string): void {
     const name = this.service()?.name ?? this.chosen;
     this.unsent.add(subject);
@@ -471,7 +474,7 @@ export class Model implements IDisposable {
   }
 
   private undone: Need[] = [];
-  /** What was refused for want of an answer. */
+  /** Subjects with a notice that nothing was sent. */
   private readonly unsent = new Set<string>();
   private readonly glances = new Map<string, Glance>();
   private readonly dismissals: Dismissals;

@@ -1,4 +1,4 @@
-// What needs the user: lines of the Snapshot, and dead documents of runs that have ended; with what can be done. Pure.
+// What needs the user: lines of the Snapshot, and dead documents of runs that have ended, each with actions. Pure.
 
 import { heldEntries, pauseEntry, queueEntries, retryEntries, type Entry } from './actions';
 import type { Scope } from './client';
@@ -6,17 +6,17 @@ import { quoted } from './python';
 import { count, many, moment } from '../shared/format';
 import { allFailed, finished, type Attention, type Run, type Snapshot } from '../shared/snapshot';
 
-/** One thing to do about a line: an action of the service, or a place where more is shown or done. */
+/** One step for a line: an action of the service, or a place that shows more. */
 export type Step = { id: string; label: string } & ({ entry: Entry } | { failures: Scope } | { panel: string } | { code: string });
 
 export interface Need {
-  /** Names the thing across looks, so that a dismissal finds it again. */
+  /** Identifies the line in every snapshot, so that a dismissal finds it again. */
   key: string;
-  /** The run that it is about, as `about` names it; nothing for all runs of a store; null for what a cluster has beside runs. */
+  /** Its run as `about` names it, empty for all runs of a store, null for a line of the cluster. */
   of: readonly (string | number)[] | null;
-  /** What happened to it. Another value is news. */
+  /** The state of the thing: another value is news, and ends a dismissal. */
   state: string;
-  /** How many documents, leases or puts; 0 where that has no meaning. */
+  /** Number of documents, leases or puts; 0 where that has no meaning. */
   amount: number;
   severity: string;
   subject: string;
@@ -24,33 +24,33 @@ export interface Need {
   detail: string;
   scope: Scope;
   steps: Step[];
-  /** How many runs it counts. */
+  /** Number of runs that it counts. */
   runs: number;
-  /** Of each of them, or of those that are listed and of the rest. */
+  /** One for each listed run, and one for the rest. */
   parts: Need[];
 }
 
-/** Names a run, also when its name was used before. */
+/** Identifies a run, also where an earlier run had the same name. */
 export const about = (run: Run): [queue: string, name: string, started: number] => [run.queue, run.name, run.started];
 
 export const ENDED = 'ended';
 const PANELS: Record<string, string> = { 'lease-ends': 'unacked', slow: 'throughput' };
 
-/** All that a Snapshot lists, worst first; each ended run apart, and those that it only counts. */
+/** All lines of a Snapshot, worst first, then a line for each ended run, and one for runs that it only counts. */
 export function needsOf(snapshot: Snapshot): Need[] {
   const lines = snapshot.attention.map((each) => lineOf(each, snapshot));
   const ended = snapshot.runs.filter((run) => finished(run) && run.counts.dead > 0).map((run) => endedOf(run, snapshot.at));
   return [...lines, ...ended, ...earlier(snapshot, ended)];
 }
 
-/** Dead documents of runs that ended before those that are listed. */
+/** Dead documents of ended runs that are not listed. */
 function earlier(snapshot: Snapshot, listed: readonly Need[]): Need[] {
   const { failed_runs: failed, dead_at_rest: dead } = snapshot.totals;
   const [runs, amount] = [failed - listed.length, dead - listed.reduce((sum, each) => sum + each.amount, 0)];
   if (runs <= 0 || amount <= 0) return [];
   return [
     {
-      key: `${ENDED}  `, // a run has a name
+      key: `${ENDED}  `, // no name of a run is empty, so no run has this key
       of: [],
       state: '',
       amount,
@@ -66,7 +66,7 @@ function earlier(snapshot: Snapshot, listed: readonly Need[]): Need[] {
   ];
 }
 
-/** The same with ended runs as one line, where there are several. */
+/** The same lines, with several ended runs as one line. */
 export function grouped(needs: readonly Need[]): Need[] {
   const ended = needs.filter((each) => each.key.startsWith(`${ENDED} `));
   if (ended.length < 2) return [...needs];
@@ -94,7 +94,7 @@ function lineOf(line: Attention, snapshot: Snapshot): Need {
   const its = snapshot.runs.find((each) => each.name === run && each.queue === queue);
   const where = [...new Set([queue, run])].filter((each) => each && each !== subject && !text.includes(each));
   return {
-    // Another document in the same hands is another thing.
+    // Another document that the same consumer holds is another thing.
     key: [kind, queue, run, target, kind === 'held' ? line.detail : ''].join(' '),
     of: its ? about(its) : null,
     state: kind === 'stopped' ? line.detail : severity,
@@ -144,7 +144,7 @@ function stepsOf(line: Attention, snapshot: Snapshot): Step[] {
       return selected.same ? [failures, ...retries(retryEntries(selected))] : [...retries(retryEntries(selected)), failures];
     }
     case 'stopped':
-      // To resume it would fail the rest of it too.
+      // To resume the run would fail its other documents too.
       if (line.action === 'retry') return [failures, ...(run ? retries(retryEntries(run)) : [])];
       return run ? [did(pauseEntry({ queue: run.queue, run: run.name, state: run.state }))] : [];
     case 'puts-wait':
@@ -167,5 +167,5 @@ const doctor: Step = { id: 'doctor', label: 'Examine', code: '%dq doctor' };
 const scopeOf = (queue: string, run: string): Scope => ({ ...(queue ? { queue } : {}), ...(run ? { run } : {}) });
 const failuresOf = (queue: string, run: string): Step => ({ id: 'failures', label: 'Failures', failures: scopeOf(queue, run) });
 const did = (entry: Entry): Step => ({ id: [entry.action.action, entry.action.limit ?? ''].join(' ').trim(), label: entry.label, entry });
-/** A canary alone where there are many; the rest is in the failures. */
+/** Only the recommended retry; the failures offer the others. */
 const retries = (entries: Entry[]): Step[] => entries.slice(0, 1).map(did);

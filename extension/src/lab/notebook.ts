@@ -1,4 +1,4 @@
-// Cells for the notebook the user works in. Notebooks are known by their shape, so nothing has to be there for this.
+// Insert cells into the user's notebook. Notebooks are recognized by their shape, so no plugin of theirs is required.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, showDialog } from '@jupyterlab/apputils';
@@ -25,7 +25,7 @@ interface SharedCell {
 }
 
 export const CONNECT = 'import dqlab as dq\nlab = dq.connect()';
-/** What starts a service and lists a folder, and what reads each of its documents. */
+/** Cells that start a service and list a folder, and that read each of its documents. */
 export const LIST = `%load_ext dqlab
 import dqlab as dq
 %dq connect
@@ -36,22 +36,22 @@ def read(document):
 
 export const connectTo = (address: string): string => `import dqlab as dq\nlab = dq.connect(${quoted(address)})`;
 export const reopen = (store: string): string => `import dqlab as dq\nlab = dq.connect(store=${quoted(store)})`;
-/** Keys up to so long are listed whole. */
+/** Keys up to this length are listed whole. */
 const LONGEST_KEY = 120;
 
 /**
- * The cell that shows a dead document: by its key, which it has in any later run too; the id of a message is that of one
- * run. The run is named, since the notebook's last one may be another.
+ * The cell that shows a dead document, by its key: a later run has the same key, but the id of a message belongs to one
+ * run. The cell names the run, because the notebook's last run may be another one.
  */
 export function showCell({ id, key }: { id: string | number; key: string }, run?: string): string {
   const whole = key !== '' && key.length < LONGEST_KEY && !/[\p{C}\u2028\u2029\ufffd]|^\s|\s$|\s\s|[^\S ]/u.test(key);
   return `%dq show ${whole ? word(key) : id}${run ? ` ${word(run)}` : ''}`;
 }
 
-/** The cell that shows what results a run has: columns, types, the first rows, and where a sink has them. */
+/** The cell that shows the results of a run: columns, types, the first rows, and the folder of a sink. */
 export const resultsCell = (run: string): string => `%dq results ${word(run)} --table`;
 
-/** Put cells behind the active one of the current notebook; where there is none, offer the code to copy. */
+/** Insert cells after the active one of the current notebook; without a notebook, offer the code to copy. */
 export async function insert(shell: JupyterFrontEnd.IShell, ...sources: string[]): Promise<boolean> {
   const found = notebookIn(shell);
   if (!found) {

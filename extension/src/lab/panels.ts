@@ -1,4 +1,4 @@
-// Panels of a service's dashboard as tabs. A panel names the service and never a port: it finds its way after restarts.
+// Show panels of a service's dashboard as tabs. A panel names the service and never a port, so that it survives restarts.
 
 import type { ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
 import { MainAreaWidget, WidgetTracker, type IThemeManager } from '@jupyterlab/apputils';
@@ -14,7 +14,7 @@ import { instant } from '../shared/format';
 import { dqlabIcon } from './icons';
 import type { Model } from './model';
 
-/** Where a new tab goes: beside which other, and how. */
+/** The place of a new tab beside another one. */
 export interface DocumentPlacing {
   mode?: 'split-top' | 'split-left' | 'split-right' | 'split-bottom' | 'tab-after';
   ref?: string;
@@ -55,7 +55,7 @@ class PanelTab extends MainAreaWidget<IFrame> {
     this.content.url = this.address(this.dark());
   }
 
-  /** A page that knows themes is asked for again; Dask's own are turned by CSS. */
+  /** Load a page of ours again in the new theme; CSS inverts Dask's own pages. */
   retheme(): void {
     if (this.opening.ours && this.loaded) this.load();
   }
@@ -95,7 +95,7 @@ class PanelTab extends MainAreaWidget<IFrame> {
     const words = absence(this.model, this.opening.service);
     say(this.notice, words);
     show(this.notice, words !== '');
-    // A page whose service has ended would go on looking for it; one that was closed in good order is not listed.
+    // A page whose service has ended would keep trying to connect. A service that was closed in good order is not listed.
     const service = this.model.service(this.opening.service);
     const ended = this.model.services !== null && (service === null || service.state === 'gone');
     if (ended && this.loaded) {
@@ -147,7 +147,7 @@ export class Panels {
     });
   }
 
-  /** Show a panel: the tab that has it already, or a new one where `placing` says. */
+  /** Show a panel in its open tab, or in a new one at `placing`. */
   open(opening: Opening, placing: DocumentPlacing = {}): Widget | null {
     const { app, client, model } = this.options;
     const found = this.tracker.find((tab) => tab.id === panelId(opening));
@@ -161,7 +161,7 @@ export class Panels {
     const tab = new PanelTab(opening, model, address, () => this.isDark());
     app.shell.add(tab, 'main', placing);
     if (!tab.isAttached) {
-      // A page with room for one document only, such as a notebook of its own.
+      // The page has room for one document only, as in Notebook 7.
       tab.dispose();
       window.open(address(this.isDark()), '_blank', 'noopener');
       return null;

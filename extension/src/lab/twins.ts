@@ -1,5 +1,5 @@
-// A live view is saved with an HTML twin, but a notebook prefers the widget: reopened without its kernel, it shows
-// an error in the widget's place. Here the twin takes that place.
+// Show the HTML twin of a lost live view. A view is saved with its twin, but a notebook prefers the widget: reopened
+// without its kernel, it shows an error in place of the widget. Here the twin takes that place.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
@@ -7,7 +7,7 @@ import type { Widget } from '@lumino/widgets';
 
 import { text } from '../shared/dom';
 
-/** What jupyterlab_widgets shows for a widget that its kernel does not have; tests/browser notices when that changes. */
+/** The words of jupyterlab_widgets for a widget that its kernel does not have; tests/browser notices when they change. */
 const LOST = 'Error displaying widget: model not found';
 const HTML = 'text/html';
 const CAPTION = 'This view was saved while it was live, and the kernel that fed it is gone. As it was last saved:';
@@ -26,12 +26,12 @@ interface Notebook extends Widget {
   widgets: readonly (Widget & { outputArea?: OutputArea })[];
   rendermime: { createRenderer(type: string): Renderer };
 }
-/** A tab with a notebook, known by its shape. */
+/** A tab with a notebook, recognized by its shape. */
 interface Panel {
   content: Notebook;
 }
 
-/** Show the twins of lost widgets in every notebook that is opened from now on. */
+/** Show the twins of lost widgets in every notebook that is opened later. */
 export function showTwins(app: JupyterFrontEnd): IDisposable {
   const extension = { createNew: (panel: unknown): IDisposable => watch((panel as Panel).content) };
   return app.docRegistry.addWidgetExtension('Notebook', extension);
@@ -51,7 +51,7 @@ function watch(notebook: Notebook): IDisposable {
 
 const isLost = (node: Node): boolean => node.childNodes.length === 1 && node.firstChild!.nodeType === Node.TEXT_NODE && node.textContent === LOST;
 
-/** Return the output in which a node stands; undefined where notebooks are built otherwise. */
+/** Return the output that contains a node; undefined where notebooks have another structure. */
 export function outputOf(notebook: Notebook, node: Node): Output | undefined {
   const area = notebook.widgets.find((cell) => cell.node.contains(node))?.outputArea;
   const at = area?.widgets.findIndex((each) => each.node.contains(node)) ?? -1;
@@ -64,5 +64,6 @@ async function replace(notebook: Notebook, node: HTMLElement, made: Renderer[]):
   const renderer = notebook.rendermime.createRenderer(HTML);
   made.push(renderer);
   await renderer.renderModel(output);
+  // Look again: while the twin was rendered, the widget may have appeared.
   if (isLost(node)) node.replaceChildren(text('div', 'dq-twin', CAPTION), renderer.node);
 }

@@ -1,4 +1,4 @@
-// What widgets ask of the notebook that shows them: a cell below them, a tab, and to be kept after their end.
+// Grant the requests of widgets to the notebook that shows them: a cell below them, a tab, and to be kept after their end.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
@@ -26,17 +26,17 @@ interface Notebook extends Widget {
   scrollToItem?(index: number): Promise<void>;
   deselectAll?(): void;
 }
-/** A tab with a notebook, known by its shape. */
+/** A tab with a notebook, recognized by its shape. */
 interface Panel {
   content: Notebook;
 }
 
-/** Do what widgets ask for, in every notebook that is opened from now on. */
+/** Grant the requests of widgets in every notebook that is opened later. */
 export function grantWishes(app: JupyterFrontEnd): IDisposable {
   return app.docRegistry.addWidgetExtension('Notebook', { createNew: (panel: unknown): IDisposable => grant(panel as Panel) });
 }
 
-/** Open the dashboard of a run, wherever its widget stands. */
+/** Open the dashboards that widgets ask for, wherever a widget stands. */
 export function grantOpenings(open: (of: Opening) => void | Promise<void>): void {
   document.addEventListener(OPEN, (event) => {
     event.preventDefault();
@@ -65,7 +65,7 @@ function grant({ content }: Panel): IDisposable {
   });
 }
 
-/** Insert a cell below the one in which a node stands, and go there; whether there is such a cell. Nothing is run. */
+/** Insert a cell below the one that contains a node, scroll there, and return whether such a cell exists. Run nothing. */
 export function insertBelow(notebook: Notebook, node: Node, source: string): boolean {
   const at = notebook.widgets.findIndex((cell) => cell.node.contains(node)) + 1;
   if (!at || !notebook.model) return false;
@@ -76,7 +76,7 @@ export function insertBelow(notebook: Notebook, node: Node, source: string): boo
   return true;
 }
 
-/** Have the notebook saved with the twins of its widgets, which need no kernel. */
+/** Make the notebook save the twins of its widgets, which need no kernel. */
 function saveTwins(notebook: Notebook, model: NotebookModel): void {
   const toJSON = model.toJSON.bind(model);
   model.toJSON = () => withTwins(toJSON(), notebook);
@@ -89,6 +89,7 @@ export function withTwins(saved: unknown, notebook: Pick<Notebook, 'widgets'>): 
       const views = [...output.node.querySelectorAll<Kept>('.dqlab')].filter((each) => Object.keys(each.dqTwin ?? {}).length);
       const stored = cells[place]?.outputs?.[index];
       if (!stored?.data || !(WIDGET in stored.data) || !views.length) return;
+      // Beside a live view, or several, the widgets stay in the file: only a final twin alone replaces its widget.
       const final = views.length === 1 && views[0]!.dqOver === true;
       stored.data = { ...(final ? {} : stored.data), ...together(views.map((each) => each.dqTwin!)) };
     })

@@ -1,4 +1,4 @@
-// Elements: made once, changed only where something changed. What came from users goes in by textContent.
+// Make elements once, and change them only where something changed. Users' text goes in by textContent, never as HTML.
 
 import { clock } from './format';
 
@@ -7,7 +7,7 @@ const REORDER_MS = 5_000;
 
 export type Attributes = Record<string, string | number>;
 
-/** A part of what is shown: its element, and what brings that up to date. */
+/** A part of a view: its element, and the function that updates it. */
 export interface Drawn {
   element: HTMLElement;
   draw(): void;
@@ -33,7 +33,7 @@ export function text<K extends keyof HTMLElementTagNameMap>(tag: K, kind: string
   return element;
 }
 
-/** Draw a view, or show on top of it that this failed: what is below stands still, and would be taken for true. */
+/** Draw a view, or show on top of it that drawing failed: the old picture below would be taken for the present one. */
 export function guarded(root: HTMLElement, draw: () => void): void {
   const shown = root.querySelector(':scope > .dq-broken');
   try {
@@ -69,7 +69,7 @@ export function show(element: HTMLElement, shown: boolean): void {
   if (element.hidden === shown) element.hidden = !shown;
 }
 
-/** Have a button do nothing for now. Unlike `disabled`, it keeps the focus on the button. */
+/** Make a button do nothing for now. Unlike `disabled`, this keeps the focus on the button. */
 export function hold(element: HTMLElement, held: boolean): void {
   mark(element, 'aria-disabled', held);
 }
@@ -82,7 +82,7 @@ export function part<T extends Element = HTMLElement>(element: Element, selector
   return element.querySelector(selector) as unknown as T;
 }
 
-/** It takes room on the page. */
+/** Whether an element takes room on the page. */
 export const seen = (element: Element): boolean => element.getClientRects().length > 0;
 
 /** Keep one child per key, in order; make and remove only what changed. */
@@ -96,7 +96,7 @@ export function sync<T, E extends HTMLElement = HTMLElement>(
   const old = new Map([...parent.children].map((child) => [(child as E).dataset.row, child as E]));
   const keys = items.map((item, place) => String(keyOf(item, place)));
   const kept = new Set(keys);
-  // First: what stays is not moved, and keeps the focus.
+  // Remove first: then the elements that stay need not move, and a moved element loses the focus.
   for (const [key, gone] of old) if (key === undefined || !kept.has(key)) gone.remove();
   items.forEach((item, place) => {
     const key = keys[place]!;
@@ -111,7 +111,7 @@ export function sync<T, E extends HTMLElement = HTMLElement>(
   });
 }
 
-/** Rows keep their places while they are read: a new order at most every 5 s, never under pointer or focus. */
+/** Keep rows in their places while a user reads them: a new order at most every 5 s, never under pointer or focus. */
 export function steady<T>(area: Element, keyOf: (item: T) => string): (rows: readonly T[]) => T[] {
   let order = new Map<string, number>();
   let taken = 0;

@@ -1,5 +1,5 @@
-// Numbers as people read them, where Python does not send them ready-made. The rules are those of dqlab/numbers.py:
-// both are held to tests/golden/numbers.json, so that a number looks the same everywhere.
+// Format numbers for people, where Python does not send finished strings. The rules are those of dqlab/numbers.py:
+// tests/golden/numbers.json holds both to the same results, so that a number looks the same everywhere.
 
 export const UNKNOWN = '–';
 
@@ -19,7 +19,7 @@ export function many(amount: number, noun: string): string {
   return `${count(amount)} ${amount === 1 ? noun : plural}`;
 }
 
-/** A number with so many digits after the point. A half goes to the even digit, as in Python; `toFixed` rounds it up. */
+/** A number with `places` digits after the point. A half is rounded to the even digit, as in Python; `toFixed` rounds it up. */
 function fixed(value: number, places: number): string {
   const digits = value.toFixed(50);
   const cut = digits.slice(0, digits.length - 50 + places).replace(/\.$/, '');
@@ -27,7 +27,7 @@ function fixed(value: number, places: number): string {
   return half && '02468'.includes(cut[cut.length - 1]!) ? cut : value.toFixed(places);
 }
 
-/** Text with the replacement character for what would hide or reorder the text beside it, as in `one_line` of dqlab/texts.py. */
+/** Text without characters that hide or reorder the text beside them, as `one_line` of dqlab/texts.py writes it. */
 export function printable(value: string): string {
   return value.replace(/[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, '\ufffd');
 }
@@ -103,7 +103,7 @@ export function date(at: number): string {
   return `${moment.getDate()} ${MONTHS[moment.getMonth()]} ${moment.getFullYear()}`;
 }
 
-/** The nearest minute at which something will be: `14:34`; on another day, `22 Nov 14:34`. */
+/** The nearest minute of a time to come: `14:34`; on another day, `22 Nov 14:34`. */
 export function due(at: number, now: number): string {
   const rounded = at + 30;
   const moment = new Date(rounded * 1000);
@@ -111,16 +111,16 @@ export function due(at: number, now: number): string {
   return `${moment.getDate()} ${MONTHS[moment.getMonth()]} ${minute(rounded)}`;
 }
 
-/** When something was: `14:03`, on another day the date; true also where it stands still. */
+/** A past time: `14:03`, on another day the date, so that it stays true in a picture that is not updated. */
 export const moment = (at: number, now: number): string => (date(at) === date(now) ? minute(at) : date(at));
 
-/** When something was, to the second: `14:22:07`; on another day, `20 Nov, 14:22:07`. */
+/** A past time to the second: `14:22:07`; on another day, `20 Nov, 14:22:07`. */
 export function instant(at: number, now: number): string {
   const moment = new Date(at * 1000);
   return date(at) === date(now) ? clock(at) : `${moment.getDate()} ${MONTHS[moment.getMonth()]}, ${clock(at)}`;
 }
 
-/** When something was first and last: `first 13:59, last 14:22`, `at 14:03`. */
+/** The first and the last time: `first 13:59, last 14:22`, `at 14:03`. */
 export function seen(first: number, last: number, now: number): string {
   const [began, ended] = [moment(first, now), moment(last, now)];
   return began === ended ? `at ${ended}` : `first ${began}, last ${ended}`;

@@ -1,13 +1,13 @@
-// Keys in a list of rows: one stop for Tab, arrows move among rows, and from a row to its buttons and back.
+// Handle keys in a list of rows: one stop for Tab, arrows move among rows, and from a row to its buttons and back.
 
 import { mark, seen } from './dom';
 
-/** What keys move among; other elements are kept by key too. */
+/** The elements that keys move among: `sync` marks other elements with `data-row` too. */
 const ROWS = '[role="treeitem"][data-row], tr[data-row]';
 
 export type RowKeys = Record<string, (row: HTMLElement) => void>;
 
-/** Wire an area once; call what is returned after each change of its rows. */
+/** Wire an area once; call the returned function after each change of its rows. */
 export function roving(area: HTMLElement, keys: RowKeys = {}, selector = ROWS): () => void {
   const rowOf = (target: EventTarget | null): HTMLElement | null =>
     target instanceof Element ? target.closest<HTMLElement>(selector) : null;

@@ -1,4 +1,4 @@
-// Lines over time: scales, the pieces of a line, words in a drawing.
+// Draw lines over time: scales, the pieces of a line, words in a drawing.
 
 import { draw, type Attributes } from './dom';
 
@@ -6,13 +6,13 @@ export type Values = readonly (number | null)[];
 
 export const round = (value: number): number => Math.round(value * 10) / 10;
 
-/** The least of 1, 2 or 5 times a power of ten that is not below a value. */
+/** The smallest 1, 2 or 5 times a power of ten that is not below a value. */
 export function ceiling(value: number): number {
   const power = 10 ** Math.floor(Math.log10(Math.max(1, value)));
   return [1, 2, 5, 10].map((step) => step * power).find((top) => top >= value) ?? 1;
 }
 
-/** The largest value that is known, 1 at least. */
+/** The largest known value, but at least 1. */
 export const most = (values: Values): number => Math.max(1, ...values.map((value) => value ?? 0));
 
 /** Words at a place in a drawing. */
@@ -22,7 +22,7 @@ export function label(x: number, y: number, content: string, attributes: Attribu
   return element;
 }
 
-/** The points of a line, piece by piece: what is not known is left out, not bridged. */
+/** The points of a line in pieces: unknown values leave a gap. */
 function pieces(values: Values): number[][] {
   const found: number[][] = [];
   values.forEach((value, at) => {
@@ -45,7 +45,7 @@ export function lineOf(values: Values, x: (at: number) => number, y: (value: num
   });
 }
 
-/** A queue's depth since it is there, over half an hour at most, without axes, on its own scale. */
+/** A queue's depth over its lifetime, at most half an hour, without axes, on its own scale. */
 export function spark(svg: SVGElement, depths: Values, width: number, height: number): void {
   const first = depths.findIndex((each) => each !== null);
   const values = first < 0 ? [] : depths.slice(first);
@@ -53,7 +53,7 @@ export function spark(svg: SVGElement, depths: Values, width: number, height: nu
   if (svg.dataset.key === key) return;
   svg.dataset.key = key;
   const top = most(values);
-  if (values.length === 1) values.push(values[0]!); // level: one minute is known
+  if (values.length === 1) values.push(values[0]!); // one known minute is drawn as a level line
   const x = (at: number): number => (at / Math.max(1, values.length - 1)) * width;
   svg.replaceChildren(...lineOf(values, x, (value) => height - 1 - (value / top) * (height - 2), height));
 }

@@ -1,10 +1,10 @@
-// Plain data to records. The server leaves out fields that are at their default; each field says what its default is.
+// Turn plain data into records. The server leaves out fields that are at their default; each field here has its default.
 
-/** Makes a value of plain data, and the value that stands for absent data. */
+/** Makes a value from plain data, and has the value for absent data. */
 export interface Reader<T> {
   empty(): T;
   read(data: unknown): T;
-  /** Names in data that are not read, as paths. */
+  /** Paths of the names in data that this version does not read. */
   strangers(data: unknown, path: string): string[];
 }
 

@@ -229,19 +229,19 @@ export type Mark = Read<typeof mark>;
 
 /** Acked, dead, cancelled or lost: nothing more happens to them by itself. */
 export const settled = (of: Counts): number => of.acked + of.dead + of.cancelled + of.lost;
-/** What has run to its end: settled, and not cancelled. As in `RunStats.dead_share` in dqlab/stats/runs.py. */
+/** Documents that ran to their end: settled, and not cancelled; as in `RunStats.dead_share` in dqlab/stats/runs.py. */
 export const ran = (of: Counts): number => settled(of) - of.cancelled;
 /** Ready, delayed or leased. */
 export const left = (of: Counts): number => of.ready + of.delayed + of.leased;
 /** Ready or delayed. */
 export const waiting = (of: Counts): number => of.ready + of.delayed;
 export const all = (of: Counts): number => settled(of) + left(of);
-/** What progress is counted in: pages where they are known, else bytes, else documents. */
+/** The counts of progress: pages where they are known, else bytes, else documents. */
 export const progress = (of: Run): Counts => of.units ?? of.counts;
 
 /**
- * The settled share, 0 to 1; null before the total is known; 1 only at the true end. What was cancelled never counts; as
- * `RunStats.share` in dqlab/stats/runs.py.
+ * The settled share, 0 to 1; null before the total is known; 1 only at the true end. Cancelled documents never count;
+ * as `RunStats.share` in dqlab/stats/runs.py.
  */
 export function settledShare(of: Run): number | null {
   if (of.total === null) return null;
@@ -260,18 +260,18 @@ export const putOff = (of: Run): number => Math.max(0, of.counts.delayed - of.re
 /** It paused itself because its first documents all failed. */
 export const failsThroughout = (of: Run): boolean => of.stop === 'all-failed';
 
-/** Its code has to change: everything that it settled failed. As `RunStats.all_failed` in dqlab/stats/runs.py. */
+/** Everything that it settled failed, so its code has to change; as `RunStats.all_failed` in dqlab/stats/runs.py. */
 export const allFailed = (of: Run): boolean => failsThroughout(of) || (finished(of) && of.counts.dead > 0 && !of.counts.acked);
 
-/** What is wrong with a consumer in one word, the worst first; as `ConsumerStats.trouble` in dqlab/stats/queues.py. */
+/** The worst trouble of a consumer in one word; as `ConsumerStats.trouble` in dqlab/stats/queues.py. */
 export const troubleOf = (of: Consumer): string => (of.silent !== null ? 'silent' : of.stuck ? 'stuck' : of.slow ? 'slow' : '');
 
-/** What a run does: one that has nothing left but a stuck document waits for it. As `run_word` in dqlab/live/run_rows.py. */
+/** The state of a run, "waiting" where only a stuck document is left; as `run_word` in dqlab/live/run_rows.py. */
 export const stateOf = (of: Run): string => (of.stuck ? 'waiting' : of.state);
 
 /** The input had no documents; as `RunStats.empty` in dqlab/stats/runs.py. */
 export const hadNothing = (of: Run): boolean => of.total === 0 && of.state !== 'incomplete';
 
 const AT_REST = new Set(['paused', 'draining', 'empty']);
-/** `why` says what is wrong, rather than who stopped it on purpose. */
+/** `why` names a fault, and not who stopped the queue on purpose. */
 export const troubled = (of: Queue): boolean => of.why !== '' && !AT_REST.has(of.state);

@@ -13,7 +13,7 @@ export interface Column<T> {
   /** The text of a cell, or of the element of class `dq-text` in it; and of its tooltip. */
   text?: (row: T) => string;
   hint?: (row: T) => string;
-  /** A cell that is more than a text: what is in it, and what brings that up to date. */
+  /** A cell that is more than text: its content, and the function that updates it. */
   make?: (row: T) => (Node | string)[];
   fill?: (cell: HTMLTableCellElement, row: T) => void;
 }
@@ -25,7 +25,7 @@ export interface TableOptions<T> {
   create?(line: HTMLTableRowElement, row: T): void;
   update?(line: HTMLTableRowElement, row: T): void;
   keys?: RowKeys;
-  /** Selects the rows among which keys move. */
+  /** Selector of the rows among which keys move. */
   stops?: string;
 }
 
@@ -36,7 +36,7 @@ export interface Table<T> {
   /** One row, for a table whose rows are not all of one kind. */
   create(row: T): HTMLTableRowElement;
   update(line: HTMLTableRowElement, row: T): void;
-  /** To be called after rows were changed other than by `draw`. */
+  /** Call this after a change of rows other than by `draw`. */
   settle(): void;
   /** How many columns have room. */
   width(): number;

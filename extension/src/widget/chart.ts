@@ -1,4 +1,4 @@
-// A line over time, drawn at the real width; the text in it never scales.
+// Draw a line over time at the real width, so that its text never scales.
 
 import { draw, make, say, text, type Drawn } from '../shared/dom';
 import { count, short } from '../shared/format';
@@ -10,7 +10,7 @@ import type { Chart } from './parts';
 const HEIGHT = 150;
 const EDGE = { left: 40, right: 10, top: 16, bottom: 20 };
 const BOTTOM = HEIGHT - EDGE.bottom;
-/** A figure of a time of day is no wider, and as much stays free between two. */
+/** Most pixels of a figure in a time of day, and pixels between two times. */
 const GLYPH = 6.6;
 const GAP = 8;
 

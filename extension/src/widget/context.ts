@@ -1,4 +1,4 @@
-// What the pieces of one widget share: its elements, the parts of its picture, and how a press is sent.
+// The context that the pieces of one widget share: its elements, the parts of its picture, and how a press is sent.
 
 import type { Parts, Press } from './parts';
 
@@ -6,21 +6,21 @@ export interface Context<P extends Parts = Parts> {
   readonly kind: string;
   readonly root: HTMLElement;
   readonly card: HTMLElement;
-  /** Called when the widget is taken away. */
+  /** Called when the widget is removed. */
   readonly closing: (() => void)[];
-  /** A question stands open. */
+  /** A question is open. */
   asking: boolean;
   /** The chart is shown as a table. */
   asTable: boolean;
   /** The command that was sent and not answered yet. */
   pressed: string;
-  /** Nothing comes from the kernel: nobody would act on a press. */
+  /** The kernel sends nothing, so it would not act on a press. */
   readonly silent: boolean;
-  /** What is shown is old, because the kernel, or the cluster, does not answer. */
+  /** The numbers are old, because the kernel or the cluster does not answer. */
   readonly stale: boolean;
-  /** Insert a cell below the widget; where that cannot be, copy it and say so. */
+  /** Insert a cell below the widget; where that is impossible, copy it and show that. */
   insert(source: string): void;
-  /** Copy a line and say so. */
+  /** Copy a line and show that. */
   copy(text: string): void;
   part<K extends keyof P>(name: K): P[K];
   redraw(): void;
@@ -30,16 +30,16 @@ export interface Context<P extends Parts = Parts> {
 
 export type Keys = Record<string, (event: KeyboardEvent) => boolean>;
 
-/** The widget of one kind: what brings it up to date, and its keys; each returns whether it did something. */
+/** The widget of one kind: its update, and its keys, which return whether they did something. */
 export interface WidgetView {
   draw(): void;
   keys: Keys;
 }
 
-/** The command that asks a cluster that does not answer again. */
+/** The command that polls a cluster again when it does not answer. */
 export const ASK = 'ask';
 
-/** Whether a button is held for now; while what is shown is old, only the one that asks again is not. */
+/** Whether a button is held for now: while the numbers are old, all but the button that polls again. */
 export const blocked = (context: Context, command = ''): boolean =>
   context.asking || context.silent || (context.stale && command !== ASK) || context.pressed !== '';
 

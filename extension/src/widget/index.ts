@@ -1,4 +1,4 @@
-// What a front end calls: makes the widget of one kind, and lets it draw when parts have changed.
+// The entry point for front ends: makes the widget of one kind, and draws it when parts have changed.
 
 import { guarded, make } from '../shared/dom';
 import { ASK, type Context, type WidgetView } from './context';
@@ -22,9 +22,9 @@ const KINDS: Record<string, (context: Context<any>) => WidgetView> = { run: runW
 const BEATS = 'beats';
 const LOOK_MS = 500;
 const FIRST_TRIES = 20;
-/** How often the kernel is told that the widget is kept; dqlab/live/outputs/widget.py forgets it after five minutes. */
+/** How often the kernel learns that the widget is kept: KEPT_FOR in dqlab/live/outputs/widget.py is five minutes. */
 const KEEP_MS = 60_000;
-/** How long is shown what came of a press here: then what is true now. */
+/** How long the effect of a press is shown; then the present state again. */
 const TOLD_MS = 60_000;
 
 function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
@@ -37,7 +37,7 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
   let seen = true;
   let heard = Date.now();
   let silent = false;
-  /** What became of a press that the kernel did not answer. */
+  /** The notice about a press that the kernel did not answer. */
   let missed = '';
   let told = '';
   let forgetting: ReturnType<typeof setTimeout> | undefined;
@@ -48,7 +48,7 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
       redraw();
     }, TOLD_MS);
   };
-  /** A button that is gone takes the focus with it: not to the page, and not to another button. */
+  /** Draw, and move the focus of a removed button to the heading: not to the page, and not to another button. */
   const redraw = (): void => {
     const focused = root.contains(document.activeElement);
     guarded(root, () => widget?.draw());
@@ -87,8 +87,9 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
         context.redraw();
       }),
     redraw,
-    // A second press must do nothing until the first was answered; if no answer comes, that is shown, and buttons come back.
-    // While nothing answers they are held. What a menu or a question sends then would be done whenever something comes back.
+    // A second press does nothing until the first is answered; without an answer a notice shows that, and the buttons work
+    // again. While nothing answers, buttons are held: a menu or a question that is still open must not send either, because
+    // the command would be carried out at some later time.
     send(message, free = false) {
       if (silent || (context.stale && message.command !== ASK)) {
         if (free) return;
@@ -118,19 +119,20 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     clearTimeout(waiting);
     giveUp();
   };
-  // A page that saves the twin of a widget instead of it may keep it after the end, with its buttons.
+  // A page that saves the twin in place of the widget may keep the widget after the end, with its buttons.
   const keep = (): void => {
     const twin = model.get('twin') as Twin | null;
     const over = model.get('over') === true;
     const ends = over && JSON.stringify(root.dqTwin ?? {}) !== JSON.stringify(twin ?? {});
     [root.dqTwin, root.dqOver] = [twin ?? {}, over];
-    // That there is something new to save is said for the end alone: a live view would have the page save forever.
+    // Only the end marks the notebook as changed: a live view would make the page save forever.
     if (!root.isConnected || (!ends && Date.now() - kept < KEEP_MS) || !wish(root, KEEP, { changed: ends })) return;
     kept = Date.now();
     model.send({ command: 'keep' });
   };
   const keeping = setInterval(keep, KEEP_MS / 4);
-  // Nothing may change in a run that has ended: it is kept as soon as it stands in the page (AWAITED in dqlab/live/outputs/notebook.py).
+  // A run that has ended may never change again, so ask as soon as the widget is in the page (AWAITED in
+  // dqlab/live/outputs/notebook.py).
   let tries = FIRST_TRIES;
   const looking = setInterval(() => {
     look();
@@ -142,13 +144,14 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
   const listeners = [...NAMES, 'answered', BEATS].map((name) => {
     const listener = (): void => {
       heard = Date.now();
-      if (name === BEATS && !silent) return; // there is nothing to draw
+      if (name === BEATS && !silent) return; // a sign of life changes no part
       if (silent) missed = '';
       silent = false;
       if (name === 'answered') context.pressed = missed = '';
-      // What is not seen is drawn when it is scrolled to, but for a new state, which is announced.
+      // A widget out of sight is drawn when a user scrolls to it, except for a new state, which is announced.
       if (queued || (!seen && name !== 'head')) return;
       queued = true;
+      // One message changes several parts, with an event for each: draw once after all of them.
       queueMicrotask(() => {
         queued = false;
         redraw();
@@ -159,6 +162,7 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     return () => model.off(`change:${name}`, listener);
   });
   model.on('change:twin', keep);
+  // Held buttons are not disabled, so that they keep the focus: their clicks end here.
   const stop = (event: Event): void => {
     if ((event.target as Element).closest('[aria-disabled=true]')) event.stopPropagation();
   };

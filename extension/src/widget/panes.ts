@@ -1,4 +1,4 @@
-// What opens below a run or a queue: consumers, failures, leases, runs, code. One at a time.
+// The panes that open below a run or a queue, one at a time: consumers, failures, leases, runs, code.
 
 import { button, hint, hold, make, mark, part, say, seen, show, steady, style, sync, text } from '../shared/dom';
 import { count, UNKNOWN } from '../shared/format';
@@ -10,12 +10,12 @@ import type { ConsumerRow, FailureRow, HeldRow, Parts, QueuesParts, RunLine } fr
 export interface Pane {
   readonly name: keyof Parts | 'runs';
   readonly element: HTMLElement;
-  /** The words of its button: its name, how many, and what needs a look. */
+  /** The words of its button: its name, how many rows, and what needs attention. */
   title(): { words: (string | undefined)[]; warning?: string | undefined };
-  /** There is something to show. */
+  /** Whether there is something to show. */
   any(): boolean;
   draw(): void;
-  /** Bring one thing of it into sight. */
+  /** Scroll one of its rows into sight. */
   show?(target: string): void;
 }
 
@@ -70,7 +70,7 @@ function fillTrouble(cell: HTMLElement, row: ConsumerRow): void {
   mark(slot, 'title', row.trouble);
 }
 
-/** A row of the failures' table: a class, or what opens below it. */
+/** A row of the failures' table: a class, or its details, which open below it. */
 interface ClassLine {
   row: FailureRow;
   opened: boolean;
@@ -125,7 +125,7 @@ export function failuresPane(context: Context): Pane {
     keys: { Enter: (line) => toggle(line.dataset.fingerprint), ' ': (line) => toggle(line.dataset.fingerprint) },
     stops: 'tr[data-fingerprint]'
   });
-  mark(made.element, 'role', 'treegrid'); // rows of a plain table cannot be said to be open
+  mark(made.element, 'role', 'treegrid'); // rows of a plain table have no state "open" for a screen reader
   const more = text('div', 'dq-rest', '');
   const ordered = steady<FailureRow>(made.body, (row) => row.fingerprint);
   const now = () => context.part('failures');
@@ -164,7 +164,7 @@ export function failuresPane(context: Context): Pane {
     const focused = cell.contains(document.activeElement) ? (document.activeElement as HTMLElement).dataset : null;
     cell.replaceChildren(detail(row));
     if (!focused) return;
-    // The button that was pressed, or the row above: a second Enter must not press another one.
+    // Focus the pressed button, or the row above: a second Enter must not press another button.
     const same = [...cell.querySelectorAll<HTMLElement>('[data-key]')].filter(seen).find((each) => each.dataset.key === focused.key);
     (same ?? (line.previousElementSibling as HTMLElement | null))?.focus();
   };
@@ -258,7 +258,7 @@ export function codePane(context: Context): Pane {
 
 const stateOf = (row: RunLine): string => (row.tone ? `dq-${row.tone}` : 'dq-quiet');
 
-/** Runs of a queue, or of all queues of a lab: then each row names its queue. */
+/** Runs of a queue, or of all queues of a lab, in which case each row names its queue. */
 export function runsPane(context: Context<QueuesParts>, several = false): Pane {
   const made = table<RunLine>({
     label: several ? 'Runs' : 'Runs on this queue',
@@ -300,7 +300,7 @@ export function runsPane(context: Context<QueuesParts>, several = false): Pane {
 export interface Disclosures {
   elements: HTMLElement[];
   draw(): void;
-  /** Open a pane, and bring something of it into sight. */
+  /** Open a pane, and scroll one of its rows into sight. */
   show(name: string, target: string): void;
 }
 

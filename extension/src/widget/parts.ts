@@ -1,10 +1,10 @@
 // The parts of a picture as Python sends them: dqlab/live/views.py, field for field.
-// Every string in them is ready-made; a view formats nothing.
+// Every string in them is finished; a view formats nothing.
 
 export interface Notice {
   text: string;
   tone: string;
-  /** What can be done about it. */
+  /** Commands that act on it. */
   buttons: Button[];
 }
 export interface Button {
@@ -13,7 +13,7 @@ export interface Button {
   primary: boolean;
   n: number;
   hint: string;
-  /** The consumer, document or failure class that it is about. */
+  /** The consumer, document or failure class that it acts on. */
   target: string;
 }
 export interface Figure {
@@ -23,7 +23,7 @@ export interface Figure {
   second: string;
   extra: string;
   tone: string;
-  /** A speed or a forecast: unknown while nothing newer comes. */
+  /** A speed or a forecast: unknown once the kernel is silent. */
   live: boolean;
 }
 export interface Ask {
@@ -67,7 +67,7 @@ export interface Numbers {
   live: string;
   figures: Figure[];
 }
-/** Field, word, how many, and whether that is none. */
+/** State, word, number of documents, and whether that is zero. */
 export type Counter = [state: string, word: string, documents: string, zero: boolean];
 export interface RunNumbers extends Numbers {
   counters: Counter[];
@@ -83,15 +83,15 @@ export interface FailureRow {
   dead: string;
   retrying: string;
   document: string;
-  /** Which code failed so: "parse v1". */
+  /** The code that failed so: "parse v1". */
   code: string;
   seen: string;
   retry: string;
-  /** Which code that takes, and how it would take other code. */
+  /** The code that a retry takes, and how to make it take other code. */
   hint: string;
   /** How many are retried first; 0 where there are few. */
   first: number;
-  /** What to do before a retry is of any use; empty where that may be right as it is. */
+  /** What to do first: until then, a retry is of no use. Empty where a retry may help at once. */
   mend: string;
 }
 export interface Failures {
@@ -104,7 +104,7 @@ export interface Example {
   deliveries: string;
   version: string;
   traceback: string;
-  /** Opens it and calls the function with it. */
+  /** Python that opens the document and calls the function with it. */
   cell: string;
 }
 /** Cells to insert, and lines to copy. */
@@ -132,7 +132,7 @@ export interface Need {
   queue: string;
   run: string;
   target: string;
-  /** Its button does it at once. */
+  /** Its button acts at once. */
   ready: boolean;
   /** What to type where there are no buttons. */
   line: string;
@@ -148,7 +148,7 @@ export interface ConsumerRow {
   oldest: string;
   memory: string;
   error: string;
-  /** What is wrong with it: "silent", "stuck", "slow" or nothing. */
+  /** Its worst trouble: "silent", "stuck", "slow" or "". */
   trouble: string;
   document: string;
 }
@@ -242,11 +242,12 @@ export interface QueueRow {
   paused: boolean;
   durable: boolean;
   consumers: number;
-  /** Question, detail, safe answer, the other; or nothing. */
+  /** Question, detail, safe answer, other answer; or empty. */
   purge: string[];
   /** Names of runs, and the labels of their buttons. */
   retries: [run: string, label: string][];
 }
+// The order of `QueueRow` in dqlab/live/views.py: Python sends a row as a list of its values.
 export const FIELDS: readonly (keyof QueueRow)[] = [
   'name', 'icon', 'tone', 'state', 'why', 'group', 'leased_part', 'ready_part', 'delayed_part', 'waiting', 'ready',
   'delayed', 'unacked', 'dead', 'in_rate', 'out_rate', 'lag', 'empty_in', 'disk', 'paused', 'durable', 'consumers',
@@ -294,7 +295,7 @@ export const NAMES: readonly (keyof RunParts | keyof QueuesParts)[] = [
   'head', 'bars', 'numbers', 'failures', 'chart', 'needs', 'consumers', 'leases', 'code', 'examples', 'rows', 'sparks', 'runs', 'offers'
 ];
 
-/** What is sent back: which button was pressed. */
+/** The message for a pressed button. */
 export interface Press {
   command: string;
   queue?: string;

@@ -7,7 +7,7 @@ import { blocked, unique, type Context } from './context';
 import { NEEDS, TONES } from './faces';
 import type { Button, Figure, Need, Notice, Numbers } from './parts';
 
-/** A label, classes and what is done; an empty label stands for a rule. */
+/** A label, classes and an act; an empty label stands for a rule. */
 export type Entry = [label: string, kind: string, act?: () => void];
 export type Entries = readonly (Entry | false | '' | 0 | null | undefined)[];
 
@@ -19,7 +19,7 @@ export interface Menu {
 
 export const firstSeen = <T extends Element>(elements: Iterable<T>): T | undefined => [...elements].find(seen);
 
-/** Write a button's label, whose second half, the code that a retry takes, leaves where it is narrow. */
+/** Write a button's label; a narrow view hides its second half, the code that a retry takes. */
 export function word(element: HTMLElement, label: string): void {
   if (element.getAttribute('aria-label') === label) return;
   const [first = '', code] = label.split(' with ', 2);
@@ -36,7 +36,7 @@ export function menuButton(kind: string, label: string, act: () => void): HTMLBu
   return element;
 }
 
-/** A menu hangs from the button that opens it; Escape and a press elsewhere close it and give the focus back. */
+/** Make a menu that hangs from the button that opens it; Escape closes it and returns the focus. */
 export function menuOf(context: Context): Menu {
   const element = make('div', { class: 'dq-menu', role: 'menu' });
   element.hidden = true;
@@ -93,7 +93,7 @@ export function menuOf(context: Context): Menu {
   return { element, open, close };
 }
 
-/** The muted line beside a name. Where room is short its words are cut, and never when the numbers are from. */
+/** The muted line beside a name. Where room is short its words are cut, but never the time of the numbers. */
 export function subBox(): { element: HTMLElement; draw(numbers: Numbers): void } {
   const about = text('span', 'dq-ell', '');
   const live = text('span', 'dq-at', '');
@@ -114,12 +114,12 @@ type Question = readonly string[];
 export interface AskBox {
   element: HTMLElement;
   close(): boolean;
-  /** Ask with question, detail, safe answer and the other; what is returned changes these words. */
+  /** Ask with question, detail, safe answer and other answer; the returned function changes these words. */
   question(words: Question, act: () => void, from: HTMLElement | null): (newer: Question) => void;
   number(label: string, value: number, go: string, act: (n: number) => void, from: HTMLElement | null): void;
 }
 
-/** The question stands in place; the safe answer has the focus. */
+/** A question in the widget itself; the safe answer has the focus. */
 export function askBox(context: Context): AskBox {
   const element = make('div', { class: 'dq-ask', role: 'alertdialog' });
   element.hidden = true;
@@ -129,7 +129,7 @@ export function askBox(context: Context): AskBox {
     element.replaceChildren();
     context.asking = false;
   };
-  /** The buttons of a question take the focus with them: it goes back to where the question came from, or near it. */
+  /** Return the focus, which the removed buttons had, to the origin of the question, or near it. */
   const refocus = (): void => {
     if (back?.isConnected && seen(back)) return back.focus();
     const { root } = context;
@@ -179,11 +179,11 @@ export function askBox(context: Context): AskBox {
       question.htmlFor = id;
       const confirm = (): void => {
         const n = Number(input.value);
-        if (input.reportValidity()) answer(() => act(n)); // the browser has the words, in the user's language
+        if (input.reportValidity()) answer(() => act(n)); // the browser words the error, in the user's language
       };
       input.addEventListener('keydown', (event) => {
         if (event.key !== 'Enter') return;
-        event.preventDefault(); // the button that takes the focus would be pressed by the same key
+        event.preventDefault(); // else the same key presses the button that gets the focus next
         confirm();
       });
       open(label, [question, input, button(go, '', confirm), button('Leave it', '', close)], input, from, false);
@@ -191,15 +191,15 @@ export function askBox(context: Context): AskBox {
   };
 }
 
-/** Where a notice and a question stand: always there, so that neither moves what is below. */
+/** The place of a notice and a question: always there, so that neither moves the elements below. */
 export const newsOf = (...children: HTMLElement[]): HTMLElement => make('div', { class: 'dq-news' }, ...children);
 
-/** Parts that do not get lower when another state is drawn: what is below would move under the reader. */
+/** Keep parts from getting lower when another state is drawn: the elements below would move under the reader. */
 export function ratchet(context: Context, parts: readonly HTMLElement[]): (head: object) => void {
   let last: object | null = null;
   let width = 0;
   let asTable = false;
-  /** Give up the room that was kept, where it was kept for another width: a run that has ended is not drawn again. */
+  /** Give up room kept for another width: a run that has ended is not drawn again, and would keep it forever. */
   const released = (): boolean => {
     const other = width !== context.card.clientWidth || asTable !== context.asTable;
     if (other) [width, asTable] = [context.card.clientWidth, context.asTable];
@@ -263,7 +263,7 @@ export function drawFigures(element: HTMLElement, figures: readonly Figure[]): v
   });
 }
 
-/** What needs attention: a line each, with one thing to do. `act` gets the line and the button. */
+/** The lines about what needs the user, each with one command; `act` gets the line and the button. */
 export function needsBox(context: Context, act: (need: Need, from: HTMLElement) => void): Drawn {
   const amount = text('span', 'dq-quiet', '');
   const list = make('ul', { class: 'dq-att' });

@@ -15,7 +15,7 @@ export interface QueueActs {
   purge(row: QueueRow): void;
 }
 
-/** Have the page open the dashboard of a queue, or of all with ""; whether it does. */
+/** Ask the page to open the dashboard of a queue, or of all queues with "", and return whether it does. */
 export function openDashboard(context: Context<QueuesParts>, queue: string): boolean {
   const head = context.part('head');
   const about: Opening = { cluster: head?.cluster ?? '', name: queue || (head?.name ?? ''), queue, run: '' };

@@ -1,4 +1,4 @@
-// The rows of queues: of a hundred, those that are in sight are drawn.
+// Draw the rows of queues: of many rows, only those in sight.
 
 import { button, draw, hint, hold, make, mark, part, say, seen, show, steady, style, sync, text } from '../shared/dom';
 import { face } from '../shared/glyphs';
@@ -11,7 +11,7 @@ import { menuButton } from './pieces';
 
 const MANY = 12;
 const SPARE = 6;
-/** Width up to which a row has two lines; style/widget/queues.css has the same. */
+/** Width up to which a row has two lines; style/widget/queues.css has the same number. */
 const TWO_LINES = 1400;
 const WINDOW = 444;
 const SPARK = { width: 72, height: 20 };
@@ -28,14 +28,14 @@ export interface QueueTable {
   draw(rows: readonly QueueRow[], toggles: readonly Toggle[]): void;
 }
 
-/** What stands in the table: a queue, or what heads those that follow. */
+/** A line of the table: a queue, or the heading of the queues that follow. */
 type Item = { row: QueueRow; index: number } | { head: string; index: number };
-/** The same, and the room that rows take which are not drawn. */
+/** The same, or the room of rows that are not drawn. */
 type Line = Item | { space: string; pixels: number };
 
 const moreOf = (line: HTMLElement): HTMLButtonElement => part(line, '.dq-more');
 const firstOf = (line: HTMLElement): HTMLButtonElement => part(line, '.dq-first');
-/** From where the menu of a row hangs. */
+/** The button from which the menu of a row hangs. */
 const hookOf = (line: HTMLElement): HTMLButtonElement => (seen(moreOf(line)) ? moreOf(line) : firstOf(line));
 
 function columnsOf(context: Context<QueuesParts>, act: RowActs): Column<QueueRow>[] {
@@ -100,7 +100,7 @@ function fillName(cell: HTMLElement, row: QueueRow): void {
   hint(name, row.name);
   const [state, reason] = [...why.children] as [HTMLElement, HTMLElement];
   say(state, row.why ? `${row.state} · ` : row.state);
-  state.className = row.why ? 'dq-wide' : ''; // where it is narrow the reason gets the room, beside the glyph
+  state.className = row.why ? 'dq-wide' : ''; // in a narrow view the reason gets the room, and the glyph shows the state
   say(reason, row.why);
   why.className = `dq-why dq-cut ${toneOf(row)}`;
   hint(why, sentence(row));
@@ -148,7 +148,7 @@ export function queueTable(context: Context<QueuesParts>, act: RowActs): QueueTa
   let shown: Item[] = [];
   let wanted = '';
 
-  // Arrows reach rows that are not drawn yet: the window follows the focus.
+  // Arrows reach rows that are not drawn yet. In the capture phase: the keys of `roving` know only drawn rows.
   made.body.addEventListener(
     'keydown',
     (event) => {
@@ -170,12 +170,12 @@ export function queueTable(context: Context<QueuesParts>, act: RowActs): QueueTa
     return (item) => ('row' in item ? tall : 24);
   }
 
-  /** What is drawn, between the room that is left for the rest. */
+  /** The lines to draw, between the room of the other lines. */
   function inSight(many: boolean, top: number): Line[] {
     let [from, to, above, below] = [0, shown.length, 0, 0];
     if (many) {
       const height = heights();
-      const bottom = top + Math.max(scroll.clientHeight, WINDOW); // it may be about to grow
+      const bottom = top + Math.max(scroll.clientHeight, WINDOW); // a hidden or new element has no height yet
       let at = 0;
       [from, to] = [shown.length, 0];
       shown.forEach((item, place) => {
@@ -221,7 +221,8 @@ export function queueTable(context: Context<QueuesParts>, act: RowActs): QueueTa
         }
       }
     );
-    if (many && scroll.scrollTop !== top) scroll.scrollTop = top; // rows that went made it shorter for a moment
+    // Removed rows made the content shorter for a moment, which moved the scroll.
+    if (many && scroll.scrollTop !== top) scroll.scrollTop = top;
     mark(made.element, 'aria-rowcount', shown.length + 1);
     made.settle();
     if (!wanted) return;

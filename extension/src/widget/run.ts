@@ -13,7 +13,7 @@ import { OPEN, wish, type Opening } from './wishes';
 
 const MORE: Button = { command: 'more', label: 'More', primary: false, n: 0, hint: '', target: '' };
 const SEPARATOR: Button = { command: '', label: '', primary: false, n: 0, hint: '', target: '' };
-/** Faces without anything to do but wait, or ask again. */
+/** Faces of a run with which a user can only wait, or poll again. */
 const FACELESS = ['connecting', 'no answer', 'gone', 'nothing to do'];
 
 export function runWidget(context: Context<RunParts>): WidgetView {
@@ -119,7 +119,7 @@ export function runWidget(context: Context<RunParts>): WidgetView {
     return element;
   }
 
-  /** Buttons that take each other's place: who has pressed one may want the other next. */
+  /** Buttons that replace each other: after a press of one, a user may want the other next. */
   const twins = (command: string): string => (command === 'pause' || command === 'resume' ? 'toggle' : command);
 
   function drawTools(head: RunHead): void {
@@ -132,7 +132,7 @@ export function runWidget(context: Context<RunParts>): WidgetView {
       if (command !== SEPARATOR.command) hold(element, command === MORE.command ? context.asking : blocked(context, command));
     });
     if (!was || tools.contains(document.activeElement)) return;
-    // The same button with other words, or its twin. Never another one: a second Enter would press it.
+    // Focus the same button with other words, or its twin, and never another button: a second Enter would press it.
     const same = [...tools.querySelectorAll<HTMLElement>('button')].filter(seen).find(({ dataset: { command = '', key, resumes } }) =>
       was.command === 'toggle' ? twins(command) === 'toggle' && !resumes : key === was.key
     );
@@ -168,7 +168,7 @@ export function runWidget(context: Context<RunParts>): WidgetView {
       p: () => {
         const toggle = context.part('head')?.buttons.find((each) => ['pause', 'resume'].includes(each.command));
         if (!toggle) return false;
-        // What goes on with the code with which everything failed is pressed on purpose, and not by a key.
+        // To resume the code with which everything failed must be a decision, and not a slip of a key.
         if (toggle.command === 'resume' && !toggle.primary) details.show('failures', '');
         else if (!blocked(context)) context.send({ command: toggle.command });
         return true;
@@ -188,7 +188,7 @@ export function runWidget(context: Context<RunParts>): WidgetView {
       drawNumbers(context.part('numbers'));
       drawBars(context.part('bars'));
       const words = cancelWords();
-      if (context.asking && again) words ? again(words) : ask.close(); // a run that has ended is not cancelled
+      if (context.asking && again) words ? again(words) : ask.close(); // a run that has ended cannot be cancelled
       drawTools(head);
       show(two, context.part('chart') !== null);
       chart.draw();

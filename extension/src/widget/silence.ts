@@ -1,49 +1,48 @@
-// What is shown once nothing has come from the kernel for a while: it may be gone, hung, or this page was asleep.
-// The kernel dates its numbers every second, and sends signs of life of a view at rest, so only the browser can notice
-// that it has stopped.
+// The picture when the kernel has sent nothing for a while: it may be gone or hung, or this page was asleep. The kernel
+// dates its numbers every second, and sends signs of life for a view at rest: only the browser can notice their end.
 
 import { instant, UNKNOWN } from '../shared/format';
 import { FIELDS, type AnyPart, type Chart, type Figure, type Head, type Numbers, type QueueRow, type Rows, type Runs } from './parts';
 
 export const SILENT_MS = 4_000;
-/** For a view at rest: signs of life come every three seconds (BEAT in dqlab/live/outputs/widget.py). */
+/** For a view at rest, whose signs of life are three seconds apart (BEAT in dqlab/live/outputs/widget.py). */
 export const RESTING_MS = 10_000;
 
-/** How long nothing may come: for ever where the view is final, and no kernel need be there. */
+/** Milliseconds without a message that are normal: without limit for a final view, which needs no kernel. */
 export const patience = (numbers: Numbers | null, beats: number): number =>
   isLive(numbers) ? SILENT_MS : beats > 0 ? RESTING_MS : Infinity;
 
-/** Whether the numbers claim to be from now, so that newer ones must come. */
+/** Whether the numbers claim to be from now, so that newer ones must follow. */
 export const isLive = (numbers: Numbers | null): boolean => numbers?.live.startsWith('live') ?? false;
 
-/** What is said of a press that was not answered, and of one that was not sent, as no kernel would have taken it. */
+/** Notices about a press without an answer, and about a press that was not sent because no kernel would receive it. */
 export const unanswered = (press: string): string => `“${press}” was not answered, and may not have been carried out.`;
 export const unsent = (press: string): string => `“${press}” was not sent.`;
 
-/** Return the head with the notice of what became of a press. */
+/** Return the head with a warning about a press. */
 export function warning(head: Head | null, text: string): Head | null {
   return head && { ...head, notice: { text, tone: 'warn', buttons: [] } };
 }
 
-/** Return the head with something to know about what was just asked for. */
+/** Return the head with a quiet notice about the last act. */
 export function telling(head: Head | null, text: string): Head | null {
   return head && { ...head, notice: { text, tone: 'quiet', buttons: [] } };
 }
 
-/** Return a figure without its value; of an end nothing is left, of a speed its unit. */
+/** Return a figure without its value: a speed keeps its unit, an end keeps nothing. */
 function unknown(figure: Figure): Figure {
   const unit = figure.unit.endsWith('/s') ? figure.unit : '';
   return { ...figure, label: figure.label.replace('Done in', 'Done at'), value: UNKNOWN, unit, second: '', extra: '' };
 }
 
-/** When the last live numbers were made; else when something came last. What waited while the page was asleep came long after that. */
+/** When the last live numbers were made, or else when the last message arrived: a page that was asleep gets old messages late. */
 export function silentSince(numbers: Numbers | null, came: number): string {
   const made = /^live (\d\d:\d\d:\d\d)/.exec(numbers?.live ?? '')?.[1];
   const at = instant(came / 1000, Date.now() / 1000);
   return made ? at.replace(/[\d:]+$/, made) : at;
 }
 
-/** Return a part as it is shown while nothing comes: dated, without speeds and forecasts. */
+/** Return a part for a silent kernel: dated, without speeds and forecasts. */
 export function silenced<K extends keyof AnyPart>(name: K, part: AnyPart[K], since: string, missed: string): AnyPart[K] {
   if (part === null) return part;
   if (name === 'head') {
@@ -75,12 +74,12 @@ export function silenced<K extends keyof AnyPart>(name: K, part: AnyPart[K], sin
   return part;
 }
 
-/** How the state of a run begins that has an end ahead of it. */
+/** First word of the state of a run that has not ended. */
 const RUNNING = 'Running';
 const was = (state: string): string => `Was ${state.charAt(0).toLowerCase()}${state.slice(1)}`;
 const AHEAD: ReadonlySet<keyof QueueRow> = new Set(['in_rate', 'out_rate', 'empty_in']);
 
-/** Return a field of a queue's row without what only holds while numbers come; as `_as_known` in dqlab/live/lab_picture.py. */
+/** Return a field of a queue's row without speeds and forecasts; as `_as_known` in dqlab/live/lab_picture.py. */
 function asKnown(field: keyof QueueRow, value: unknown): unknown {
   if (AHEAD.has(field)) return UNKNOWN;
   return field === 'state' ? was(value as string) : value;

@@ -1,22 +1,22 @@
-// What a widget asks of the page around it: to insert a cell, to open a tab, to keep it. JupyterLab answers where dqlab's
-// extension is installed (src/lab/wishes.ts); elsewhere nothing does, and what was to be inserted is copied.
+// Requests of a widget to the page around it: insert a cell, open a tab, keep the widget. JupyterLab answers where
+// dqlab's extension is installed (src/lab/wishes.ts); elsewhere nothing answers, and the cell is copied.
 
 export const INSERT = 'dqlab-insert';
 export const OPEN = 'dqlab-open';
 export const KEEP = 'dqlab-keep';
 
-/** Cells for the notebook that shows the widget, below it. */
+/** A cell to insert below the widget. */
 export interface Insertion {
   source: string;
 }
-/** The dashboard of a run, of a queue where that is "", or of all queues of a cluster, which its scheduler's address names. */
+/** The dashboard of a run, or of a queue without `run`, or of all queues without both; `cluster` is a scheduler's address. */
 export interface Opening {
   cluster: string;
   name: string;
   queue: string;
   run: string;
 }
-/** The last picture of a widget for who reads the notebook without its kernel, by MIME type. */
+/** The last picture of a widget by MIME type, for a reader of the notebook without its kernel. */
 export type Twin = Record<string, string>;
 export interface Kept extends HTMLElement {
   dqTwin?: Twin | undefined;
@@ -24,12 +24,13 @@ export interface Kept extends HTMLElement {
   dqOver?: boolean;
 }
 
-/** Ask the page for something; whether it is done. */
+/** Ask the page for something, and return whether the page does it. */
 export function wish(from: HTMLElement, name: string, detail: object = {}): boolean {
+  // A page that grants a wish prevents the default of its event.
   return !from.dispatchEvent(new CustomEvent(name, { bubbles: true, cancelable: true, detail }));
 }
 
-/** Put text where it can be pasted from; what to say about that. */
+/** Copy text, and return the words to show about that. */
 export async function copied(text: string): Promise<string> {
   try {
     await navigator.clipboard.writeText(text);

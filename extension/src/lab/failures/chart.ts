@@ -1,4 +1,4 @@
-// Failed deliveries per minute over time, drawn at the real width; the text in it never scales.
+// Draw failed deliveries per minute over time at the real width, so that the text never scales.
 
 import { draw, make, mark } from '../../shared/dom';
 import { count, minute, short } from '../../shared/format';
@@ -8,14 +8,14 @@ import type { Minute } from './minutes';
 
 const HEIGHT = 96;
 const EDGE = { left: 44, right: 12, top: 18, bottom: 22 };
-/** Seconds that are shown at least: one minute alone would be a wall. */
+/** Least seconds on the axis: one minute alone would fill the whole width. */
 const SPAN = 300;
 /** Seconds between two times on the axis: the shortest step that leaves room for the words. */
 const STEPS = [60, 300, 600] as const;
 const TIME_WIDTH = 48;
-/** Letters of a queue's name that its title has room for. */
+/** Letters of a queue's name for which the title has room. */
 const NAME = 24;
-/** Width of a letter in a label, about. */
+/** Approximate width of a letter in a label. */
 const LETTER = 6.2;
 
 export function minutesChart(): { element: HTMLElement; draw(minutes: Minute[], marks: Mark[], title: string): void; dispose(): void } {
@@ -43,7 +43,7 @@ export function minutesChart(): { element: HTMLElement; draw(minutes: Minute[], 
   };
 }
 
-/** What is counted: deliveries of a whole queue also where the classes below are those of one of its runs. */
+/** The title: deliveries of a whole queue are counted, also where the classes below are those of one run. */
 export function titleOf({ queue, run }: { queue?: string; run?: string }): string {
   const name = queue && queue.length > NAME ? `${queue.slice(0, NAME - 1)}…` : queue;
   return `failed deliveries per minute${run && name ? `, all runs of queue ${name}` : ''}`;
@@ -77,13 +77,13 @@ function picture(minutes: Minute[], marks: Mark[], title: string, width: number)
   return svg;
 }
 
-/** Whether deliveries failed whose documents are not dead: rates give sums that are off by a fraction. */
+/** Whether more deliveries failed than documents died; rounded, because sums of rates are off by a fraction. */
 export const hasRetries = ({ failed, dead }: Minute): boolean => Math.round(failed - dead) > 0;
 
 const column = (x: number, y: number, width: number, bottom: number, kind: string): SVGElement =>
   draw('rect', { x: x.toFixed(1), y: y.toFixed(1), width: width.toFixed(1), height: Math.max(1, bottom - y).toFixed(1), class: kind });
 
-/** What is drawn, in its own colours, at the right end. */
+/** The legend in the colours of the drawing, at the right end. */
 function legend(head: string, retries: boolean, width: number): SVGElement {
   const element = draw('text', { x: width - EDGE.right, y: 12, 'text-anchor': 'end' });
   const [dead, and, retry] = ['dead', ' and ', 'retried'].map((words) => {
@@ -97,13 +97,13 @@ function legend(head: string, retries: boolean, width: number): SVGElement {
   return element;
 }
 
-/** As much of the title as there is room for, beside the words in colour: whole, else what is counted, else nothing. */
+/** The part of the title that fits beside the words in colour: the whole, else the scope, else nothing. */
 export function headOf(title: string, width: number): string {
   const heads = [title, title.split(', ')[1] ?? ''].filter(Boolean).map((each) => `${each}: `);
   return heads.find((each) => roomOf(each) + EDGE.left + EDGE.right < width) ?? '';
 }
 
-/** How much of the first line the legend takes. */
+/** Width of the legend in the first line. */
 const roomOf = (head: string): number => 110 + (head.length ? (head.length - 4) * LETTER : 0);
 
 function marksOf(marks: Mark[], x: (at: number) => number, bottom: number, room: number): SVGElement[] {

@@ -1,16 +1,16 @@
-// Failed deliveries per minute, from a history. Pure.
+// Compute failed deliveries per minute from a history. Pure.
 
 import type { History } from '../../shared/snapshot';
 
 export interface Minute {
   /** Seconds since 1970 at which it begins. */
   at: number;
-  /** Deliveries that failed, and how many of their documents are dead since. */
+  /** Deliveries that failed, and how many of their documents became dead. */
   failed: number;
   dead: number;
 }
 
-/** Minutes of the clock that a history covers from their begin, the last one up to its last point; none before anything is known. */
+/** The minutes of the clock that a history covers from their start, the last one up to its last point. */
 export function minutesOf(history: History): Minute[] {
   const { dead, failure_rate: rates, step, t0 } = history;
   const points = rates.length;
@@ -24,7 +24,7 @@ export function minutesOf(history: History): Minute[] {
     const known = rates.slice(from + 1, end + 1).filter((rate): rate is number => rate !== null);
     if (!known.length) break;
     const failed = known.reduce((sum, rate) => sum + rate, 0) * step;
-    // What was dead when a queue was first heard of has failed just before, as far as failures are known.
+    // Documents that were dead when a queue was first known failed just before, as far as failures are known.
     const first = dead.slice(from, end + 1).find((value, at) => value !== null && at > 0 && dead[from + at - 1] === null);
     const grown = deaths(history, from, end);
     const died = grown + Math.min(first ?? 0, Math.max(0, Math.round(failed) - grown));
@@ -33,7 +33,7 @@ export function minutesOf(history: History): Minute[] {
   return minutes;
 }
 
-/** How many documents died after one point and up to another; what was dead when it was first known did not die then. */
+/** Documents that died after one point and up to another, without those that were dead when first known. */
 function deaths(history: History, from: number, end: number): number {
   let sum = 0;
   for (let at = from + 1; at <= end; at += 1) {
@@ -45,7 +45,7 @@ function deaths(history: History, from: number, end: number): number {
   return sum;
 }
 
-/** Whether dead documents were sent again in the step up to a point, or so late in the one before that it shows here. */
+/** Whether dead documents were retried in the step up to a point, or so late in the one before that it shows here. */
 function isRetried({ dead, marks, step, t0 }: History, at: number): boolean {
   const [since, until] = [t0 + (at - 2) * step, t0 + at * step];
   const marked = marks.some((each) => each.text.startsWith('retry') && each.at > since && each.at <= until);
@@ -53,9 +53,9 @@ function isRetried({ dead, marks, step, t0 }: History, at: number): boolean {
 }
 
 /**
- * How many died in a step in which dead documents were sent again, so that their number fell and grew between two points.
- * While others wait that is what was settled and not done. At rest all that failed is dead or done, and the number of dead
- * may not have been seen to fall at all.
+ * Documents that died in a step in which dead documents were retried, so that their number fell and grew between two
+ * points. While others wait, these are the settled documents that are not done. At rest every failed document is dead or
+ * done, and the history may not show that the number of dead documents fell.
  */
 function diedAgain(history: History, at: number, before: number, now: number): number {
   const { delayed, failure_rate: failed, in_rate: put, leased, out_rate: settled, ready, step } = history;

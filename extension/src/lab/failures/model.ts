@@ -1,4 +1,4 @@
-// The failures of one run or queue: classes, what is selected of them, and the page of documents that is looked at.
+// Hold the failures of one run or queue: classes, the selection, and the page of documents on view.
 
 import type { IDisposable } from '@lumino/disposable';
 import { Poll } from '@lumino/polling';
@@ -15,7 +15,7 @@ const HISTORY_MS = 15_000;
 const LONGEST_MS = 30_000;
 export const SPAN = 1_800;
 export const PAGE = 50;
-/** Looked at in place of one class: all dead documents, also those of classes that are not listed. */
+/** In place of one class: all dead documents, also those of classes that are not listed. */
 export const ALL = '';
 
 export type Asking = Pick<Client, 'snapshot' | 'history' | 'failures'>;
@@ -34,9 +34,9 @@ export class FailuresModel implements IDisposable {
   snapshot: Snapshot | null = null;
   history: History | null = null;
   failure: Refusal | null = null;
-  /** Fingerprints that are selected; none: all that match. */
+  /** Selected fingerprints; empty means all that match. */
   readonly selected = new Set<string>();
-  /** The class whose documents are looked at, or ALL. */
+  /** The class whose documents are on view, or ALL. */
   looked: string | null = null;
   page: Page | null = null;
   pageError = '';
@@ -70,14 +70,14 @@ export class FailuresModel implements IDisposable {
     return this.numbers.isDisposed;
   }
 
-  /** The run, where one was asked for or the queue has one alone that failed. */
+  /** The run of the request, or the only run of the queue with failures. */
   get scope(): Scope {
     if (this.asked.run || !this.snapshot) return this.asked;
     const failed = this.runs;
     return failed.length === 1 && !this.unlisted ? { queue: failed[0]!.queue, run: failed[0]!.name } : this.asked;
   }
 
-  /** How many runs that have ended with dead documents are older than those that are listed. */
+  /** Number of ended runs with dead documents that are older than the listed ones. */
   get unlisted(): number {
     const { queue } = this.asked;
     const of = queue ? this.snapshot?.queues.find((each) => each.name === queue) : this.snapshot?.totals;
@@ -99,7 +99,7 @@ export class FailuresModel implements IDisposable {
     return this.snapshot?.failures.classes ?? [];
   }
 
-  /** What the buttons act on: a filter, not the rows that are shown. */
+  /** The documents that the buttons act on: a filter, and not the rows on view. */
   get selection(): Selection {
     const chosen = this.classes.filter((each) => this.selected.has(each.fingerprint));
     const { queue = '', run = '' } = this.scope;
@@ -113,18 +113,18 @@ export class FailuresModel implements IDisposable {
     return retryCode(this.selection);
   }
 
-  /** The code of a document as it is shown: `v4` where its number is known, else how its hash begins. */
+  /** The code of a document in words: `v4` where its number is known, else the start of its hash. */
   versionOf({ version, fingerprint }: Pick<Failure, 'version' | 'fingerprint'>): string {
     if (version === null || version === '') return UNKNOWN;
     const code = this.run?.code;
     if (code?.short && String(version).startsWith(code.short)) return `v${code.version}`;
-    // It is not the newest: which one it is, is clear where its class failed with one other.
+    // An older version: its number is clear where the class failed with only one other version.
     const failed = this.classes.find((each) => each.fingerprint === fingerprint)?.versions ?? [];
     const others = failed.filter((each) => each !== `${code?.name} v${code?.version}`);
     return typeof version === 'string' && others.length === 1 ? others[0]!.split(' ').at(-1)! : versionWord(version);
   }
 
-  /** The number that the cell of a function had, if the newest code of the run is that function, and of this version. */
+  /** The number of a function's cell, if the newest code of the run is that function in this version. */
   cellOf(version: Failure['version'], name: string): number | null {
     const code = this.run?.code;
     return code?.short && code.name === name && String(version ?? '').startsWith(code.short) ? code.cell : null;
@@ -142,7 +142,7 @@ export class FailuresModel implements IDisposable {
     this.change.emit();
   }
 
-  /** Look at the documents of a class, from the first. */
+  /** Show the documents of a class from the first one. */
   async look(fingerprint: string): Promise<void> {
     this.looked = fingerprint;
     this.before.length = 0;
@@ -166,7 +166,7 @@ export class FailuresModel implements IDisposable {
     return this.before.length > 0;
   }
 
-  /** Ask for everything now. */
+  /** Poll for everything now. */
   wake(): void {
     void this.numbers.refresh();
     void this.past.refresh();
@@ -180,7 +180,7 @@ export class FailuresModel implements IDisposable {
     Signal.clearData(this);
   }
 
-  /** Nothing was dead when the documents were asked for, as all ran again; by now some are. */
+  /** No document was dead at the last look, because all ran again, and some are dead by now. */
   private get isOutrun(): boolean {
     if (this.page?.rows.length !== 0 || this.page.fingerprint !== this.looked) return false;
     const { classes, dead } = this.snapshot!.failures;
@@ -191,7 +191,7 @@ export class FailuresModel implements IDisposable {
     const fingerprint = this.looked!;
     this.cursor = cursor;
     this.pageError = '';
-    // Old rows never pose as those of another class.
+    // Old rows must not stand under the name of another class.
     if (this.page?.fingerprint !== fingerprint) this.page = null;
     this.change.emit();
     try {

@@ -1,4 +1,4 @@
-// One class: the traceback of one of its documents, and all of them, fifty at a time.
+// Show one class: the traceback of one of its documents, and all documents, fifty at a time.
 
 import { copy } from '../ask';
 import { withCells, type Cell } from '../cells';
@@ -12,7 +12,7 @@ import { ALL, PAGE, type FailuresModel } from './model';
 
 const FRAME = /^\s+(?:File ".*?"|cell \[[\d ]*\]|<cell>), line (\d+)(?:, in (.*))?$/;
 
-/** What to do where consumers died of a document, as dqlab/live/tables.py has it: a retry meets it again. */
+/** What to do where consumers died of a document, in the words of WAY_OUT in dqlab/live/tables.py. */
 const WAY_OUT =
   'A function that ends its process, as os._exit and crashes of native code do, takes the consumer along. Map with executor="process", ' +
   'and each slot has a process of its own: the failure names how that died.';
@@ -137,7 +137,7 @@ function range(first: number, amount: number, total: number, at: number, now: nu
   return `${which}, as of ${instant(at, now)}`;
 }
 
-/** A traceback with the frame that raised set off; places and lines are text, whatever they contain. */
+/** A traceback that sets off the frame that raised; places and lines stay text, whatever they contain. */
 function drawTrace(element: HTMLElement, content: string): void {
   if (element.dataset.shown === content) return;
   element.dataset.shown = content;

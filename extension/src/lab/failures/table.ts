@@ -1,4 +1,4 @@
-// One row per class of failures: what, when, how many, in which code. The check marks make a filter, not a list.
+// The table of failure classes: error, times, numbers, code. The check marks make a filter, and not a list of documents.
 
 import { button, draw as drawn, make, mark, part, say, show, steady, style, text, type Drawn } from '../../shared/dom';
 import { count, many, moment, share, UNKNOWN } from '../../shared/format';
@@ -111,7 +111,7 @@ function box(label: string, act: () => void): HTMLInputElement {
   return element;
 }
 
-/** Columns of failed deliveries, one a minute, on their own scale. */
+/** Draw columns of failed deliveries, one per minute, on their own scale. */
 function columnsOf(svg: SVGElement, values: number[]): void {
   const key = values.join();
   if (svg.dataset.key === key) return;

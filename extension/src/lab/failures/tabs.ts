@@ -1,4 +1,4 @@
-// Failures as tabs: one for each service and run or queue, there again when the page is loaded again.
+// Show failures as tabs: one for each service and run or queue, restored when the page is loaded again.
 
 import type { ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
 import type { Cell } from '../cells';
@@ -9,7 +9,7 @@ import type { Model } from '../model';
 import { FailuresView } from './view';
 
 export const OPEN_FAILURES = 'dqlab:open-failures';
-/** Where a tab goes, the first that has room for it: a notebook of its own has none in the middle. */
+/** Areas for a tab; the first one with room is used: Notebook 7 has none in the middle. */
 const AREAS = ['main', 'right', 'down'];
 
 export interface FailureTabsOptions {
@@ -18,7 +18,7 @@ export interface FailureTabsOptions {
   model: Model;
   restorer: ILayoutRestorer | null;
   insert(...cells: string[]): void;
-  /** Cells of the notebooks that are open. */
+  /** Cells of the open notebooks. */
   cells(): Cell[];
 }
 

@@ -1,4 +1,4 @@
-// Failures of a run or queue: what fails and since when, which classes, what can be done to those that are selected.
+// Show the failures of a run or queue: when they began, their classes, and actions on the selected ones.
 
 import type { Message } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
@@ -27,7 +27,7 @@ export interface FailuresOptions {
   service: string;
   scope: Scope;
   insert(...cells: string[]): void;
-  /** Cells of the notebooks that are open, in which a traceback may lead. */
+  /** Cells of the open notebooks, to which the places in a traceback may belong. */
   cells(): Cell[];
   open(scope: Scope): void;
 }
@@ -77,7 +77,7 @@ export class FailuresView extends Widget {
     const focused = this.node.contains(document.activeElement);
     guarded(this.node, () => this.drawAll());
     const now = document.activeElement;
-    // Never to another button: who presses Enter twice would act on what was not meant.
+    // Never to another button: a second Enter would press it.
     if (focused && (!this.node.contains(now) || now!.closest('[hidden]'))) this.node.querySelector<HTMLElement>('h1')!.focus({ preventScroll: true });
   }
 
@@ -157,7 +157,7 @@ export class FailuresView extends Widget {
     show(this.said, said !== '');
   }
 
-  /** An answer is awaited, or does not come: what is shown may be done by now. */
+  /** An answer is pending or missing: the shown action may be done by now. */
   private get held(): boolean {
     return this.options.model.busy.has(this.subject) || this.failures.failure !== null;
   }

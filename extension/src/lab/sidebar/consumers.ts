@@ -7,7 +7,7 @@ import { face } from '../../shared/glyphs';
 import { troubleOf, type Consumer } from '../../shared/snapshot';
 import { row } from './pieces';
 
-/** Each queue has a c0. */
+/** A consumer's name with its queue: each queue has a c0. */
 const keyOf = (consumer: Consumer): string => `consumer ${consumer.queue} ${consumer.name}`;
 
 export function consumersSection(desk: Desk): Drawn {

@@ -1,4 +1,4 @@
-// What stands where no service is: the two lines that start one.
+// The sidebar without a service: two lines that start one.
 
 import type { Desk } from '../desk';
 import { button, make, part, say, text, type Drawn } from '../../shared/dom';

@@ -1,4 +1,4 @@
-// What needs the user in the chosen service: the first section, each line with what can be done, until it is dismissed.
+// The first section: what needs the user in the chosen service, each line with its actions, until it is dismissed.
 
 import { perform, type Desk } from '../desk';
 import { button, hint, hold, make, mark, part, say, show, sync, text, type Drawn } from '../../shared/dom';
@@ -117,7 +117,7 @@ export function needsSection(desk: Desk): Drawn {
     say(rest, [unlisted && `and ${count(unlisted)} more`, dismissed && `${count(dismissed)} dismissed`].filter(Boolean).join(' · '));
     show(back, dismissed > 0);
     show(foot, unlisted + dismissed > 0);
-    // Never to another button: who presses Enter twice would act on what was not meant.
+    // Never to another button: a second Enter would press it.
     if (focused && !area.element.contains(document.activeElement)) area.element.focus();
   };
   return { element: area.element, draw };

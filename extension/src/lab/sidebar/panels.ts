@@ -1,4 +1,4 @@
-// Buttons that open a service's panels as tabs: ours, and behind one more button Dask's own.
+// Buttons that open a service's panels as tabs: ours, and after one more button Dask's own.
 
 import type { Panel, Scope } from '../client';
 import type { Desk } from '../desk';
@@ -44,7 +44,7 @@ export function panelsSection(desk: Desk): Drawn {
     if (panel.path === FAILURES) openFailures(service.id, from);
     else desk.openPanel({ service: service.id, ...panel });
   };
-  /** All failures of a run are in a tab with their tracebacks; where several have some, one is asked for. */
+  /** Open the failures of a run in a tab; where several runs have some, ask for one. */
   const openFailures = (service: string, from: HTMLElement): void => {
     const failed = model.snapshot ? failing(model.snapshot) : [];
     const items = failed.map(({ dead, name, scope }) => ({ label: `${name}: ${count(dead)} dead`, act: () => desk.openFailures(service, scope) }));

@@ -1,4 +1,4 @@
-// Pieces of the sidebar's rows: sections, bars by state, what was refused.
+// Pieces of the sidebar's rows: sections, bars by state, refusals.
 
 import { make, mark, part, say, show, style, sync, text } from '../../shared/dom';
 import { share } from '../../shared/format';
@@ -10,7 +10,7 @@ export interface Section {
   head(amount: string, right?: string): void;
 }
 
-/** A section with its rows; rows are a tree of their own, unless they are said to be a list. */
+/** A section with its rows, which are a tree, unless the section is marked as a list. */
 export function section(title: string, role: 'tree' | 'list' = 'tree'): Section {
   const amount = text('span', 'dq-c', '');
   const right = text('span', 'dq-c dq-plain', '');
@@ -26,7 +26,7 @@ export function section(title: string, role: 'tree' | 'list' = 'tree'): Section 
   };
 }
 
-/** A row: glyph, name, what stands at the right; below it a second line, and what was refused. */
+/** A row: glyph, name, words at the right; below it a second line, and a refusal. */
 export function row(kind: string, lines: 1 | 2): HTMLElement {
   const element = make('div', { class: `dq-it ${kind}`, role: 'treeitem', tabindex: -1 });
   element.append(make('span', { class: 'dq-slot' }), make('span', { class: 'dq-ell dq-name' }), make('span', { class: 'dq-right' }));

@@ -1,4 +1,4 @@
-// Queues of the chosen service: state, depth over half an hour, what is dead, what waits.
+// Queues of the chosen service: state, depth over half an hour, dead and waiting messages.
 
 import { drainEntry, freesOf, pauseEntry, queueDangers, queueEntries, queueSentence } from '../actions';
 import { openActions, perform, type Desk } from '../desk';

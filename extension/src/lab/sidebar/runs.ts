@@ -1,4 +1,4 @@
-// Runs of the chosen service: share, bar by state, when they will be done, what failed.
+// Runs of the chosen service: share, bar by state, probable end, failures.
 
 import { pauseRun, runDangers, runEntries } from '../actions';
 import { openActions, perform, type Desk } from '../desk';
@@ -13,7 +13,7 @@ import { badge, bar, refuse, row, section } from './pieces';
 
 export const runKey = (run: Run): string => `run ${run.queue} ${run.name}`;
 
-/** How a run ended; with dead documents it is not plainly done. The words are those of dqlab/live/run_rows.py. */
+/** How a run ended: with dead documents it is not just done. The words are those of dqlab/live/run_rows.py. */
 export function endWord(run: Run): string {
   if (hadNothing(run)) return 'empty';
   if (run.state !== 'done' || !(run.counts.dead || run.counts.lost)) return run.state;
@@ -21,7 +21,7 @@ export function endWord(run: Run): string {
   return 'some lost';
 }
 
-/** What stands behind a run's bar: when it will be done, or why that is not known. */
+/** The words after a run's bar: its probable end, or why that is not known. */
 export function runWord(run: Run, fresh: boolean, now: number): string {
   if (run.stuck) return `waiting for ${count(run.counts.leased)}`;
   if (run.state === 'running' || run.state === 'submitting') {
@@ -35,7 +35,7 @@ export function runWord(run: Run, fresh: boolean, now: number): string {
 }
 
 const NONE = 'No run yet: %%dq submit starts one.';
-/** Runs that a store keeps are not listed before a queue of it is open. */
+/** A store's runs are listed only once one of its queues is open. */
 const NONE_OPEN = 'No run is open. %dq runs lists those in the store, %%dq submit starts one.';
 
 export function runsSection(desk: Desk, filter: () => string): Drawn {

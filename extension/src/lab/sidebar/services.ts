@@ -1,4 +1,4 @@
-// Services: those that answer, and the chosen one; those that do not answer share a line, and so do those that have ended.
+// Services: the chosen one and those that answer; silent ones share a line, and so do ended ones.
 
 import type { Service } from '../client';
 import type { Desk } from '../desk';
@@ -85,7 +85,7 @@ export function servicesSection(desk: Desk, filter: () => string): Drawn {
 
 const keyOf = (service: Service): string => `service ${service.id}`;
 
-/** A line that stands for services, and opens. */
+/** A line for several services, which opens. */
 function folded(id: string, label: string, verb: (amount: number) => string) {
   const body = make('div', { role: 'tree', 'aria-label': label, id });
   const words = text('span', '', '');
@@ -115,14 +115,14 @@ function about(desk: Desk, service: Service, state: Service['state']): string {
   return words.filter(Boolean).join(' · ');
 }
 
-/** Consumers by the processes that were asked for, since each queue has one in each; as in dqlab/live/lab_picture.py. */
+/** Consumers by processes, because each queue has one in each; as `_consumer_words` in dqlab/live/lab_picture.py. */
 function staff({ consumers, on, workers }: { consumers: number; on: number | null; workers: number }, embedded: boolean): string {
   if (!consumers || on === null) return `${many(workers, 'worker')} · ${consumers ? many(consumers, 'consumer') : 'no consumers yet'}`;
   if (consumers === on && embedded) return many(on, 'consumer process');
   return `${many(consumers, 'consumer')} on ${many(on, embedded ? 'process' : 'worker')}`;
 }
 
-/** The end of a long path: where stores differ. */
+/** The end of a long path, where stores differ. */
 function tail(path: string): string {
   return path.length > 24 ? `…/${path.replace(/\/+$/, '').split('/').slice(-2).join('/')}` : path;
 }

@@ -21,7 +21,7 @@ import { queuesSection } from './queues';
 import { runKey, runsSection } from './runs';
 import { servicesSection } from './services';
 
-/** Above so many rows the filter is always shown. */
+/** Number of rows above which the filter is always shown. */
 const MANY_ROWS = 12;
 const KEYS = 'Arrows move · Enter or a click opens · P pauses or resumes · / filters · ⋯ or the menu key: all actions';
 
@@ -127,7 +127,7 @@ export class Sidebar extends Widget {
     this.settle();
   }
 
-  /** The icon says how many lines need the user; red when one is a problem. */
+  /** Show on the icon how many lines need the user, in red when one is a problem. */
   private drawRail(): void {
     const { model } = this.desk;
     const dead = model.problem;
@@ -138,7 +138,7 @@ export class Sidebar extends Widget {
     this.title.caption = needs ? `dqlab: ${needs} ${needs === '1' ? 'needs' : 'need'} you` : 'dqlab';
   }
 
-  /** Old numbers say how old they are, and when the next are asked for. */
+  /** Show how old the numbers are, and when the next poll is due. */
   private drawNote(): void {
     if (!this.isVisible) return;
     const { model } = this.desk;
@@ -161,7 +161,7 @@ export class Sidebar extends Widget {
     );
   }
 
-  /** A click on a run or a queue opens it, as Enter does; what is a button in it acts by itself. */
+  /** Open a run or a queue on a click, as on Enter; its buttons act by themselves. */
   private onClick(event: MouseEvent): void {
     const target = event.target as Element;
     const row = target.closest<HTMLElement>('[role="treeitem"][data-row]'); // parts of a bar have keys too
@@ -191,7 +191,7 @@ export class Sidebar extends Widget {
     const run = model.snapshot?.runs.find((each) => runKey(each) === row.dataset.row);
     const queue = model.snapshot?.queues.find((each) => `queue ${each.name}` === row.dataset.row);
     if (run && failsThroughout(run) && model.chosen !== null) {
-      // To go on would fail the rest of it too: that is pressed on purpose, in its menu.
+      // To resume would fail its other documents too, so that takes a decision in its menu.
       this.desk.openFailures(model.chosen, { queue: run.queue, run: run.name });
       return;
     }
