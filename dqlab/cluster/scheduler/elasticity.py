@@ -62,7 +62,7 @@ class Elasticity:
 
     async def target(self, target_duration: Any = None) -> int:
         """Return the number of workers that Dask's tasks or our messages need, plus one for each that is leaving."""
-        # Without tasks, Dask's own target is not asked for: it counts our actors, and would keep every worker.
+        # Without tasks, do not ask for Dask's own target: for our actors alone, it keeps workers that nobody needs.
         state, scheduler = self._state, self._state.scheduler
         wanted = scheduler.adaptive_target(target_duration=target_duration) if has_tasks(scheduler) else 0
         workers = scheduler.workers

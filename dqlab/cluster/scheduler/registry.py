@@ -129,7 +129,7 @@ class Registry(SchedulerPlugin):
     async def hello(self) -> dict[str, Any]:
         """Greet a client with the protocols of the workers that answer in 3 s, or raise DaskTooOld."""
         scheduler = self.state.scheduler
-        # Check all workers before installing the plugin: Dask closes a worker that cannot load it.
+        # Check all workers before installing: if one cannot load the plugin, no worker gets it.
         for worker, version in dask_versions(scheduler).items():
             check_dask(f"worker {worker}", version)
         await install(scheduler, DqlabWorkerPlugin(), DqlabWorkerPlugin.name, HELLO_TIMEOUT)
