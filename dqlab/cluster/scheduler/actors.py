@@ -177,7 +177,7 @@ class Actors:
 
     def _consumers(self, queue: str) -> list[str]:
         """Return the names of a queue's live consumers, including those that wind down."""
-        # The opened log takes back the leases of all other consumers.
+        # A recreated durable shard leases nothing until these have reported which messages they hold.
         mark = f"consumer/{queue}/"
         return [name for name in {*self._state.entries, *self._winding_down} if name.startswith(mark)]
 
@@ -230,7 +230,8 @@ class Actors:
 
     async def wind_down(self, names: Collection[str], patience: float) -> None:
         """Retire consumers that may take `patience` seconds to finish what they have begun."""
-        # `retire` unregisters them at once. A shard that is recreated meanwhile must still leave them their leases.
+        # `retire` unregisters them at once. A shard recreated meanwhile must still leave them their leases:
+        # `_consumers`.
         self._winding_down.update(names)
         try:
             await self.retire(names, patience)

@@ -209,7 +209,7 @@ class ClusterState:
         of = f" of {numbers.size(limit)}" if limit else ""
         return f"its worker was killed when it had taken {numbers.size(used)}{of} of memory"
 
-    # --- what runs at the same time -------------------------------------------------------------
+    # --- concurrency ----------------------------------------------------------------------------
 
     def turn(self, queue: str) -> asyncio.Lock:
         """Return the lock for opening or closing a queue."""

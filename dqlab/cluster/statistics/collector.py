@@ -78,7 +78,7 @@ class Collector:
         self._woke = -math.inf
         """When this process last went on after it was stopped, monotonic seconds."""
 
-    # --- what comes in ----------------------------------------------------------------------
+    # --- reports ----------------------------------------------------------------------------
 
     def take(self, report: ShardReport | ConsumerReport, *, current: bool = False) -> None:
         """Enter a report, of the registered shard if `current`."""
@@ -316,14 +316,14 @@ class Collector:
         known.versions.pop(queue, None)
 
     def touch(self) -> None:
-        """Note a change that comes with no report."""
+        """Note a change without a report."""
         self._changed()
 
     def _changed(self) -> None:
         self.known.seq += 1
         self._bell.ring()
 
-    # --- what goes out ----------------------------------------------------------------------
+    # --- snapshots and histories ------------------------------------------------------------
 
     @property
     def seq(self) -> int:

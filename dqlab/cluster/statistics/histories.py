@@ -16,7 +16,7 @@ from dqlab.stats.snapshot import MAX_CONSUMERS, MAX_QUEUES
 __all__ = ["history"]
 
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
-"""Seconds between points, of which the smallest is taken that needs at most `MAX_POINTS`."""
+"""Possible seconds between points. The smallest that needs at most `MAX_POINTS` is used."""
 
 Series = tuple[float | None, ...]
 

@@ -99,7 +99,7 @@ def unacked_of(shards: Shards, now: float, begun: Mapping[str, Running], lately:
 
 def _named(leases: Iterable[Held], begun: Mapping[str, Running]) -> Iterator[Held]:
     """Yield leases with short names, each consumer's oldest lease with its running document."""
-    # A consumer works through its leases in order: what it runs now is of the oldest.
+    # A consumer works through its leases in order, so its running document is of the oldest.
     left = dict(begun)
     for held in sorted(leases, key=attrgetter("held"), reverse=True):
         runs, short = left.pop(held.consumer, None), short_name(held.consumer)

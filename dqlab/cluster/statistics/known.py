@@ -47,7 +47,7 @@ class KnownLanes:
         """Run at rest to its `started` in `_resting`, since a later report may have another one."""
         self._sums = _Sums()
 
-    # --- what comes in ----------------------------------------------------------------------
+    # --- reports ----------------------------------------------------------------------------
 
     def take(self, shard: int, report: ShardReport) -> None:
         """Enter the lanes of a shard's report, which are all of them or only those that changed."""
@@ -105,7 +105,7 @@ class KnownLanes:
         changed, self._changed = self._changed, {}
         return changed
 
-    # --- what is known ----------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------
 
     def __contains__(self, run: str) -> bool:
         return run in self._runs

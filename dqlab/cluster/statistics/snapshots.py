@@ -352,7 +352,7 @@ class JoinedQueue:
         return not run.counts.waiting and bool(self._stuck(run))
 
     def _stuck(self, run: RunStats) -> list[float]:
-        """Return the seconds for which each document is held that is held for much longer than others took."""
+        """Return the seconds for which each stuck document has been held, much longer than the others took."""
         if not run.counts.leased:
             return []
         seconds, times = OUTLASTS

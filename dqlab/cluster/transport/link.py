@@ -154,7 +154,7 @@ class Link:
                     if deadline is not None and time.monotonic() >= deadline:
                         raise CallTimeout(name=self.address, call="wait", seconds=timeout) from None
         except SchedulerGone as error:
-            # Say "closed" only if the lab was closed here. Else the client is closed because Dask gave the scheduler
+            # Raise LabClosed only if the lab was closed here. Else the client is closed because Dask gave the scheduler
             # up.
             if self.embedded or self._left.is_set():
                 self.check_open()

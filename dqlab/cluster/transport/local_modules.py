@@ -48,7 +48,7 @@ _FOLDERS = ("/site-packages/", "/dist-packages/")
 
 
 class ModuleDiffers(DqlabError):
-    """A consumer has another version of a local module, and what the notebook has cannot travel."""
+    """A consumer has another version of a local module, and the notebook's version cannot be pickled."""
 
     text = (
         "this consumer has another version of module {module} than the process that submitted, or none, and what is "
@@ -229,7 +229,7 @@ def sources_of(name: str) -> list[str]:
     return files
 
 
-# --- where it is opened -----------------------------------------------------------------------
+# --- opening ----------------------------------------------------------------------------------
 
 
 class LazyImports:

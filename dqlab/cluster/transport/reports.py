@@ -89,7 +89,7 @@ class ShardReport:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        """Return what `to_wire` was called on."""
+        """Return the report of plain data."""
         known = fields_of(cls, wire)
         known["state"] = QueueState(known.get("state", QueueState.RUNNING))
         storage = known.get("storage")
@@ -138,7 +138,7 @@ class ConsumerReport:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        """Return what `to_wire` was called on."""
+        """Return the report of plain data."""
         known = fields_of(cls, wire)
         known["oldest"] = None if known.get("oldest") is None else Running(*known["oldest"])
         return cls(**known)

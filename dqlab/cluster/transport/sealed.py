@@ -590,7 +590,7 @@ def _explained(value: object, what: str, seal: Callable[[object], bytes]) -> byt
         raise NotPicklable(what=what, reason=reason) from error
 
 
-# --- what is to blame -----------------------------------------------------------------------
+# --- the search for the culprit ---------------------------------------------------------------
 
 
 def _culprit(value: object, reason: str) -> str:
