@@ -71,34 +71,34 @@ class Action:
     """Document to give up; with a consumer too, nothing is done once that consumer runs another document."""
 
     @classmethod
-    def parse(cls, said: Any) -> Action:
+    def parse(cls, sent: Any) -> Action:
         """Read an action sent as JSON, or raise BadOption if it is malformed."""
-        if not isinstance(said, dict):
-            raise _bad("action", said, "must be an object: {'action': 'pause', 'queue': 'default'}")
-        for name in said.keys() - set(cls.__slots__):
-            raise _bad(str(name)[:40], said[name], f"is not a part of an action. There are: {', '.join(cls.__slots__)}")
-        action, queue, run = _meant(said)
+        if not isinstance(sent, dict):
+            raise _bad("action", sent, "must be an object: {'action': 'pause', 'queue': 'default'}")
+        for name in sent.keys() - set(cls.__slots__):
+            raise _bad(str(name)[:40], sent[name], f"is not a part of an action. There are: {', '.join(cls.__slots__)}")
+        action, queue, run = _target_of(sent)
         for name, takers in _FIELDS.items():
-            if name in said and action not in takers:
-                raise _bad(name, said[name], f"is for {' and '.join(takers)} alone")
-        if action == "scale" and "n" not in said:
+            if name in sent and action not in takers:
+                raise _bad(name, sent[name], f"is for {' and '.join(takers)} alone")
+        if action == "scale" and "n" not in sent:
             raise _bad("n", None, "must be the number of consumers, or 'auto'")
-        n, state, limit = said.get("n", "auto"), said.get("state", "dead"), said.get("limit")
+        n, state, limit = sent.get("n", "auto"), sent.get("state", "dead"), sent.get("limit")
         if n != "auto" and not _is_count(n, MOST_CONSUMERS):
             raise _bad("n", n, f"must be a number of consumers, 1 to {MOST_CONSUMERS:,}, or 'auto'")
         if state not in _STATES:
             raise _bad("state", state, "must be 'ready', 'delayed' or 'dead'")
         if limit is not None and not _is_count(limit):
             raise _bad("limit", limit, "must be how many at most, 1 or more")
-        marks = said.get("fingerprints", [])
+        marks = sent.get("fingerprints", [])
         if not isinstance(marks, list) or not all(isinstance(mark, str) and mark for mark in marks):
             raise _bad("fingerprints", marks, "must be a list of fingerprints of failure classes")
-        return cls(action, queue, run, n, state, tuple(marks), limit, *_held(action, said))
+        return cls(action, queue, run, n, state, tuple(marks), limit, *_consumer_and_document(action, sent))
 
 
-def _meant(said: dict[str, Any]) -> tuple[str, str, str]:
+def _target_of(sent: dict[str, Any]) -> tuple[str, str, str]:
     """Return the action's name, its queue and its run."""
-    action, queue, run = said.get("action"), said.get("queue"), said.get("run", "")
+    action, queue, run = sent.get("action"), sent.get("queue"), sent.get("run", "")
     if not isinstance(run, str):
         raise _bad("run", run, "must be the name of a run")
     known = _OF_RUNS if run else _OF_QUEUES
@@ -109,9 +109,9 @@ def _meant(said: dict[str, Any]) -> tuple[str, str, str]:
     return action, queue, run
 
 
-def _held(action: str, said: dict[str, Any]) -> tuple[str, str]:
+def _consumer_and_document(action: str, sent: dict[str, Any]) -> tuple[str, str]:
     """Return the action's consumer and document, "" for one that it does not name."""
-    consumer, document = said.get("consumer", ""), said.get("document", "")
+    consumer, document = sent.get("consumer", ""), sent.get("document", "")
     for name, value in (("consumer", consumer), ("document", document)):
         if not isinstance(value, str):
             raise _bad(name, value, "must be a name, as views show it")
@@ -121,8 +121,8 @@ def _held(action: str, said: dict[str, Any]) -> tuple[str, str]:
 
 
 def _bad(option: str, value: Any, problem: str) -> BadOption:
-    said = value if not isinstance(value, str) else value[:100]
-    return BadOption(option=option, value=said, problem=f"{problem}. Nothing was done.")
+    short = value if not isinstance(value, str) else value[:100]
+    return BadOption(option=option, value=short, problem=f"{problem}. Nothing was done.")
 
 
 def _is_count(value: object, most: int = 1 << 53) -> bool:
@@ -162,14 +162,14 @@ class Actions:
     def queue(self, name: str) -> _SchedulerCalls:
         """Return calls to an open queue, or raise QueueNotFound."""
         if name not in self._state.queues:
-            raise QueueNotFound(queue=name, **_named(name, self._state.queues))
+            raise QueueNotFound(queue=name, **_hint_and_known(name, self._state.queues))
         return _SchedulerCalls(name, self._state, self._actors, self._run_notes)
 
     async def run(self, queue: QueueCalls, name: str) -> bytes:
         """Return the id of a queue's run, or raise RunNotFound."""
         runs = await queue_calls.runs_of(queue)
         if name not in runs:
-            raise RunNotFound(run=name, **_named(name, runs))
+            raise RunNotFound(run=name, **_hint_and_known(name, runs))
         return runs[name]
 
     async def carry_out(self, action: Action) -> dict[str, Any]:
@@ -254,7 +254,7 @@ class Actions:
         if consumer and consumer not in names:
             known = ", ".join(sorted(names)[:20]) or "none"
             raise _bad("consumer", consumer, f"queue {queue} has no consumer of that name; it has {known}")
-        asked = {consumer: names[consumer]} if consumer else self._that_run(document, names)
+        asked = {consumer: names[consumer]} if consumer else self._running(document, names)
         taken: dict[str, str] = {}
         for short, name in asked.items():
             meta, _ = unpack(await calls.call_actor(name, "running", pack({}), timeout=ANSWERS_WITHIN))
@@ -275,7 +275,7 @@ class Actions:
         self._mark(f"{'give up' if give_up else 'replace'} {', '.join(sorted({*taken.values()}))}", calls)
         return taken
 
-    def _that_run(self, document: str, names: dict[str, str]) -> dict[str, str]:
+    def _running(self, document: str, names: dict[str, str]) -> dict[str, str]:
         """Return the consumers whose last report names a document."""
         # Reports may be old: `let_go` asks these consumers what they run now.
         reports = self._state.collector.known.consumers
@@ -315,7 +315,7 @@ def _freed(taken: dict[str, str]) -> str:
     return f"{', '.join(consumers)} {'goes' if len(consumers) == 1 else 'go'} on with others. {GOES_ON}"
 
 
-def _named(name: str, known: Any) -> dict[str, str]:
+def _hint_and_known(name: str, known: Any) -> dict[str, str]:
     near = get_close_matches(name, list(known), n=1)
     return {"hint": f" Did you mean {near[0]!r}?" if near else "", "known": ", ".join(sorted(known)[:20]) or "none"}
 

@@ -105,7 +105,7 @@ class Supervisor:
         entry.failed_epoch, entry.last = epoch, entry.address
         entry.made.clear()
         entry.epoch += 1
-        self._state.in_background(self._mend(entry))
+        self._state.in_background(self._reopen(entry))
 
     def _note_failure(self, entry: Entry, failure: str) -> None:
         """Record why a log fails."""
@@ -116,7 +116,7 @@ class Supervisor:
             entry.failures, entry.left = 0, now
         entry.failure = failure
 
-    async def _mend(self, entry: Entry) -> None:
+    async def _reopen(self, entry: Entry) -> None:
         logger.warning("event=store_failed name=%s worker=%s %s", entry.name, entry.address, entry.failure)
         await self._actors.hand_over(entry)  # else it would keep its lock
         await self._pause(entry)

@@ -179,7 +179,7 @@ class JoinedQueue:
             QueueState.PAUSED: self._known.paused_by.get(self._name, ""),
         }
         why = reasons.get(state, "")
-        held = [run for run in runs if _stays(run)]
+        held = [run for run in runs if _stands_still(run)]
         if state == QueueState.RUNNING and counts.left == sum(run.counts.left for run in held):
             state = QueueState.WAITING
             if all(run.state is not RunState.WAITING for run in held):
@@ -364,7 +364,7 @@ class JoinedQueue:
 def _empty_in(
     left: int, lag: float, ins: float | None, outs: float | None, runs: Sequence[RunStats], wall: float
 ) -> float | None:
-    if any(map(_stays, runs)):
+    if any(map(_stands_still, runs)):
         return None
     ends = [run.eta.p50 for run in runs if run.eta is not None]
     if ends:
@@ -374,7 +374,7 @@ def _empty_in(
     return left / (outs - ins)
 
 
-def _stays(run: RunStats) -> bool:
+def _stands_still(run: RunStats) -> bool:
     """Return whether a run has documents left and does not process them, as a paused run does."""
     return run.held and run.counts.left > 0
 
@@ -448,7 +448,7 @@ class Snapshots:
             attention_total=len(needs),
             marks=tuple(known.marks_of(queue)[-MAX_MARKS:]),
             queues=tuple(
-                each if place < MAX_DETAILED_QUEUES or each.name == queue else _bare(each)
+                each if place < MAX_DETAILED_QUEUES or each.name == queue else _shortened(each)
                 for place, each in enumerate(queues[:MAX_QUEUES])
             ),
             totals=total_queue(queues, consumers=len(everyone)),
@@ -498,7 +498,7 @@ def _ordered(all_facts: Sequence[QueueFacts], needs: Sequence[Attention]) -> lis
     briefs: dict[str, str] = {}
     for need in needs:
         briefs.setdefault(need.queue, brief(need))
-    queues = [_worded(facts.queue, briefs.get(facts.queue.name, "")) for facts in all_facts]
+    queues = [_with_reason(facts.queue, briefs.get(facts.queue.name, "")) for facts in all_facts]
     return sorted(queues, key=lambda each: (each.name not in briefs, each.counts.left == 0, each.name))
 
 
@@ -506,11 +506,11 @@ def _listed(run: RunStats, *, chosen: bool) -> RunStats:
     return run if chosen or not run.classes else replace(run, classes=())
 
 
-def _worded(queue: QueueStats, why: str) -> QueueStats:
+def _with_reason(queue: QueueStats, why: str) -> QueueStats:
     return replace(queue, why=why) if why and not queue.why else queue
 
 
-def _bare(queue: QueueStats) -> QueueStats:
+def _shortened(queue: QueueStats) -> QueueStats:
     counts = queue.counts
     shown = Counts(counts.ready, counts.delayed, counts.leased, dead=counts.dead, lost=counts.lost)
     ins, outs = queue.in_rate, queue.out_rate

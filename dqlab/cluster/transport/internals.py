@@ -246,7 +246,7 @@ async def answer_call(worker: Worker, comm: Comm, actor: str, call: str, body: P
     try:
         answer: Packed = await getattr(held, call)(body)
         comm.allow_offload = False  # else Dask measures each answer to decide whether a thread should pack it
-        asyncio.get_running_loop().call_soon(_let_offload, comm)  # runs after the answer is packed
+        asyncio.get_running_loop().call_soon(_allow_offload, comm)  # runs after the answer is packed
     except NoSuchActor:  # the actor left while the call waited
         return {"status": "missing"}
     except Exception as error:  # noqa: BLE001 - the caller decides about any error
@@ -266,7 +266,7 @@ def _beside(name: str, packed: Packed) -> dict[str, Any]:
     return {name: packed if len(packed) < LARGE_PART else to_serialize(memoryview(packed))}
 
 
-def _let_offload(comm: Comm) -> None:
+def _allow_offload(comm: Comm) -> None:
     """Let Dask use threads to pack messages again."""
     # Connections are pooled, and Dask sends its own messages over them too.
     comm.allow_offload = True
@@ -296,7 +296,7 @@ async def call_actor(
             given = _beside("body", body() if callable(body) else body)
             answer = await send_recv(comm, op=CALL, actor=key, call=call, **given)
         finally:
-            _let_offload(comm)
+            _allow_offload(comm)
             pool.reuse(address, comm)
     except TimeoutError:  # an OSError too, but the caller's own limit
         raise
@@ -522,7 +522,7 @@ def keep_replaced_workers(cluster: SpecCluster) -> None:
         if there or cluster.status is not Status.running or cluster.workers.get(name) is not nanny:
             return
         now = asyncio.get_running_loop().time()
-        since = now if _comes(nanny) else since
+        since = now if _has_or_starts_worker(nanny) else since
         if nanny.status is Status.running and now - since < ABSENT_S:
             look_later(name, nanny, since)
             return
@@ -546,7 +546,7 @@ def keep_replaced_workers(cluster: SpecCluster) -> None:
     cluster._update_worker_status = update  # type: ignore[method-assign]
 
 
-def _comes(nanny: Any) -> bool:
+def _has_or_starts_worker(nanny: Any) -> bool:
     """Return whether a nanny has a worker or is starting one."""
     # Starting may take seconds: the process that workers are forked from imports first.
     process = nanny.process
@@ -563,7 +563,7 @@ async def replace_lost_workers(cluster: SpecCluster, kept_away: Collection[str],
     for name in cluster.worker_spec if cluster.status is Status.running else ():
         nanny: Any = cluster.workers.get(name)
         ended = nanny is None or nanny.status in (Status.closed, Status.failed)
-        stuck = not ended and not _comes(nanny)
+        stuck = not ended and not _has_or_starts_worker(nanny)
         if name in scheduler.aliases or str(name) in kept_away or not (ended or stuck):
             absent.pop(name, None)
             continue

@@ -329,14 +329,14 @@ def _open_either(
     import pickle
 
     # By name where possible: then the function shares the module's state with all others of this process.
-    if fingerprint is not None and _here(taken, of) == fingerprint:
+    if fingerprint is not None and _digest_here(taken, of) == fingerprint:
         return pickle.loads(named)
     if valued is None:
         raise ModuleDiffers(module=", ".join(sorted({module for module, _ in taken})), reason=reason)
     return pickle.loads(valued)
 
 
-def _here(taken: list[tuple[str, str]], of: Callable[[list[Any]], Reached]) -> bytes | None:
+def _digest_here(taken: list[tuple[str, str]], of: Callable[[list[Any]], Reached]) -> bytes | None:
     """Return the fingerprint of the named objects in this process, or None if one is missing."""
     try:
         values = list(_resolved(taken))

@@ -115,7 +115,7 @@ class Ref:
         # repeated at the actor's new place.
         loop, found = asyncio.get_running_loop(), None
         while True:
-            place = await self._meant(key)
+            place = await self._requested(key)
             if place != found:
                 found, since = place, loop.time()
             try:
@@ -141,7 +141,7 @@ class Ref:
                 if not await self._moved(place):
                     raise CallTimeout(name=self.name, call=function, seconds=NEWS_WAIT) from None
 
-    async def _meant(self, key: str | None) -> Place:
+    async def _requested(self, key: str | None) -> Place:
         """Return where the actor lives, or raise Replaced if it has another key."""
         place = await self.place()
         if key not in (None, place.key):
