@@ -84,6 +84,7 @@ class ConsumerSets:
             shards = self._state.queues[queue].shards
         if n is not None and not (self._state.plan().consumers or self._state.missing):
             raise NoWorkers(queue=queue)
+        # No await since the check that the queue is open: closing it forgets its sets, and must not miss this one.
         one = self._sets.setdefault(set_id or queue, _Set(queue, cls, options, shards, n))
         await self._fit(one)
         return one.names
@@ -104,7 +105,7 @@ class ConsumerSets:
 
     async def retire(self, set_id: str) -> dict[str, Any]:
         """End a set, retire its consumers, and return the packed last totals of those that answered."""
-        one = self._sets.pop(set_id, None)
+        one = self._sets.pop(set_id, None)  # before waiting: a fit that is under way stops making consumers
         if one is None:
             return {}
         async with one.busy:
@@ -147,6 +148,7 @@ class ConsumerSets:
     async def wind_down(self, address: str, patience: float) -> None:
         """Let the consumers of a worker finish what they have begun within `patience` seconds, and replace them now."""
         entries, going = self._state.entries, []
+        # Without the sets' locks: winding down may take the whole patience, and would keep the sets busy.
         for one in list(self._sets.values()):
             leaving = [name for name in one.names if name in entries and entries[name].address == address]
             self._drop(one, leaving)

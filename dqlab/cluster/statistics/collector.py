@@ -312,7 +312,7 @@ class Collector:
         for key in [key for key in known.run_tracks if key[0] == queue]:
             del known.run_tracks[key]
         self.forget(list(known.serving.pop(queue, ())))
-        known.unserved_since.pop(queue, None)
+        known.unserved_since.pop(queue, None)  # `forget` has entered both again
         known.versions.pop(queue, None)
 
     def touch(self) -> None:

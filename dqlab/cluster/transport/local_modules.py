@@ -242,7 +242,7 @@ class LazyImports:
         self.parts = modules, sealed
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open_after, self.parts
+        return _open_after, self.parts  # durable logs keep pickles with this name: do not rename or move it
 
 
 _expected: dict[str, str] = {}
@@ -311,7 +311,7 @@ class Either:
         self.parts = taken, fingerprint, of, named, valued, reason
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open_either, self.parts
+        return _open_either, self.parts  # durable logs keep pickles with this name: do not rename or move it
 
 
 _first_seen: dict[tuple[tuple[str, str], ...], tuple[list[Any], bytes | None]] = {}

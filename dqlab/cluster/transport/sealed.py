@@ -78,6 +78,10 @@ _MAX_CHILDREN = 10_000
 _SHORTEST_REFERENCE = 29
 """Bytes of a pickle that holds nothing but a one-letter name in ``__main__``."""
 _TOO_DEEP = "it is nested too deeply"
+# Pickles name the functions below by module and name: `_code_again`, `_cached_again`, `_property_again`,
+# `_empty_module`, `_same`, `_fill`, `_fill_members` and `_from_module`. Durable logs keep such pickles, so do not
+# rename or move them.
+
 _READS_GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 
 
@@ -383,7 +387,7 @@ def seal_function(
     made = _Both(function, imports, local, version, fingerprint, named)
     if remember and made.lasts:
         with _remembered_lock:
-            _remembered.pop(key, None)
+            _remembered.pop(key, None)  # then it is the newest, and dropped last
             if len(_remembered) >= REMEMBERED:
                 del _remembered[next(iter(_remembered))]
             _remembered[key] = made
