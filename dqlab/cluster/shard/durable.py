@@ -181,6 +181,7 @@ class LogStore(LogJournal):
         self.log.close(clean=self.failure is None)
 
     def _wake(self, callback: Callable[[], None]) -> None:
+        # Called in the committing thread, while futures and callbacks belong to the event loop.
         with suppress(RuntimeError):  # the loop is closed, so nothing waits
             self._loop.call_soon_threadsafe(callback)
 

@@ -146,7 +146,8 @@ class JoinedQueue:
         return f"{UNANSWERED} since {numbers.clock(self._wall - silence)}: {names}"
 
     def _lately(self, queue: QueueStats) -> tuple[float | None, float | None, float | None]:
-        """Return rates in and out over the last minutes, and the lag before, or None for a queue younger than that."""
+        """Return rates in and out over the last minutes, and the lag before, or None for a queue that keeps up."""
+        # None also for a queue younger than those minutes: its rates would be of less time.
         ring, span = self._track.ring, self._known.thresholds.growing
         if queue.lag < KEEPS_UP or ring.born is None or self._wall - ring.born < span:
             return None, None, None

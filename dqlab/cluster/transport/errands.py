@@ -47,7 +47,7 @@ async def ask_worker(scheduler: Scheduler, address: str, call: str, **arguments:
     """Call one of our handlers on a worker, and raise the handler's error, or WorkerLost for a worker that is gone."""
     try:
         answer = await ask_handler(scheduler.rpc, address, call, **arguments)
-    except OSError as error:
+    except OSError as error:  # not passed on: Dask would take the worker's closed connection for the caller's
         raise WorkerLost(worker=address, call=call, reason=str(error) or "no answer") from error
     if answer is None:  # Dask's answer for an unknown handler; none of ours returns None
         raise WorkerLost(worker=address, call=call, reason="its plugin is not there: it leaves, or has just joined")

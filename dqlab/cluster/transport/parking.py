@@ -44,6 +44,7 @@ class Bell:
         """Wake the coroutines whose condition holds, in the next pass of the event loop."""
         if self._waiting and not self._looking:
             self._looking = True
+            # Not `call_soon_threadsafe`: ring it only in the event loop's thread.
             next(iter(self._waiting)).get_loop().call_soon(self._look)
 
     def _look(self) -> None:
