@@ -37,7 +37,8 @@ class Backlog:
 
 
 def workers_for(backlogs: Iterable[Backlog], *, threads: int, duration: float, hosts: int) -> int:
-    """Return how many workers of `threads` threads finish the backlog in `duration` s, `hosts` with shards included."""
+    """Return how many workers finish the backlog in `duration` seconds, including those that host queues."""
+    # `threads`: of one worker. `hosts`: workers on which shards live now, which must stay.
     serving = 0
     for backlog in backlogs:
         slots = min(backlog.messages, math.ceil(backlog.seconds / duration))

@@ -49,7 +49,7 @@ WAKES = 2.0
 """Seconds that the process takes afterwards to read the reports that waited."""
 SILENT, SILENT_AT_MOST = 10.0, 60.0
 """Seconds without a heartbeat after which the consumers of a worker do not count as working. Native code that holds the
-GIL may silence a worker for the time of two documents: that time is allowed, from the first figure to the second."""
+GIL may silence a worker for the time of two documents: that time is allowed, within these least and most seconds."""
 
 
 class Collector:
