@@ -108,7 +108,7 @@ class Collector:
             self.known.consumers[name], self.known.consumers_came[name] = report, now
             self.known.serving.setdefault(queue, {})[name] = None
             self._note(self._consumers_due, name, now, wall)
-        self.known.versions[queue] = self.known.versions.get(queue, 0) + 1
+        self._count_change(queue)
         self._changed()
 
     def _times(self) -> tuple[float, float]:
@@ -175,7 +175,7 @@ class Collector:
             return
         queues = {report.queue for report in known.consumers.values() if report.host in changed}
         for queue in queues:
-            known.versions[queue] = known.versions.get(queue, 0) + 1
+            self._count_change(queue)
         for queue in queues & known.reports.keys():
             self._due[queue] = self._times()
             self._remember(queue, self._due)
@@ -247,7 +247,7 @@ class Collector:
         self.known.marks.append(Mark(self.known.clock.wall(), text, cell, queue))
         if by:
             self.known.paused_by[queue] = by
-        self.known.versions[queue] = self.known.versions.get(queue, 0) + 1
+        self._count_change(queue)
         self._changed()
 
     def took(self, consumer: str, document: str, seconds: float) -> None:
@@ -259,7 +259,7 @@ class Collector:
             track.pace.leave_out(now - seconds, now)
             self.known.taken[consumer] = document, now
             queue = self.known.consumers[consumer].queue
-            self.known.versions[queue] = self.known.versions.get(queue, 0) + 1
+            self._count_change(queue)
             self._changed()
 
     def forget(self, consumers: Collection[str]) -> None:
@@ -280,7 +280,7 @@ class Collector:
                 queue = report.queue
                 known.serving.get(queue, {}).pop(name, None)
                 known.unserved_since[queue] = known.clock.monotonic()
-                known.versions[queue] = known.versions.get(queue, 0) + 1
+                self._count_change(queue)
                 left.add(queue)
         for queue in left & known.reports.keys():
             # Before other consumers come. Else the queue would seem to have been served all along.
@@ -301,7 +301,6 @@ class Collector:
             known.lanes_by_queue,
             self._due,
             self._remembered,
-            known.versions,
             known.paused_by,
         ):
             memory.pop(queue, None)
@@ -318,6 +317,10 @@ class Collector:
     def touch(self) -> None:
         """Note a change without a report."""
         self._changed()
+
+    def _count_change(self, queue: str) -> None:
+        """Count a change of a queue, so that snapshots join its facts again."""
+        self.known.versions[queue] = self.known.versions.get(queue, 0) + 1
 
     def _changed(self) -> None:
         self.known.seq += 1
