@@ -1,1 +1,1 @@
-"""What runs in the processes of a cluster, one folder a process; the only room that talks to Dask."""
+"""Runs in the processes of a cluster, one folder for each kind of process, and alone talks to Dask."""

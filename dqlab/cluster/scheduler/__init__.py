@@ -1,1 +1,1 @@
-"""What runs on the scheduler to keep queues alive: the registry and its parts, and actions ordered from pages."""
+"""Runs on the scheduler and keeps queues alive: the registry and its parts, and actions ordered from pages."""

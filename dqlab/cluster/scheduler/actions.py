@@ -1,6 +1,6 @@
-"""Actions on a queue, or on one of its runs, ordered from a page that has no client of its own.
+"""Carries out actions on a queue or a run, ordered from a page that has no client of its own.
 
-Each does what the methods of that name do in Python, `QueuePool.pause` and `Run.pause` and so on, with the same calls.
+Each action makes the same calls as the method of its name in Python: `QueuePool.pause`, `Run.pause` and so on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Action", "Actions", "NothingToScale"]
 BY = "JupyterLab"
 MOST_CONSUMERS = 10_000
 ANSWERS_WITHIN = 10.0
-"""Seconds that a consumer may take to answer what it runs; one whose process is stopped does not answer."""
+"""Seconds that a consumer may take to report what it runs; a consumer in a stopped process never answers."""
 _STATES = ("ready", "delayed", "dead")
 _OF_QUEUES = ("pause", "resume", "drain", "scale", "purge", "compact", "replace", "give_up")
 _OF_RUNS = ("pause", "resume", "cancel", "retry")
@@ -45,77 +45,60 @@ _FIELDS = {
     "consumer": ("replace", "give_up"),
     "document": ("replace", "give_up"),
 }
-"""Fields that only some actions take, with those actions."""
+"""Field to the actions that take it; all actions take the other fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One order.
-
-    Attributes
-    ----------
-    action : str
-        pause, resume, drain, scale, purge, compact, replace, give_up; of runs pause, resume, cancel, retry.
-    queue, run : str
-        What it acts on; run "" = the queue.
-    n : int or "auto"
-        Consumers to scale to.
-    state : str
-        State of the messages to purge: ready, delayed or dead.
-    fingerprints : tuple of str
-        Failure classes to retry; none = all.
-    limit : int or None
-        Most messages to retry.
-    consumer, document : str
-        Consumer to replace, as views name it; document to give up. Each alone, or both: then nothing is done once the
-        consumer runs another document.
-    """
+    """One action on a queue or a run."""
 
     action: str
+    """One of `_OF_RUNS` for a run, else one of `_OF_QUEUES`."""
     queue: str
     run: str = ""
+    """Name of the run; "": the action is for the queue."""
     n: int | Literal["auto"] = "auto"
+    """Consumers to scale to."""
     state: str = "dead"
+    """State of the messages to purge."""
     fingerprints: tuple[str, ...] = ()
+    """Failure classes to retry; empty: all."""
     limit: int | None = None
+    """Most messages to retry."""
     consumer: str = ""
+    """Consumer to replace, by its name in views."""
     document: str = ""
+    """Document to give up; with a consumer too, nothing is done once that consumer runs another document."""
 
     @classmethod
-    def parse(cls, said: Any) -> Action:
-        """Read an action sent as JSON.
-
-        Raises
-        ------
-        BadOption
-            It is not an action, or has a value that is not allowed; nothing was done.
-        """
-        if not isinstance(said, dict):
-            raise _bad("action", said, "must be an object: {'action': 'pause', 'queue': 'default'}")
-        for name in said.keys() - set(cls.__slots__):
-            raise _bad(str(name)[:40], said[name], f"is not a part of an action. There are: {', '.join(cls.__slots__)}")
-        action, queue, run = _meant(said)
+    def parse(cls, sent: Any) -> Action:
+        """Read an action sent as JSON, or raise BadOption if it is malformed."""
+        if not isinstance(sent, dict):
+            raise _bad("action", sent, "must be an object: {'action': 'pause', 'queue': 'default'}")
+        for name in sent.keys() - set(cls.__slots__):
+            raise _bad(str(name)[:40], sent[name], f"is not a part of an action. There are: {', '.join(cls.__slots__)}")
+        action, queue, run = _target_of(sent)
         for name, takers in _FIELDS.items():
-            if name in said and action not in takers:
-                raise _bad(name, said[name], f"is for {' and '.join(takers)} alone")
-        if action == "scale" and "n" not in said:
+            if name in sent and action not in takers:
+                raise _bad(name, sent[name], f"is for {' and '.join(takers)} alone")
+        if action == "scale" and "n" not in sent:
             raise _bad("n", None, "must be the number of consumers, or 'auto'")
-        n, state, limit = said.get("n", "auto"), said.get("state", "dead"), said.get("limit")
+        n, state, limit = sent.get("n", "auto"), sent.get("state", "dead"), sent.get("limit")
         if n != "auto" and not _is_count(n, MOST_CONSUMERS):
             raise _bad("n", n, f"must be a number of consumers, 1 to {MOST_CONSUMERS:,}, or 'auto'")
         if state not in _STATES:
             raise _bad("state", state, "must be 'ready', 'delayed' or 'dead'")
         if limit is not None and not _is_count(limit):
             raise _bad("limit", limit, "must be how many at most, 1 or more")
-        marks = said.get("fingerprints", [])
+        marks = sent.get("fingerprints", [])
         if not isinstance(marks, list) or not all(isinstance(mark, str) and mark for mark in marks):
             raise _bad("fingerprints", marks, "must be a list of fingerprints of failure classes")
-        return cls(action, queue, run, n, state, tuple(marks), limit, *_held(action, said))
+        return cls(action, queue, run, n, state, tuple(marks), limit, *_consumer_and_document(action, sent))
 
 
-def _meant(said: dict[str, Any]) -> tuple[str, str, str]:
-    """Return the action, its queue and its run."""
-    action, queue, run = said.get("action"), said.get("queue"), said.get("run", "")
+def _target_of(sent: dict[str, Any]) -> tuple[str, str, str]:
+    """Return the action's name, its queue and its run."""
+    action, queue, run = sent.get("action"), sent.get("queue"), sent.get("run", "")
     if not isinstance(run, str):
         raise _bad("run", run, "must be the name of a run")
     known = _OF_RUNS if run else _OF_QUEUES
@@ -126,9 +109,9 @@ def _meant(said: dict[str, Any]) -> tuple[str, str, str]:
     return action, queue, run
 
 
-def _held(action: str, said: dict[str, Any]) -> tuple[str, str]:
-    """Return a consumer and a document, one of them perhaps ""."""
-    consumer, document = said.get("consumer", ""), said.get("document", "")
+def _consumer_and_document(action: str, sent: dict[str, Any]) -> tuple[str, str]:
+    """Return the action's consumer and document, "" for one that it does not name."""
+    consumer, document = sent.get("consumer", ""), sent.get("document", "")
     for name, value in (("consumer", consumer), ("document", document)):
         if not isinstance(value, str):
             raise _bad(name, value, "must be a name, as views show it")
@@ -138,11 +121,12 @@ def _held(action: str, said: dict[str, Any]) -> tuple[str, str]:
 
 
 def _bad(option: str, value: Any, problem: str) -> BadOption:
-    said = value if not isinstance(value, str) else value[:100]
-    return BadOption(option=option, value=said, problem=f"{problem}. Nothing was done.")
+    short = value if not isinstance(value, str) else value[:100]
+    return BadOption(option=option, value=short, problem=f"{problem}. Nothing was done.")
 
 
 def _is_count(value: object, most: int = 1 << 53) -> bool:
+    # JSON's `true` is an int in Python, and would count as 1.
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
 
 
@@ -150,7 +134,7 @@ def _is_count(value: object, most: int = 1 << 53) -> bool:
 
 
 class NothingToScale(DqlabError):
-    """A queue has no consumers of its own whose number could be changed."""
+    """A queue has no consumers of its own to scale."""
 
     text = (
         "queue {queue!r} has no consumers of its own: they are those of a ConsumerPool, or none were ever asked for. "
@@ -176,38 +160,20 @@ class Actions:
         self._freshness = freshness
 
     def queue(self, name: str) -> _SchedulerCalls:
-        """Return calls to an open queue.
-
-        Raises
-        ------
-        QueueNotFound
-            No queue of that name is open.
-        """
+        """Return calls to an open queue, or raise QueueNotFound."""
         if name not in self._state.queues:
-            raise QueueNotFound(queue=name, **_named(name, self._state.queues))
+            raise QueueNotFound(queue=name, **_hint_and_known(name, self._state.queues))
         return _SchedulerCalls(name, self._state, self._actors, self._run_notes)
 
     async def run(self, queue: QueueCalls, name: str) -> bytes:
-        """Return the id of a queue's run.
-
-        Raises
-        ------
-        RunNotFound
-            The queue has no run of that name.
-        """
+        """Return the id of a queue's run, or raise RunNotFound."""
         runs = await queue_calls.runs_of(queue)
         if name not in runs:
-            raise RunNotFound(run=name, **_named(name, runs))
+            raise RunNotFound(run=name, **_hint_and_known(name, runs))
         return runs[name]
 
     async def carry_out(self, action: Action) -> dict[str, Any]:
-        """Carry out an action; return {count, text, snapshot}, with a snapshot of the queue afterwards.
-
-        Raises
-        ------
-        QueueNotFound, RunNotFound, NothingToScale, CodeGone
-            Nothing was done.
-        """
+        """Carry out an action and return {count, text, snapshot}, with the snapshot taken afterwards."""
         queue = self.queue(action.queue)
         run = await self.run(queue, action.run) if action.run else None
         kinds: dict[str, Callable[[QueueCalls, bytes | None, Action], Awaitable[tuple[int | None, str]]]] = {
@@ -223,11 +189,12 @@ class Actions:
             "retry": self._retry,
         }
         count, text = await kinds[action.action](queue, run, action)
+        # The page draws this snapshot at once. Without a look, it would show the state before the action.
         await self.look(queue.name)
         return {"count": count, "text": text, "snapshot": self._state.collector.snapshot().to_dict()}
 
     async def look(self, queue: str) -> None:
-        """Update the collector at once with what the workers of a queue would report 250 ms later."""
+        """Make a queue's workers report now, and not with their next report in up to 250 ms."""
         await self._freshness.bring(queue, FRESH)
 
     # --- the actions ------------------------------------------------------------------------
@@ -276,37 +243,18 @@ class Actions:
     async def let_go(
         self, queue: str, consumer: str = "", document: str = "", run: bytes | None = None, *, give_up: bool
     ) -> dict[str, str]:
-        """Take from consumers what they run: it is tried again, or given up, which makes it a failure.
+        """Make consumers drop documents, to be retried or given up, and return {document: consumer}.
 
-        A function that does not end within 5 s goes on in a thread that is abandoned.
-
-        Parameters
-        ----------
-        consumer : str, optional
-            Its name as views show it. Default: the one that runs `document`.
-        document : str, optional
-            Its name as views show it. Default: all that the consumer runs.
-        run : bytes, optional
-            The run that the document is of. Default: any.
-
-        Returns
-        -------
-        dict of str to str
-            The documents taken, with the consumer that ran each.
-
-        Raises
-        ------
-        QueueNotFound
-            No queue of that name is open.
-        BadOption
-            There is no such consumer, or it does not run that now; nothing was done.
+        Raise BadOption where no consumer matches or runs the document now.
         """
+        # Names are those of views. No consumer: the one that runs `document`. No document: all that the consumer runs.
+        # No run: any. A function that does not end within 5 s continues in an abandoned thread.
         calls = self.queue(queue)
         names = {short_name(entry.name): entry.name for entry in self._state.of(queue) if not entry.is_shard}
         if consumer and consumer not in names:
             known = ", ".join(sorted(names)[:20]) or "none"
             raise _bad("consumer", consumer, f"queue {queue} has no consumer of that name; it has {known}")
-        asked = {consumer: names[consumer]} if consumer else self._that_run(document, names)
+        asked = {consumer: names[consumer]} if consumer else self._running(document, names)
         taken: dict[str, str] = {}
         for short, name in asked.items():
             call = RunningNow()
@@ -315,6 +263,7 @@ class Actions:
                 if (document and held.document != document) or run not in (None, held.run):
                     continue
                 why = f"given up after {duration(held.seconds)} on {short}" if give_up else ""
+                # The shard decides: between the two calls, the consumer may have settled the document.
                 given, _ = await calls.ask(held.shard, LetGo(held.run, [(held.id, held.id + 1)], why))
                 if given.count:
                     taken[held.document] = short
@@ -326,8 +275,9 @@ class Actions:
         self._mark(f"{'give up' if give_up else 'replace'} {', '.join(sorted({*taken.values()}))}", calls)
         return taken
 
-    def _that_run(self, document: str, names: dict[str, str]) -> dict[str, str]:
-        """Return the consumers that reported last that they run a document; they know better themselves."""
+    def _running(self, document: str, names: dict[str, str]) -> dict[str, str]:
+        """Return the consumers whose last report names a document."""
+        # Reports may be old: `let_go` asks these consumers what they run now.
         reports = self._state.collector.known.consumers
         running = {short: reports[name].oldest for short, name in names.items() if name in reports}
         return {short: names[short] for short, oldest in running.items() if oldest and oldest.document == document}
@@ -365,13 +315,13 @@ def _freed(taken: dict[str, str]) -> str:
     return f"{', '.join(consumers)} {'goes' if len(consumers) == 1 else 'go'} on with others. {GOES_ON}"
 
 
-def _named(name: str, known: Any) -> dict[str, str]:
+def _hint_and_known(name: str, known: Any) -> dict[str, str]:
     near = get_close_matches(name, list(known), n=1)
     return {"hint": f" Did you mean {near[0]!r}?" if near else "", "known": ", ".join(sorted(known)[:20]) or "none"}
 
 
 class _SchedulerCalls(QueueCalls):
-    """An open queue as seen from the scheduler, whose connections unpickle neither answers nor errors."""
+    """Calls an open queue from the scheduler, whose connections unpickle neither answers nor errors."""
 
     def __init__(self, name: str, state: ClusterState, actors: Actors, run_notes: RunNotes) -> None:
         self.name, self._rpc, self._actors, self._run_notes = name, state.scheduler.rpc, actors, run_notes
@@ -385,11 +335,11 @@ class _SchedulerCalls(QueueCalls):
         return self._count
 
     async def call(self, shard: int, call: str, body: Packed, *, timeout: float) -> Packed:
-        """Call one shard; raise `ActorGone`, `CallTimeout` or, for an error that it raised, `ActorFailed`."""
+        """Call one shard like `call_actor`."""
         return await self.call_actor(f"queue/{self.name}/{shard}", call, body, timeout=timeout)
 
     async def call_actor(self, name: str, call: str, body: Packed, *, timeout: float) -> Packed:
-        """Call an actor of the queue, a shard or a consumer; see `call`."""
+        """Call a shard or a consumer, or raise ActorGone, CallTimeout, or ActorFailed for an error of the actor."""
         place = await self._actors.find(name)
         if place.gone is not None:
             raise ActorGone(name=name, reason=place.gone)
@@ -405,5 +355,5 @@ class _SchedulerCalls(QueueCalls):
             raise ActorGone(name=name, reason="its worker no longer holds it") from None
 
     async def keep_note(self, run: bytes, facts: Facts | None) -> None:
-        """Keep facts about a run; see `RunNotes.note`."""
+        """Pass facts about a run to `RunNotes.note`."""
         await self._run_notes.note(self.name, run, facts)

@@ -1,6 +1,6 @@
-"""Makes actors on workers, finds them, calls them, and releases them.
+"""Makes actors on workers, finds, calls and releases them.
 
-Queues and consumers are made here, so that they belong to the cluster and not to the notebook that asked for them.
+The scheduler makes them, so that they belong to the cluster and not to the notebook that asked for them.
 """
 
 from __future__ import annotations
@@ -31,70 +31,59 @@ logger = logging.getLogger("dqlab.registry")
 SPAWN_TIMEOUT = 30.0
 """Seconds that an actor which reads nothing may take to start."""
 OPEN_TIMEOUT = 300.0
-"""Seconds that a shard may take to read a long log; its worker's death ends the wait at once, and where it hangs it is
-ended: see `Departures`."""
+"""Seconds that a shard may take to read a long log. The wait ends early when its worker dies, or hangs and is killed by
+`Departures`."""
 CLOSE_TIMEOUT = 10.0
 FAILING_AFTER = 30.0
 """Seconds that callers wait for a failed log to recover before they get the reason."""
 ALONE_AFTER = 30.0
-"""Seconds without any worker after which callers get an error for a shard in memory; all may be restarting."""
+"""Seconds without any worker after which callers get an error for a shard in memory. A cluster that restarts has no
+worker for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where an actor lives; no address while it is being recreated.
-
-    Attributes
-    ----------
-    gone : str or None
-        Why it does not answer, and callers should not wait for it.
-    failed : bool
-        The reason is its log, which may recover.
-    """
+    """Where an actor lives, without an address while it is recreated."""
 
     address: str | None = None
     key: str = ""
     epoch: int = 0
     gone: str | None = None
+    """Why callers should stop waiting for it."""
     failed: bool = False
+    """Whether `gone` is about its log, which may recover."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what clients and workers get."""
+        """Return the fields that clients and workers get."""
         if self.address is None:
             return {"gone": self.gone, "failed": self.failed, "address": None}
         return {"address": self.address, "key": self.key, "epoch": self.epoch, "gone": self.gone}
 
 
 class Actors:
-    """Queues' shards and consumers, each on a worker and registered in `ClusterState.entries`.
-
-    Parameters
-    ----------
-    run_notes : RunNotes
-        What a shard in memory learns about the one before.
-    """
+    """Keeps shards and consumers, each on a worker and registered in `ClusterState.entries`."""
 
     def __init__(self, state: ClusterState, run_notes: RunNotes) -> None:
         self._state = state
         self._run_notes = run_notes
         self._winding_down: set[str] = set()
-        """Consumers that finish what they have begun, and are no longer registered."""
+        """Consumers that are no longer registered and still finish what they have begun."""
 
     # --- finding -----------------------------------------------------------------------
 
     async def find(self, name: str) -> Whereabouts:
-        """Return where an actor lives, or why it is gone; wait up to 10 s for one that is being made."""
+        """Return where an actor lives or why it is gone, after at most 10 s for an actor that is being made."""
         entry = self._state.entries.get(name)
         if entry is None:
             return Whereabouts(gone="no actor of that name is registered")
         stands = await entry.standing(0.0 if self.hopeless(entry) else RESOLVE_WAIT)
-        # No await from here on: its worker may die during one, and the address returned would be stale.
+        # No await from here on: the worker may die during an await, and the returned address would be stale.
         if entry.gone is None and not stands:
             return Whereabouts(gone=self.hopeless(entry), failed=entry.durable)
         return Whereabouts(entry.address, entry.key, entry.epoch, entry.gone)
 
     def hopeless(self, entry: Entry) -> str | None:
-        """Return why callers should stop waiting for a shard: its log has failed, or it had no worker, for too long."""
+        """Return why callers should stop waiting for a shard, None if they should wait."""
         if not entry.made.is_set() and entry.failure:
             failing = asyncio.get_running_loop().time() - entry.left
             return entry.failure if failing > FAILING_AFTER else None
@@ -106,7 +95,8 @@ class Actors:
         return f"its worker {entry.last} died, and no other has come for {waited:.0f} s"
 
     async def pin(self, key: str) -> bool:
-        """Keep an actor alive without a client if it is still registered; return whether it is."""
+        """Pin an actor, so that it outlives its clients, and return whether it is still registered."""
+        # A closed queue has unpinned its actors already. To pin one again would leak it.
         wanted = any(entry.key == key for entry in self._state.entries.values())
         if wanted:
             pin(self._state.scheduler, [key])
@@ -115,17 +105,7 @@ class Actors:
     # --- making -------------------------------------------------------------------------------
 
     async def spawn(self, name: str, queue: str, address: str, sealed_class: bytes, args: tuple[Any, ...]) -> None:
-        """Make an actor on a worker, and register it.
-
-        Raises
-        ------
-        QueueClosed
-            Its queue is closed. Nothing was made.
-        CallTimeout
-            It took too long. If the actor is made anyway, it is released as soon as it is there.
-        WorkerLost, DqlabError
-            See `ask_worker`.
-        """
+        """Make an actor on a worker and register it, or raise QueueClosed, CallTimeout or an error of `ask_worker`."""
         if queue not in self._state.queues:
             raise QueueClosed(queue=queue)
         # No await between this check and the entry: closing a queue releases the actors that are registered.
@@ -137,8 +117,9 @@ class Actors:
         except BaseException as error:
             if self._state.entries.get(name) is entry:
                 del self._state.entries[name]
-            # Calls that have asked for it wait for `made`, and would be sent to an actor that never began.
+            # `find` may be waiting for `made`, and would return the address of an actor that was never made.
             entry.gone = entry.gone or f"it could not be made: {said_by(error)}"
+            # A worker that was only slow makes the actor after the timeout: unpinned, it is released at once.
             unpin(self._state.scheduler, [key])
             expected = isinstance(error, LogError)  # raised where the queue is opened
             level = logging.INFO if expected else logging.WARNING
@@ -162,19 +143,19 @@ class Actors:
         address, key, limit = entry.address, entry.key, OPEN_TIMEOUT if entry.durable else SPAWN_TIMEOUT
         cls = open_value(entry.sealed) if entry.sealed else ConsumerActor
         sealed = seal_value((cls, self._arguments(entry)))
-        entry.asked = True
+        entry.asked = True  # `Departures` allows a worker that opens a shard a longer silence
         try:
             async with asyncio.timeout(limit) as within:
                 await ask_worker(self._state.scheduler, address, "dq_spawn", key=key, sealed=sealed)
         except TimeoutError:
-            if not within.expired():
+            if not within.expired():  # raised by the actor, not by our limit
                 raise
             raise CallTimeout(name=entry.name, call="open", seconds=limit) from None
         finally:
             entry.asked = False
 
     def _arguments(self, entry: Entry) -> tuple[Any, ...]:
-        """Return an actor's arguments; a recreated shard also gets what is known of its earlier epochs."""
+        """Return an actor's arguments, for a recreated shard with the facts known of its earlier epochs."""
         if not entry.is_shard or (entry.epoch == 1 and not entry.durable):
             return entry.args
         name, index, epoch, options = entry.args
@@ -187,24 +168,23 @@ class Actors:
         return name, index, epoch, options | {"store": store}, clients, None, returning, beside
 
     def _beside(self, shard: Entry) -> list[str]:
-        """Return the consumers on the worker that a shard goes to, where others are for consumers.
-
-        They are about to be retired, and what killed the shard's last worker should not be leased there first.
-        """
+        """Return the consumers on a shard's new worker, where the plan has other workers for consumers."""
+        # They are about to be retired. The document that killed the shard's last worker should not be leased to them.
         plan = self._state.plan()
         if plan.shared or shard.address in plan.consumers:
             return []
         return [one.name for one in self._state.of(shard.queue) if not one.is_shard and one.address == shard.address]
 
     def _consumers(self, queue: str) -> list[str]:
-        """Return the names of a queue's live consumers, with those that only finish what they have begun."""
+        """Return the names of a queue's live consumers, including those that wind down."""
+        # A recreated durable shard leases nothing until these have reported which messages they hold.
         mark = f"consumer/{queue}/"
         return [name for name in {*self._state.entries, *self._winding_down} if name.startswith(mark)]
 
     # --- calling ------------------------------------------------------------------------------
 
     async def ask_shards(self, queue: str, call: Call[A], *, only: str = "") -> list[A]:
-        """Call each shard of a queue that is alive and not being made, in turn; log errors, return the answers."""
+        """Call each live shard of a queue in turn, log errors, and return the answers."""
         answers: list[A] = []
         for entry in self._state.of(queue):
             if only not in ("", entry.name):
@@ -220,22 +200,24 @@ class Actors:
         return answers
 
     async def release(self, queue: str, consumers: list[str], why: str) -> None:
-        """Make a queue's shards take back what consumers held that are gone."""
+        """Make a queue's shards take back the leases of consumers that are gone."""
         await self.ask_shards(queue, Release(consumers, why))
 
     # --- releasing ---------------------------------------------------------------------------
 
     async def hand_over(self, entry: Entry) -> None:
-        """Make a shard close its log, so that its next epoch can open it elsewhere."""
+        """Make a shard close its log, so that its next epoch can open the log elsewhere."""
         await self._ask_to_end(entry, HandOver())
         unpin(self._state.scheduler, [entry.key])  # or Dask refuses to retire its worker
 
     async def retire(self, names: Collection[str], patience: float = 0.0) -> dict[str, Any]:
-        """Retire consumers within `patience` seconds; return the packed last totals of each."""
+        """Retire consumers within `patience` seconds and return the packed last totals of those that answered."""
+        # Unregister before closing: calls that resolve a name from now on get an error, not a closing consumer.
         entries = [self._state.entries.pop(name) for name in names if name in self._state.entries]
         if not entries:
             return {}
         totals = await asyncio.gather(*(self.close(entry, patience) for entry in entries))
+        # Release only after closing: a consumer settles its finished work while it closes, and still needs its leases.
         by_queue: dict[str, list[str]] = {}
         for entry in entries:
             by_queue.setdefault(entry.queue, []).append(entry.name)
@@ -247,10 +229,9 @@ class Actors:
         return {entry.name: last for entry, last in zip(entries, totals, strict=True) if last is not None}
 
     async def wind_down(self, names: Collection[str], patience: float) -> None:
-        """Retire consumers that may take `patience` seconds for what they have begun.
-
-        A log that another worker opens leaves them what they hold.
-        """
+        """Retire consumers that may take `patience` seconds to finish what they have begun."""
+        # `retire` unregisters them at once. A shard recreated meanwhile must still leave them their leases:
+        # `_consumers`.
         self._winding_down.update(names)
         try:
             await self.retire(names, patience)
@@ -258,7 +239,7 @@ class Actors:
             self._winding_down.difference_update(names)
 
     def worker_left(self, worker: str) -> dict[str, list[str]]:
-        """Forget the consumers of a worker that is gone; return their names by queue."""
+        """Forget the consumers of a worker that is gone and return their names by queue."""
         lost: dict[str, list[str]] = {}
         for entry in list(self._state.entries.values()):
             if entry.address == worker and entry.gone is None and not entry.is_shard:
@@ -272,12 +253,12 @@ class Actors:
         """Close shards and release them."""
         await asyncio.gather(*(self.close(entry) for entry in shards))
         for entry in shards:
-            if self._state.entries.get(entry.name) is entry:  # else another one has that name by now
+            if self._state.entries.get(entry.name) is entry:  # else a queue opened since has a shard of that name
                 del self._state.entries[entry.name]
         unpin(self._state.scheduler, [entry.key for entry in shards])
 
     async def close(self, entry: Entry, patience: float = 0.0) -> Any:
-        """Close an actor; return its answer as it came, since the scheduler only forwards bytes; None if none came."""
+        """Close an actor and return its packed answer, None if it did not answer."""
         if not await entry.standing(OPEN_TIMEOUT if entry.durable and entry.asked else SPAWN_TIMEOUT):
             logger.warning("event=close_failed name=%s reason=never_made", entry.name)
             return None

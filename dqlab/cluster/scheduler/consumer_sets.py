@@ -1,6 +1,6 @@
-"""The consumers of a queue: sets that follow the cluster, or have a fixed number of consumers.
+"""Keeps the sets of consumers of each queue: one consumer on each worker, or a fixed number.
 
-A consumer whose worker is gone is replaced, under a name that no consumer of the queue has had.
+A consumer is replaced when its worker is gone, under a name that no consumer of the queue has had.
 """
 
 from __future__ import annotations
@@ -27,33 +27,35 @@ REPLACEMENT_WAIT = 1.0
 """Seconds that a nanny has to replace a worker before its consumers are made on other workers."""
 
 MISSED_FOR = REPLACED_IN + 1.0
-"""Seconds after a worker's death in which it counts as there, and none is made beside a queue that had its own."""
+"""Seconds after a worker's death in which it counts as present, and no consumer is made on a queue's own worker."""
 
 STOPPED_WAIT = 10.0
 """Seconds between two tries to make consumers on a worker that does not answer; each try keeps the set busy."""
 
 UNHURRIED = 3600.0
-"""Seconds that a consumer may take for what it has begun when it only lives on the wrong worker."""
+"""Seconds that a consumer on the wrong worker may take to finish what it has begun."""
 
 
 @dataclass
 class _Set:
-    """Consumers of one queue that belong together; `n` None: one on each consumer worker."""
+    """Consumers of one queue that are scaled and retired together."""
 
     queue: str
     cls: bytes
     options: dict[str, Any]
     shards: int
     n: int | None
+    """How many; None: one on each consumer worker."""
     names: list[str] = field(default_factory=list)
+    """Oldest first."""
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while consumers are made or retired; it comes after a queue's turn, see `ClusterState.turn`."""
+    """Held while consumers are made or retired. Acquire it after a queue's turn, never before: `ClusterState.turn`."""
     stopped: bool = False
-    """Whether it is going to be fitted once more because a worker did not answer: each cause would add a loop."""
+    """Whether a retry for a worker that did not answer is scheduled. Else each fit would start another loop of them."""
 
 
 class ConsumerSets:
-    """Sets of consumers by id; the set of a queue's own consumers has the queue's name."""
+    """Keeps sets of consumers by id, which is the queue's name for the queue's own consumers."""
 
     def __init__(self, state: ClusterState, actors: Actors) -> None:
         self._state = state
@@ -67,34 +69,28 @@ class ConsumerSets:
         return sorted({one.queue for one in self._sets.values() if one.n is None})
 
     def most_of(self, queue: str) -> int | None:
-        """Return how many consumers a queue's sets have together; None: one on each worker."""
+        """Return how many consumers a queue's sets have together, None for one on each worker."""
         numbers = [one.n for one in self._sets.values() if one.queue == queue]
         return None if None in numbers else sum(n for n in numbers if n is not None)
 
     async def serve(
         self, queue: str, cls: bytes, options: dict[str, Any], n: int | None = None, set_id: str | None = None
     ) -> list[str]:
-        """Make a set of consumers, unless it exists; return their names.
-
-        Parameters
-        ----------
-        n : int, optional
-            How many, spread over the consumer workers. None: one on each, also on workers that join later.
-        set_id : str, optional
-            Id of the set. Default: the queue's name.
-        """
-        async with self._state.turn(queue):  # until it is open it has no shards, and a consumer that finds none ends
+        """Make a set unless it exists, and return the names of its consumers."""
+        # Wait until the queue is open: before that it has no shards, and a consumer that finds none ends.
+        async with self._state.turn(queue):
             if queue not in self._state.queues:
                 raise QueueClosed(queue=queue)
             shards = self._state.queues[queue].shards
         if n is not None and not (self._state.plan().consumers or self._state.missing):
             raise NoWorkers(queue=queue)
+        # No await since the check that the queue is open: closing it forgets its sets, and must not miss this one.
         one = self._sets.setdefault(set_id or queue, _Set(queue, cls, options, shards, n))
         await self._fit(one)
         return one.names
 
     async def scale(self, set_id: str, n: int | None) -> list[str] | None:
-        """Scale a set to `n` consumers, or to one on each consumer worker; return None if there is no such set."""
+        """Scale a set to `n` consumers, or one on each consumer worker, and return None if the set does not exist."""
         one = self._sets.get(set_id)
         if one is None:
             return None
@@ -108,31 +104,31 @@ class ConsumerSets:
         return [] if one is None else one.names
 
     async def retire(self, set_id: str) -> dict[str, Any]:
-        """End a set and retire its consumers; return the packed last totals of those that answered."""
-        one = self._sets.pop(set_id, None)
+        """End a set, retire its consumers, and return the packed last totals of those that answered."""
+        one = self._sets.pop(set_id, None)  # before waiting: a fit that is under way stops making consumers
         if one is None:
             return {}
         async with one.busy:
             return await self._actors.retire(one.names)
 
     def forget_queue(self, queue: str) -> None:
-        """End all sets of a closed queue; the caller retires their consumers."""
+        """End all sets of a closed queue without retiring their consumers, which the caller does."""
         for id in [id for id, one in self._sets.items() if one.queue == queue]:
             del self._sets[id]
 
     def worker_came(self) -> None:
-        """Fit all sets to the cluster: a worker joined."""
+        """Fit all sets to a cluster that a worker has joined."""
         for one in list(self._sets.values()):
             self._state.in_background(self._fit(one))
 
     def worker_left(self, dead: Collection[str]) -> None:
-        """Replace consumers whose worker is gone, after a short wait: on the worker's replacement, if one comes."""
+        """Replace dead consumers after a short wait, in which a nanny may replace their worker."""
         for one in self._sets.values():
             if self._drop(one, dead):
                 self._state.in_background(self._fit_later(one))
 
     def worker_missed(self) -> None:
-        """Fit all sets to the cluster when a worker that died is expected back no longer."""
+        """Fit all sets to the cluster once a worker that died is no longer expected back."""
         self._state.in_background(self._fit_all_later())
 
     async def _fit_all_later(self) -> None:
@@ -140,7 +136,7 @@ class ConsumerSets:
         self.worker_came()
 
     async def leave(self, addresses: Collection[str]) -> None:
-        """Retire the consumers of workers that are about to leave, and replace them where needed."""
+        """Retire the consumers of workers that are about to leave, and replace them."""
         entries = self._state.entries
         for one in list(self._sets.values()):
             async with one.busy:
@@ -150,11 +146,9 @@ class ConsumerSets:
             await self._fit(one)
 
     async def wind_down(self, address: str, patience: float) -> None:
-        """Retire the consumers of a worker that leaves in `patience` seconds; they finish what they have begun.
-
-        Replacements are made at once where they are needed.
-        """
+        """Let the consumers of a worker finish what they have begun within `patience` seconds, and replace them now."""
         entries, going = self._state.entries, []
+        # Without the sets' locks: winding down may take the whole patience, and would keep the sets busy.
         for one in list(self._sets.values()):
             leaving = [name for name in one.names if name in entries and entries[name].address == address]
             self._drop(one, leaving)
@@ -178,22 +172,18 @@ class ConsumerSets:
         await self._fit(one)
 
     async def _fit(self, one: _Set) -> None:
-        """Make the consumers that a set is missing; retire surplus ones, newest first.
-
-        In a set that follows the cluster, consumers on workers kept for queues are misplaced: it has grown, or a
-        queue had to go there. They finish what they have begun.
-        """
+        """Make the consumers that a set is missing, and retire surplus and misplaced ones."""
         async with one.busy:
             if one not in self._sets.values():
                 return  # it has ended
-            # No await between the look at the names and the drop: `worker_left` changes them without the lock.
+            # No await between reading `names` and `_drop`: `worker_left` changes `names` without the lock.
             entries = self._state.entries
             here = [entries[name].address for name in one.names if name in entries]
             where = missing(one.n, self._state.plan().consumers, here)
             surplus = one.names[one.n :] if one.n is not None else doubled(one.names, entries)
             leaving = misplaced(one.names, entries, self._state.plan()) if one.n is None else []
             self._drop(one, [*surplus, *leaving])
-            if leaving:
+            if leaving:  # in the background: winding down may take an hour, and would keep the set busy
                 self._state.in_background(self._actors.wind_down(leaving, UNHURRIED))
             made = await asyncio.gather(*(self._make(one, address) for address in where), return_exceptions=True)
             await self._actors.retire(surplus)
@@ -203,7 +193,7 @@ class ConsumerSets:
         if any(isinstance(error, CallTimeout) for error in errors) and not one.stopped:
             one.stopped = True
             self._state.in_background(self._fit_beside_stopped(one))
-        # A worker that is stopped costs its own consumer; the others go on serving the queue.
+        # A stopped worker costs only its own consumer. With others serving the queue, that is no error for the caller.
         expected = (WorkerLost, QueueClosed, CallTimeout) if one.names else (WorkerLost, QueueClosed)
         for error in errors:
             if not isinstance(error, expected):
@@ -211,7 +201,7 @@ class ConsumerSets:
 
     async def _make(self, one: _Set, address: str) -> None:
         if one not in self._sets.values():
-            raise QueueClosed(queue=one.queue)  # it was closed, and another one may have its name by now
+            raise QueueClosed(queue=one.queue)  # a new queue may have its name by now, and `spawn` would not notice
         name = f"consumer/{one.queue}/{next(self._numbers.setdefault(one.queue, count()))}"
         await self._actors.spawn(name, one.queue, address, one.cls, (name, one.queue, one.shards, one.options))
         if name in self._state.entries:  # else its worker has died already
@@ -219,7 +209,8 @@ class ConsumerSets:
 
 
 def misplaced(names: Iterable[str], entries: Mapping[str, Entry], plan: Plan) -> list[str]:
-    """Return the consumers that live on workers kept for queues, where there are others for consumers."""
+    """Return the consumers on workers kept for queues, if other workers are for consumers."""
+    # They got there while the cluster was smaller, or a queue had to move to their worker.
     kept = set(plan.queues) - set(plan.consumers) if plan.consumers else set()
     return [name for name in names if name in entries and entries[name].address in kept]
 
@@ -232,7 +223,7 @@ def doubled(names: Iterable[str], entries: Mapping[str, Entry]) -> list[str]:
 
 
 def missing(n: int | None, addresses: Sequence[str], here: Iterable[str]) -> list[str]:
-    """Return where to make consumers: on each worker without one, or on the emptiest until there are `n`."""
+    """Return where to make consumers, on each worker without one, or on the emptiest until there are `n`."""
     held = Counter(dict.fromkeys(addresses, 0))
     held.update(address for address in here)
     if n is None:

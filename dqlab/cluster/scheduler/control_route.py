@@ -1,7 +1,7 @@
-"""Statistics and actions over the scheduler's own HTTP server, for clients with the token: ``/dqlab/api/``.
+"""Serves statistics and actions at ``/dqlab/api/`` of the scheduler's HTTP server, to clients with the token.
 
-The Jupyter server calls it on behalf of its user, also while the kernel is busy, or gone. How both sides prove
-that they have the token is described in `dqlab.proof`.
+The Jupyter server calls it for its user, also while the kernel is busy or gone. `dqlab.proof` describes how both sides
+prove that they have the token.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SAID = {
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What the routes answer from, and the token that requests have to prove."""
+    """The sources of the routes' answers, and the token that requests must prove."""
 
     scheduler: Scheduler
     collector: Collector
@@ -57,7 +57,8 @@ class Control:
 
 
 def add_routes(control: Control) -> Callable[[], None] | None:
-    """Serve the routes on the scheduler; return a function that removes them, None without an HTTP server."""
+    """Serve the routes and return a function that removes them, or None if the scheduler has no HTTP server."""
+    # Dask documents none of these names: without them the cluster works, and only the routes are missing.
     routing = getattr(control.scheduler, "http_application", None)
     served = getattr(routing, "applications", None)
     if routing is None or not isinstance(served, list) or not callable(getattr(routing, "add_application", None)):
@@ -76,14 +77,7 @@ def add_routes(control: Control) -> Callable[[], None] | None:
 
 
 def served_at(scheduler: Scheduler) -> dict[str, Any] | None:
-    """Return where a scheduler's HTTP server listens, None if it has none.
-
-    Returns
-    -------
-    dict
-        `scheduler_id`, `scheme`, `port`, `host` (an address, "" when it listens at all of its machine's) and `machine`
-        (that machine's name, for which an address like 127.0.0.1 is meant).
-    """
+    """Return where a scheduler's HTTP server listens, or None if it has none."""
     server: Any = getattr(scheduler, "http_server", None)
     port = getattr(server, "port", None)
     if not port:
@@ -93,16 +87,16 @@ def served_at(scheduler: Scheduler) -> dict[str, Any] | None:
         "scheduler_id": scheduler.id,
         "scheme": "http" if getattr(server, "ssl_options", None) is None else "https",
         "port": port,
-        "host": "" if host in ANYWHERE else host,
-        "machine": socket.gethostname(),
+        "host": "" if host in ANYWHERE else host,  # "": it listens at all addresses of its machine
+        "machine": socket.gethostname(),  # an address like 127.0.0.1 holds only there
     }
 
 
 class _Handler(RequestHandler):
-    """Answers JSON, and only requests that prove that they have the token."""
+    """Answers requests that prove the token, as JSON."""
 
     _nonce = ""
-    """Nonce of a request that proved the token: the answer proves the same."""
+    """Nonce of a request that proved the token. The answer then proves the token too."""
 
     def initialize(self, control: Control) -> None:
         self.control = control
@@ -113,6 +107,7 @@ class _Handler(RequestHandler):
         self.set_header("X-Content-Type-Options", "nosniff")
 
     def prepare(self) -> None:
+        # Spend the nonce before checking the proof, so that each nonce allows one guess.
         request, nonce = self.request, self.request.headers.get(NONCE, "")
         if not self.is_fresh(nonce):
             raise HTTPError(403, reason="Forbidden")
@@ -122,11 +117,11 @@ class _Handler(RequestHandler):
         self._nonce = nonce
 
     def is_fresh(self, nonce: str) -> bool:
-        """Return whether a request may use this nonce; each may be used once."""
+        """Spend a nonce, and return whether it was unused."""
         return self.control.challenges.spend(nonce)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer an error as {error, message}; `status_code` stands unless it is one of our own errors."""
+        """Answer an error as {error, message}, without a traceback."""
         raised = kwargs.get("exc_info", (None, None, None))[1]
         kind, text = "Failed", "the scheduler could not answer; see its log for the reason."
         if isinstance(raised, HTTPError):
@@ -147,12 +142,12 @@ class _Handler(RequestHandler):
         self.answer({"error": kind or "Failed", "message": text or str(error)})
 
     async def of(self) -> tuple[str, str]:
-        """Return the requested queue and run, each "" if not given; both exist."""
+        """Return the requested queue and run, "" for one not requested, or raise if one does not exist."""
         queue, run = self.get_query_argument("queue", ""), self.get_query_argument("run", "")
         actions, known = self.control.actions, self.control.collector.known.has_run
         if queue:
-            actions.queue(queue)  # raises if there is none
-        if run and queue and not known(run):  # it may have begun a moment ago
+            actions.queue(queue)  # raises QueueNotFound
+        if run and queue and not known(run):  # it may have begun since the last report
             await actions.look(queue)
         if run and not known(run):
             raise RunNotFound(run=run, hint="", known="see the snapshot")
@@ -172,6 +167,7 @@ class _Handler(RequestHandler):
 class _Service(_Handler):
     """Returns the scheduler's id, the address it was called at, and the nonce of the next request."""
 
+    # The first request has no nonce of ours yet, and may bring its own: it changes and reveals nothing.
     def is_fresh(self, nonce: str) -> bool:
         return is_nonce(nonce)
 
@@ -227,7 +223,7 @@ class _Failures(_Handler):
 
 
 class _Act(_Handler):
-    """Carries out an action; the only route that changes anything."""
+    """Carries out an action, as the only route that changes anything."""
 
     async def post(self) -> None:
         try:

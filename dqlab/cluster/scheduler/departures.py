@@ -1,10 +1,8 @@
-"""Workers that leave: what they hold moves elsewhere first; workers that hang are ended.
+"""Moves actors away from workers that leave or whose jobs end (`Deadlines`), and kills workers that hang (`Beat`).
 
-Workers report the end of their jobs (`dqlab.cluster.transport.walltime`), and are made to leave in time: `Deadlines`.
-
-Workers that host queues send heartbeats, and one that sends none any more hangs: `Beat`. Workers that run users'
-functions are not watched. Native code that holds the interpreter's lock may silence them for seconds; a dead connection
-or an expired lease shows when what their consumers hold is lost.
+Workers report the end of their jobs: see `dqlab.cluster.transport.walltime`. Only workers that host queues are watched
+for hanging. Native code in users' functions may hold the GIL for seconds, and silence a worker that is well; a closed
+connection or an expired lease shows when the leases of its consumers are lost.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ __all__ = ["LOOK_EVERY", "Beat", "Deadlines", "Departures", "patience"]
 STAGGER = 0.1
 """Workers begin to leave up to this share of their time earlier or later, so that not all go at once."""
 MOST = 0.5
-"""Share of its life that a worker may spend on leaving: functions that take longer than a job are not waited for."""
+"""Share of its life that a worker may spend on leaving. Functions that take longer than a job are not waited for."""
 FINAL = 10.0
 """Seconds before the end of a job at which its worker closes, even if functions still run there."""
 
@@ -40,7 +38,7 @@ class _Life:
     ends: float
     drain: float
     had: float
-    """Seconds that were left when they were reported."""
+    """Seconds that were left when the worker reported them."""
     stagger: float
     """From -STAGGER to STAGGER."""
 
@@ -50,44 +48,40 @@ class _Life:
 
 
 class Deadlines:
-    """When the jobs of workers end; times are monotonic seconds of one clock.
-
-    Attributes
-    ----------
-    longest : float
-        Seconds in which 95 of 100 documents are done: one that is begun should be done in time.
-    """
+    """Keeps when the jobs of workers end, in monotonic seconds of one clock."""
 
     def __init__(self) -> None:
         self._lives: dict[str, _Life] = {}
         self.longest = 0.0
+        """Seconds in which 95 of 100 documents are done. A worker leaves early enough to finish what it has begun."""
 
     def __len__(self) -> int:
         return len(self._lives)
 
     def note(self, worker: str, name: str, end: JobEnd, now: float) -> None:
-        """Record what a worker reports about its job."""
+        """Record a worker's report about its job."""
+        # A hash of the name, not a random number: each report replaces the last, and must not move the time.
         number = int.from_bytes(blake2b(name.encode(), digest_size=4).digest(), "big")
         stagger = STAGGER * (2 * number / 0xFFFFFFFF - 1)
         self._lives[worker] = _Life(now + end.left, end.drain, max(0.0, end.left), stagger)
 
     def forget(self, worker: str) -> None:
-        """Drop a worker that is gone."""
+        """Forget a worker that is gone."""
         self._lives.pop(worker, None)
 
     def due(self, now: float, leaving: Collection[str] = ()) -> list[str]:
-        """Return the workers that have to begin to leave, except those that already do."""
+        """Return the workers that must begin to leave, except those that already do."""
         return [
             worker for worker, life in self._lives.items() if worker not in leaving and now >= life.leaves(self.longest)
         ]
 
     def patience(self, worker: str, now: float) -> float:
-        """Return the seconds that what runs on a worker may still take."""
+        """Return the seconds that functions on a worker may still take."""
         life = self._lives.get(worker)
         return 0.0 if life is None else max(0.0, life.ends - FINAL - now)
 
     def soon(self, now: float, within: float) -> tuple[int, float]:
-        """Return how many workers are leaving or begin to within `within` seconds, and when the first one does."""
+        """Return how many workers leave within `within` seconds or already do, and when the first one leaves."""
         times = [life.leaves(self.longest) - now for life in self._lives.values()]
         near = [seconds for seconds in times if seconds <= within]
         return len(near), max(0.0, min(near, default=0.0))
@@ -96,46 +90,48 @@ class Deadlines:
 LOOK_EVERY = 0.2
 """Seconds between two checks for silent workers."""
 LATE = 0.2
-"""Seconds that a check may be late; after more, silence means nothing: this process read no messages."""
+"""Seconds that a check may be late. A later check proves no silence: this process read no messages meanwhile."""
 SILENCE = 1.2
 """Least seconds of silence after which a worker hangs: two beats are missing, and the third is due."""
 TRANSIENT_SILENCE = 15.0
-"""The same for a worker with a transient shard: ending it loses what the shard holds, waiting does not."""
+"""The same for a worker with a shard in memory: to kill it loses the shard's messages, to wait loses nothing."""
 OPENING_SILENCE = 15.0
-"""The same for a worker that opens a shard: a long checkpoint is unpacked in pieces that hold the GIL."""
+"""The same for a worker that opens a shard: unpacking a long checkpoint holds the GIL for long pieces."""
 PAUSES = 3
-"""A worker hangs when it has been silent for so many of the longest pauses that it has lately made between two
-beats. On an overloaded machine all pauses are long, and ending a worker that is only slow does not help."""
+"""A worker hangs after a silence of this many times its longest recent pause between two beats. On an overloaded
+machine all pauses are long, and to kill a slow worker does not help."""
 FORGET = 0.98
-"""What is left of the longest pause with each beat: half of it after 14 s."""
+"""Factor by which each beat shortens the longest recent pause: half of it is left after 14 s."""
 NEW = 10
-"""Beats of a worker that is new: it imports, and opens logs."""
+"""Beats for which a worker is new: it imports, and opens logs."""
 NEW_SILENCE = 6.0
-"""Seconds of silence that a new worker is allowed."""
+"""Seconds of silence allowed to a new worker."""
 
 
 @dataclass(slots=True)
 class _Pulse:
-    """When the last beat of a worker came, monotonic seconds; how many came, and its longest recent pause."""
+    """The beats of one worker."""
 
     last: float
+    """When the last beat came, monotonic seconds."""
     beats: int = 0
     longest: float = 0.0
+    """Longest recent pause in seconds."""
 
     def silence(self, least: float) -> float:
-        """Return for how many seconds it may be silent."""
+        """Return the seconds of silence allowed to the worker."""
         return max(least, PAUSES * self.longest, NEW_SILENCE if self.beats < NEW else 0.0)
 
 
 class Beat:
-    """When the beats of each worker came; times are monotonic seconds."""
+    """Keeps when the beats of each worker came, in monotonic seconds."""
 
     def __init__(self) -> None:
         self._pulses: dict[str, _Pulse] = {}
         self._looked: float | None = None
 
     def note(self, worker: str, now: float) -> None:
-        """Record a beat; ignore it from a worker that is not watched."""
+        """Record the beat of a worker if it is watched."""
         pulse = self._pulses.get(worker)
         if pulse is not None:
             pulse.longest = max(FORGET * pulse.longest, now - pulse.last)
@@ -143,15 +139,10 @@ class Beat:
             pulse.last = now
 
     def silent(self, watched: Mapping[str, float], now: float) -> dict[str, float]:
-        """Return the workers that have been silent for too long, and for how long.
-
-        Parameters
-        ----------
-        watched : mapping of str to float
-            Least silence allowed to each worker, seconds. Others are forgotten; a new one counts as if a beat came now.
-        """
+        """Return the watched workers that hang with their seconds of silence, by the least silence allowed to each."""
         late = self._looked is not None and now - self._looked > LOOK_EVERY + LATE
         self._looked = now
+        # Workers no longer watched are forgotten. A new one starts as if a beat came now.
         self._pulses = {worker: self._pulses.get(worker) or _Pulse(now) for worker in watched}
         if late:
             for pulse in self._pulses.values():
@@ -164,15 +155,7 @@ class Beat:
 
 
 def patience(shards: Iterable[tuple[str, bool]], opening: Iterable[str] = ()) -> dict[str, float]:
-    """Return the least silence that each worker is allowed.
-
-    Parameters
-    ----------
-    shards : iterable of (str, bool)
-        Address and durability of each shard.
-    opening : iterable of str
-        Addresses of workers that open a shard.
-    """
+    """Return the least silence allowed to each worker that hosts shards (address, durable) or opens one."""
     found = dict.fromkeys(opening, OPENING_SILENCE)
     for address, durable in shards:
         found[address] = max(found.get(address, 0.0), SILENCE if durable else TRANSIENT_SILENCE)
@@ -184,19 +167,11 @@ logger = logging.getLogger("dqlab.registry")
 KILL_TIMEOUT = 2.0
 LOOK_AT_DEADLINES = 1.0
 LEAVING_S = 60.0
-"""Seconds after which a worker that was to be retired and is still there is used again."""
+"""Seconds after which a worker that was to be retired, and still runs, is used again."""
 
 
 class Departures:
-    """Watches for workers that hang or whose jobs end, and acts before workers are retired.
-
-    Attributes
-    ----------
-    retired : set of str
-        Names of workers that were retired for good.
-    deadlines : Deadlines
-        When the jobs of workers end.
-    """
+    """Watches for workers that hang or whose jobs end, and empties workers before Dask retires them."""
 
     def __init__(self, state: ClusterState, consumer_sets: ConsumerSets, supervisor: Supervisor) -> None:
         self._state = state
@@ -204,10 +179,11 @@ class Departures:
         self._supervisor = supervisor
         self._beat = Beat()
         self.retired: set[str] = set()
+        """Names of workers that were retired for good."""
         self.deadlines = Deadlines()
 
     def start(self) -> None:
-        """Begin; every way to retire a worker goes through here from now on."""
+        """Begin to watch, and take over every way that Dask has to retire a worker."""
         scheduler = self._state.scheduler
         take_over_retiring(scheduler, self.retire)
         scheduler.stream_handlers["dq-beat"] = self.note_beat
@@ -221,11 +197,9 @@ class Departures:
     async def retire(
         self, workers: Collection[Any] | None = None, names: Collection[Any] | None = None, **options: Any
     ) -> Any:
-        """Retire workers as Dask does, after their shards and consumers have moved elsewhere.
-
-        A worker with a transient shard, which cannot be moved, keeps everything: Dask refuses to retire it. In
-        `workers`, Dask's own clusters pass names, which Dask ignores, and close those workers themselves.
-        """
+        """Retire workers as Dask does, after moving their shards and consumers elsewhere."""
+        # Dask's own clusters pass names in `workers`. Dask ignores those names, and the cluster closes the workers
+        # itself: so match addresses and names in both arguments, and pass the arguments on unchanged.
         scheduler = self._state.scheduler
         if workers is None and names is None:
             chosen = {key: options.pop(key) for key in _SELECTING & options.keys()}
@@ -240,17 +214,19 @@ class Departures:
 
     async def _empty(self, workers: Collection[str]) -> None:
         entries = list(self._state.entries.values())
+        # A worker with a shard in memory keeps all its actors: the shard cannot move, and Dask refuses to retire a
+        # worker with a pinned actor.
         kept = {entry.address for entry in entries if entry.is_shard and not entry.durable and entry.gone is None}
         going = {address for address in workers if address not in kept}
         for address in set(workers) - going:
             logger.info("event=worker_kept worker=%s reason=transient_shard", address)
-        self._leave(going)
+        self._leave(going)  # first: else replacements are placed on these workers
         await self._consumer_sets.leave(going)
         shards = [entry for entry in entries if entry.durable and entry.address in going]
         await asyncio.gather(*(self._supervisor.move(entry) for entry in shards))
 
     def restarting(self) -> None:
-        """Make nothing more on the current workers: Dask replaces them."""
+        """Make no more actors on the current workers, which Dask replaces."""
         self._leave(self._state.scheduler.workers)
 
     def _leave(self, workers: Collection[str]) -> None:
@@ -271,13 +247,13 @@ class Departures:
     # --- workers whose jobs end ---------------------------------------------------------------
 
     def note_deadline(self, worker: str, left: float, drain: float) -> None:
-        """Record when a worker's job ends; a stream handler."""
+        """Record when a worker's job ends, as a stream handler."""
         state = self._state.scheduler.workers.get(worker)
         name = worker if state is None else str(state.name)
         self.deadlines.note(worker, name, JobEnd(left, drain), asyncio.get_running_loop().time())
 
     def leave_soon(self, within: float) -> tuple[int, float]:
-        """Return how many workers leave within `within` seconds because their jobs end, and when the first one does."""
+        """Return how many workers leave within `within` seconds because their jobs end, and when the first leaves."""
         return self.deadlines.soon(asyncio.get_running_loop().time(), within)
 
     async def _watch_deadlines(self) -> None:
@@ -299,7 +275,7 @@ class Departures:
         left = self.deadlines.patience(worker, loop.time())
         logger.warning("event=job_ends worker=%s patience=%.0f", worker, left)
         self._supervisor.changed()
-        if state.plan().queues:  # else the shards stay as long as possible
+        if state.plan().queues:  # else no other worker can host the shards, and they stay as long as possible
             entries = [entry for entry in state.entries.values() if entry.durable and entry.address == worker]
             await asyncio.gather(*(self._supervisor.move(entry) for entry in entries))
         await self._consumer_sets.wind_down(worker, left)
@@ -310,7 +286,7 @@ class Departures:
     # --- workers that hang ------------------------------------------------------------------
 
     def note_beat(self, worker: str) -> None:
-        """Record a worker's beat; a stream handler."""
+        """Record a worker's beat, as a stream handler."""
         self._beat.note(worker, asyncio.get_running_loop().time())
 
     async def _watch(self) -> None:
@@ -320,7 +296,7 @@ class Departures:
             try:
                 self._state.collector.look()
                 self._state.collector.hear(self._silences())
-            except Exception:  # a figure may be wrong; hanging workers are looked for anyway
+            except Exception:  # only figures suffer; go on to look for hanging workers
                 logger.exception("event=collector_look_failed")
             for worker, silence in self.look(loop.time()).items():
                 logger.warning("event=worker_hung worker=%s silent=%.1f", worker, silence)
@@ -330,20 +306,17 @@ class Departures:
                     logger.exception("event=end_failed worker=%s", worker)
 
     def _silences(self) -> dict[str, float]:
-        """Return for how many seconds each worker has sent Dask no heartbeat, by name.
-
-        Dask asks for them less often the more workers there are; that much is taken off.
-        """
+        """Return the seconds since each worker's last heartbeat to Dask, by name."""
         workers, now = self._state.scheduler.workers.values(), SystemClock().wall()
-        rare = 3 * len(workers) / 100
+        rare = 3 * len(workers) / 100  # Dask asks for fewer heartbeats the more workers there are
         return {str(worker.name): now - worker.last_seen - rare for worker in workers}
 
     def look(self, now: float) -> dict[str, float]:
-        """Return the workers that hang, and for how many seconds they have been silent; `now` is monotonic."""
+        """Return the workers that hang with their seconds of silence, by a monotonic `now`."""
         return self._beat.silent(self._watched(), now)
 
     def _watched(self) -> dict[str, float]:
-        """Return workers that host shards, or are opening one, and run no functions."""
+        """Return the least silence of each worker that hosts or opens a shard and runs no functions."""
         entries = [entry for entry in self._state.entries.values() if entry.gone is None]
         stand = [entry for entry in entries if entry.made.is_set()]
         busy = {entry.address for entry in stand if not entry.is_shard}
@@ -353,7 +326,8 @@ class Departures:
         )
 
     async def _end(self, worker: str) -> None:
-        """End a worker that hangs; its nanny replaces it. Without a nanny it may wake up, and is fenced then."""
+        """Kill a worker that hangs and remove it from the scheduler."""
+        # A nanny replaces the worker. Without a nanny it may wake up later: its shards are fenced by then.
         state: WorkerState | None = self._state.scheduler.workers.get(worker)
         if state is None:
             return
@@ -361,7 +335,7 @@ class Departures:
             await asyncio.wait_for(kill_worker(self._state.scheduler, state), KILL_TIMEOUT)
         except Exception as error:  # noqa: BLE001 - a nanny's errors come as they are
             logger.warning("event=kill_failed worker=%s %r", worker, error)
-        if self._state.scheduler.workers.get(worker) is state:
+        if self._state.scheduler.workers.get(worker) is state:  # else its replacement has the address already
             await self._state.scheduler.remove_worker(worker, stimulus_id="dqlab-hung", close=True)
 
 

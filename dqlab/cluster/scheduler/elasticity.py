@@ -1,7 +1,7 @@
-"""How many workers the backlog needs. Dask does not see our messages, and would close every worker.
+"""Counts the workers that the backlog needs. Dask does not see our messages, and would close every worker.
 
-What scales a cluster by itself (`cluster.adapt` of Dask's own clusters, jobqueue's, Kubernetes' and others) asks
-the scheduler how many workers there should be; with dqlab installed the answer counts messages too.
+Adaptive clusters (`cluster.adapt` of Dask, jobqueue, Kubernetes and others) ask the scheduler how many workers there
+should be. With dqlab, the answer counts messages too.
 """
 
 from __future__ import annotations
@@ -26,25 +26,19 @@ UNKNOWN_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Ready and leased messages of one queue, the seconds in functions that they need, and its most consumers."""
+    """The work that waits in one queue."""
 
     messages: int
+    """Ready and leased messages."""
     seconds: float
+    """Seconds in functions that they need."""
     consumers: int | None = None
+    """Most consumers that the queue may have; None: one on each worker."""
 
 
 def workers_for(backlogs: Iterable[Backlog], *, threads: int, duration: float, hosts: int) -> int:
-    """Return how many workers are needed to finish the backlog in time, including those that host queues.
-
-    Parameters
-    ----------
-    threads : int
-        Threads of one worker.
-    duration : float
-        Seconds that the backlog may take.
-    hosts : int
-        Workers on which shards live now.
-    """
+    """Return how many workers finish the backlog in `duration` seconds, including those that host queues."""
+    # `threads`: of one worker. `hosts`: workers on which shards live now, which must stay.
     serving = 0
     for backlog in backlogs:
         slots = min(backlog.messages, math.ceil(backlog.seconds / duration))
@@ -52,6 +46,7 @@ def workers_for(backlogs: Iterable[Backlog], *, threads: int, duration: float, h
         serving += workers if backlog.consumers is None else min(workers, backlog.consumers)
     if serving <= 1:
         return max(serving, hosts)  # one worker can do both
+    # One worker in `WORKERS_PER_HOST` hosts queues (see `placement.plan`), and the others serve.
     return serving + max(hosts, -(-serving // (WORKERS_PER_HOST - 1)))
 
 
@@ -63,11 +58,12 @@ class Elasticity:
         self._consumer_sets = consumer_sets
 
     def start(self) -> None:
-        """Start to answer."""
+        """Begin to answer Dask's question for the number of workers."""
         take_over_adapting(self._state.scheduler, self.target)
 
     async def target(self, target_duration: Any = None) -> int:
         """Return the number of workers that Dask's tasks or our messages need, plus one for each that is leaving."""
+        # Without tasks, do not ask for Dask's own target: for our actors alone, it keeps workers that nobody needs.
         state, scheduler = self._state, self._state.scheduler
         wanted = scheduler.adaptive_target(target_duration=target_duration) if has_tasks(scheduler) else 0
         workers = scheduler.workers
@@ -82,7 +78,7 @@ class Elasticity:
         return max(wanted, ours) + len(state.leaving & set(workers))
 
     def idle(self, workers: Iterable[WorkerState]) -> list[WorkerState]:
-        """Return the workers that may be closed when there is little to do: they host no queue and are idle."""
+        """Return the workers that may be closed, which are idle and host no queue."""
         busy = self._state.collector.known.busy()
         kept = {entry.address for entry in self._state.entries.values() if entry.is_shard or entry.name in busy}
         return [worker for worker in workers if worker.address not in kept]

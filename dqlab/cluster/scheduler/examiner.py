@@ -1,4 +1,4 @@
-"""The scheduler's part of an examination: its own state, its workers, and what the registry knows of them."""
+"""Answers the doctor's questions to the scheduler: its own state, its workers, and the registry's actors and queues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Examiner(SchedulerPlugin):
         scheduler.handlers["dq_overview"] = self.overview
 
     async def overview(self) -> dict[str, Any]:
-        """Return what the scheduler knows without calling other processes; `registry` is None where there is none."""
+        """Return the scheduler's state without calling other processes, with `registry` None if it has none."""
         scheduler = self._scheduler
         now = SystemClock().wall()
         registry = scheduler.plugins.get(Registry.name)

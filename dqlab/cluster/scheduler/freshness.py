@@ -1,4 +1,4 @@
-"""Brings statistics up to date: workers report at once what they would report a quarter of a second later."""
+"""Brings statistics up to date: makes workers report at once, and not up to a quarter of a second later."""
 
 from __future__ import annotations
 
@@ -12,12 +12,7 @@ __all__ = ["Freshness"]
 
 
 class Freshness:
-    """Asks workers for their reports, and waits until these have come.
-
-    Parameters
-    ----------
-    state : ClusterState
-    """
+    """Asks workers for their reports, and waits for them."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -25,15 +20,7 @@ class Freshness:
         self._rounds: dict[int, _Round] = {}
 
     async def bring(self, queue: str, within: float) -> bool:
-        """Have workers report now, and wait up to `within` seconds; return whether all have.
-
-        Parameters
-        ----------
-        queue : str
-            Whose shards and consumers report; "" for those of all queues.
-        within : float
-            Seconds; what a worker that is starved or hangs has to report comes later.
-        """
+        """Make the workers of a queue, or of all for "", report, and return whether all did within `within` seconds."""
         entries = [each for each in self._state.entries.values() if each.address and each.gone is None]
         asked = _Round({each.address for each in entries if queue in ("", each.queue)})
         number = next(self._numbers)
@@ -49,29 +36,30 @@ class Freshness:
         return True
 
     def note(self, worker: str, number: int) -> None:
-        """Note that a worker's reports have come; a stream handler, so it must neither wait nor raise."""
+        """Note that a worker's reports have come, as a stream handler."""
+        # It must neither wait nor raise: an error would close the worker's stream. The round may be over already.
         if number in self._rounds:
             self._rounds[number].drop(worker)
 
     async def _ask(self, worker: str, number: int) -> None:
         try:
             known = await ask_handler(self._state.scheduler.rpc, worker, "dq_report", number=number) == {}
-        except Exception:  # noqa: BLE001 - it is gone, leaves, or does not know the question
+        except Exception:  # noqa: BLE001 - it is gone, leaves, or has no such handler
             known = False
         if not known:
             self._rounds[number].drop(worker)
 
 
 class _Round:
-    """Workers whose reports have not come yet."""
+    """Workers that have not reported yet."""
 
     def __init__(self, workers: set[str]) -> None:
         self.awaited = workers
         self.over = asyncio.Event()
-        self.drop("")
+        self.drop("")  # with no workers, the round is over at once
 
     def drop(self, worker: str) -> None:
-        """Wait for this worker no longer."""
+        """Stop waiting for a worker."""
         self.awaited.discard(worker)
         if not self.awaited:
             self.over.set()

@@ -1,7 +1,7 @@
-"""Which workers host queues and which host consumers. Pure.
+"""Chooses the workers that host queues and those that host consumers, as pure functions.
 
-A worker that runs users' functions cannot promise to answer: C code that holds the GIL stalls its
-event loop for seconds. So queues get workers of their own where there are enough.
+A worker that runs users' functions cannot promise to answer: C code that holds the GIL stalls its event loop for
+seconds. So queues get workers of their own where there are enough.
 """
 
 from __future__ import annotations
@@ -16,47 +16,34 @@ __all__ = ["QUEUE_RESOURCE", "Host", "NoWorkers", "Plan", "plan"]
 QUEUE_RESOURCE = "dq-queue"
 """Workers started with this Dask resource host queues first."""
 WORKERS_PER_HOST = 16
+"""One of this many workers is kept for queues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A worker as the scheduler sees it; `hosting` when a shard lives there."""
+    """A worker as the scheduler sees it."""
 
     address: str
     name: str
     slots: int
     resources: Mapping[str, float] = field(default_factory=dict)
     hosting: bool = False
+    """Whether a shard lives there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Addresses for queues and for consumers; `shared` when one worker hosts both."""
+    """Addresses of workers for queues and for consumers."""
 
     queues: tuple[str, ...]
     consumers: tuple[str, ...]
     shared: bool = False
+    """Whether one worker hosts both."""
 
 
 def plan(hosts: Sequence[Host], reserved: Collection[str] = (), missing: int = 0) -> Plan:
-    """Split workers between queues and consumers.
-
-    Parameters
-    ----------
-    hosts : sequence of Host
-        All workers that run now.
-    reserved : collection of str
-        Names of workers kept for queues (an embedded cluster's); a nanny's replacement keeps the name.
-    missing : int
-        Workers that died a moment ago, and whose nannies may be replacing them.
-
-    Returns
-    -------
-    Plan
-        1 worker: shared. 2: queues share the one with the fewest slots. 3 and more: one of every 16
-        is kept for queues, those with the resource "dq-queue" first, then those where a queue lives, then those with
-        the fewest slots.
-    """
+    """Split the workers that run now between queues and consumers."""
+    # Workers with the resource come first, then those where a queue lives, so that a new worker moves no queue.
     ranked = sorted(
         hosts,
         key=lambda host: (
@@ -67,11 +54,13 @@ def plan(hosts: Sequence[Host], reserved: Collection[str] = (), missing: int = 0
             host.address,
         ),
     )
+    # An embedded cluster reserves workers by name: a nanny's replacement has another address and the same name.
     named = [host.address for host in ranked if host.name in reserved]
     if named:
         return Plan(tuple(named), tuple(host.address for host in ranked if host.address not in named))
     everyone = tuple(host.address for host in ranked)
-    # What killed the others would kill the queues next, were consumers made beside them until the others are back.
+    # Count workers that died a moment ago, and may be replaced soon. Else consumers would be made beside the queues
+    # until then, and the document that killed those workers would kill the queues next.
     usual = len(ranked) + missing
     if usual <= 2:
         return Plan(everyone[:1], everyone, shared=bool(ranked))

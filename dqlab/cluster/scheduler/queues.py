@@ -1,4 +1,4 @@
-"""Opens queues and closes them, including those that no client has open and that hold nothing."""
+"""Opens queues and closes them, also empty ones that no client has open."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ logger = logging.getLogger("dqlab.registry")
 CLOSE_AFTER = 3600.0
 """Seconds a vacant queue stays open."""
 RESTARTED_IN = 3.0
-"""Seconds that a queue which is opened waits for a worker, where all that there were died a moment ago."""
+"""Seconds that opening a queue waits for a worker after all workers died a moment ago."""
 LOOK_EVERY = 60.0
 
 
 class Queues:
-    """Opens and closes queues; calls for one name take turns.
+    """Opens and closes queues, one call at a time for each name."""
 
-    A queue with no client, messages, dead letters, lost documents or results is vacant. What is left
-    of a run waits for its owner, who may be away for a weekend, and keeps its queue open.
-    """
+    # A vacant queue has no client, and nothing that an owner may come back for after a weekend: no messages, dead
+    # letters, lost documents or results.
 
     def __init__(
         self,
@@ -51,14 +50,15 @@ class Queues:
         self._consumer_sets = consumer_sets
         self._run_notes = run_notes
         self._vacant: dict[str, tuple[tuple[int, int], float]] = {}
-        """Vacant queue to what it has ever had, and since when that has not changed."""
+        """Vacant queue to its `_had`, and the time at which that last changed."""
 
     async def list_open(self) -> dict[str, dict[str, Any]]:
-        """Return every open queue's options."""
+        """Return the options of every open queue."""
         return {name: queue.to_dict() for name, queue in self._state.queues.items()}
 
     async def list_stored(self, store: str) -> list[str]:
-        """Return the names of the queues in a store, open or not, as seen by the workers that would host them."""
+        """Return the names of the queues in a store, open or not."""
+        # Ask a worker that would host them: the scheduler may not see the store's file system.
         places = self._state.plan().queues
         if not places:
             return []
@@ -68,21 +68,17 @@ class Queues:
     # --- opening ------------------------------------------------------------------------------
 
     async def open(self, name: str, shards: int, options: dict[str, Any], sealed: bytes, client: str) -> dict[str, Any]:
-        """Make a queue's shards, or return the options of the queue that is already open; attach the client.
-
-        A durable queue that exists keeps the shards and options that it was made with. If a shard cannot be
-        recovered, or for long had no worker or a failing log, the queue is opened again: in its store, also for a
-        client that asks for one in memory.
-        """
+        """Open a queue or find it open, attach the client, and return the queue's options."""
         asked = OpenQueue(shards, options)
         async with self._state.turn(name):
             self._attachments.add(name, client)
             if any(self._is_lost(entry) for entry in self._state.of(name)):
                 known = self._state.queues.get(name)
+                # Reopen a durable queue in its store even for a client that asks for memory: its messages are there.
                 if known is not None and known.store is not None and asked.store is None:
                     asked = known
                 await self.close(name)
-                self._attachments.add(name, client)
+                self._attachments.add(name, client)  # closing has forgotten it
             created = name not in self._state.queues
             if created:
                 await self._make(name, asked, sealed)
@@ -92,7 +88,7 @@ class Queues:
         return entry.is_shard and (entry.gone is not None or bool(self._actors.hopeless(entry)))
 
     async def _make(self, name: str, queue: OpenQueue, sealed: bytes) -> None:
-        self._state.queues[name] = queue
+        self._state.queues[name] = queue  # before any spawn, which refuses actors of queues that are not open
         try:
             if self._state.missing:  # all may be restarting
                 await self._supervisor.place_comes(RESTARTED_IN)
@@ -112,7 +108,8 @@ class Queues:
             raise
 
     async def _kept(self, name: str, queue: OpenQueue, store: dict[str, Any], worker: str) -> OpenQueue:
-        """Return a durable queue with the shards and options kept in its store; record them if it is new."""
+        """Return a durable queue with the shards and options recorded in its store, or record them for a new one."""
+        # A queue keeps the shards and options it was made with: its messages are spread over that many logs.
         lasting = {key: value for key, value in queue.options.items() if key != "store"}
         asked = {"directory": store["directory"], "name": name, "shards": queue.shards, "options": lasting}
         kept = await ask_worker(self._state.scheduler, worker, "dq_keep", **asked)
@@ -121,8 +118,8 @@ class Queues:
     # --- closing ------------------------------------------------------------------------------
 
     async def leave(self, name: str, client: str, *, force: bool) -> int:
-        """Close a queue for its last client, or for all with `force`; return how many others keep it open."""
-        async with self._state.turn(name):  # else it would remove what another client has just opened
+        """Close a queue for its last client (with `force`, for all) and return how many others keep it open."""
+        async with self._state.turn(name):  # else it would close a queue that another client has just opened
             others = len(self._attachments.of(name) - {client})
             if others and not force:
                 return others
@@ -130,13 +127,10 @@ class Queues:
             return 0
 
     async def close(self, name: str) -> None:
-        """Retire a queue's consumers, then close its shards and release them; callers hold the queue's turn.
-
-        It does not wait for a set of consumers that is being made: what that still makes is refused, and what it has
-        registered is among those that are retired here.
-        """
+        """Retire a queue's consumers, then close and release its shards, with the queue's turn held by the caller."""
         shards = [entry for entry in self._state.of(name) if entry.is_shard]
-        # Before anything is retired: a queue that is not open gets no actors, and a forgotten set no replacements.
+        # Before anything is retired: a queue that is not open gets no actors, and a forgotten set no replacements. So
+        # do not wait for a set that is being made: `spawn` refuses its next consumers, and the others are retired here.
         self._state.queues.pop(name, None)
         self._supervisor.changed()
         self._attachments.forget(name)
@@ -149,7 +143,7 @@ class Queues:
     # --- vacant queues ---------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Look for vacant queues once a minute, forever."""
+        """Close vacant queues, looking once a minute, forever."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
             try:
@@ -158,13 +152,7 @@ class Queues:
                 logger.exception("event=look_failed")
 
     async def close_vacant(self, now: float) -> list[str]:
-        """Close what has been vacant for an hour; return the names.
-
-        Parameters
-        ----------
-        now : float
-            Monotonic seconds.
-        """
+        """Close queues that have been vacant for an hour, by a monotonic `now`, and return their names."""
         state = self._state
         before, self._vacant = self._vacant, {}
         for queue in state.queues:
@@ -175,21 +163,23 @@ class Queues:
         due = [queue for queue, (_, since) in self._vacant.items() if now - since >= CLOSE_AFTER]
         closed = []
         for queue in due:
-            async with state.turn(queue):  # a client that opens it now gets a new one
+            async with state.turn(queue):  # a client that opens it meanwhile waits, and gets a new queue
                 had, since = self._vacant.get(queue, (None, now))
                 if queue not in state.queues or had is None or self._had(queue) != had:
-                    continue  # a client came, or put something, during the wait
+                    continue  # a client came or put messages while we waited for the turn
                 logger.info("event=queue_closed queue=%s reason=vacant seconds=%d", queue, now - since)
                 await self.close(queue)
                 closed.append(queue)
         return closed
 
     def _had(self, queue: str) -> tuple[int, int] | None:
-        """Return how many messages a vacant queue has had, and its last arrival; None if it is not vacant."""
+        """Return the number of messages and the last arrival of a vacant queue, or None if it is not vacant."""
+        # Both together tell whether the queue was used between two looks, even if it is vacant at both.
         known = self._state.collector.known
         if self._attachments.of(queue):
             return None
         shards = known.shards(queue).reports
+        # A shard that has not reported may hold messages.
         if len(shards) < self._state.queues[queue].shards or any(shard.stored for shard in shards):
             return None
         lanes = known.lanes(queue)
@@ -200,7 +190,8 @@ class Queues:
 
 
 async def _all(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run steps concurrently; when one fails, cancel the others, and raise its error when all have ended."""
+    """Run steps concurrently, and once one fails, cancel the others and raise its error when all have ended."""
+    # A TaskGroup would raise an ExceptionGroup, and clients catch the error itself.
     tasks = [asyncio.ensure_future(step) for step in steps]
     try:
         await asyncio.gather(*tasks)

@@ -1,6 +1,6 @@
-"""The scheduler plugin: builds what runs on the scheduler and wires it to Dask's handlers.
+"""The scheduler plugin: builds the parts that run on the scheduler, and wires them to Dask's handlers.
 
-Queues and consumers belong to the cluster, not to the notebook that asked for them. No data passes through it.
+Queues and consumers belong to the cluster, not to the notebook that asked for them. No message passes through here.
 """
 
 from __future__ import annotations
@@ -42,26 +42,20 @@ logger = logging.getLogger("dqlab.registry")
 
 HELLO_TIMEOUT = 3.0
 MAX_STEMS = 10_000
-"""Function names whose run numbering is remembered."""
+"""Most function names for which the number of the last run is remembered."""
 
 
 class Registry(SchedulerPlugin):
-    """Registry, placement, and collector of counters of one cluster.
-
-    Parameters
-    ----------
-    reserved : collection of str
-        Names of workers that host queues only.
-    where : str
-        What views call this cluster.
-    """
+    """Registers the queues and consumers of one cluster, places them, and collects their reports."""
 
     name = "dqlab"
     idempotent = True
 
     def __init__(self, reserved: Collection[str] = (), where: str = "") -> None:
         self.reserved = tuple(reserved)
+        """Names of workers that host queues only."""
         self.where = where
+        """Name of this cluster in views."""
 
     async def start(self, scheduler: Scheduler) -> None:
         """Build the parts in order of their dependencies, and add our handlers to the scheduler."""
@@ -84,7 +78,7 @@ class Registry(SchedulerPlugin):
         self.freshness = Freshness(self.state)
         self.actions = Actions(self.state, self.actors, self.consumer_sets, self.run_notes, self.freshness)
         self._wire(scheduler)
-        for worker in scheduler.workers:
+        for worker in scheduler.workers:  # Dask calls `add_worker` only for workers that join from now on
             self.state.note_limit(worker)
             self.state.note_came(worker)
         self.departures.start()
@@ -125,7 +119,7 @@ class Registry(SchedulerPlugin):
         self.collector.missing = self._report_whole
 
     async def close(self) -> None:
-        """End with the scheduler."""
+        """Stop all parts when the scheduler ends."""
         self.statistics.close()
         if self._unroute is not None:
             self._unroute()
@@ -134,14 +128,9 @@ class Registry(SchedulerPlugin):
     # --- calls of clients and workers -------------------------------------------------------
 
     async def hello(self) -> dict[str, Any]:
-        """Greet a client; return the protocols of the workers that answer within 3 s.
-
-        Raises
-        ------
-        DaskTooOld
-            A worker's Dask cannot load the plugin; no worker gets it then.
-        """
+        """Greet a client with the protocols of the workers that answer in 3 s, or raise DaskTooOld."""
         scheduler = self.state.scheduler
+        # Check all workers before installing: if one cannot load the plugin, no worker gets it.
         for worker, version in dask_versions(scheduler).items():
             check_dask(f"worker {worker}", version)
         await install(scheduler, DqlabWorkerPlugin(), DqlabWorkerPlugin.name, HELLO_TIMEOUT)
@@ -154,44 +143,44 @@ class Registry(SchedulerPlugin):
         return self.state.missing
 
     async def resolve(self, name: str) -> dict[str, Any]:
-        """See `Actors.find`."""
+        """Return where an actor lives, from `Actors.find`."""
         return (await self.actors.find(name)).to_dict()
 
     async def name_run(self, stem: str) -> str:
-        """Return a name for a run, "STEM-NUMBER", that no run of this cluster has had."""
-        numbers = self._numbers.pop(stem, None) or count(1)
+        """Return a name "STEM-NUMBER" that no run of this cluster has."""
+        numbers = self._numbers.pop(stem, None) or count(1)  # moved to the end: the first is unused for longest
         self._numbers[stem] = numbers
-        if len(self._numbers) > MAX_STEMS:  # a name that comes back counts from 1 and skips numbers in use
+        if len(self._numbers) > MAX_STEMS:  # a dropped stem counts from 1 later, and skips numbers in use
             del self._numbers[next(iter(self._numbers))]
         return next(name for number in numbers if not self.collector.known.has_run(name := f"{stem}-{number}"))
 
     async def snapshot(self, queue: str = "", fresh: float = 0.0, **asked: Any) -> dict[str, Any]:
-        """Return the newest snapshot; see `Statistics.snapshot`. Wait up to `fresh` seconds for reports of now."""
+        """Return the snapshot of `Statistics`, after up to `fresh` seconds for new reports."""
         if fresh > 0:
             await self.freshness.bring(queue, fresh)
         return await self.statistics.snapshot(queue=queue, **asked)
 
     async def history(self, span: float, queue: str = "", fresh: float = 0.0, **asked: Any) -> dict[str, Any]:
-        """Return how it was over the last `span` seconds; see `Statistics.history`, and `snapshot`."""
+        """Return the history of `Statistics` over `span` seconds, after up to `fresh` seconds for new reports."""
         if fresh > 0:
             await self.freshness.bring(queue, fresh)
         return await self.statistics.history(span, queue, **asked)
 
     def collect(self, worker: str, totals: bytes) -> None:
-        """Record a report of an actor; a stream handler, so it must neither wait nor raise."""
+        """Record an actor's report, as a stream handler, which must neither wait nor raise."""
         try:
             report = unpacked(totals)
             if report.queue not in self.state.queues:
-                return  # it is closed; its epochs would hide those of a queue that is opened under its name
+                return  # a late report of a closed queue has epochs that would hide those of a new queue of its name
             self.collector.take(report, current=self._is_current(worker, report))
             if isinstance(report, ShardReport) and report.failure:
                 self._store_failed(worker, report)
-        except Exception:  # it would close the worker's stream, and with it everything that lives there
+        except Exception:  # an error would close the worker's stream, and its actors would be lost with it
             self.collector.untaken += 1
             logger.exception("event=report_not_taken worker=%s so_far=%s", worker, self.collector.untaken)
 
     def _is_current(self, worker: str, report: ShardReport | ConsumerReport) -> bool:
-        """Return whether the sender is the shard that is registered, and no earlier one of its name."""
+        """Return whether the sender is the registered shard, not an earlier one of its name."""
         if not isinstance(report, ShardReport):
             return False
         entry = self._entry_of(report)
@@ -206,13 +195,13 @@ class Registry(SchedulerPlugin):
             self.supervisor.store_failed(entry, report.epoch, report.failure)
 
     def _report_whole(self, queue: str, shard: int) -> None:
-        """Make a shard report all its lanes."""
+        """Make a shard report all its lanes, not only those that changed."""
         self.state.in_background(self.actors.ask_shards(queue, Resend(), only=f"queue/{queue}/{shard}"))
 
     # --- events of the scheduler -----------------------------------------------------------
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Make consumers, and shards that wait for a worker, on a worker that joined."""
+        """Use a worker that joined for consumers, and for shards that wait for a worker."""
         self.state.note_limit(worker)
         self.state.note_came(worker)
         self.supervisor.changed()
@@ -222,7 +211,7 @@ class Registry(SchedulerPlugin):
             self.supervisor.come_home()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
-        """Mark the worker's actors as gone, and release the leases of its consumers at once."""
+        """Mark a worker's actors as gone, and release the leases of its consumers."""
         self.collector.known.workers = len(scheduler.workers)
         if self.state.note_left(worker):
             self.consumer_sets.worker_missed()
@@ -230,7 +219,8 @@ class Registry(SchedulerPlugin):
         self._lose_actors(worker)
 
     def restart(self, scheduler: Scheduler) -> None:
-        """Mark all actors as gone: Dask has released them, and ends the workers, which may take seconds."""
+        """Mark all actors as gone when Dask restarts the cluster."""
+        # Dask has released the actors already, and takes seconds to end their workers: do not wait for `remove_worker`.
         self.departures.restarting()
         for worker in scheduler.workers:
             self._lose_actors(worker)
@@ -243,7 +233,7 @@ class Registry(SchedulerPlugin):
             self.state.in_background(self.actors.release(queue, consumers, self.state.why_gone(worker)))
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
-        """See `Elasticity.idle`."""
+        """Return the workers that Dask may close, from `Elasticity.idle`."""
         return self.elasticity.idle(workers)
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:

@@ -1,7 +1,7 @@
-"""State that the scheduler's parts share: registered actors, open queues, and which workers may host what.
+"""Keeps the state that the scheduler's parts share: registered actors, open queues, and workers.
 
-Everything here lives on the scheduler's event loop. State read and changed with no `await` between cannot change
-meanwhile; the parts rely on that, and say where.
+All of it lives on the scheduler's event loop. Between two awaits, no other part can change it: code that relies on this
+has a comment "No await".
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ logger = logging.getLogger("dqlab.registry")
 
 MOST_LIMITS = 10_000
 REPLACED_IN = 30.0
-"""Seconds in which a nanny has replaced a worker that died, also on a machine that is busy or loads over a network."""
+"""Seconds within which a nanny replaces a worker that died, even on a busy machine or one that loads over a network."""
 
 
 @dataclass
 class Entry:
-    """One registered actor. `gone` is why it no longer answers, and never will."""
+    """One registered actor."""
 
     name: str
     queue: str
@@ -44,31 +44,32 @@ class Entry:
     host: str = ""
     """Name of its worker."""
     sealed: bytes = b""
+    """The pickled class of the actor; empty: ConsumerActor."""
     args: tuple[Any, ...] = ()
-    """The pickled class of the actor, and its arguments."""
     gone: str | None = None
+    """Why it never answers again; None: it does, or will once it is made."""
     last: str = ""
-    """Address of the worker of its last epoch."""
+    """Address of the worker of its previous epoch."""
     left: float = 0.0
-    """When that epoch ended, seconds of the event loop."""
+    """When that epoch ended, in seconds of the event loop."""
     failure: str = ""
-    """Why its log failed when last open, or could not be opened since."""
+    """Why its log failed, or could not be opened since; "" for a log in order."""
     failed_epoch: int = -1
-    """Epoch of the log when it failed."""
+    """Epoch of the log when it failed last."""
     failures: int = 0
-    """How often it has failed in a row, less than a minute apart."""
+    """How often the log has failed in a row, less than a minute apart."""
     deaths: int = 0
     """How many of its workers have died in a row, each less than a minute after the shard was made there."""
     stood: float = 0.0
-    """Since when it has been made, seconds of the event loop."""
+    """When it was made last, in seconds of the event loop."""
     asked: bool = False
-    """Its worker is making it now."""
+    """Whether its worker is making it now."""
     made: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when its start has succeeded or failed: an actor that is still being made is neither closed nor called."""
+    """Set once its start has succeeded or failed. Before that, it is neither closed nor called."""
 
     @property
     def is_shard(self) -> bool:
-        """Whether it is a shard, which is recreated when its worker is gone."""
+        """Whether it is a shard, not a consumer."""
         return self.name.startswith("queue/")
 
     @property
@@ -77,14 +78,12 @@ class Entry:
         return self.is_shard and "store" in self.args[3]
 
     async def standing(self, timeout: float) -> bool:
-        """Wait until it is made, for at most `timeout` seconds; return whether it is.
-
-        Do not await between the last check and the answer: its worker may die in between.
-        """
+        """Wait up to `timeout` seconds until it is made, and return whether it is."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while not self.made.is_set():
+                while not self.made.is_set():  # a worker's death may clear it before this waiter runs
                     await self.made.wait()
+        # No await before the answer: its worker may die in between.
         return self.made.is_set()
 
 
@@ -97,55 +96,41 @@ class OpenQueue:
 
     @property
     def store(self) -> dict[str, Any] | None:
-        """Where its logs are and how they are kept; None for a queue in memory."""
+        """Directory and options of its logs, None for a queue in memory."""
         return self.options.get("store")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what clients get."""
+        """Return the fields that clients get."""
         return {"shards": self.shards, "options": self.options}
 
 
 class ClusterState:
-    """State of one cluster, as the scheduler's parts see it.
-
-    Parameters
-    ----------
-    collector : Collector
-        What actors reported last.
-    reserved : collection of str
-        Names of workers that host queues only.
-
-    Attributes
-    ----------
-    entries : dict of str to Entry
-        Registered actors, by name.
-    queues : dict of str to OpenQueue
-        By name.
-    leaving : set of str
-        Addresses of workers that get no new actors.
-    away : set of str
-        Clients that left and may come back.
-    """
+    """State of one cluster, as the scheduler's parts see it."""
 
     def __init__(self, scheduler: Scheduler, collector: Collector, reserved: Collection[str] = ()) -> None:
         self.scheduler = scheduler
         self.collector = collector
         self.reserved = reserved
+        """Names of workers that host queues only."""
         self.entries: dict[str, Entry] = {}
+        """Registered actors by name."""
         self.queues: dict[str, OpenQueue] = {}
         self.leaving: set[str] = set()
+        """Addresses of workers that get no new actors."""
         self.away: set[str] = set()
+        """Clients that left and may come back."""
         self._with_nanny: set[str] = set()
-        """Addresses of workers that are replaced when they die."""
+        """Addresses of workers that a nanny replaces when they die."""
         self._lost: deque[float] = deque()
-        """When workers left that have not been replaced, seconds of the event loop."""
+        """When each worker died that has not been replaced, in seconds of the event loop."""
         self._limits: dict[str, int] = {}
-        """Memory limits of workers in bytes, including some that are gone."""
+        """Memory limits of workers in bytes, including workers that are gone."""
+        # Weak: a queue's lock lives as long as somebody holds it or waits for it.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def close(self) -> None:
-        """Cancel what runs in the background."""
+        """Cancel the background tasks."""
         for task in self._tasks:
             task.cancel()
 
@@ -154,7 +139,7 @@ class ClusterState:
         return [entry for entry in self.entries.values() if entry.queue == queue]
 
     def clients(self) -> list[str]:
-        """Return the clients that are connected, or were a moment ago."""
+        """Return the clients that are connected or may come back."""
         return list(self.away.union(self.scheduler.clients))
 
     # --- workers ------------------------------------------------------------------------------
@@ -169,11 +154,11 @@ class ClusterState:
         return plan(hosts, self.reserved, self.missing)
 
     def addresses_of(self, host: str) -> list[str]:
-        """Return the addresses of the workers of that name, at most one, that are not about to leave."""
+        """Return the address of the worker of a name as a list, empty if it is gone or about to leave."""
         return [state.address for state in self._staying() if str(state.name) == host]
 
     def host_of(self, address: str) -> str:
-        """Return the name of a worker; "" when it is gone."""
+        """Return the name of a worker, "" if it is gone."""
         state = self.scheduler.workers.get(address)
         return "" if state is None else str(state.name)
 
@@ -185,17 +170,14 @@ class ClusterState:
         ]
 
     def note_came(self, worker: str) -> None:
-        """Note that a worker joined, perhaps in place of one that died."""
+        """Note that a worker joined, perhaps as the replacement of one that died."""
         if self.scheduler.workers[worker].nanny:
             self._with_nanny.add(worker)
         if self._lost:
             self._lost.popleft()
 
     def note_left(self, worker: str) -> bool:
-        """Note that a worker is gone; return whether its replacement is expected, for `REPLACED_IN` seconds.
-
-        It is if the worker has a nanny and was not to leave.
-        """
+        """Note that a worker is gone, and return whether its nanny is expected to replace it."""
         if worker not in self._with_nanny:
             return False
         self._with_nanny.discard(worker)
@@ -206,39 +188,38 @@ class ClusterState:
 
     @property
     def missing(self) -> int:
-        """How many workers died a moment ago and have not been replaced."""
+        """Number of workers that died in the last `REPLACED_IN` seconds and have not been replaced."""
         since = asyncio.get_running_loop().time() - REPLACED_IN
         while self._lost and self._lost[0] <= since:
             self._lost.popleft()
         return len(self._lost)
 
     def note_limit(self, worker: str) -> None:
-        """Record a worker's memory limit: Dask has forgotten it by the time the cause of its death is needed."""
+        """Record a worker's memory limit."""
+        # Dask has forgotten the limit by the time `why_gone` needs it.
         self._limits[worker] = self.scheduler.workers[worker].memory_limit
         if len(self._limits) > MOST_LIMITS:
             del self._limits[next(iter(self._limits))]
 
     def why_gone(self, worker: str) -> str:
-        """Return why a worker died, "" if that is not known."""
+        """Return why a worker died, "" if unknown."""
         used, limit = memory_at_its_kill(self.scheduler, worker), self._limits.get(worker)
         if used is None:
             return ""
         of = f" of {numbers.size(limit)}" if limit else ""
         return f"its worker was killed when it had taken {numbers.size(used)}{of} of memory"
 
-    # --- what runs at the same time -------------------------------------------------------------
+    # --- concurrency ----------------------------------------------------------------------------
 
     def turn(self, queue: str) -> asyncio.Lock:
-        """Return the lock for opening or closing a queue of that name.
-
-        Acquire it first: with it held, a set of consumers may be locked (`busy` of `ConsumerSets`), never the reverse.
-        """
+        """Return the lock for opening or closing a queue."""
+        # Lock order: a queue's turn first, then the `busy` of a set of consumers. The reverse can deadlock.
         return self._turns.setdefault(queue, asyncio.Lock())
 
     def in_background(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run a coroutine in the background; log what it raises."""
+        """Run a coroutine in the background, and log its error."""
         task = asyncio.get_running_loop().create_task(work, name="dqlab-registry")
-        self._tasks.add(task)  # the event loop alone would not keep it
+        self._tasks.add(task)  # the event loop holds only a weak reference
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[Any]) -> None:

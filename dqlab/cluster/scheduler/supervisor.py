@@ -1,7 +1,7 @@
-"""Recreates shards whose workers are gone, under the same names.
+"""Recreates shards after their workers are gone, under the same names.
 
-A durable shard has its log; one in memory is empty, and is given what was lost with the one before. A durable shard
-whose log has failed is also opened again, where it was or elsewhere, with pauses that grow as long as its disk fails.
+A durable shard recovers from its log. A shard in memory starts empty, and gets a note of the documents that were lost.
+A log that has failed is opened again, on the same worker or another, with growing pauses while its disk fails.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ __all__ = ["Supervisor"]
 logger = logging.getLogger("dqlab.registry")
 
 REPLACEMENT_WAIT = 0.5
-"""Seconds that a nanny has to replace a worker before its durable shards are opened by another worker."""
+"""Seconds that a nanny has to replace a worker before another worker opens its durable shards."""
 TRANSIENT_WAIT = 3.0
-"""The same for shards in memory, which cannot move back from another worker later."""
+"""The same for shards in memory, which cannot move back later."""
 ENDS_WITHIN = 60.0
 """Seconds that a worker which has lost its actors may take to end."""
 TRY_AGAIN = 0.5
-"""Seconds after which making a shard is tried again, on the workers that exist then."""
+"""Seconds before the next try to make a shard."""
 TRIES = 3
-"""How often making a shard is tried when it fails for an unforeseen reason."""
+"""Most tries to make a shard that fails for an unforeseen reason."""
 LOOK_EVERY = 60.0
 LONGEST_PAUSE = 60.0
 """Longest pause in seconds between two tries to open a failing log; pauses double from `TRY_AGAIN` on."""
 STEADY = 60.0
-"""Seconds that a log must have been open for its next failure, or its worker's death, to count as a new one."""
+"""Seconds after which a new failure of an open log, or a worker's death, does not count as a repetition."""
 MOST_DEATHS = 20
-"""Deaths of its worker, each that soon after the one before, after which a shard is given up."""
+"""Deaths of workers in a row, each within `STEADY`, after which a shard is given up."""
 _DEADLY = (
     "its worker {worker} died, the last of {n} that died within {seconds:.0f} s each. A document that kills its "
     "process may run beside the queue: run it in a process of its own (executor='process'), or give queues a worker "
@@ -47,13 +47,10 @@ _DEADLY = (
 
 
 class Supervisor:
-    """Recreates shards, retrying each until it succeeds, its log refuses, or its queue is closed.
+    """Recreates shards, retrying until the shard is made, its log refuses, or its queue is closed."""
 
-    Their names stay the same, and callers wait until they are made: see `Actors.find`.
-    """
-
-    # Recreating a shard begins with clearing its `made`, with no await since the check that it was set, and ends with
-    # setting it: so only one task at a time recreates a shard, even if more of it fails by then.
+    # Clear a shard's `made` to begin, with no await since the check that it was set, and set it at the end. So only one
+    # task at a time recreates a shard, even if its worker dies and its log fails meanwhile. Callers wait for `made`.
 
     def __init__(self, state: ClusterState, actors: Actors, attachments: Attachments) -> None:
         self._state = state
@@ -61,10 +58,10 @@ class Supervisor:
         self._attachments = attachments
         self._changed = Bell()
         self._ending: set[str] = set()
-        """Workers whose actors are gone, and which are still there."""
+        """Workers that have lost their actors and are still connected."""
 
     def changed(self) -> None:
-        """Note that a worker joined or a queue was closed."""
+        """Wake all waits after a worker joined or a queue was closed."""
         self._changed.ring()
 
     async def place_comes(self, timeout: float) -> None:
@@ -72,11 +69,9 @@ class Supervisor:
         await self._changed.until(lambda: bool(self._state.plan().queues), timeout)
 
     def worker_left(self, worker: str) -> None:
-        """Recreate the shards of a worker that is gone, unless that is under way; return at once.
-
-        One that is still listed has lost its actors and is about to go: nothing is made before that.
-        """
-        # Noted here and not looked up later: another worker may have its address by then.
+        """Begin to recreate the shards of a worker that is gone or has lost its actors."""
+        # A worker that is still listed is about to end: make nothing before that. Note it here instead of looking it up
+        # later: another worker may have its address by then.
         if worker in self._state.scheduler.workers:
             self._ending.add(worker)
         elif worker in self._ending:
@@ -97,42 +92,38 @@ class Supervisor:
             self._state.in_background(self._replace(entry))
 
     async def _replace(self, entry: Entry) -> None:
-        """Recreate a shard where its worker is replaced, if that is soon after the worker has gone."""
+        """Recreate a shard once its worker has ended, on the replacement if it comes soon."""
         await self._changed.until(lambda: entry.last not in self._ending or not self._wanted(entry), ENDS_WITHIN)
         await self._recreate(entry, REPLACEMENT_WAIT if entry.durable else TRANSIENT_WAIT)
 
     def store_failed(self, entry: Entry, epoch: int, failure: str) -> None:
-        """Open a failed log of a shard again, unless that is under way; return at once.
-
-        Parameters
-        ----------
-        epoch : int
-            Epoch of the log: its failure may be reported more than once.
-        """
+        """Begin to open a shard's failed log again, for each epoch once."""
+        # Reports repeat a failure, and a late report of an earlier epoch must not end the log that is open now.
         if not entry.made.is_set() or entry.gone is not None or epoch <= entry.failed_epoch:
             return
         self._note_failure(entry, failure)
         entry.failed_epoch, entry.last = epoch, entry.address
         entry.made.clear()
         entry.epoch += 1
-        self._state.in_background(self._mend(entry))
+        self._state.in_background(self._reopen(entry))
 
     def _note_failure(self, entry: Entry, failure: str) -> None:
-        """Record why a log fails; callers get the reason when that has lasted for half a minute."""
+        """Record why a log fails."""
         now = asyncio.get_running_loop().time()
-        # A log that still fails has its reason. One that was open for less than a minute since has failed all along.
+        # `left` is when the failing began: 30 s later, callers get the reason (`Actors.hopeless`). Keep it while the
+        # log fails, and also if the log was open for less than a minute in between.
         if not entry.failure and (not entry.failures or now - entry.stood > STEADY):
             entry.failures, entry.left = 0, now
         entry.failure = failure
 
-    async def _mend(self, entry: Entry) -> None:
+    async def _reopen(self, entry: Entry) -> None:
         logger.warning("event=store_failed name=%s worker=%s %s", entry.name, entry.address, entry.failure)
         await self._actors.hand_over(entry)  # else it would keep its lock
         await self._pause(entry)
         await self._recreate(entry, 0.0)
 
     async def _pause(self, entry: Entry) -> None:
-        """Wait before opening a failed log, longer each time; not if the shard is no longer wanted."""
+        """Wait before opening a failed log, longer each time, while the shard is wanted."""
         pause = min(TRY_AGAIN * 2**entry.failures, LONGEST_PAUSE) if entry.failures else 0.0
         entry.failures += 1
         await self._changed.until(lambda: not self._wanted(entry), pause)
@@ -141,17 +132,17 @@ class Supervisor:
         return self._state.entries.get(entry.name) is entry and entry.queue in self._state.queues
 
     async def move(self, entry: Entry) -> None:
-        """Move a shard from a worker that will leave to another; return once the old one has released its log."""
+        """Begin to move a shard to another worker, and return once the old worker has released its log."""
         if not entry.made.is_set() or entry.gone is not None:
             return
         entry.made.clear()
         entry.epoch += 1
-        entry.host = ""  # not there again
+        entry.host = ""  # never back to the same worker
         await self._actors.hand_over(entry)
         self._state.in_background(self._recreate(entry, 0.0))
 
     def come_home(self) -> None:
-        """Move shards that had to go elsewhere back to the workers reserved for queues."""
+        """Move shards from other workers back to the workers reserved for queues."""
         hosts = self._state.plan().queues
         for entry in self._state.entries.values():
             if self._is_away(entry, hosts):
@@ -162,11 +153,11 @@ class Supervisor:
         return entry.durable and entry.gone is None and entry.address not in hosts
 
     async def _recreate(self, entry: Entry, patience: float) -> None:
-        """Recreate a shard; wait `patience` seconds for a replacement of its worker."""
+        """Recreate a shard, on its worker's replacement if one comes within `patience` seconds."""
         loop = asyncio.get_running_loop()
         began, lost, failed = loop.time(), entry.address, 0
         if not entry.failure and began - entry.stood > STEADY:
-            entry.failures = 0  # of a log that has been well since
+            entry.failures = 0  # the log has been in order since
         while (address := await self._place(entry, deadline=began + patience)) is not None:
             try:
                 await self._actors.make_again(entry, address)
@@ -178,7 +169,7 @@ class Supervisor:
                 logger.warning("event=shard_refused name=%s worker=%s %r", entry.name, address, error)
                 if isinstance(error, LogError) and error.passing:
                     self._note_failure(entry, str(error))
-                    entry.host = ""  # on any worker: it may be that machine's disk
+                    entry.host = ""  # on any worker: the disk of that machine may have failed
                     entry.epoch += 1
                     await self._pause(entry)
                     continue
@@ -188,7 +179,7 @@ class Supervisor:
                     break
                 await asyncio.sleep(TRY_AGAIN)
                 continue
-            if address in self._state.scheduler.workers:  # else it died again before this could be reported
+            if address in self._state.scheduler.workers:  # else the new worker died too: try the next one
                 took = loop.time() - began
                 event = "shard_moved" if entry.durable else "shard_lost"
                 logger.warning("event=%s name=%s from=%s to=%s seconds=%.2f", event, entry.name, lost, address, took)
@@ -206,10 +197,7 @@ class Supervisor:
             await self._attachments.cut_off(entry.queue)  # for clients that left while it was being made
 
     async def _place(self, entry: Entry, deadline: float) -> str | None:
-        """Wait for a worker; return the address of the lost one's replacement, from `deadline` on of another one.
-
-        None when the shard is no longer wanted.
-        """
+        """Wait for the lost worker's replacement, after `deadline` for any host, and return its address."""
         loop = asyncio.get_running_loop()
 
         def wanted() -> bool:

@@ -1,1 +1,1 @@
-"""What runs on queue workers: the actor of one shard, and where its bytes are."""
+"""Runs on queue workers: the actor of one shard, and the stores of its bytes."""

@@ -1,6 +1,6 @@
-"""Runs of one shard whose consumers cannot keep results, or read documents, for now; and which consumers those are.
+"""Keeps which runs of a shard are held up, because consumers cannot keep results or read documents, and by whom.
 
-A report counts for a while, so that of a consumer that died or was retired does not stay: it has to be repeated.
+A consumer repeats its report, and a report expires: so the report of a dead or retired consumer does not stay.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from dqlab.cluster.transport.blocking import Blocked
 __all__ = ["LASTS", "Blocks"]
 
 LASTS = 30.0
-"""Seconds that a report of a consumer counts."""
+"""Seconds after which a consumer's report expires."""
 
 
 class Blocks:
-    """Why runs are held up, by run and consumer. `now` is seconds on any clock that does not go back."""
+    """The reasons why runs are held up, by run and consumer, with times of any monotonic clock."""
 
     def __init__(self) -> None:
         self._why: dict[bytes, dict[tuple[str, Blocked], tuple[str, float]]] = {}
 
     def note(self, run: bytes, consumer: str, why: str, now: float, what: Blocked = Blocked.RESULTS) -> str:
-        """Note why a consumer cannot do something, "" when it can; return why the run is held up now."""
+        """Note why a consumer cannot do something, or "" that it can, and return why the run is held up now."""
         reported = self._why.setdefault(run, {})
         if why:
             reported[consumer, what] = why, now
@@ -29,7 +29,7 @@ class Blocks:
         return self.why(run, now)
 
     def why(self, run: bytes, now: float) -> str:
-        """Return why a run is held up; "" when it is not."""
+        """Return why a run is held up, or ""."""
         reported = self._why.get(run, {})
         for each in [each for each, (_, at) in reported.items() if now - at >= LASTS]:
             del reported[each]
@@ -39,7 +39,7 @@ class Blocks:
         return next(iter(reported.values()))[0]
 
     def others(self, run: bytes, consumer: str, what: Blocked) -> bool:
-        """Return whether another consumer has reported that."""
+        """Return whether another consumer has reported the same."""
         return any(each[0] != consumer and each[1] == what for each in self._why.get(run, ()))
 
     def forget(self, consumers: list[str]) -> None:
@@ -50,5 +50,5 @@ class Blocks:
 
     @property
     def runs(self) -> set[bytes]:
-        """The runs that a consumer has reported."""
+        """Runs for which a consumer has reported a reason."""
         return set(self._why)

@@ -1,4 +1,4 @@
-"""Which part of each run is as safe as its store promises, though the store may take no more."""
+"""Keeps which part of each run is as safe as its store promises, even while the store accepts no more."""
 
 from __future__ import annotations
 
@@ -17,32 +17,28 @@ __all__ = ["Confirmed"]
 @dataclass(slots=True)  # one is kept for each run, also for those that ended long ago
 class _Known:
     state: Any
-    """What readers of the run are given, apart from its results: an order that changes none of it is not waited for."""
+    """What readers of the run get, apart from its results. They do not wait for an order that leaves it unchanged."""
     number: int
-    """The store's newest record when that, or the results, changed last."""
+    """The store's newest record when the state or the results changed last."""
     safe: int
     """Results before this cursor are safe."""
     later: deque[tuple[int, int]] | None = None
-    """Record and cursor of the results that came since; None = none."""
+    """Record and cursor of each later group of results; None: there is none, and an empty deque would cost memory."""
 
 
 class Confirmed:
-    """Compares the records of each run with those that its store has confirmed.
+    """Compares the records of each run with those that its store has confirmed."""
 
-    A run that ended before the disk was full stays done then, and can be read; others wait for room.
-
-    Parameters
-    ----------
-    books : iterable of (bytes, Book)
-        Runs that the store brought back: they are safe.
-    """
+    # A run that ended before the disk became full stays done, and can be read. Other runs wait for room. The runs given
+    # first are those that the store recovered: they are safe.
 
     def __init__(self, store: Store, books: Iterable[tuple[bytes, Book]]) -> None:
         self._store = store
         self._known = {run: _Known(_state(book), 0, book.results.end) for run, book in books}
 
     def note(self, run: bytes, book: Book | None) -> None:
-        """Note that a run may have changed, when all of that is recorded; None if it was dropped."""
+        """Note that a run may have changed, or with None that it was dropped."""
+        # Call it after all changes are recorded: `store.end` must not be smaller than the number of the last change.
         if book is None:
             self._known.pop(run, None)
             return
@@ -61,7 +57,7 @@ class Confirmed:
             known.later.append((number, end))
 
     def number(self, run: bytes) -> int:
-        """Return the record that has to be confirmed before all of a run is safe."""
+        """Return the record that must be confirmed before all of a run is safe."""
         known = self._known.get(run)
         return self._store.end if known is None else known.number
 
@@ -82,7 +78,7 @@ class Confirmed:
         return known.safe
 
     def results(self, run: bytes, results: ResultIndex, lo: int, hi: int) -> tuple[int, bool]:
-        """Return how many results with ordinals from `lo` to below `hi` there are, and whether those are safe."""
+        """Return the number of results with ordinals in [lo, hi), and whether all of them are safe."""
         end, found = self.end(run), list(results.between(lo, hi))
         return sum(piece.n for _, piece, _ in found), all(stretch.number < end for stretch, _, _ in found)
 

@@ -1,4 +1,4 @@
-"""Where a durable shard's bytes are: a log of its own, committed by a thread, read by an executor."""
+"""Keeps a durable shard's bytes in a log of its own, committed by a thread and read by an executor."""
 
 from __future__ import annotations
 
@@ -39,28 +39,27 @@ from dqlab.store.journal import LogJournal
 __all__ = ["LogStore", "keep", "list_stored", "open_durable"]
 
 DISK_PATIENCE = 20.0
-"""Seconds that a confirmation waits for room on a full disk, or for files that can be opened, and a read for a disk."""
+"""Seconds that a confirmation waits for room on the disk or for descriptors, and that a read waits for its disk."""
 _READ_AGAIN = 0.1
 
 
 class LogStore(LogJournal):
-    """A `Store` that outlives its process. `begin` makes it work on the running event loop.
+    """A `Store` that outlives its process, once `begin` has started it on the event loop."""
 
-    A confirmation waits for a commit that took place after it was requested; one thread commits for all waiting
-    calls. Once the log has failed every call fails with that error: what is on disk is true, what is in memory
-    may not be.
-    """
+    # One thread commits for all waiting calls, and a confirmation waits for a commit that begins after its request.
+    # Once the log has failed, every call fails with that error: only the state on disk is true then, not the one in
+    # memory.
 
     def __init__(self, log: Log, clock: Clock) -> None:
         super().__init__(log, clock)
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._asked = log.end
         self._short: LogError | None = None
-        self._wanted: Callable[[], None] = lambda: None  # what opening finds out is committed once committing has begun
+        self._wanted: Callable[[], None] = lambda: None  # records made while opening are committed by `begin`
         self.recorded: Callable[[], None] = lambda: None
-        """Called when something was appended."""
+        """Called after a record was appended."""
         self.turned: Callable[[], None] = lambda: None
-        """Called when `failure` or `short` has changed."""
+        """Called after `failure` or `short` changed."""
 
     def begin(self) -> None:
         """Start committing."""
@@ -68,7 +67,8 @@ class LogStore(LogJournal):
         self._commit = GroupCommit(self.log, wake=self._wake)
         self._commit.on_durable, self._commit.on_short = self._committed, self._is_short
         self._wanted = self._commit.wanted
-        self.log.call_on_refusal(partial(self._wake, self._refused))  # compactions and checkpoints meet failures too
+        # Not only failures of commits: compactions and checkpoints fail in other threads.
+        self.log.call_on_refusal(partial(self._wake, self._refused))
         self._wanted()
 
     @property
@@ -88,14 +88,14 @@ class LogStore(LogJournal):
 
     @property
     def full(self) -> bool:
-        """Return False: only the disk limits results there, and a put waits for room on it."""
+        """Return False, since only the disk limits results, and a put waits for room on it."""
         return False
 
     trouble = ""
 
     @property
     def failure(self) -> DqlabError | None:
-        """Why nothing can be confirmed from now on."""
+        """Why nothing can be confirmed any more."""
         refusal = self.log.refusal
         return None if isinstance(refusal, LogClosed) else refusal
 
@@ -105,18 +105,18 @@ class LogStore(LogJournal):
         return self._short
 
     def room(self, nbytes: int) -> bool:
-        """Return whether a frame of `nbytes` can be kept; if not, have the disk checked again."""
+        """Return whether a frame of `nbytes` can be kept."""
         room = super().room(nbytes)
-        if not room:
+        if not room:  # the next commit checks the disk again
             self._commit.wanted()
         return room
 
     def no_room(self, nbytes: int) -> DqlabError | None:
-        """Return the error why a frame of `nbytes` cannot be kept, None if it can."""
+        """Return the error for a frame of `nbytes` that cannot be kept, or None if it can."""
         return None if self.room(nbytes) else self.log.disk_full(nbytes)
 
     def noted(self) -> None:
-        """Append what else has changed, and request a commit of all that was appended."""
+        """Append all other changes, and request a commit."""
         super().noted()
         if self.log.end != self._asked:
             self._asked = self.log.end
@@ -126,12 +126,7 @@ class LogStore(LogJournal):
     async def durable(self, number: int | None = None) -> None:
         """Wait until the records up to a number, or all so far, are as safe as the option `sync` promises.
 
-        Raises
-        ------
-        DiskFull, NoDescriptors
-            For 20 s there was no room, or no file could be opened; what waits may still become durable.
-        LogFailed, Fenced
-            It is not durable, and never will be.
+        Raise DiskFull or NoDescriptors if they may still become durable, LogFailed or Fenced if they never will.
         """
         if self.failure is not None:
             raise self.failure
@@ -148,45 +143,37 @@ class LogStore(LogJournal):
             patience.cancel()
 
     async def frame(self, batch: Batch) -> Frame:
-        """Return a batch's frame.
-
-        Raises
-        ------
-        RecordCorrupt
-            Its bytes have changed, or could not be read for 20 s.
-        NoDescriptors
-            For 20 s no file could be opened.
-        """
+        """Return a batch's frame, or raise RecordCorrupt or NoDescriptors."""
         return Frame.decode(await self._body(batch))
 
     async def read(self, stretch: Stretch) -> bytes | memoryview:
-        """Return the settlement that contains some results."""
+        """Return the settlement that contains a stretch of results."""
         return open_settle(await self._body(stretch))[1]
 
     async def close(self) -> None:
-        """Commit what is left, and release the log to its next owner."""
+        """Commit the last records, and release the log to its next owner."""
         await self._loop.run_in_executor(None, self._close)
 
     # --- inside -----------------------------------------------------------------------------
 
     async def _body(self, kept: Batch | Stretch) -> bytes:
-        # A frame that cannot be read is given up for good, so a disk that fails for a moment is waited for.
+        # Wait for a disk that fails for a moment: callers give up a frame that cannot be read for good.
         patience = self._loop.time() + DISK_PATIENCE
         while True:
-            place = kept.place
+            place = kept.place  # read it in each round: a compaction may move the frame meanwhile
             body = self.cached(place)
             if body is not None:
                 return body
             try:
                 return await self._loop.run_in_executor(None, self.body, place)
             except RecordCorrupt:
-                if kept.place == place:  # else a compaction moved it meanwhile
+                if kept.place == place:  # else a compaction moved the frame, and we read the wrong place
                     raise
             except (DiskFailed, DiskFull, NoDescriptors) as error:
                 if self._loop.time() > patience:
                     if isinstance(error, DiskFailed):
                         raise self.log.unreadable(position_of(place), str(error.reason)) from error
-                    raise  # the error is not about the bytes
+                    raise  # this error is not about the bytes: the frame is not lost
                 await asyncio.sleep(_READ_AGAIN)
 
     def _close(self) -> None:
@@ -194,7 +181,8 @@ class LogStore(LogJournal):
         self.log.close(clean=self.failure is None)
 
     def _wake(self, callback: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nothing waits
+        # Called in the committing thread, while futures and callbacks belong to the event loop.
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits
             self._loop.call_soon_threadsafe(callback)
 
     def _committed(self, durable: int) -> None:
@@ -222,15 +210,12 @@ class LogStore(LogJournal):
             self.turned()
 
     def _impatient(self, confirmed: asyncio.Future[None]) -> None:
-        """Give up waiting when there is no room, or no descriptor; check again later for any other reason.
-
-        A disk that hangs may turn out to be full after this check, and nothing else would end the wait.
-        """
+        """End the wait for a confirmation if the log is short of room or descriptors, else check again later."""
         if confirmed.done():
             return
         if self._short is not None:
             confirmed.set_exception(self._short)
-        else:
+        else:  # a disk that hangs now may turn out to be full later, and nothing else would end the wait
             self._loop.call_later(DISK_PATIENCE, self._impatient, confirmed)
 
 
@@ -242,29 +227,15 @@ async def open_durable(
     clock: Clock,
     patience: float = 0.0,
 ) -> tuple[DurableShard, LogStore]:
-    """Open one shard of a durable queue, or make it; disk work is done in an executor.
-
-    Parameters
-    ----------
-    store : dict
-        The queue's ``directory``, fields of `LogOptions`, and optionally ``takeover``: see `Log.open`.
-    patience : float
-        See `DurableShard.open`.
-
-    Raises
-    ------
-    LogGone
-        There is no log to take over: making an empty one would silently lose what it held.
-    LogError
-        See `Log.open`.
-    """
+    """Open or make one shard of a durable queue in an executor, or raise LogGone or another LogError of `Log.open`."""
+    # `store` has the queue's `directory`, fields of `LogOptions`, and perhaps `takeover`.
     settings = dict(store)
     takeover = settings.pop("takeover", False)
     directory = shard_directory(Path(settings.pop("directory")), index)
     log_options = LogOptions(**settings)
 
     def open_shard() -> DurableShard:
-        if takeover and not _is_there(directory):
+        if takeover and not _is_there(directory):  # a new, empty log would silently lose the messages
             raise LogGone(directory=str(directory))
         return DurableShard.open(
             directory,
@@ -287,17 +258,17 @@ async def open_durable(
 
 
 def _is_there(directory: Path) -> bool:
-    """Return whether a directory holds a log; one that cannot be listed may."""
+    """Return whether a directory has a log, or may have one because it cannot be listed."""
     try:
         return any(is_ours(path.name) for path in directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # opening it raises what is wrong
+        return True  # opening it raises the right error
 
 
 async def keep(directory: str, name: str, shards: int, options: dict[str, Any]) -> dict[str, Any]:
-    """Return {shards, options} of the queue in a directory; make it if there is none; see `keep_queue`."""
+    """Return {shards, options} of the queue in a directory, made by `keep_queue` if it is new."""
     asked = StoredQueue(name, shards, options)
     kept = await asyncio.get_running_loop().run_in_executor(None, keep_queue, Path(directory), asked)
     return {"shards": kept.shards, "options": kept.options}

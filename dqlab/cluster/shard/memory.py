@@ -1,4 +1,4 @@
-"""Where a transient shard's bytes are: frames in memory, results in a vault."""
+"""Keeps a transient shard's bytes: frames in memory, results in a vault."""
 
 from __future__ import annotations
 
@@ -18,74 +18,61 @@ __all__ = ["MemoryStore", "Store"]
 
 
 class Store(Journal, Protocol):
-    """A journal as a queue actor needs it.
-
-    Attributes
-    ----------
-    nbytes : int
-        Bytes of results.
-    end, confirmed : int
-        Numbers of the newest record, and of the newest that is as safe as the store promises.
-    full : bool
-        No more results should be accepted.
-    failure : DqlabError or None
-        Why nothing can be kept from now on.
-    short : DqlabError or None
-        Why nothing can be confirmed until there is room again.
-    trouble : str
-        Why results cannot be put where they belong; they are kept anyway.
-    """
+    """A journal as a queue actor needs it."""
 
     @property
-    def nbytes(self) -> int: ...  # noqa: D102
+    def nbytes(self) -> int:
+        """Bytes of results."""
 
     @property
-    def end(self) -> int: ...  # noqa: D102
+    def end(self) -> int:
+        """Number of the newest record."""
 
     @property
-    def confirmed(self) -> int: ...  # noqa: D102
+    def confirmed(self) -> int:
+        """Number of the newest record that is as safe as the store promises."""
 
     @property
-    def full(self) -> bool: ...  # noqa: D102
+    def full(self) -> bool:
+        """Whether no more results should be accepted."""
 
     @property
-    def failure(self) -> DqlabError | None: ...  # noqa: D102
+    def failure(self) -> DqlabError | None:
+        """Why nothing can be kept any more."""
 
     @property
-    def short(self) -> DqlabError | None: ...  # noqa: D102
+    def short(self) -> DqlabError | None:
+        """Why nothing can be confirmed until there is room again."""
 
     @property
-    def trouble(self) -> str: ...  # noqa: D102
+    def trouble(self) -> str:
+        """Why results cannot be put where they belong, though they are kept elsewhere."""
 
     def no_room(self, nbytes: int) -> DqlabError | None:
-        """Return the error why a frame of `nbytes` cannot be kept, None if it can."""
+        """Return the error for a frame of `nbytes` that cannot be kept, or None if it can."""
 
     async def durable(self, number: int | None = None) -> None:
         """Wait until the records up to a number, or all so far, are as safe as the store promises."""
 
     async def frame(self, batch: Batch) -> Frame:
-        """Return the frame of a batch that is kept: a copy made from its row is not updated when its frame is moved."""
+        """Return the frame of a batch."""
+        # Pass the batch itself, no copy made from its row: only its own `place` is updated when the frame moves.
 
     async def read(self, stretch: Stretch) -> bytes | memoryview:
-        """Return the settlement that brought some results."""
+        """Return the settlement that contains a stretch of results."""
 
     async def close(self) -> None:
-        """Release everything that is open."""
+        """Release all files and memory."""
 
 
 def _kept(blob: bytes | memoryview) -> bytes | memoryview:
-    """Return a settlement as it is kept: a large one where it arrived, which is memory of its own."""
+    """Return a settlement's bytes to keep, copied unless they are large."""
+    # A large part arrives in memory of its own. A small one is a view that would keep the whole message alive.
     return blob if len(blob) >= LARGE_PART else bytes(blob)
 
 
 class MemoryStore(MemoryJournal):
-    """A `Store` that ends with its process.
-
-    Parameters
-    ----------
-    memory_bytes, maxsize : int
-        Budget for results in memory, and in total, bytes.
-    """
+    """A `Store` that ends with its process, with budgets in bytes for results in memory and in total."""
 
     failure = short = None
     end = confirmed = 0
@@ -110,7 +97,7 @@ class MemoryStore(MemoryJournal):
         return self._vault.trouble
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
-        """Keep the results that count: the whole settlement, or the accepted part of it."""
+        """Keep the accepted results, of the whole settlement or of parts."""
         if not settled.results:
             return []
         accepted = sum(piece.n for piece, _ in settled.results)
@@ -120,7 +107,7 @@ class MemoryStore(MemoryJournal):
         return [Stretch(piece, self._vault.add(settlement.cut(piece, at)), 0) for piece, at in settled.results]
 
     def no_room(self, nbytes: int) -> None:
-        """Return None: only the bounds of lanes apply."""
+        """Return None, since only the bounds of lanes limit frames."""
 
     async def durable(self, number: int | None = None) -> None:
         """Return at once."""
@@ -130,7 +117,7 @@ class MemoryStore(MemoryJournal):
         return self.frames[batch.place]
 
     async def read(self, stretch: Stretch) -> bytes | memoryview:
-        """Return the settlement that brought some results."""
+        """Return the settlement that contains a stretch of results."""
         return await self._vault.read(stretch.place)
 
     def forgot(self, results: Iterable[Stretch]) -> None:

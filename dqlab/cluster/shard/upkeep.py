@@ -1,4 +1,4 @@
-"""Checkpoints and compaction of a durable shard, one at a time, beside its traffic."""
+"""Checkpoints and compacts a durable shard, one at a time, beside its traffic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["CHECKPOINT_AFTER", "Upkeep"]
 logger = logging.getLogger("dqlab.queue")
 
 COMPACTIONS = 10
-"""Compactions that are remembered."""
+"""Most past compactions that are remembered."""
 FIGURES_EVERY = 1.0
 """Seconds between two checks of the log's files."""
 CHECKPOINT_AFTER = 5.0
@@ -26,18 +26,9 @@ CHECKPOINT_AFTER = 5.0
 
 
 class Upkeep:
-    """Keeps a shard's recovery short and its disk use proportionate.
+    """Keeps a shard's recovery short and its disk use proportionate."""
 
-    Parameters
-    ----------
-    shard : DurableShard
-        Runs on the event loop; everything that blocks goes to the default executor.
-
-    Attributes
-    ----------
-    copied : tuple of int
-        Bytes of the current segments that a compaction has processed, and in total.
-    """
+    # It runs on the event loop, between the shard's calls. Every step that blocks goes to the default executor.
 
     def __init__(self, shard: DurableShard) -> None:
         self._shard = shard
@@ -50,9 +41,10 @@ class Upkeep:
         self._figures: dict[str, Any] = {}
         self._figures_at = float("-inf")
         self.copied = 0, 0
+        """Bytes that the current compaction has processed, and all bytes of its segments."""
 
     def report(self) -> StorageReport:
-        """Return what views show of the files, at most one second old, and the last compactions."""
+        """Return the figures of the files, at most one second old, and the last compactions."""
         now = self._loop.time()
         if now - self._figures_at >= FIGURES_EVERY:
             self._figures_at = now
@@ -60,7 +52,7 @@ class Upkeep:
         return StorageReport(**self._figures, compactions=list(self._compactions))
 
     def recorded(self) -> None:
-        """Note that something was appended to the log."""
+        """Start or schedule a checkpoint after a record was appended."""
         if self._closed or self._running is not None:
             return
         if self._shard.journal.log.checkpoint_due:
@@ -69,13 +61,13 @@ class Upkeep:
             self._timer = self._loop.call_later(CHECKPOINT_AFTER, self._start)
 
     async def compact(self) -> Compacted:
-        """Free all the disk space that can be freed now."""
+        """Free as much disk space as possible."""
         async with self._one_at_a_time:
             return await self._compact(MOSTLY)
 
     async def close(self) -> None:
         """Wait for the segment that is being copied, and write the last checkpoint."""
-        self._closed = True
+        self._closed = True  # stops a compaction after its current segment
         self._cancel_timer()
         if self._running is not None:
             await self._running
@@ -83,7 +75,7 @@ class Upkeep:
             await self._checkpoint()
         except DqlabError as error:
             logger.warning("event=checkpoint_failed %s", error)
-        except Exception:  # a defect; the log closes anyway, and is read in full next time
+        except Exception:  # a defect; the log must close anyway, and is read in full when it is opened again
             logger.exception("event=checkpoint_failed")
 
     # --- inside -----------------------------------------------------------------------------
@@ -105,13 +97,13 @@ class Upkeep:
                 async with self._one_at_a_time:
                     done = await self._compact(None)
                 logger.info("event=compacted bytes_before=%d bytes_after=%d", done.bytes_before, done.bytes_after)
-        except DqlabError as error:  # what is on disk is as good as before; the next one may succeed
+        except DqlabError as error:  # the disk still has all records, and the next try may succeed
             logger.warning("event=upkeep_failed %s", error)
-        except Exception:  # a defect; the log has all records, and grows until a checkpoint succeeds
+        except Exception:  # a defect; the log has all records, and only grows until a checkpoint succeeds
             logger.exception("event=upkeep_failed")
         finally:
             self._running = None
-        if log.checkpoint_due:
+        if log.checkpoint_due:  # by records that came meanwhile, for which `recorded` did nothing
             self.recorded()
 
     async def _checkpoint(self) -> None:
@@ -120,6 +112,7 @@ class Upkeep:
                 await self._loop.run_in_executor(None, step)
 
     async def _compact(self, below: float | None) -> Compacted:
+        # The generator runs on the event loop and yields the steps that block: state changes only between steps.
         steps = compaction(self._shard, below=below, progress=self._progress, stop=lambda: self._closed)
         result = None
         while True:

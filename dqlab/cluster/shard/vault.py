@@ -1,7 +1,7 @@
-"""Bytes of results of one shard that lives in memory, and pages of results wherever they are.
+"""Keeps the results of a transient shard, and cuts pages of results for any shard.
 
-A `Vault` owns settle frames, verbatim: some in memory, the rest, oldest first, in unlinked temporary
-files; reading never frees. File access goes to an executor, never to the event loop.
+A `Vault` has unchanged settle frames: new ones in memory, the oldest in unlinked temporary files. Reading never frees
+them. Files are accessed in an executor, never on the event loop.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ PAGE_VALUES = 1000
 PAGE_BYTES = 4 << 20
 KEEP_OPEN = 8
 FILE_BYTES = 64 << 20
-"""Size above which results go into another file."""
+"""Size of a file above which a new file is begun."""
 MOSTLY = 0.5
-"""Needed share of a file below which what is still needed moves to another file."""
+"""Share of a file below which the records still needed move to another file."""
 RETRY_S = 5.0
-"""Seconds after which a failed write is tried again."""
+"""Seconds after which a failed write is retried."""
 
 T = TypeVar("T")
 Read: TypeAlias = Callable[[Stretch], Awaitable[bytes | memoryview]]
-"""Returns the settlement that contains some results."""
+"""Returns the settlement that contains a stretch of results."""
 
 
 async def page(results: ResultIndex, read: Read, lo: int, hi: int) -> list[bytes | memoryview]:
-    """Return results with ordinals in [lo, hi), from `lo` on, at most one page, as settlements."""
+    """Return at most one page of results with ordinals in [lo, hi), from `lo` on, as settlements."""
     parts: list[bytes | memoryview] = []
     size, opened = 0, _Opened(read)
+    # A copy: the index may change during each await.
     for stretch, piece, at in list(results.between(lo, hi)):
         parts.append(await opened.cut(stretch, piece, at))
         size += len(parts[-1])
@@ -54,10 +55,7 @@ async def page(results: ResultIndex, read: Read, lo: int, hi: int) -> list[bytes
 async def page_behind(
     results: ResultIndex, read: Read, cursor: int, end: int, most: int = PAGE_VALUES
 ) -> tuple[list[bytes | memoryview], int]:
-    """Return the next page in the order of completion, from one cursor to before another, and the cursor behind it.
-
-    It ends with the settlement that reaches `most` values or 4 MiB.
-    """
+    """Return the next page in the order of completion, from `cursor` to before `end`, and the cursor behind it."""
     parts: list[bytes | memoryview] = []
     size, opened, values = 0, _Opened(read), 0
     for stretch in results.behind(cursor):
@@ -71,14 +69,14 @@ async def page_behind(
 
 
 class _Opened:
-    """The settlements read last: failures and retries between results cut few settlements into many pieces."""
+    """Caches the settlements read last, because failures and retries cut few settlements into many pieces."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
         self._settlements: dict[int, Settlement] = {}
 
     async def cut(self, stretch: Stretch, piece: Piece, at: int) -> bytes | memoryview:
-        """Return a piece of the settlement that contains some results, as a settlement of its own."""
+        """Return a piece of a settlement as a settlement of its own."""
         place = stretch.place
         settlement = self._settlements.pop(place, None)
         if settlement is None:
@@ -90,7 +88,7 @@ class _Opened:
 
 
 class _SpillFile:
-    """An unlinked temporary file with records of results, closed when nothing in it is needed or being read."""
+    """An unlinked temporary file with records of results."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
@@ -109,11 +107,9 @@ class _SpillFile:
         return await self._in_thread(_read_all, size, offset)
 
     async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
-        """Run a function of the descriptor in a thread; keep the descriptor open until the thread ends.
-
-        Also when the caller is cancelled: the system would give a closed descriptor to the next file that is opened,
-        and the thread would read or write there.
-        """
+        """Run a function of the descriptor in a thread, and keep the descriptor open until the thread ends."""
+        # Even if the caller is cancelled: the system would give a closed descriptor to the next file that is opened,
+        # and the thread would read or write there. So count users by the thread's end, not with try/finally here.
         self._users += 1
         running = asyncio.get_running_loop().run_in_executor(None, work, self.file.fileno(), *args)
         running.add_done_callback(self._let_go)
@@ -125,14 +121,10 @@ class _SpillFile:
             self.close()
 
     async def append(self, number: int, data: bytes | memoryview) -> _Spilled:
-        """Append a record, one at a time (`_spill` alone calls it); one that is written only in part takes up no room.
-
-        Raises
-        ------
-        OSError
-            It could not be written.
-        """
-        offset = self.end  # and set behind the await: a second writer would write over this record
+        """Append a record, one at a time, or raise OSError."""
+        # `end` changes only after the await, so that a partly written record takes no room. A second writer would
+        # overwrite this record meanwhile: only `_spill` may call it.
+        offset = self.end
         await self._in_thread(_write_all, data, offset)
         self.end = offset + len(data)
         self.live += len(data)
@@ -145,7 +137,7 @@ class _SpillFile:
         self.live -= size
 
     def close(self) -> None:
-        """Free its space as soon as no thread reads or writes it."""
+        """Close the file as soon as no thread reads or writes it."""
         self._closing = True
         if not self._users:
             self.file.close()
@@ -159,25 +151,17 @@ class _Spilled:
 
 
 class Vault:
-    """Bytes of settled results of one shard: in memory up to a budget, then in unlinked temporary files.
+    """Results of one shard, in memory up to a budget in bytes, then in unlinked temporary files."""
 
-    A file is closed when nothing in it is needed any more; what is left of one that is mostly not needed moves to
-    another, so the files take little more space than what is kept. What cannot be written stays in memory, is retried,
-    and makes the vault full when it is another budget's worth.
-
-    Parameters
-    ----------
-    memory_bytes, maxsize : int
-        Budget in memory, and in total, bytes.
-    file_bytes : int
-        Size above which another file is begun.
-    """
+    # A file is closed once no record in it is needed. When most of its records are not needed, the others move to
+    # another file, so that files take little more space than the records kept. A record that cannot be written stays in
+    # memory and is retried. Once such records take a second budget, the vault is full.
 
     def __init__(self, memory_bytes: int, maxsize: int, *, file_bytes: int = FILE_BYTES) -> None:
         self.memory_bytes, self.maxsize = memory_bytes, maxsize
         self.nbytes = 0
         self.trouble = ""
-        """Why nothing can be written at the moment."""
+        """Why results cannot be written to a file now."""
         self._file_bytes = file_bytes
         self._in_memory = 0
         self._records: dict[int, bytes | memoryview | _Spilled] = {}
@@ -199,7 +183,7 @@ class Vault:
         return sum(file.end for file in self._files)
 
     def add(self, blob: bytes | memoryview) -> int:
-        """Keep a record; return its number."""
+        """Keep a record and return its number."""
         number, self._next = self._next, self._next + 1
         self._records[number] = blob
         self._order.append(number)
@@ -211,11 +195,12 @@ class Vault:
 
     async def read(self, number: int) -> bytes | memoryview:
         """Return a record's bytes."""
+        # No await before the file counts this reader: else it could be closed in between.
         record = self._records[number]
         return await record.file.read(record.offset, record.size) if isinstance(record, _Spilled) else record
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Drop records; the space of a file is freed when little of it is kept."""
+        """Forget records, and free the space of files that keep few of them."""
         for number in numbers:
             record = self._records.pop(number)
             if isinstance(record, _Spilled):
@@ -224,14 +209,15 @@ class Vault:
             else:
                 self.nbytes -= len(record)
                 self._in_memory -= len(record)
+        # Else `_order` would keep the number of every record that was forgotten in memory.
         if len(self._order) > 2 * len(self._records) + 1000:
             self._order = deque(number for number in self._order if self._is_in_memory(number))
         self._close_empty()
-        if any(file.sparse for file in self._files[:-1]):
+        if any(file.sparse for file in self._files[:-1]):  # not the last one: it is still being written
             self._wake()
 
     def close(self) -> None:
-        """Drop everything."""
+        """Forget all records and close all files."""
         self._closed = True
         if self._again is not None:
             self._again.cancel()
@@ -243,7 +229,7 @@ class Vault:
         self._files.clear()
 
     def _wake(self) -> None:
-        """Write pending records, unless that is under way or failed a moment ago."""
+        """Begin to write pending records, unless that is under way or failed a moment ago."""
         if self._spilling is None and self._again is None and not self._closed:
             self._spilling = asyncio.get_running_loop().create_task(self._spill(), name="dqlab-spill")
 
@@ -271,7 +257,7 @@ class Vault:
         return isinstance(self._records.get(number), bytes | memoryview)
 
     def _next_to_write(self) -> int | None:
-        """Return the oldest record in memory while there are too many, else one of a file that keeps little."""
+        """Return the oldest record while memory is above its budget, else a record of a sparse file."""
         if self._in_memory > self.memory_bytes:
             while self._order:
                 if self._is_in_memory(self._order[0]):
@@ -287,7 +273,7 @@ class Vault:
         file = self._files[-1]
         spilled = await file.append(number, data)
         before = self._records.get(number)
-        if before is None:  # it was dropped meanwhile
+        if before is None:  # forgotten during the write
             file.forget(number, spilled.size)
             return
         self._records[number] = spilled
@@ -320,5 +306,5 @@ def _write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
             view, at = view[written:], at + written
     except OSError:
         with suppress(OSError):
-            os.ftruncate(descriptor, offset)
+            os.ftruncate(descriptor, offset)  # gives the room of a partly written record back to a full disk
         raise

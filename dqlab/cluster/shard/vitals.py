@@ -1,4 +1,4 @@
-"""What one shard knows of itself, for an examination of its cluster. Read only."""
+"""Collects one shard's facts for the doctor, without changing anything."""
 
 from __future__ import annotations
 
@@ -13,17 +13,11 @@ if TYPE_CHECKING:
 __all__ = ["open_functions", "shard_vitals"]
 
 MAX_RUNS = 20
-"""Most open runs of a shard whose functions are examined, newest first."""
+"""Most open runs whose functions are examined, the newest first."""
 
 
 def shard_vitals(ledger: Ledger, store: Store, consumers: int) -> dict[str, Any]:
-    """Return the state of one shard.
-
-    Parameters
-    ----------
-    consumers : int
-        Slots that the shard knows.
-    """
+    """Return the state of one shard that knows `consumers` slots."""
     shard = ledger.shard
     now = shard.clock.monotonic()
     oldest = min(shard.leases.values(), key=lambda lease: lease.since, default=None)
@@ -62,7 +56,7 @@ def _log(store: LogStore) -> dict[str, Any]:
 
 
 def open_functions(ledger: Ledger) -> list[tuple[bytes, str]]:
-    """Return the newest function of each open run that this shard knows: its pickle, and its source."""
+    """Return pickle and source of the newest function of each open run that a shard knows."""
     records = [book.record for book in ledger.books.values() if book.record is not None and not book.lane.done]
     newest = sorted(records, key=lambda record: record.started)[-MAX_RUNS:]
     return [

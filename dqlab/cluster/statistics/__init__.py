@@ -1,1 +1,1 @@
-"""What runs on the scheduler to know how everything is: the collector, snapshots, histories."""
+"""Runs on the scheduler and joins reports into statistics: the collector, snapshots, histories."""

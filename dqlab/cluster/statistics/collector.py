@@ -1,8 +1,8 @@
-"""Enters what actors report into `Known`, and returns a Snapshot or a History on request.
+"""Enters the reports of actors into `Known`, and builds a Snapshot or a History on request.
 
-Reports are absolute totals, so a lost, repeated or late one does no harm. What is computed is in `stats` and `joins`;
-what is remembered is in `tracks`. While no view is open only the reports are entered. `Statistics` is the collector of
-one scheduler, with what clients ask of it and the views that draw it there.
+Reports have absolute totals, so a lost, repeated or late report does no harm. `stats` and `joins` compute, `tracks` has
+the values over time. While no view is open, only reports are entered. `Statistics` adds the calls of clients, and the
+views that the scheduler draws.
 """
 
 from __future__ import annotations
@@ -40,65 +40,48 @@ logger = logging.getLogger("dqlab.registry")
 REMEMBER_EVERY = 1.0
 """Seconds between two entries into the rings and meters of a queue or consumer."""
 SET_BACK = 1.0
-"""Seconds by which the wall clock must go back to be taken as set; it is slewed otherwise."""
+"""Least seconds by which the wall clock was set back. A smaller step back is a correction of its drift."""
 ASK_EVERY = 1.0
 """Seconds after which a shard is asked again for a report with all its lanes."""
 SLEPT = 5.0
-"""Seconds without a look after which this process was stopped, and has not read what came since."""
+"""Seconds without a look after which this process counts as stopped: it read no reports meanwhile."""
 WAKES = 2.0
-"""Seconds in which what has come since is read."""
+"""Seconds that the process takes afterwards to read the reports that waited."""
 SILENT, SILENT_AT_MOST = 10.0, 60.0
-"""Seconds without a heartbeat after which the consumers of a worker do not count as working: native code that holds
-the interpreter's lock may silence it for as long as two documents take, for which at most so many are allowed."""
+"""Seconds without a heartbeat after which the consumers of a worker do not count as working. Native code that holds the
+GIL may silence a worker for the time of two documents: that time is allowed, within these least and most seconds."""
 
 
 class Collector:
-    """Takes in the reports of every shard and consumer.
-
-    Parameters
-    ----------
-    where : str
-        What views call the cluster.
-    thresholds : Thresholds, optional
-        When something needs a user.
-
-    Attributes
-    ----------
-    known : Known
-        What there is to look up without entering what is due.
-    """
+    """Takes in the reports of every shard and consumer."""
 
     def __init__(self, *, where: str = "", clock: Clock | None = None, thresholds: Thresholds | None = None) -> None:
         self.known = Known(where, clock or SystemClock(), thresholds or Thresholds())
+        """Up to a second old: call `remember` before reading its rings and meters."""
         self.untaken = 0
-        """Reports that came and could not be read."""
+        """Number of reports that could not be read."""
         self.missing: Callable[[str, int], None] = lambda queue, shard: None
-        """Asks a shard for a report with all its lanes, when one of its reports was lost."""
+        """Asks a shard for a report with all its lanes after one of its reports was lost."""
         self._due: dict[str, tuple[float, float]] = {}
         self._consumers_due: dict[str, tuple[float, float]] = {}
-        """Queues, and consumers, whose last report is not yet remembered: when it came, monotonic and wall seconds."""
+        """Queues, and consumers, whose last report is not in the tracks yet, with its monotonic and wall seconds."""
         self._remembered: dict[str, float] = {}
+        """Queue or consumer to the monotonic seconds of its last entry into the tracks."""
         self._ahead = -math.inf
-        """Wall seconds less monotonic ones: falls when the wall clock is set back."""
+        """Wall seconds less monotonic seconds. It falls when the wall clock is set back."""
         self._snapshots = Snapshots(self.known)
         self._asked: dict[tuple[str, int], float] = {}
-        """Shards that have lost a report, and when they were asked for all their lanes; monotonic seconds."""
+        """Shards that have lost a report, with the monotonic seconds at which they were asked for all their lanes."""
         self._bell = Bell()
         self._looked = math.inf
         """When the scheduler last checked that it is awake, monotonic seconds; inf before the first check."""
         self._woke = -math.inf
+        """When this process last went on after it was stopped, monotonic seconds."""
 
-    # --- what comes in ----------------------------------------------------------------------
+    # --- reports ----------------------------------------------------------------------------
 
     def take(self, report: ShardReport | ConsumerReport, *, current: bool = False) -> None:
-        """Note a report.
-
-        Parameters
-        ----------
-        current : bool
-            It comes from the actor that is registered. A late one of a queue that had this name before may stand
-            here with a higher epoch; it must not hide this one.
-        """
+        """Enter a report, of the registered shard if `current`."""
         now, wall = self._times()
         if self._looked < math.inf:
             self.look()
@@ -106,11 +89,13 @@ class Collector:
         if isinstance(report, ShardReport):
             known = self.known.reports.setdefault(queue, {})
             index = report.shard
+            # A lower epoch comes from a shard that was presumed dead and replaced. But a current report always counts:
+            # the higher epoch is then of an earlier queue with this name.
             if index in known and known[index].epoch > report.epoch and not current:
-                return  # of one that was presumed dead, and replaced
+                return
             self._enter_late(self._due, queue, now)
             joins = index not in known
-            if joins and queue in self._due:  # what came before is not of this shard
+            if joins and queue in self._due:  # remember the sums without this shard first
                 self._remember(queue, self._due)
             known[index] = self._enter(queue, index, known.get(index), report, now)
             self.known.came.setdefault(queue, {})[index] = now
@@ -123,14 +108,12 @@ class Collector:
             self.known.consumers[name], self.known.consumers_came[name] = report, now
             self.known.serving.setdefault(queue, {})[name] = None
             self._note(self._consumers_due, name, now, wall)
-        self.known.versions[queue] = self.known.versions.get(queue, 0) + 1
+        self._count_change(queue)
         self._changed()
 
     def _times(self) -> tuple[float, float]:
-        """Return monotonic and wall seconds; drop what was noted for later when the wall clock was set back.
-
-        Late entries are older than newer ones too, so the rings themselves cannot tell.
-        """
+        """Return monotonic and wall seconds, and correct all rings when the wall clock was set back."""
+        # Rings cannot notice that themselves: entries that come late have an earlier time too.
         now, wall = self.known.clock.monotonic(), self.known.clock.wall()
         ahead, self._ahead = self._ahead, wall - now
         if self._ahead < ahead - SET_BACK:
@@ -143,12 +126,13 @@ class Collector:
     def _enter(
         self, queue: str, index: int, before: ShardReport | None, report: ShardReport, now: float
     ) -> ShardReport:
-        """Enter a report's lanes, and return the rest; ask the shard for all of them when one before this was lost."""
+        """Enter a report's lanes and return the rest, or ask the shard for all lanes if an earlier report was lost."""
         self.known.lanes_by_queue.setdefault(queue, KnownLanes()).take(index, report)
         number = report.number
         if report.whole:
             self._asked.pop((queue, index), None)
         else:
+            # Reports of changed lanes only add up without gaps. Once one is lost, ask until a whole report comes.
             last = None if before is None or before.epoch != report.epoch else before.number or 0
             if last is None or number != last + 1 or (queue, index) in self._asked:
                 asked = self._asked.get((queue, index))
@@ -158,9 +142,10 @@ class Collector:
         return replace(report, lanes=[])
 
     def look(self) -> None:
-        """Note that this process is awake; after it was stopped, time and what it brought count in no speed."""
+        """Note that this process is awake, and after a stop leave the time of the stop out of all speeds."""
         now = self.known.clock.monotonic()
         since, self._looked = self._looked, now
+        # Laptop suspended, or process stopped: the reports of that time now come all at once.
         if now - since > SLEPT:
             self.remember()
             self._woke = now
@@ -177,12 +162,10 @@ class Collector:
                 consumer.interrupt()
 
     def hear(self, silences: Mapping[str, float]) -> None:
-        """Note for how many seconds workers, by name, have sent no heartbeat; those that are left out were heard.
-
-        After this process was stopped their silence is its own.
-        """
+        """Enter the seconds since the last heartbeat of workers by name."""
         known, now = self.known, self.known.clock.monotonic()
         found: dict[str, float] = {}
+        # After this process was stopped, it has read no heartbeats: the silence is its own.
         if silences and max(silences.values()) > SILENT and now - self._woke >= WAKES:
             patience = max(SILENT, min(SILENT_AT_MOST, 2 * known.longest()))
             found = {name: now - silence for name, silence in silences.items() if silence > patience}
@@ -192,7 +175,7 @@ class Collector:
             return
         queues = {report.queue for report in known.consumers.values() if report.host in changed}
         for queue in queues:
-            known.versions[queue] = known.versions.get(queue, 0) + 1
+            self._count_change(queue)
         for queue in queues & known.reports.keys():
             self._due[queue] = self._times()
             self._remember(queue, self._due)
@@ -200,12 +183,13 @@ class Collector:
             self._changed()
 
     def _enter_late(self, due: dict[str, tuple[float, float]], name: str, now: float) -> None:
-        """Remember the last report before one that comes long after it: what it found has lasted since."""
+        """Remember the last report before a report that comes long after it."""
+        # The values of the last report have lasted until now: they belong to its time, not to the new one's.
         if name in due and now - due[name][0] >= REMEMBER_EVERY:
             self._remember(name, due)
 
     def _note(self, due: dict[str, tuple[float, float]], name: str, now: float, wall: float) -> None:
-        """Remember a report: at once when the last time is a second ago, else at the next look."""
+        """Remember a report at once if the last entry is a second old, else with the next call of `remember`."""
         due[name] = now, wall
         if now - self._remembered.get(name, -REMEMBER_EVERY) >= REMEMBER_EVERY:
             self._remember(name, due)
@@ -242,44 +226,44 @@ class Collector:
             if track_of_run is None:
                 track_of_run = known.run_tracks[queue, run] = RunTrack()
             elif run not in changed and lanes.rests(run):
-                continue  # it stands where it stood
+                continue  # nothing of it has changed
             state = RunState.WAITING
             if works:
                 state = state_of(own, paused=paused, blocked=blocked, served=served)
             sums = sum_counts(own), sum_units(own), sum_effort(own)
             track_of_run.feed(now, wall, *sums, state=state, slots=slots, revived=sum_revived(own), reopened=again)
         for key in [key for key in known.run_tracks if key[0] == queue and key[1] not in listed]:
-            del known.run_tracks[key]  # dropped, or ended before others that did
+            del known.run_tracks[key]  # dropped, or more runs than are listed have ended since
 
     def remember(self) -> None:
-        """Enter into the rings and meters what has come since; call this before reading them."""
+        """Enter the reports that are due into the rings and meters, to be called before reading these."""
         self._times()
         for due in (self._due, self._consumers_due):
             for name in list(due):
                 self._remember(name, due)
 
     def mark(self, text: str, *, cell: int | None = None, queue: str = "", by: str = "") -> None:
-        """Note what a person did."""
+        """Note an action of a person."""
         self.known.marks.append(Mark(self.known.clock.wall(), text, cell, queue))
         if by:
             self.known.paused_by[queue] = by
-        self.known.versions[queue] = self.known.versions.get(queue, 0) + 1
+        self._count_change(queue)
         self._changed()
 
     def took(self, consumer: str, document: str, seconds: float) -> None:
-        """Note that a document was taken from a consumer, by its full name, that has had it for so long."""
-        if consumer in self._consumers_due:  # what came before this instant
+        """Note that a document was taken from a consumer, by its full name, after `seconds`."""
+        if consumer in self._consumers_due:  # first: its report is of before this instant
             self._remember(consumer, self._consumers_due)
         track, now = self.known.consumer_tracks.get(consumer), self.known.clock.monotonic()
         if track is not None:
             track.pace.leave_out(now - seconds, now)
             self.known.taken[consumer] = document, now
             queue = self.known.consumers[consumer].queue
-            self.known.versions[queue] = self.known.versions.get(queue, 0) + 1
+            self._count_change(queue)
             self._changed()
 
     def forget(self, consumers: Collection[str]) -> None:
-        """Drop consumers that are gone."""
+        """Forget consumers that are gone."""
         known = self.known
         left: set[str] = set()
         for name in consumers:
@@ -296,10 +280,10 @@ class Collector:
                 queue = report.queue
                 known.serving.get(queue, {}).pop(name, None)
                 known.unserved_since[queue] = known.clock.monotonic()
-                known.versions[queue] = known.versions.get(queue, 0) + 1
+                self._count_change(queue)
                 left.add(queue)
         for queue in left & known.reports.keys():
-            # Before others come, else it would seem to have been served all along.
+            # Before other consumers come. Else the queue would seem to have been served all along.
             self._due[queue] = self._times()
             self._remember(queue, self._due)
         for host in known.host_rings.keys() - {report.host for report in known.consumers.values()}:
@@ -307,7 +291,7 @@ class Collector:
         self._changed()
 
     def forget_queue(self, queue: str) -> None:
-        """Drop a queue that was closed."""
+        """Forget a queue that was closed."""
         known = self.known
         for index in known.reports.get(queue, ()):
             self._asked.pop((queue, index), None)
@@ -317,55 +301,54 @@ class Collector:
             known.lanes_by_queue,
             self._due,
             self._remembered,
-            known.versions,
             known.paused_by,
         ):
             memory.pop(queue, None)
         track = known.queue_tracks.pop(queue, None)
-        if track is not None:
+        if track is not None:  # take its messages out of the sums over all queues
             gauges = tuple(map(sub, known.all.gauges, track.gauges))
             known.all.note(self._times()[1], gauges, (0.0, 0.0, 0.0))
         for key in [key for key in known.run_tracks if key[0] == queue]:
             del known.run_tracks[key]
         self.forget(list(known.serving.pop(queue, ())))
-        known.unserved_since.pop(queue, None)
+        known.unserved_since.pop(queue, None)  # `forget` has entered both again
         known.versions.pop(queue, None)
 
     def touch(self) -> None:
-        """Note a change that no report brings."""
+        """Note a change without a report."""
         self._changed()
+
+    def _count_change(self, queue: str) -> None:
+        """Count a change of a queue, so that snapshots join its facts again."""
+        self.known.versions[queue] = self.known.versions.get(queue, 0) + 1
 
     def _changed(self) -> None:
         self.known.seq += 1
         self._bell.ring()
 
-    # --- what goes out ----------------------------------------------------------------------
+    # --- snapshots and histories ------------------------------------------------------------
 
     @property
     def seq(self) -> int:
-        """Number of the newest change; see `Feed`."""
+        """Number of the newest change, as `Feed` requires."""
         return self.known.seq
 
     async def change(self, since: int, timeout: float) -> None:
-        """Wait up to `timeout` seconds while the newest change is not above number `since`."""
+        """Wait up to `timeout` seconds for a change after number `since`."""
         await self._bell.until(lambda: self.known.seq > since, timeout)
 
     def snapshot(self, queue: str = "", run: str = "", *, alerts: int = MAX_ATTENTION) -> Snapshot:
-        """Return everything now; leases, consumers, failures and storage of one queue or run, if one is named."""
+        """Return a snapshot of now, with the details of one queue or run if one is named."""
         self.remember()
         return self._snapshots.snapshot(queue, run, alerts)
 
     def history(self, span: float, queue: str = "", run: str = "", *, whole: bool = False) -> History:
-        """Return how it was over the last `span` seconds; see `histories.history`."""
+        """Return the history of the last `span` seconds, from `histories.history`."""
         self.remember()
         return history(self.known, span, queue, run, whole=whole)
 
     def backlog(self, queue: str, unknown: float) -> tuple[int, float]:
-        """Return how many messages are ready, unless paused, or leased, and the seconds in functions that they need.
-
-        `unknown` is what a message takes when nothing is known. Where none has been settled for longer than one took
-        before, they have become slower.
-        """
+        """Return a queue's number of messages to process, and the seconds in functions that they need."""
         self.remember()
         messages, seconds, now = 0, 0.0, self.known.clock.monotonic()
         for lane in self.known.lanes(queue).working():
@@ -374,23 +357,14 @@ class Collector:
             track = self.known.run_tracks.get((queue, lane.run))
             effort = track.effort if track is not None else None
             each = effort.seconds / effort.documents if effort is not None and effort.documents else unknown
-            if track is not None and leased:
+            if track is not None and leased:  # no settlement for longer than the mean: messages have become slower
                 each = max(each, now - track.moved)
             messages, seconds = messages + left, seconds + left * each
         return messages, seconds
 
 
 class Statistics:
-    """The collector, what clients ask of it, and the views of this scheduler.
-
-    Views are modules named in the option ``views``, each with ``install(scheduler, feed)`` that returns what takes the
-    view away again, or None. One that is not available here is left out, with one line in the log.
-
-    Parameters
-    ----------
-    where : str
-        What views call this cluster.
-    """
+    """The collector of a scheduler, with the calls of clients and the views drawn on the scheduler."""
 
     def __init__(self, scheduler: Scheduler, where: str) -> None:
         self._scheduler = scheduler
@@ -399,7 +373,9 @@ class Statistics:
         self.collector.known.workers = len(scheduler.workers)
 
     def show(self) -> None:
-        """Install the views."""
+        """Install the modules named in the option ``views``."""
+        # Each has `install(scheduler, feed)`, which returns a function that removes the view, or None. A view whose
+        # packages are not installed is left out.
         for name in option("views") or ():
             try:
                 undo = import_module(name).install(self._scheduler, self.collector)
@@ -411,7 +387,7 @@ class Statistics:
                 self._undo += [undo] if undo is not None else []
 
     def close(self) -> None:
-        """Take the views away."""
+        """Remove the views."""
         for undo in self._undo:
             with suppress(Exception):
                 undo()
@@ -420,28 +396,22 @@ class Statistics:
     async def snapshot(
         self, since: int = -1, wait: float = 0.0, queue: str = "", run: str = "", alerts: int = MAX_ATTENTION
     ) -> dict[str, Any]:
-        """Return the newest snapshot; wait up to `wait` seconds for one newer than `since`."""
+        """Return the newest snapshot, after up to `wait` seconds for a change after number `since`."""
         if wait > 0:
             await self.collector.change(since, wait)
         return self.collector.snapshot(queue, run, alerts=alerts).to_dict()
 
     async def history(self, span: float, queue: str = "", run: str = "", whole: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - called by name
-        """Return how it was over the last `span` seconds."""
+        """Return the history of the last `span` seconds."""
         return self.collector.history(span, queue, run, whole=whole).to_dict()
 
     async def mark(self, text: str, cell: int | None = None, queue: str = "", by: str = "") -> None:
-        """Note what a person did."""
+        """Note an action of a person."""
         self.collector.mark(text, cell=cell, queue=queue, by=by)
 
 
 def thresholds(spoken: Mapping[str, Any]) -> Thresholds:
-    """Return the thresholds of the option ``attention``.
-
-    Raises
-    ------
-    BadOption
-        A key is unknown, or a value is not a duration or share.
-    """
+    """Return the thresholds of the option ``attention``, or raise BadOption."""
     known = {each.name.replace("_", "-"): each.name for each in fields(Thresholds)}
     values = {}
     for key, value in spoken.items():

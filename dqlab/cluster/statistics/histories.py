@@ -1,4 +1,4 @@
-"""Builds a History from what is remembered."""
+"""Builds a History from the tracks of queues, runs and consumers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,19 @@ from dqlab.stats.snapshot import MAX_CONSUMERS, MAX_QUEUES
 __all__ = ["history"]
 
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
-"""Seconds between points; the smallest that gives few enough points is taken."""
+"""Possible seconds between points. The smallest that needs at most `MAX_POINTS` is used."""
 
 Series = tuple[float | None, ...]
 
 
 SHORTEST = 10.0
-"""Seconds of a history at least, however young the cluster is."""
+"""Least seconds of a history, however young the cluster is."""
 
 
 def history(known: Known, span: float, queue: str, run: str, *, whole: bool = False) -> History:
-    """Return the history of the last `span` seconds.
-
-    Parameters
-    ----------
-    whole : bool
-        For a reader rather than a chart that moves: no longer than the cluster has lived, and the last point includes
-        all that came since the one before, though its step is not over, so that rates add up to what came.
-    """
+    """Return the history of the last `span` seconds, with `whole` up to the current, unfinished step."""
+    # A moving chart shows only finished steps, and always the same span. A reader (`whole`) gets no more than the life
+    # of the cluster, and also the unfinished step, so that the rates add up to all messages.
     wall = known.clock.wall()
     if whole:
         born = wall if known.all.ring.born is None else known.all.ring.born
@@ -75,7 +70,7 @@ def history(known: Known, span: float, queue: str, run: str, *, whole: bool = Fa
 
 
 def _now(known: Known, queue: str, track: QueueTrack) -> Figures:
-    """Return the figures of now; failures are those of the last minute, also of a queue that is younger than that."""
+    """Return the current figures, with failures as the mean over the last minute."""
     if track.ring.born is None:
         return Figures()
     now = known.clock.monotonic()
@@ -91,10 +86,7 @@ def _now(known: Known, queue: str, track: QueueTrack) -> Figures:
 
 
 def _most(track: QueueTrack, start: float, wall: float) -> Figures:
-    """Return the largest values since an instant: by the second, and before that by minutes, each with its largest.
-
-    Failures are counted by the minute, as wherever they are drawn: those of one second are no speed.
-    """
+    """Return the largest values since an instant, by seconds where those are kept, else by the highs of minutes."""
     if track.ring.born is None:
         return Figures()
     rows = [
@@ -105,7 +97,7 @@ def _most(track: QueueTrack, start: float, wall: float) -> Figures:
     if start < fine:
         minutes = track.highs.ring.finest(start)
         rows += [(waiting, unacked, put, settled, failed) for waiting, unacked, put, settled, failed in minutes]
-    (ready,), (delayed,), (leased,), *_ = track.ring.gauges(start, 1.0, 1)  # what it was then holds until the next
+    (ready,), (delayed,), (leased,), *_ = track.ring.gauges(start, 1.0, 1)  # a gauge holds until its next entry
     if ready is not None and delayed is not None and leased is not None:
         rows.append((ready + delayed, leased, 0.0, 0.0, 0.0))
     if not rows:
@@ -113,6 +105,7 @@ def _most(track: QueueTrack, start: float, wall: float) -> Figures:
     first = floor(start / 60) + 1
     *_, failed = track.ring.rates(first * 60.0, 60.0, max(1, floor(wall / 60) + 2 - first))
     largest = Figures(*map(max, zip(*rows, strict=True)))
+    # Failures count by the minute, as charts draw them: the failures of one second are not a speed.
     return replace(largest, failure_rate=max((rate for rate in failed if rate is not None), default=0.0))
 
 
@@ -134,7 +127,7 @@ def _depths(known: Known, wall: float) -> dict[str, Series]:
 def _consumers(
     known: Known, queue: str, t0: float, step: float, points: int
 ) -> tuple[dict[str, Series], dict[str, Series]]:
-    """Return pages per second and idle shares, by consumer; by worker where there are many."""
+    """Return pages per second and idle shares by consumer, or by worker if there are many consumers."""
     names = [name for name, report in known.consumers.items() if queue in ("", report.queue)]
     if len(names) > MAX_CONSUMERS and not queue:
         return _hosts(known, t0, step, points)

@@ -1,4 +1,4 @@
-"""From the reports of shards and consumers to the parts of a Snapshot. Pure: sums, merges and words."""
+"""Joins the reports of shards and consumers into the parts of a Snapshot, as pure functions."""
 
 from __future__ import annotations
 
@@ -50,39 +50,32 @@ __all__ = [
 OLDEST = 5
 DOCUMENTS = 4
 UNRENEWED = 20.0
-"""Seconds before its end from which a lease counts as not renewed; half its timeout, if that is less."""
+"""Seconds before its end at which a lease counts as not renewed, or half its timeout if that is less."""
 SETTLED_IN = 30.0
-"""Seconds that a consumer must have worked before it is called slow."""
+"""Seconds that a consumer must have worked before it can count as slow."""
 
 
 class Shards(NamedTuple):
-    """The latest reports of some shards, and when each of them came, monotonic seconds."""
+    """The latest reports of some shards."""
 
     reports: Sequence[ShardReport]
     came: Sequence[float]
+    """When each report came, monotonic seconds."""
 
 
 def sum_effort(lanes: Iterable[LaneReport]) -> Effort:
-    """Return what was settled in lanes, and how long it took."""
+    """Return the sum of the lanes' settled work and the seconds it took."""
     return sum((lane.effort for lane in lanes), Effort())
 
 
 def unacked_of(shards: Shards, now: float, begun: Mapping[str, Running], lately: tuple[int, int]) -> Unacked:
-    """Return which consumers hold which messages.
-
-    Parameters
-    ----------
-    begun : mapping
-        What each consumer is running, and for how many seconds by now, by its name.
-    lately : (int, int)
-        Redeliveries and lost leases of the last ten minutes.
-    """
+    """Return the leases of shards, with the documents that consumers have `begun`."""
     bins = [0] * (len(AGE_EDGES) + 1)
     past = ending = 0
     timeout: float | None = None
     oldest: list[Held] = []
     for report, came in zip(*shards, strict=True):
-        waited = now - came
+        waited = now - came  # ages and ends in a report are of the instant it came
         for age, left, limit, messages in report.held:
             bins[bisect_right(AGE_EDGES, age + waited)] += messages
             timeout = limit if timeout is None else max(timeout, limit)
@@ -91,7 +84,7 @@ def unacked_of(shards: Shards, now: float, begun: Mapping[str, Running], lately:
         for consumer, age, left, messages, renewals, delivery in report.oldest:
             held = Held(consumer.split("#", 1)[0], age + waited, max(0.0, left - waited), messages)
             oldest.append(replace(held, renewals=renewals, delivery=delivery))
-    redelivered, lost = lately
+    redelivered, lost = lately  # of the last ten minutes
     return Unacked(
         age_bins=tuple(bins),
         total=sum(bins),
@@ -105,7 +98,8 @@ def unacked_of(shards: Shards, now: float, begun: Mapping[str, Running], lately:
 
 
 def _named(leases: Iterable[Held], begun: Mapping[str, Running]) -> Iterator[Held]:
-    """Yield leases with short names; what a consumer runs is of the lease that it has had longest."""
+    """Yield leases with short names, each consumer's oldest lease with its running document."""
+    # A consumer works through its leases in order, so its running document is of the oldest.
     left = dict(begun)
     for held in sorted(leases, key=attrgetter("held"), reverse=True):
         runs, short = left.pop(held.consumer, None), short_name(held.consumer)
@@ -118,19 +112,9 @@ def _named(leases: Iterable[Held], begun: Mapping[str, Running]) -> Iterator[Hel
 def mark_slow(
     consumers: Sequence[ConsumerStats], paces: Sequence[Speed], now: float, share: float
 ) -> tuple[list[ConsumerStats], float | None]:
-    """Return the consumers of one queue with the slow ones marked, and the median of their speeds.
-
-    One is slow by its pace, and by the speeds that views show: after a rest these are alike, whatever was before it.
-
-    Parameters
-    ----------
-    paces : sequence of Speed
-        What each does in a second while it has work.
-    now : float
-        Monotonic seconds.
-    share : float
-        Share of the median of these below which a consumer is slow.
-    """
+    """Return the consumers of one queue with the slow ones marked, and their median speed."""
+    # A slow consumer is below `share` of the median pace (speed while it has work) and of the median shown speed. The
+    # second condition keeps views plausible: after a rest all shown speeds are alike, whatever the paces were.
     speeds, known = (
         [each.units_rate for each in consumers if each.units_rate],
         [rate for each in paces if (rate := each.rate(now))],
@@ -151,14 +135,14 @@ def mark_slow(
 def classes_of(lanes: Iterable[LaneReport]) -> list[ClassStats]:
     """Return the failure classes of lanes, the most dead first."""
     lanes = list(lanes)
-    codes = {lane.run: lane.codes for lane in lanes if lane.codes}  # of the shard with the run's record
+    codes = {lane.run: lane.codes for lane in lanes if lane.codes}  # only the shard with the run's record has them
     return merged_classes(
         class_stats(entry, versions_of(entry, codes.get(lane.run, ()))) for lane in lanes for entry in lane.classes
     )
 
 
 def class_stats(entry: FailureClass, versions: Iterable[str]) -> ClassStats:
-    """Return a failure class as a shard reported it, with the names of its code versions."""
+    """Return a shard's failure class with the names of its code versions."""
     return ClassStats(
         fingerprint=entry.fingerprint,
         error=shown_name(entry.error),
@@ -175,19 +159,14 @@ def class_stats(entry: FailureClass, versions: Iterable[str]) -> ClassStats:
 
 
 def versions_of(entry: FailureClass, codes: Iterable[tuple[str, str]]) -> list[str]:
-    """Return which code made the failures of a class: "parse v1"; where the run's record is not known, its short hash.
-
-    Parameters
-    ----------
-    codes : iterable of (str, str)
-        Name and short hash of the run's code versions, first to newest.
-    """
+    """Return the code versions of a class's failures, like "parse v1", from the run's (name, short hash) in order."""
     known = {short: f"{name} v{at}" for at, (name, short) in enumerate(codes, 1)}
+    # Without the run's record, its codes are unknown: keep the short hash.
     return sorted(known.get(code, code) for code in entry.codes if code)
 
 
 def merged_classes(classes: Iterable[ClassStats]) -> list[ClassStats]:
-    """Return classes with those of the same fingerprint joined, the most dead first."""
+    """Join classes of the same fingerprint and return them, the most dead first."""
     merged: dict[str, ClassStats] = {}
     for new in classes:
         old = merged.get(new.fingerprint)
@@ -210,7 +189,7 @@ def _merged(old: ClassStats, new: ClassStats) -> ClassStats:
 
 
 def failed_by_class(lanes: Iterable[LaneReport]) -> dict[str, int]:
-    """Return how many deliveries have failed so far, by fingerprint."""
+    """Return the number of failed deliveries by fingerprint."""
     failed: dict[str, int] = {}
     for lane in lanes:
         for entry in lane.classes:
@@ -225,13 +204,7 @@ def failures_of(
     dead: int | None = None,
     classes: Sequence[ClassStats] | None = None,
 ) -> Failures:
-    """Return why documents of lanes failed, and which failed most.
-
-    Parameters
-    ----------
-    dead, classes : optional
-        Of more than these lanes.
-    """
+    """Return the failure classes of lanes and the documents that failed most, with sums over more lanes if given."""
     classes = classes_of(lanes) if classes is None else classes
     known = max((lane.classes_total for lane in lanes), default=0)
     documents = [
@@ -266,7 +239,7 @@ def merged_failures(parts: Sequence[Failures]) -> Failures:
 
 
 def storage_of(reports: Sequence[ShardReport], write_rate: float | None) -> StorageStats:
-    """Return what the files of shards take up; all zero where all are in memory."""
+    """Return the disk use of shards, all zero for shards in memory."""
     found = [report.storage for report in reports if report.storage]
     if not found:
         return StorageStats()

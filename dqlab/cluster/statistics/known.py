@@ -1,8 +1,7 @@
-"""What is known of queues, runs and consumers: their last reports, and what is remembered of them.
+"""Keeps the last reports and the tracks of queues, runs and consumers, for snapshots and histories.
 
-`Collector` enters it; snapshots and histories read it. The lanes of a queue that are at work stand here one by one,
-those at rest as sums: a lab keeps its runs until they are dropped, so nearly all of many have ended. What is done with
-every report, and with every look, goes through those that have not, and the few that ended last.
+A lab keeps its runs until they are dropped, so nearly all of many runs have ended. Lanes at rest are therefore kept as
+sums: the work for each report and each snapshot depends only on the other runs and the few that ended last.
 """
 
 from __future__ import annotations
@@ -32,32 +31,26 @@ __all__ = ["Known", "KnownLanes"]
 
 
 class KnownLanes:
-    """Lanes by run and shard.
-
-    A run is at rest when each of its lanes has ended and nothing of it needs a user: none of its documents is lost,
-    and its input was complete, or it was cancelled.
-
-    Attributes
-    ----------
-    total : int
-        Runs with a record.
-    """
+    """Lanes by run and shard."""
 
     def __init__(self) -> None:
         self.total = 0
+        """Number of runs with a record."""
         self._changed: dict[str, None] = {}
         self._runs: dict[str, dict[int, LaneReport]] = {}
         self._names: dict[str, dict[str, None]] = {}
+        """Name to the ids of its runs."""
         self._working: dict[str, None] = {}
+        """Runs that are not at rest; see `_rests`."""
         self._resting: SortedDict = SortedDict()  # (started, run) -> None
         self._places: dict[str, float] = {}
-        """The key there of each run at rest."""
+        """Run at rest to its `started` in `_resting`, since a later report may have another one."""
         self._sums = _Sums()
 
-    # --- what comes in ----------------------------------------------------------------------
+    # --- reports ----------------------------------------------------------------------------
 
     def take(self, shard: int, report: ShardReport) -> None:
-        """Enter a shard's report: with all its lanes, or with those that changed and the runs that were dropped."""
+        """Enter the lanes of a shard's report, which are all of them or only those that changed."""
         lanes = report.lanes
         if report.whole:
             named = {lane.run for lane in lanes}
@@ -72,7 +65,7 @@ class KnownLanes:
     def _enter(self, run: str, shard: int, lane: LaneReport | None) -> None:
         self._changed[run] = None
         known = self._runs.setdefault(run, {})
-        self._leave(run, known)
+        self._leave(run, known)  # before `known` changes: sums must lose the values that were added
         if lane is not None:
             known[shard] = lane
         else:
@@ -92,7 +85,7 @@ class KnownLanes:
         self._sums.add(known.values(), 1)
 
     def _leave(self, run: str, known: dict[int, LaneReport]) -> None:
-        """Take a run out of everything that it is entered in."""
+        """Remove a run from all indexes and sums."""
         self._working.pop(run, None)
         started = self._places.pop(run, None)
         if started is not None:
@@ -108,11 +101,11 @@ class KnownLanes:
                 del self._names[name]
 
     def take_changed(self) -> Collection[str]:
-        """Return the runs that had a report since the last call."""
+        """Return the runs that were reported since the last call."""
         changed, self._changed = self._changed, {}
         return changed
 
-    # --- what is known ----------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------
 
     def __contains__(self, run: str) -> bool:
         return run in self._runs
@@ -122,7 +115,7 @@ class KnownLanes:
         return run in self._places
 
     def named(self, name: str) -> list[str]:
-        """Return the runs of that name."""
+        """Return the ids of the runs of a name."""
         return list(self._names.get(name, ()))
 
     def of(self, run: str) -> list[LaneReport]:
@@ -130,15 +123,15 @@ class KnownLanes:
         return list(self._runs.get(run, {}).values())
 
     def of_shard(self, shard: int) -> list[LaneReport]:
-        """Return all lanes of one shard, however many there are."""
+        """Return all lanes of one shard, also those at rest."""
         return [known[shard] for known in self._runs.values() if shard in known]
 
     def working(self) -> list[LaneReport]:
-        """Return the lanes of the runs that are not at rest, lane 0 among them."""
+        """Return the lanes of the runs that are not at rest, including lane 0."""
         return list(chain.from_iterable(self._runs[run].values() for run in self._working))
 
     def listed(self, *wanted: str) -> dict[str, list[LaneReport]]:
-        """Return the runs that are not at rest, those that began last of the others, and those that are wanted."""
+        """Return the runs that are not at rest, the newest of the others, and the wanted ones."""
         recent = (run for _, run in islice(reversed(self._resting), MAX_RUNS))
         runs = dict.fromkeys(chain(self._working, recent, (run for run in wanted if run in self._runs)))
         return {run: list(self._runs[run].values()) for run in runs}
@@ -152,22 +145,22 @@ class KnownLanes:
 
     @property
     def revived(self) -> int:
-        """Messages that were settled and are delivered again."""
+        """Number of messages that were settled and are delivered again."""
         return self._sums.revived + sum_revived(self.working())[0]
 
     @property
     def dead_at_rest(self) -> tuple[int, int]:
-        """How many runs at rest have dead documents, and how many these are."""
+        """Number of runs at rest that have dead documents, and number of those documents."""
         return self._sums.failed_runs, self._sums.counts[State.DEAD]
 
     @property
     def failed(self) -> int:
-        """Deliveries that ended in a failure."""
+        """Number of deliveries that failed."""
         failed: int = sum(lane.failed for lane in self.working())
         return self._sums.failed + failed
 
     def failed_by_class(self) -> dict[str, int]:
-        """Return the same by fingerprint."""
+        """Return the number of failed deliveries by fingerprint."""
         failed = failed_by_class(self.working())
         for each in self._sums.classes.values():
             failed[each.fingerprint] = failed.get(each.fingerprint, 0) + each.failed
@@ -186,16 +179,16 @@ class _Sums:
         self.failed = self.failed_runs = self.revived = 0
         self.classes: dict[str, FailureClass] = {}
         self._lanes: dict[str, int] = {}
-        """In how many lanes a class is."""
+        """Class to the number of lanes that have it."""
         self._versions: dict[str, Counter[str]] = {}
-        """In how many of them each code version has made failures of a class."""
+        """Class to the number of lanes in which each code version has made failures of it."""
 
     def listed(self) -> list[ClassStats]:
         """Return the failure classes."""
         return [class_stats(entry, sorted(+self._versions[mark])) for mark, entry in self.classes.items()]
 
     def add(self, lanes: Collection[LaneReport], sign: int) -> None:
-        """Add the lanes of a run, or with -1 take them away."""
+        """Add the lanes of a run, or subtract them with sign -1."""
         record = record_of(lanes)
         self.failed_runs += sign * any(lane.counts[State.DEAD] for lane in lanes)
         for lane in lanes:
@@ -223,17 +216,20 @@ def _joined(known: FailureClass, entry: FailureClass, sign: int) -> FailureClass
         dead=known.dead + sign * entry.dead,
         retrying=known.retrying + sign * entry.retrying,
         failed=known.failed + sign * entry.failed,
+        # Not undone with sign -1: the lane nearly always returns with other counts and the same times.
         first=min(known.first, entry.first),
         last=max(known.last, entry.last),
     )
 
 
 def record_of(lanes: Collection[LaneReport]) -> LaneReport | None:
-    """Return the lane that has the run's record; None when no shard has reported that yet."""
+    """Return the lane with the run's record, or None before its shard has reported."""
     return next((lane for lane in lanes if lane.name is not None), None)
 
 
 def _rests(lanes: Collection[LaneReport]) -> bool:
+    """Return whether all lanes of a run have ended and nothing of the run needs a user."""
+    # Lost documents need one, and so does an incomplete input, unless the run was cancelled.
     if any(lane.ended is None or lane.stopped or lane.missing or lane.counts[State.LOST] for lane in lanes):
         return False
     cut_off = any(lane.incomplete is not None for lane in lanes)
@@ -241,57 +237,52 @@ def _rests(lanes: Collection[LaneReport]) -> bool:
 
 
 MAX_MARKS = 200
-"""How many marks, of what people did, are kept."""
+"""Most marks of people's actions that are kept."""
 
 
 class Known:
-    """Latest report of every shard and consumer, and what is remembered of them.
+    """Latest report and track of every queue, run and consumer."""
 
-    Parameters
-    ----------
-    where : str
-        What views call the cluster.
-    thresholds : Thresholds
-        When something needs a user.
-    """
+    # All times of arrival are monotonic seconds.
 
     def __init__(self, where: str, clock: Clock, thresholds: Thresholds) -> None:
         self.where = where
+        """Name of the cluster in views."""
         self.clock = clock
         self.thresholds = thresholds
         self.seq = 0
         """Number of the newest change."""
         self.workers = 0
         self.leaving: Callable[[float], tuple[int, float]] = lambda within: (0, 0.0)
-        """How many workers leave within some seconds because their jobs end, and when the first does."""
+        """Returns how many workers leave within some seconds because their jobs end, and when the first leaves."""
         self.reports: dict[str, dict[int, ShardReport]] = {}
-        """The reports of shards, without their lanes, by queue and index."""
+        """Reports of shards by queue and index, without their lanes."""
         self.came: dict[str, dict[int, float]] = {}
-        """When each of them came, monotonic seconds."""
+        """When each of these reports came."""
         self.lanes_by_queue: dict[str, KnownLanes] = {}
         self.consumers: dict[str, ConsumerReport] = {}
         self.consumers_came: dict[str, float] = {}
-        """When each of them came, monotonic seconds."""
+        """When each of these reports came."""
         self.taken: dict[str, tuple[str, float]] = {}
-        """The document that was taken last from a consumer, by its name, and when; monotonic seconds."""
+        """Consumer to the document that was taken from it last, and when."""
         self.serving: dict[str, dict[str, None]] = {}
-        """Names of the consumers of each queue."""
+        """Queue to the names of its consumers."""
         self.silent: dict[str, float] = {}
-        """When workers were heard last that have been silent for too long, by name; monotonic seconds."""
+        """Worker, by name, that has been silent for too long, to the time of its last heartbeat."""
         self.unserved_since: dict[str, float] = {}
-        """When the last consumer of a queue left, or one of them; monotonic seconds."""
+        """Queue to the time at which a consumer left it last."""
         self.queue_tracks: dict[str, QueueTrack] = {}
         self.run_tracks: dict[tuple[str, str], RunTrack] = {}
         self.consumer_tracks: dict[str, ConsumerTrack] = {}
         self.all = QueueTrack()
         """All queues together."""
         self.host_rings: dict[str, Ring] = {}
-        """Pages, and seconds in functions, of all consumers of a worker."""
+        """Worker to the pages, and the seconds in functions, of all its consumers."""
         self.marks: deque[Mark] = deque(maxlen=MAX_MARKS)
         self.paused_by: dict[str, str] = {}
-        """Who paused a queue, or a run of it, last, by queue: "by ana, 13:34"."""
+        """Queue to who paused it, or a run of it, last: "by ana, 13:34"."""
         self.versions: dict[str, int] = {}
-        """Grow with each change of a queue."""
+        """Queue to a number that grows with each change."""
 
     # --- queues and runs ----------------------------------------------------------------------
 
@@ -301,16 +292,13 @@ class Known:
         return sorted(self.reports)
 
     def shards(self, queue: str) -> Shards:
-        """Return the latest reports of a queue's shards without their lanes, by index, and when each came.
-
-        Those that have not reported yet are missing.
-        """
+        """Return the latest reports, without lanes, of the shards of a queue that have reported."""
         known, came = self.reports.get(queue, {}), self.came.get(queue, {})
         order = sorted(known)
         return Shards([known[index] for index in order], [came.get(index, 0.0) for index in order])
 
     def shard(self, queue: str, index: int) -> ShardReport | None:
-        """Return the latest report of one shard, with all its lanes."""
+        """Return the latest report of one shard with all its lanes."""
         report = self.reports.get(queue, {}).get(index)
         return None if report is None else replace(report, lanes=self.lanes(queue).of_shard(index))
 
@@ -319,7 +307,7 @@ class Known:
         return self.lanes_by_queue.get(queue) or KnownLanes()
 
     def track_of(self, queue: str, run: str) -> RunTrack:
-        """Return what is remembered of a run: nothing of one that ended long ago."""
+        """Return the track of a run, an empty one if the run ended long ago."""
         return self.run_tracks.get((queue, run)) or RunTrack()
 
     def has_run(self, name: str) -> bool:
@@ -327,15 +315,16 @@ class Known:
         return any(lanes.named(name) for lanes in self.lanes_by_queue.values())
 
     def was_taken(self, consumer: str) -> bool:
-        """Return whether what a consumer reported as running was taken from it after it had begun that."""
+        """Return whether the document that a consumer reported as running has been taken from it."""
         oldest = self.consumers[consumer].oldest
         document, at = self.taken.get(consumer, ("", 0.0))
+        # It may run the same document again: only a take after its start counts.
         return (
             oldest is not None and oldest.document == document and self.consumers_came[consumer] - oldest.seconds < at
         )
 
     def longest(self) -> float:
-        """Return the seconds in which 95 of 100 documents are done, of the slowest run on queues that hold work."""
+        """Return the seconds in which 95 of 100 documents end, for the slowest run of the queues that hold work."""
         waiting = {name for name, track in self.queue_tracks.items() if sum(track.gauges[:3])}
         return max(
             (typical(track.effort) for (name, _), track in self.run_tracks.items() if name in waiting), default=0
@@ -348,7 +337,7 @@ class Known:
         return [name for name in self.serving.get(queue, ()) if self.consumers[name].host not in self.silent]
 
     def slots(self, queue: str) -> int:
-        """Return how many slots serve a queue; those of silent workers do not."""
+        """Return the number of slots that serve a queue, without those of silent workers."""
         return sum(self.consumers[name].slots for name in self.answering(queue))
 
     def busy(self) -> set[str]:
@@ -366,5 +355,5 @@ class Known:
         yield from self.host_rings.values()
 
     def marks_of(self, queue: str, since: float = 0.0) -> Sequence[Mark]:
-        """Return what people did to a queue, or to all, since an instant; seconds since 1970 UTC."""
+        """Return the marks of a queue, or of all, since an instant in seconds since 1970 UTC."""
         return [mark for mark in self.marks if mark.at >= since and (not queue or mark.queue in ("", queue))]

@@ -1,4 +1,4 @@
-"""Builds a Snapshot from what is known: each queue by itself, then all of them together."""
+"""Builds a Snapshot from `Known`, first each queue alone, then all of them together."""
 
 from __future__ import annotations
 
@@ -55,25 +55,17 @@ __all__ = ["JoinedQueue", "Snapshots"]
 KEEPS_UP = 2.0
 """Seconds of lag under which a queue keeps up."""
 SHOWN_FOR = 1.0
-"""Seconds for which the speed that is shown of a run at rest counts as that of now."""
+"""Seconds for which the shown speed of a run at rest counts as current."""
 RISES = 3
-"""A queue grows if more messages wait at the end of each of so many parts of the last minutes."""
+"""Parts of the last minutes: a queue grows if more messages wait at the end of each part."""
 OUTLASTS = 10.0, 10.0
-"""Seconds, and times the mean of its run: a document held for longer than both is not as the others were."""
+"""Seconds, and multiple of the run's mean: a document held for longer than both is unlike the others."""
 LONG = 5.0
-"""Mean seconds of a document from which slots are counted, and not measured by what was settled."""
+"""Mean seconds of a document from which working slots are counted, because settlements are too rare to measure them."""
 
 
 class JoinedQueue:
-    """What is known of one queue, joined.
-
-    Parameters
-    ----------
-    now, wall : float
-        Monotonic seconds, and seconds since 1970 UTC.
-    run : str
-        A run that is listed however long ago it ended.
-    """
+    """The facts of one queue at an instant, with `run` listed however long ago it ended."""
 
     def __init__(self, known: Known, name: str, now: float, wall: float, run: str = "") -> None:
         self._known, self._name, self._now, self._wall = known, name, now, wall
@@ -92,7 +84,7 @@ class JoinedQueue:
         self._consumers, self._median = mark_slow(consumers, paces, now, known.thresholds.slow)
 
     def facts(self) -> QueueFacts:
-        """Return the queue with all that belongs to it."""
+        """Return the queue with its runs, consumers and leases."""
         known, track, now, wall = self._known, self._track, self._now, self._wall
         found = dict(self._runs())
         runs = tuple(found.values())
@@ -122,7 +114,7 @@ class JoinedQueue:
         )
 
     def _missing(self) -> dict[str, int]:
-        """Return how many processed documents have no result, by run; runs whose sums are right are left out."""
+        """Return the number of processed documents without a result, by run that has any."""
         lanes = self._lanes.working()
         names: dict[str, str] = {lane.run: lane.name for lane in lanes if lane.name is not None}
         found: dict[str, int] = {}
@@ -133,14 +125,14 @@ class JoinedQueue:
         return found
 
     def _unserved(self) -> float | None:
-        """Return for how many seconds no consumer has served it; since its first report, if none ever has."""
+        """Return the seconds since the queue had a consumer, or since its first report if it never had one."""
         if self._serving:
-            return None  # that they may be silent is another matter
+            return None  # for silent consumers see `_unanswered`
         since, born = self._known.unserved_since.get(self._name), self._track.ring.born
         return self._now - since if since is not None else self._wall - born if born is not None else None
 
     def _unanswered(self) -> float | None:
-        """Return for how many seconds no consumer has answered; None while one does, or there is none."""
+        """Return the seconds since a consumer answered, or None while one does or there is none."""
         if self._answering or not self._serving:
             return None
         silent = self._known.silent
@@ -154,7 +146,8 @@ class JoinedQueue:
         return f"{UNANSWERED} since {numbers.clock(self._wall - silence)}: {names}"
 
     def _lately(self, queue: QueueStats) -> tuple[float | None, float | None, float | None]:
-        """Return rates in and out over the last minutes, and the lag before; None while they would be short of time."""
+        """Return rates in and out over the last minutes, and the lag before, or None for a queue that keeps up."""
+        # None also for a queue younger than those minutes: its rates would be of less time.
         ring, span = self._track.ring, self._known.thresholds.growing
         if queue.lag < KEEPS_UP or ring.born is None or self._wall - ring.born < span:
             return None, None, None
@@ -162,7 +155,7 @@ class JoinedQueue:
         return put, settled, ring.gauges(self._wall - span, span, 1)[self._track.GAUGES.index("lag")][0]
 
     def _depths(self, queue: QueueStats) -> list[float | None]:
-        """Return how many messages waited at some instants of the last minutes, and now."""
+        """Return the number of waiting messages at some instants of the last minutes, and now."""
         span = self._known.thresholds.growing
         ready, delayed, *_ = self._track.ring.gauges(self._wall - span, span / RISES, RISES)
         both = zip(ready, delayed, strict=True)
@@ -177,6 +170,7 @@ class JoinedQueue:
             report.lag + (now - came if report.lag else 0.0)
             for report, came in zip(reports, self._shards.came, strict=True)
         )
+        # A shard cannot know whether there are consumers: any other state than RUNNING is decided there, the rest here.
         state = next((each.state for each in reports if each.state != QueueState.RUNNING), QueueState.RUNNING)
         if state == QueueState.RUNNING:
             keeps_up = lag < KEEPS_UP and ins and not any(run.state is RunState.RUNNING for run in runs)
@@ -186,7 +180,7 @@ class JoinedQueue:
             QueueState.PAUSED: self._known.paused_by.get(self._name, ""),
         }
         why = reasons.get(state, "")
-        held = [run for run in runs if _stays(run)]
+        held = [run for run in runs if _stands_still(run)]
         if state == QueueState.RUNNING and counts.left == sum(run.counts.left for run in held):
             state = QueueState.WAITING
             if all(run.state is not RunState.WAITING for run in held):
@@ -227,7 +221,7 @@ class JoinedQueue:
 
     @property
     def _more_may_come(self) -> bool:
-        """Whether something that was used takes messages still: a run under submission, or plain puts."""
+        """Whether a used lane still takes messages, of a run under submission or of plain puts."""
         return any(not lane.sealed and any(lane.counts) for lane in self._lanes.working())
 
     def _state(self, counts: Counts, *, keeps_up: bool) -> QueueState:
@@ -242,10 +236,8 @@ class JoinedQueue:
         return (record.name or "") if record is not None else ""
 
     def _begun(self, name: str) -> Running | None:
-        """Return what a consumer has run for longest, and for how many seconds by now.
-
-        A function may go on for a while after its document was given up, or its run cancelled: that is not held.
-        """
+        """Return the document that a consumer has run for longest, with its seconds by now."""
+        # A function may run for a while after its document was given up or its run cancelled. Nothing is held then.
         oldest, came = self._known.consumers[name].oldest, self._known.consumers_came[name]
         if oldest is None or self._known.was_taken(name):
             return None
@@ -280,7 +272,7 @@ class JoinedQueue:
     # --- runs -------------------------------------------------------------------------------
 
     def _with_all_runs(self, queue: QueueStats, listed: Mapping[str, RunStats]) -> QueueStats:
-        """Return a queue with sums over all its runs: a lab has more than are listed."""
+        """Return a queue with sums over all its runs, which are more than those listed."""
         failed, dead = self._lanes.dead_at_rest
         for run, stats in listed.items():
             if stats.resting and stats.counts.dead and not self._lanes.rests(run):
@@ -301,13 +293,13 @@ class JoinedQueue:
                 yield run, stats if eta is None else replace(stats, eta=eta)
 
     def _shown_again(self, track: RunTrack, shown: RunStats) -> RunStats:
-        """Return what was shown of a run at rest, with what changes by itself as it was within the last second."""
+        """Return the stats shown last of a run at rest, with current time and consumers at most once a second."""
         if not 0 <= self._wall - shown.at < SHOWN_FOR or shown.consumers != len(self._answering):
             shown = track.shown = replace(shown, at=self._wall, consumers=len(self._answering))
         return shown
 
     def _rates(self, units: Counts | None, track: RunTrack) -> tuple[float | None, float | None]:
-        """Return documents per second of a run, and pages or bytes."""
+        """Return a run's documents per second, and its pages or bytes per second."""
         return track.settled.rate(self._now), track.units.rate(self._now) if units is not None else None
 
     def _run(self, run: str, lanes: list[LaneReport], record: LaneReport) -> RunStats:
@@ -338,30 +330,30 @@ class JoinedQueue:
 
     def _eta(self, run: RunStats, key: str) -> Eta | None:
         track = self._known.track_of(self._name, key)
-        if self._waits_for_stuck(run):  # by what the others took it would end in a second
-            track.forget_pace()  # and what is retried behind it would take as long as that was held
+        if self._waits_for_stuck(run):  # by the mean of the others, an estimate would say one second
+            track.forget_pace()  # else documents retried later would be expected to take as long as the stuck one
             return track.steady.show(None, at=self._wall)
         if run.state is not RunState.RUNNING or min(run.elapsed, track.busy.span(self._now)) < MIN_SECONDS:
             return track.steady.show(None, at=self._wall)
         effort = track.effort
         slots = track.at_work(self._now, self._known.slots(self._name))
-        if (effort.mean or 0.0) > LONG:  # settled too seldom to measure by
+        if (effort.mean or 0.0) > LONG:  # settlements are too rare to measure by
             slots = max(
                 slots,
                 float(min(run.counts.leased, sum(each.leased > 0 and each.silent is None for each in self._consumers))),
             )
         left, documents = run.progress.left, run.counts.left
         stuck = self._stuck(run)
-        free = slots - len(stuck)  # the others may wait for these
+        free = slots - len(stuck)  # a stuck document occupies its slot
         new = estimate(effort, units=left, documents=documents, slots=free if free > 0 else slots, at=self._wall)
         return track.steady.show(with_stuck(new, stuck, at=self._wall), at=self._wall)
 
     def _waits_for_stuck(self, run: RunStats) -> bool:
-        """Return whether nothing of a run waits, and a document of it is held for much longer than others took."""
+        """Return whether a run has no waiting documents, and a stuck one."""
         return not run.counts.waiting and bool(self._stuck(run))
 
     def _stuck(self, run: RunStats) -> list[float]:
-        """Return for how long documents are held that are held for much longer than others took, seconds."""
+        """Return the seconds for which each stuck document has been held, much longer than the others took."""
         if not run.counts.leased:
             return []
         seconds, times = OUTLASTS
@@ -373,7 +365,7 @@ class JoinedQueue:
 def _empty_in(
     left: int, lag: float, ins: float | None, outs: float | None, runs: Sequence[RunStats], wall: float
 ) -> float | None:
-    if any(map(_stays, runs)):
+    if any(map(_stands_still, runs)):
         return None
     ends = [run.eta.p50 for run in runs if run.eta is not None]
     if ends:
@@ -383,47 +375,48 @@ def _empty_in(
     return left / (outs - ins)
 
 
-def _stays(run: RunStats) -> bool:
-    """Return whether what a run has left stays as it is: until the run is resumed, or what it waits for is there."""
+def _stands_still(run: RunStats) -> bool:
+    """Return whether a run has documents left and does not process them, as a paused run does."""
     return run.held and run.counts.left > 0
 
 
 LONGEST = 1.0
-"""Seconds for which ages and rates of a queue that does not change are kept."""
+"""Seconds for which ages and rates of an unchanged queue are kept."""
 FEW, JOINED_PER_S = 16, 150
-"""Queues that are always joined again when they change; above that, how many per second."""
+"""Most queues that are joined again whenever they change; with more queues, the number of joins per second."""
 
 
 class _Joined(NamedTuple):
-    """One queue, joined; as of `version` and `at` (monotonic seconds)."""
+    """The joined facts of one queue."""
 
     version: int
+    """Version of the queue in `Known.versions`."""
     at: float
+    """Monotonic seconds."""
     facts: QueueFacts
     failures: Failures
     storage: StorageStats
 
 
 class Snapshots:
-    """Builds Snapshots. What was joined of a queue is kept until it changes, or a second has passed.
+    """Builds Snapshots, keeping the facts of each queue until the queue changes or a second has passed."""
 
-    With many queues one that changes all the time is joined less often than it is asked for, so that looking takes no
-    more than a few hundredths of the scheduler's time.
-    """
+    # With many queues, a busy queue is joined less often than snapshots are asked for: snapshots must take at most a
+    # few hundredths of the scheduler's time.
 
     def __init__(self, known: Known) -> None:
         self._known = known
         self._joined: dict[str, _Joined] = {}
 
     def snapshot(self, queue: str, run: str, alerts: int) -> Snapshot:
-        """Return everything now; leases, consumers, failures and storage of one queue or run, if one is named."""
+        """Return a snapshot of now, with the details of one queue or run if one is named."""
         known, now, wall = self._known, self._known.clock.monotonic(), self._known.clock.wall()
         names = known.queues
         if run and not queue:
             queue = next((name for name in names if known.lanes(name).named(run)), "")
         self._joined = {name: self._join(name, now, wall, len(names), wanted=name == queue) for name in names}
         if queue in self._joined and all(each.name != run for each in self._joined[queue].facts.runs):
-            for old in known.lanes(queue).named(run):  # it ended before those that are listed
+            for old in known.lanes(queue).named(run):  # it ended before the listed runs
                 facts = JoinedQueue(known, queue, now, wall, old).facts()
                 self._joined[queue] = self._joined[queue]._replace(facts=facts)
         all_facts = [joined.facts for joined in self._joined.values()]
@@ -456,7 +449,7 @@ class Snapshots:
             attention_total=len(needs),
             marks=tuple(known.marks_of(queue)[-MAX_MARKS:]),
             queues=tuple(
-                each if place < MAX_DETAILED_QUEUES or each.name == queue else _bare(each)
+                each if place < MAX_DETAILED_QUEUES or each.name == queue else _shortened(each)
                 for place, each in enumerate(queues[:MAX_QUEUES])
             ),
             totals=total_queue(queues, consumers=len(everyone)),
@@ -502,11 +495,11 @@ class Snapshots:
 
 
 def _ordered(all_facts: Sequence[QueueFacts], needs: Sequence[Attention]) -> list[QueueStats]:
-    """Return the queues, those that need a user first, with why; then those that hold something."""
+    """Return the queues, first those that need a user, with the reason, then those that hold messages."""
     briefs: dict[str, str] = {}
     for need in needs:
         briefs.setdefault(need.queue, brief(need))
-    queues = [_worded(facts.queue, briefs.get(facts.queue.name, "")) for facts in all_facts]
+    queues = [_with_reason(facts.queue, briefs.get(facts.queue.name, "")) for facts in all_facts]
     return sorted(queues, key=lambda each: (each.name not in briefs, each.counts.left == 0, each.name))
 
 
@@ -514,11 +507,11 @@ def _listed(run: RunStats, *, chosen: bool) -> RunStats:
     return run if chosen or not run.classes else replace(run, classes=())
 
 
-def _worded(queue: QueueStats, why: str) -> QueueStats:
+def _with_reason(queue: QueueStats, why: str) -> QueueStats:
     return replace(queue, why=why) if why and not queue.why else queue
 
 
-def _bare(queue: QueueStats) -> QueueStats:
+def _shortened(queue: QueueStats) -> QueueStats:
     counts = queue.counts
     shown = Counts(counts.ready, counts.delayed, counts.leased, dead=counts.dead, lost=counts.lost)
     ins, outs = queue.in_rate, queue.out_rate

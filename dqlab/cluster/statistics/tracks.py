@@ -1,6 +1,7 @@
-"""What is remembered of a queue, a run or a consumer beside its last report: rates, and how it was over time.
+"""Keeps rates and values over time of a queue, a run or a consumer.
 
-Fed with absolute totals; one that falls (its actor was recreated) starts over and counts nothing twice.
+Tracks are fed with absolute totals. A total that falls, because its actor was recreated, starts over and counts nothing
+twice.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dqlab.stats.rings import Ring
 __all__ = ["CLASS_MINUTES", "DEPTH_MINUTES", "ConsumerTrack", "QueueTrack", "RunTrack"]
 
 CLASS_MINUTES, DEPTH_MINUTES = 120, 30
-"""Minutes for which failures are counted by class, and for which depths of all queues are kept."""
+"""Minutes for which failures are counted by class, and for which the depths of all queues are kept."""
 LATELY = 600.0
 """Seconds over which redeliveries and lost leases are counted."""
 
@@ -27,7 +28,7 @@ _CONSUMER_BANDS = ((5.0, 180), (60.0, 1440))
 
 
 class _Growth:
-    """By how much totals grew since they were last looked at."""
+    """Computes the growth of totals between two calls."""
 
     __slots__ = ("_last",)
 
@@ -35,7 +36,8 @@ class _Growth:
         self._last: tuple[float, ...] | None = None
 
     def of(self, *totals: float, new: bool = False, old: bool = False) -> tuple[float, ...]:
-        """Return the growth: the first time none, or all of what is `new`; none of what is `old`, had before."""
+        """Return the growth of the totals since the last call."""
+        # At the first call, all of it is growth if `new`, else nothing. With `old`, the growth happened long ago.
         last, self._last = self._last, totals
         if last is None or old:
             return totals if new else (0.0,) * len(totals)
@@ -43,13 +45,13 @@ class _Growth:
 
 
 class _Highs:
-    """The largest values of each minute: a slot of a ring keeps the last of its gauges, and a sum of its flows.
+    """The largest values of each minute."""
 
-    `ring` has the gauges waiting and unacked, and put, settled and failed in one second.
-    """
+    # A slot of a ring keeps its last gauge. So the running maximum of the minute is entered as a gauge.
 
     def __init__(self) -> None:
         self.ring = Ring(5, bands=((60.0, 1440),))
+        """Gauges waiting and unacked, and put, settled and failed in one second."""
         self._minute = self._second = -1
         self._most: tuple[float, ...] = (0.0,) * 5
         self._before: tuple[float, ...] = self._most
@@ -57,7 +59,7 @@ class _Highs:
         self._over, self._until = 1.0, -math.inf
 
     def came_over(self, seconds: float, until: float) -> None:
-        """Have what is noted up to an instant be what came in so many seconds, in which it was not noted."""
+        """Spread the growth noted up to an instant over the seconds in which this process was stopped."""
         self._over, self._until = max(1.0, seconds), until
 
     def note(self, wall: float, waiting: float, unacked: float, grown: tuple[float, ...]) -> None:
@@ -70,46 +72,35 @@ class _Highs:
             self._minute, self._most = int(wall // 60), self._before
         present = (waiting, unacked, *self._amounts)
         self._most = tuple(map(max, self._most, present))
-        self._before = (waiting, unacked, 0.0, 0.0, 0.0)  # gauges hold into the next minute
+        self._before = (waiting, unacked, 0.0, 0.0, 0.0)  # a minute starts with the gauges of the last one
         self.ring.note(wall, self._most)
 
 
 class QueueTrack:
-    """One queue, or all of them together.
-
-    Attributes
-    ----------
-    ring : Ring
-        Gauges ready, delayed, leased, dead, live bytes, garbage bytes, lag; flows put, settled, failed.
-    highs
-        The largest values of each minute.
-    depth : Ring
-        Gauge ready + delayed, by the minute.
-    last_used : float or None
-        When a message last came or left, seconds since 1970 UTC.
-    out, put : Meter
-        What ran to its end and what came over the last minute, rest included: the two are drawn side by side.
-    settled : Speed
-        What consumers did while there was work, for the end of what is left: what is cancelled leaves at once.
-    """
+    """Values over time of one queue, or of all queues together."""
 
     GAUGES = ("ready", "delayed", "leased", "dead", "live", "garbage", "lag")
 
     def __init__(self) -> None:
         self.ring = Ring(len(self.GAUGES), 3)
+        """`GAUGES`, with live and garbage in bytes, and the flows put, settled and failed."""
         self.highs = _Highs()
         self.depth = Ring(1, bands=((60.0, DEPTH_MINUTES + 1),))
+        """Gauge ready + delayed, by the minute."""
+        # Meters count the whole last minute, idle time included, since views draw put and out side by side. A Speed
+        # counts only time with work: it predicts when the messages left will be done.
         self.put, self.out, self.failed, self.written = Meter(), Meter(), Meter(), Meter()
         self.settled = Speed()
         self.redelivered, self.leases_lost = Meter(LATELY), Meter(LATELY)
         self.gauges: tuple[float, ...] = (0.0,) * len(self.GAUGES)
         self.last_used: float | None = None
+        """When a message last came or left, seconds since 1970 UTC."""
         self.classes: dict[str, _ClassTrack] = {}
         self._growth = _Growth()
         self._shards: set[int] = set()
 
     def reopens(self, reports: Iterable[ShardReport]) -> bool:
-        """Return whether a shard was opened again that is not known yet: what its totals have came before."""
+        """Return whether the totals include a newly reported shard whose log was open before."""
         unknown = [report for report in reports if report.shard not in self._shards]
         self._shards.update(report.shard for report in unknown)
         return any(report.epoch > 1 for report in unknown)
@@ -127,22 +118,12 @@ class QueueTrack:
         revived: int = 0,
         reopened: bool = False,
     ) -> tuple[float, ...]:
-        """Note the sums over a queue's shards; return how many were put, ended and failed since the last time.
-
-        Parameters
-        ----------
-        now, wall : float
-            Monotonic seconds, and seconds since 1970 UTC.
-        works : bool, default True
-            Whether nothing keeps messages from being taken; without consumers nothing has to.
-        revived : int, default 0
-            Messages that were settled and are delivered again.
-        reopened : bool, default False
-            The totals have grown by what a shard held that was opened again; see `reopens`.
-        """
-        worked = counts.worked + revived  # what was cancelled left too, and is nobody's speed
+        """Enter the sums over a queue's shards and return how many messages were put, ended and failed since."""
+        # `works`: nothing keeps consumers from taking messages. `reopened`: the totals have grown by the messages of a
+        # reopened shard (see `reopens`), which is not growth of now.
+        worked = counts.worked + revived  # without cancelled messages: they leave without being worked on
         for meter, total in ((self.put, counts.all), (self.out, worked), (self.settled, worked), (self.failed, failed)):
-            if reopened or total < meter.total:  # runs were dropped: what they did in the last minute was done
+            if reopened or total < meter.total:  # a total falls when runs are dropped: their past work still counts
                 meter.had(total)
         self.put.feed(now, counts.all)
         self.out.feed(now, worked)
@@ -153,7 +134,7 @@ class QueueTrack:
         storage = [report.storage for report in reports if report.storage]
         if storage:
             self.written.feed(now, sum(each.written for each in storage))
-        # The first report of a queue that was opened for the first time has what came before that report.
+        # All totals of a new queue are growth: messages came before its first report.
         grown = self._growth.of(counts.all, worked, failed, new=not reopened, old=reopened)
         live, garbage = float(sum(each.live for each in storage)), float(sum(each.garbage for each in storage))
         self.note(wall, (counts.ready, counts.delayed, counts.leased, counts.dead, live, garbage, lag), grown)
@@ -173,11 +154,11 @@ class QueueTrack:
         return [self.ring, self.highs.ring, self.depth, *(track.ring for track in self.classes.values())]
 
     def count_classes(self, wall: float, failed: dict[str, int], *, reopened: bool = False) -> None:
-        """Note how many deliveries have ended in each failure class so far; `reopened`: see `feed`."""
+        """Enter the number of deliveries that have ended in each failure class so far."""
         for mark, total in failed.items():
             track = self.classes.get(mark)
             if track is None:
-                if len(self.classes) >= 64:
+                if len(self.classes) >= 64:  # a run whose every document has a class of its own must not fill memory
                     continue
                 track = self.classes[mark] = _ClassTrack()
             track.feed(wall, total, old=reopened)
@@ -197,26 +178,20 @@ class _ClassTrack:
 
 
 class RunTrack:
-    """One run. `ring` has one gauge: pages left, or documents where page counts are unknown.
-
-    Attributes
-    ----------
-    moved : float
-        When a message was settled last, or the first report came; monotonic seconds.
-    shown : RunStats or None
-        What views show of it, while it is at rest and nothing of it changes.
-    paused : float
-        Seconds up to the last report in which it was paused, by a user or by itself; since this scheduler knows it.
-    """
+    """Values over time of one run."""
 
     def __init__(self) -> None:
         self.ring = Ring(1)
+        """Gauge pages left, or documents left where page counts are unknown."""
         self.settled, self.units, self.busy, self._offered = Speed(), Speed(), Speed(), Speed()
         self._slot_seconds, self._slots, self._fed = 0.0, 0, 0.0
         self.effort = Effort()
         self.steady = Steady()
+        # `moved`: monotonic seconds at which a message was settled last, or the first report came.
         self.moved, self._moved_to = 0.0, -1
         self.shown: RunStats | None = None
+        """Its stats in views, kept while it is at rest; each report clears them."""
+        # `paused`: seconds that it was paused, by a user or by itself, since this scheduler knows it.
         self.paused, self._is_paused = 0.0, False
         self._lasts, self._revived = math.inf, 0
 
@@ -233,11 +208,7 @@ class RunTrack:
         revived: tuple[int, int] = (0, 0),
         reopened: bool = False,
     ) -> None:
-        """Note the sums over a run's lanes, what it is doing, and how many slots serve its queue.
-
-        What a retry sends again after a rest has a speed of its own: it may run other code. `reopened`: see
-        `QueueTrack.feed`.
-        """
+        """Enter the sums over a run's lanes, its state, and the number of slots that serve its queue."""
         self.shown = None
         progress = counts if units is None else units
         messages, weights = revived
@@ -252,6 +223,7 @@ class RunTrack:
         self._is_paused = state in (RunState.PAUSED, RunState.STOPPED)
         self._slot_seconds += self._slots * (now - self._fed)
         self._slots, self._fed, gaps = slots if lasts == math.inf else 0, now, self.settled.gaps
+        # A retry after a rest gets a speed of its own: it may run other code.
         if messages > self._revived and self._lasts < math.inf:
             self.settled.start_over(now)
             self.units.start_over(now)
@@ -272,48 +244,43 @@ class RunTrack:
             speed.interrupt()
 
     def forget_pace(self) -> None:
-        """Forget which share of its slots worked on it: they waited for a document, and may not do so again."""
+        """Forget the share of the slots that worked on the run, because they waited for a stuck document."""
         self.busy, self._offered = Speed(), Speed()
 
     def at_work(self, now: float, slots: int) -> float:
-        """Return how many slots work on it while it continues: their past share of all slots, times those there now."""
+        """Return how many of the current slots will work on the run, by its past share of all slots."""
         busy, offered = self.busy.lasting(now) or 0.0, self._offered.lasting(now) or 0.0
         return min(1.0, busy / offered) * slots if offered > 0 and slots else busy
 
 
 _KEPT = (RunState.PAUSED, RunState.STOPPED, RunState.WAITING)
-"""States in which a run that has work is kept from it."""
+"""States in which a run has work and cannot do it."""
 
 
 def _lasts(counts: Counts) -> float:
-    """Return for how many seconds the state of a queue or run that goes on counts for its speed."""
+    """Return for how many seconds after a report time counts as work, inf while messages can be processed."""
     return math.inf if counts.ready or counts.leased else STALL
 
 
 class ConsumerTrack:
-    """One consumer. `ring` has two flows: pages, and seconds in functions.
-
-    Attributes
-    ----------
-    done, units, busy : Meter
-        Documents, pages and seconds in functions over the last minute, rest included, as those of its queue.
-    pace : Speed
-        Pages while it had work, to be compared with those of others. The time of a document that was taken from it,
-        because it was replaced or the document given up, is left out.
-    """
+    """Values over time of one consumer."""
 
     def __init__(self) -> None:
         self.ring = self.ring_of_host()
+        """Flows pages, and seconds in functions."""
+        # Meters count the whole last minute, idle time included, like those of queues. `pace` compares consumers: it
+        # counts pages only while there was work, without the time of documents that were taken away.
         self.done, self.units, self.busy, self.pace = Meter(), Meter(), Meter(), Speed()
         self._growth = _Growth()
 
     @staticmethod
     def ring_of_host() -> Ring:
-        """Return a ring for all consumers of a worker."""
+        """Return a ring with the flows of one consumer, or of all consumers of a worker."""
         return Ring(0, 2, bands=_CONSUMER_BANDS)
 
     def feed(self, now: float, wall: float, report: ConsumerReport, *, awake: bool = True) -> tuple[float, ...]:
-        """Note a report, and whether what follows it counts; return how much its flows grew."""
+        """Enter a report and return the growth of the flows."""
+        # After this process was stopped (not `awake`), time up to the next report is not work.
         lasts = 0.0 if not awake else math.inf if report.leased else STALL
         self.done.feed(now, report.done)
         self.units.feed(now, report.units)

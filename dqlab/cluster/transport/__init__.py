@@ -1,1 +1,1 @@
-"""What every process uses to reach another one: what we use of Dask, calls, references, sealed values."""
+"""Runs in every process and reaches the others: the parts of Dask that we use, calls, references, sealed values."""

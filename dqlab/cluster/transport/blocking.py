@@ -1,7 +1,6 @@
-"""Reports to a run's shards that it has to wait: its results cannot be kept, or its documents cannot be read.
+"""Reports to a run's shards why the run has to wait: results cannot be kept, or documents cannot be read.
 
-Owns what is reported and what the answers mean together. A shard forgets a report after a while (`shard.blocks`), so it
-is repeated.
+A shard forgets a report after a while (`shard.blocks`), so callers repeat it.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ __all__ = ["Answer", "Blocked", "CallShard", "hold"]
 logger = logging.getLogger("dqlab.consumer")
 
 CallShard: TypeAlias = Callable[[str, bytes], Awaitable[Packed]]
-"""Calls a method of one shard with packed arguments; returns its packed answer."""
+"""Calls a method of one shard with packed arguments, and returns the packed answer."""
 
 
 class Blocked(StrEnum):
-    """What cannot be done for a run; each has a reason of its own."""
+    """A thing that cannot be done for a run."""
 
     RESULTS = ""
     """To keep results."""
@@ -36,30 +35,16 @@ class Blocked(StrEnum):
 
 
 class Answer(NamedTuple):
-    """What the shards of a run know about it.
-
-    Attributes
-    ----------
-    wanted : bool
-        Some of its results are still to come, or a shard has not answered.
-    others : bool
-        Another consumer has reported the same.
-    """
+    """The joined answers of a run's shards."""
 
     wanted: bool
+    """Whether results of the run are still to come, or a shard did not answer."""
     others: bool
+    """Whether another consumer has reported the same."""
 
 
 async def hold(calls: Iterable[CallShard], run: bytes, reporter: str, what: Blocked, why: str) -> Answer:
-    """Report to a run's shards why something cannot be done, "" when it can.
-
-    Parameters
-    ----------
-    calls : iterable of callable
-        Call one shard each.
-    reporter : str
-        The consumer that reports it, or what stands for one.
-    """
+    """Report to a run's shards why something cannot be done, or with "" that it can."""
     asked = Hold(run, reporter, why, what.value)
     answers = await asyncio.gather(*(call(asked.method, asked.pack()) for call in calls), return_exceptions=True)
     wanted = others = False

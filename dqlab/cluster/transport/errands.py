@@ -1,8 +1,7 @@
-"""What the scheduler asks of a worker, and clients of the scheduler, so that errors come through.
+"""Calls handlers so that dqlab's errors reach the caller: of workers by the scheduler, of the scheduler by clients.
 
-The connections of Dask's scheduler open no error, and it takes a worker's end for that of the caller.
-An error that a handler raises is logged with Dask's whole traceback, which lands in the notebook's cell where the
-scheduler runs in the kernel.
+Dask's scheduler does not unpickle errors. Dask also logs an error of a handler with its whole traceback, and where the
+scheduler runs in the kernel, that lands in the notebook's cell. So errors travel as answers.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class WorkerLost(DqlabError):
 
 
 def answering(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return a handler whose errors, if they are dqlab's, `opened` raises as they are; Dask passes on the others."""
+    """Wrap a handler so that it returns dqlab's errors, which `opened` raises at the caller."""
 
     @wraps(handler)
     async def answer(**arguments: Any) -> Any:
@@ -45,26 +44,18 @@ def answering(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable
 
 
 async def ask_worker(scheduler: Scheduler, address: str, call: str, **arguments: Any) -> Any:
-    """Ask a worker by one of our handlers.
-
-    Raises
-    ------
-    WorkerLost
-        It is not there any more, leaves, or has only just joined.
-    DqlabError
-        What the handler raised.
-    """
+    """Call one of our handlers on a worker, and raise the handler's error, or WorkerLost for a worker that is gone."""
     try:
         answer = await ask_handler(scheduler.rpc, address, call, **arguments)
-    except OSError as error:
+    except OSError as error:  # not passed on: Dask would take the worker's closed connection for the caller's
         raise WorkerLost(worker=address, call=call, reason=str(error) or "no answer") from error
-    if answer is None:  # so Dask answers for a handler that it does not know; none of ours answers None
+    if answer is None:  # Dask's answer for an unknown handler; none of ours returns None
         raise WorkerLost(worker=address, call=call, reason="its plugin is not there: it leaves, or has just joined")
     return opened(answer)
 
 
 def opened(answer: Any) -> Any:
-    """Return the answer of an `answering` handler, or raise what it raised."""
+    """Return the answer of an `answering` handler, or raise its error."""
     if isinstance(answer, dict) and _RAISED in answer:
         raise open_here(answer[_RAISED])
     return answer

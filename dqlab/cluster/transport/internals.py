@@ -1,8 +1,8 @@
-"""Every name of `distributed` that is not documented, in one place.
+"""Wraps every undocumented name of `distributed` that dqlab uses.
 
-`tests/cluster/test_internals.py` fails when one of them is gone or changed its meaning.
-Versions that were tried: distributed 2025.9 (by `make test-lowest`) and 2026.8; where they differ, the difference is
-bridged here. An older one is refused here, before a module asks for a name that it lacks; see `protocol`.
+`tests/cluster/test_internals.py` fails when one of them is gone or has another meaning. Tried versions of distributed
+are 2025.9 (by `make test-lowest`) and 2026.8; code here hides their differences. An older version is refused here,
+before any module imports a name that it lacks: see `protocol`.
 """
 
 from __future__ import annotations
@@ -87,28 +87,28 @@ T = TypeVar("T")
 check_dask("this process", distributed.__version__)  # type: ignore[attr-defined]
 
 KEEPER = "dqlab-keeper"
-"""The pseudo-client that wants our actors, so that they outlive the notebook that made them."""
+"""A pseudo-client that wants our actors, so that they outlive the notebook that made them."""
 
 CALL = "dq_call"
 """The worker's handler that calls an actor."""
 
 KILL_AT_ONCE = 0.3
-"""Seconds that a nanny waits for a worker to end by itself, and then for the system to end it."""
+"""Seconds that a nanny waits for a worker to end by itself, and then for the system to kill it."""
 
 ABSENT_LOOKS = 2
-"""Checks in a row that find neither a worker nor a nanny that starts it, after which it is made again."""
+"""Checks in a row that find neither a worker nor a nanny that starts it, before it is made again."""
 ABSENT_S = 10.0
-"""Seconds after which a worker is given up that has no process though its nanny runs; it notices a death sooner."""
+"""Seconds without a process after which a worker is given up though its nanny runs. A nanny notices a death sooner."""
 LEAST_DELAY_S = 0.1
-"""Fewest seconds between two such looks."""
+"""Least seconds between two such checks."""
 
 CONNECT_TIMEOUT = 3.0
 """Seconds to try to connect to a worker."""
 
 LOOP_STARTS = 3
-"""Times that the thread of an event loop is started; Dask waits 10 s for each."""
+"""Tries to start the thread of an event loop; Dask waits 10 s in each."""
 HANDSHAKES = 3
-"""Times that a client greets a scheduler that is restarting its workers."""
+"""Tries to greet a scheduler that is restarting its workers."""
 
 
 class NoSuchActor(Exception):
@@ -124,13 +124,9 @@ class NotConnected(Unreachable):
 
 
 class ActorFailed(Exception):
-    """The method raised; the scheduler passes on what without opening it.
+    """The method raised an error, which the scheduler does not unpickle."""
 
-    Attributes
-    ----------
-    kind, said : str
-        Class and text of what it raised; empty when its worker does not report them.
-    """
+    # `kind` and `said` are the error's class and text, empty where the worker does not report them.
 
     def __init__(self, kind: str = "", said: str = "") -> None:
         super().__init__(f"{kind}: {said}" if kind else "see the log of its worker")
@@ -138,11 +134,10 @@ class ActorFailed(Exception):
 
 
 class PatientClient(Client):
-    """A client that connects even while its cluster is restarted.
+    """A client that connects even while its cluster is restarted."""
 
-    The scheduler reports a restart to every client it knows. One in the middle of its handshake receives that report
-    together with the greeting, where Dask asserts that the greeting comes alone.
-    """
+    # The scheduler reports a restart to every client it knows. A client in the middle of its handshake receives that
+    # report together with the greeting, and Dask asserts that the greeting comes alone.
 
     async def _ensure_connected(self, timeout: float | None = None) -> None:
         for _ in range(HANDSHAKES):
@@ -150,8 +145,8 @@ class PatientClient(Client):
                 await super()._ensure_connected(timeout=timeout)  # type: ignore[no-untyped-call]
             except AssertionError as error:
                 _abort_comms(error)
-                # The scheduler notes the end of the failed connection at some later time; under the same id, it would
-                # remove the new one then.
+                # The scheduler notes the end of the failed connection some time later. Under the same id, it would then
+                # remove the new client.
                 self.id = f"{self.id}-again"
             else:
                 return
@@ -159,7 +154,8 @@ class PatientClient(Client):
 
 
 def _abort_comms(error: BaseException) -> None:
-    """Close the connection on which a handshake failed: Dask does it when it is collected, and logs a warning then."""
+    """Close the connection on which a handshake failed."""
+    # Dask closes it only when it is garbage-collected, and logs a warning then.
     for frame, _ in traceback.walk_tb(error.__traceback__):
         comm = frame.f_locals.get("comm")
         if isinstance(comm, Comm):
@@ -167,16 +163,9 @@ def _abort_comms(error: BaseException) -> None:
 
 
 def with_event_loop(make: Callable[[], T]) -> T:
-    """Return the client or cluster that `make` returns, which starts the thread of its event loop.
-
-    Dask gives that thread 10 s to begin, and asserts then. On a machine that has just woken up, or is swapping, it may
-    take longer, and nothing else has been started yet.
-
-    Raises
-    ------
-    TimeoutError
-        It did not begin in three tries.
-    """
+    """Make a client or cluster, repeating until the thread of its event loop begins, or raise TimeoutError."""
+    # Dask gives that thread 10 s to begin, and fails an assertion then. A machine that has just woken up or is swapping
+    # may need longer. Nothing else has been started by then, so to repeat `make` is safe.
     for _ in range(LOOP_STARTS):
         try:
             return make()
@@ -184,29 +173,28 @@ def with_event_loop(make: Callable[[], T]) -> T:
             runner = _late_runner(error)
             if runner is None:
                 raise
-            runner._stop_event.set()  # its thread, once it begins, ends
+            runner._stop_event.set()  # the late thread ends once it begins
     raise TimeoutError(f"the thread of its event loop did not begin, in {LOOP_STARTS} tries of 10 s")
 
 
 def _late_runner(error: BaseException) -> LoopRunner | None:
-    """Return the runner that gave its thread up, None if the error is another one."""
+    """Return the runner that gave its thread up, or None for another error."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     runner = frame.f_locals.get("self")
     return runner if isinstance(runner, LoopRunner) and not runner.is_started() else None
 
 
 class OwnClient(ClosesUndisturbed, PatientClient):
-    """A client that dqlab made, not the default one; it leaves nothing behind when it ends, however it does.
+    """A client made by dqlab, which is not the default client and leaves no thread or log line behind."""
 
-    Closed while it tries to reach its scheduler again, Dask's logs that as an error, with a traceback that a notebook
-    shows in the cell that runs then. When a client could not start, or has given its scheduler up, its thread remained.
-    """
+    # Dask's client leaves its thread when it cannot start or has given its scheduler up. If it is closed while it
+    # reconnects, it logs an error with a traceback, which a notebook shows in the cell that runs then.
 
     def __init__(self, address: Any, **given: Any) -> None:
         super().__init__(address, set_as_default=False, **given)  # type: ignore[no-untyped-call]
 
     def start(self, **given: Any) -> None:
-        """Connect."""
+        """Connect, or stop the thread if that fails."""
         try:
             super().start(**given)  # type: ignore[no-untyped-call]
         except BaseException:
@@ -214,7 +202,7 @@ class OwnClient(ClosesUndisturbed, PatientClient):
             raise
 
     def close(self, timeout: float | None = None) -> Any:
-        """Close the connection, and end the thread."""
+        """Close the connection and stop the thread."""
         closing = super().close(timeout)
         if self.status == "closed" and not self._is_finalizing():
             self._loop_runner.stop()
@@ -233,7 +221,7 @@ class OwnClient(ClosesUndisturbed, PatientClient):
 
 
 class _WhileOpen(logging.Filter):
-    """Drops that reconnecting failed, once the client is being closed: that is why it failed."""
+    """Drops the log line about a failed reconnection once the client closes, which is the cause."""
 
     def __init__(self, client: Client) -> None:
         super().__init__()
@@ -244,27 +232,24 @@ class _WhileOpen(logging.Filter):
 
 
 _RECONNECT: Any = inspect.unwrap(Client._reconnect)
-"""What Dask's decorator would log is that close; what matters is logged inside."""
+"""Without Dask's decorator, which logs the cancellation by a close as an error; real errors are logged inside."""
 _CLOSE: Any = inspect.unwrap(Client._close)
-"""The same: one that is called while another one runs is cancelled."""
+"""The same: a close that runs while another close is called is cancelled."""
 
 
 async def answer_call(worker: Worker, comm: Comm, actor: str, call: str, body: Packed) -> dict[str, Any]:
-    """Call one async method of an actor this worker holds; the handler behind `call_actor`.
-
-    The worker's own handler wraps each answer for Dask's serialisation, which costs 60 µs for any size;
-    a short one travels as it is. Nor is it weighed, object by object, to see whether a thread should pack it.
-    """
+    """Call one async method of an actor of this worker, as the handler behind `call_actor`."""
+    # Not the worker's own handler: it wraps each answer for Dask's serialisation, which costs 60 µs whatever the size.
     held: Any = worker.state.actors.get(actor)
     if held is None or held.closed:
         return {"status": "missing"}
     try:
         answer: Packed = await getattr(held, call)(body)
-        comm.allow_offload = False
-        asyncio.get_running_loop().call_soon(_let_offload, comm)  # the answer is packed before that
-    except NoSuchActor:  # it left while the call waited
+        comm.allow_offload = False  # else Dask measures each answer to decide whether a thread should pack it
+        asyncio.get_running_loop().call_soon(_allow_offload, comm)  # runs after the answer is packed
+    except NoSuchActor:  # the actor left while the call waited
         return {"status": "missing"}
-    except Exception as error:  # noqa: BLE001 - it is the caller's to judge
+    except Exception as error:  # noqa: BLE001 - the caller decides about any error
         return {
             "status": "error",
             "exception": to_serialize(error),
@@ -274,15 +259,16 @@ async def answer_call(worker: Worker, comm: Comm, actor: str, call: str, body: P
 
 
 def _beside(name: str, packed: Packed) -> dict[str, Any]:
-    """Return a message's fields for arguments or an answer; what is large is sent from where it is."""
+    """Return the fields of a message for arguments or an answer, with large parts sent without a copy."""
     if isinstance(packed, Apart):
         parts = {number: to_serialize(memoryview(part)) for number, part in packed.parts.items()}
         return {**_beside(name, packed.head), "parts": parts}
     return {name: packed if len(packed) < LARGE_PART else to_serialize(memoryview(packed))}
 
 
-def _let_offload(comm: Comm) -> None:
-    """Let Dask pack its own messages as before: connections are shared with it."""
+def _allow_offload(comm: Comm) -> None:
+    """Let Dask use threads to pack messages again."""
+    # Connections are pooled, and Dask sends its own messages over them too.
     comm.allow_offload = True
 
 
@@ -295,37 +281,24 @@ async def call_actor(
     *,
     connecting: float = CONNECT_TIMEOUT,
 ) -> Packed:
-    """Call one async method of an actor over a pooled connection, past the Actor proxy.
-
-    The proxy never answers when the key is gone (the KeyError is raised outside of its try).
-
-    Parameters
-    ----------
-    body : bytes, Apart or callable
-        The arguments, or what packs them once there is a connection.
-    connecting : float, default 3
-        Seconds to try to connect; left to itself the pool tries for 30 s to reach a worker that is dead.
-
-    Raises
-    ------
-    NoSuchActor, NotConnected, Unreachable
-        The actor is gone, or its worker does not answer.
-    Exception
-        What the method raised.
-    """
+    """Call one async method of an actor over a pooled connection, or raise NoSuchActor, NotConnected, Unreachable."""
+    # Not over Dask's Actor proxy: it never answers for a key that is gone, since the KeyError is raised outside its
+    # try.
     try:
+        # With its own timeout: by default the pool tries for 30 s to reach a dead worker.
         comm = await pool.connect(address, timeout=connecting)
     except OSError as error:
         raise NotConnected(str(error)) from error
     try:
         comm.allow_offload = False  # see `answer_call`
         try:
+            # A callable packs only now, once there is a connection, so that its arguments are current.
             given = _beside("body", body() if callable(body) else body)
             answer = await send_recv(comm, op=CALL, actor=key, call=call, **given)
         finally:
-            _let_offload(comm)
+            _allow_offload(comm)
             pool.reuse(address, comm)
-    except TimeoutError:
+    except TimeoutError:  # an OSError too, but the caller's own limit
         raise
     except OSError as error:
         raise Unreachable(str(error)) from error
@@ -333,7 +306,7 @@ async def call_actor(
 
 
 async def call_actor_proxied(scheduler: Any, address: str, key: str, call: str, body: Packed) -> Packed:
-    """Do the same through the scheduler, for clients that cannot reach the workers."""
+    """Call one async method of an actor through the scheduler, for clients that cannot reach the workers."""
     message = {"op": CALL, "actor": key, "call": call, **_beside("body", body)}
     try:
         answer = await scheduler.proxy(worker=address, msg=message)
@@ -355,7 +328,8 @@ def _opened(answer: dict[str, Any] | None, key: str) -> Packed:
 
 
 def opened_bytes(answer: Any) -> Packed:
-    """Return an actor's answer on a scheduler, where a long one has come as its frames; they are not unpickled."""
+    """Return an actor's answer as bytes on a scheduler, without unpickling anything."""
+    # The scheduler's connections leave a large part serialised, as frames.
     if isinstance(answer, Apart):
         return Apart(_bytes_of(answer.head), {number: _bytes_of(part) for number, part in answer.parts.items()})
     return _bytes_of(answer)
@@ -369,27 +343,22 @@ def _bytes_of(answer: Any) -> bytes:
 
 
 def actors_here(worker: Worker, kind: str) -> dict[str, Any]:
-    """Return our actors that live on a worker, by key; `kind` is "queue" or "consumer"."""
+    """Return the actors of a kind, "queue" or "consumer", on a worker by key."""
     return {str(key): held for key, held in worker.state.actors.items() if str(key).startswith(f"dq-{kind}/")}
 
 
 async def start_actor(worker: Worker, key: str) -> None:
-    """Start an actor where it lives, in the context in which `get_worker` finds its worker.
-
-    Raises
-    ------
-    NoSuchActor
-        It was taken away before it could begin.
-    """
+    """Start an actor on its worker, or raise NoSuchActor if it was released already."""
     if key not in worker.state.actors:
         raise NoSuchActor(key)
+    # Not called directly: `get_worker` finds the worker only inside `actor_execute`.
     answer = await worker.actor_execute(actor=key, function="start", args=(b"",), kwargs={})
     if answer["status"] != "OK":
         raise answer["exception"].data
 
 
 def security_of(worker: Worker) -> Any:
-    """Return what a client on a worker connects with: the worker's own key, where it was given no other."""
+    """Return the TLS settings of a client on a worker, with the worker's key where it has no client key."""
     security: Any = copy.copy(worker.security)
     if security is not None and security.tls_client_key is None:
         security.tls_client_cert, security.tls_client_key = security.tls_worker_cert, security.tls_worker_key
@@ -403,20 +372,15 @@ def scheduler_rpc(owner: Any) -> rpc:
 
 
 async def dask_version_of(call: Callable[..., Awaitable[Any]]) -> str | None:
-    """Return a scheduler's version of `distributed`; those of every version answer this.
-
-    Parameters
-    ----------
-    call : callable
-        Calls a handler of the scheduler by name, in a limited time.
-    """
+    """Return a scheduler's version of `distributed`, using `call` for its handlers."""
+    # Schedulers of every version have this handler.
     versions = await call("versions")
     found: str | None = dict(versions["packages"]).get("distributed")
     return found
 
 
 async def dask_version_through(comm: Comm) -> str | None:
-    """Do so over a connection, before there is a client."""
+    """Return a scheduler's version of `distributed` over a connection, before there is a client."""
 
     async def call(op: str) -> Any:
         return await send_recv(comm, op=op)
@@ -425,42 +389,35 @@ async def dask_version_through(comm: Comm) -> str | None:
 
 
 def dask_versions(scheduler: Scheduler) -> dict[str, str | None]:
-    """Return each worker's version of `distributed`, as it gave it when it joined."""
+    """Return the version of `distributed` that each worker reported when it joined."""
     known = scheduler.workers.items()
     return {address: dict(state.versions.get("packages", {})).get("distributed") for address, state in known}
 
 
 async def install_plugin(call: Callable[..., Awaitable[Any]], plugin: Any) -> None:
-    """Give a scheduler a plugin; `Client.register_plugin` does so without a limit of time.
-
-    Parameters
-    ----------
-    call : callable
-        Calls a handler of the scheduler by name, in a limited time.
-    plugin : SchedulerPlugin
-        With a name, and idempotent or not.
-    """
+    """Install a plugin on a scheduler, using `call` for its handlers."""
+    # `Client.register_plugin` does the same without a time limit.
     await call("register_scheduler_plugin", plugin=dumps(plugin), name=plugin.name, idempotent=plugin.idempotent)
 
 
 def is_shut(owner: Client | Worker) -> bool:
-    """Return whether a client's or worker's connections are closed for good: its process is going."""
+    """Return whether the connections of a client or worker are closed for good."""
     return owner.rpc.status is not Status.running
 
 
 def is_leaving(worker: Worker | WorkerState) -> bool:
-    """Return whether a worker closes, or is about to."""
+    """Return whether a worker is closed, closing or about to close."""
     return worker.status in (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
 
 
 def event_loop(client: Client) -> asyncio.AbstractEventLoop:
-    """Return the asyncio loop that a client's thread runs."""
+    """Return the asyncio loop of a client's thread."""
     loop: asyncio.AbstractEventLoop = client.loop.asyncio_loop  # type: ignore[union-attr]
     return loop
 
 
 def in_event_loop(client: Client) -> bool:
-    """Return whether the caller runs in the client's own loop thread, where waiting is a deadlock."""
+    """Return whether the caller runs in the client's loop thread, where waiting would be a deadlock."""
     try:
         return asyncio.get_running_loop() is event_loop(client)
     except RuntimeError:  # no loop runs in this thread
@@ -468,12 +425,12 @@ def in_event_loop(client: Client) -> bool:
 
 
 def pin(scheduler: Scheduler, keys: Collection[str]) -> None:
-    """Keep actors alive without a client, as published datasets are kept."""
+    """Keep actors alive without a client, as Dask keeps published datasets."""
     scheduler.client_desires_keys(keys=list(keys), client=KEEPER)
 
 
 async def pin_remotely(worker: Worker, key: str) -> bool:
-    """Ask the scheduler, through the registry's handler, to pin a key; return whether that still wants it."""
+    """Ask the scheduler's registry to pin a key, and return whether it did."""
     wanted: bool = await worker.scheduler.dq_pin(key=key)
     return wanted
 
@@ -486,49 +443,46 @@ def unpin(scheduler: Scheduler, keys: Collection[str]) -> None:
 
 
 def outlast_pauses(worker: Worker) -> None:
-    """Let a worker keep its connection to a scheduler of the same machine that reads nothing for minutes.
-
-    A kernel that is stopped lets reports pile up until its buffer is full; 30 s later the system would end the
-    connection by Dask's order, and the worker itself, which no nanny replaces. A process of this machine that has
-    died ends its connections, so that limit finds nothing here.
-    """
+    """Let a worker keep its connection to a scheduler on the same machine that reads nothing for minutes."""
+    # While a kernel is stopped, reports pile up until its buffer is full. 30 s later the system would close the
+    # connection, since Dask sets TCP_USER_TIMEOUT, and the worker would end, which no nanny replaces. On one machine
+    # the limit is of no use: the system closes the connections of a dead process at once.
     comm = worker.batched_stream.comm
     connection = getattr(getattr(comm, "stream", None), "socket", None)  # one of TCP or TLS has it
     option = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux
     if connection is None or option is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    with suppress(OSError):  # it has just been closed
+    with suppress(OSError):  # the connection has just been closed
         if connection.getpeername()[0] == connection.getsockname()[0]:
             connection.setsockopt(socket.IPPROTO_TCP, option, 0)
 
 
 def report(worker: Worker, op: str, **message: float | bytes) -> None:
-    """Send something to the scheduler's plugin over the worker's open stream: 22 µs, no answer.
-
-    Numbers and bytes alone: what Dask cannot encode, or what the plugin cannot take, closes that stream for good, and
-    the worker with all it holds is thrown out.
-    """
+    """Send a message without an answer to the scheduler's plugin, in 22 µs."""
+    # Only numbers and bytes: a message that Dask cannot encode, or the plugin cannot handle, closes the stream for
+    # good, and the scheduler drops the worker with all its actors.
     stream = worker.batched_stream
     if stream.comm is not None and not stream.comm.closed():
         stream.send({"op": op, **message})
 
 
 async def install(scheduler: Scheduler, plugin: WorkerPlugin, name: str, timeout: float) -> None:
-    """Install a worker plugin, once, on all workers that there are and will be; one that hangs has it when it wakes."""
+    """Install a worker plugin once on all current and future workers, waiting at most `timeout` seconds."""
+    # A worker that hangs installs it when it wakes up.
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout):
             await scheduler.register_worker_plugin(None, plugin=dumps(plugin), name=name, idempotent=True)
 
 
 async def answers(scheduler: Scheduler, op: str, timeout: float) -> dict[str, dict[str, Any]]:
-    """Return the answers of the workers that answer in time."""
+    """Return the answers of the workers that answer a handler in time."""
 
     async def ask(address: str) -> dict[str, Any] | None:
         try:
             async with asyncio.timeout(timeout):
                 said: dict[str, Any] = await getattr(scheduler.rpc(address), op)()
                 return said
-        except Exception:  # noqa: BLE001 - it is gone, hangs, or does not know the question
+        except Exception:  # noqa: BLE001 - it is gone, hangs, or has no such handler
             return None
 
     asked = list(scheduler.workers)
@@ -547,28 +501,28 @@ def take_over_adapting(scheduler: Scheduler, target: Callable[..., Awaitable[int
 
 
 def has_tasks(scheduler: Scheduler) -> bool:
-    """Return whether there are tasks or data of Dask's own; for actors alone it keeps workers that are not needed."""
+    """Return whether a scheduler has tasks or data besides actors."""
+    # For actors alone, Dask's adaptive target would keep workers that nobody needs.
     return any(not task.actor for task in scheduler.tasks.values())
 
 
 def keep_replaced_workers(cluster: SpecCluster) -> None:
-    """Keep Dask from giving up workers whose nannies replace them at that moment.
-
-    15 s after each death it looks whether a worker of that name is there, and ends its nanny for good when there is
-    none: also when it is just being replaced again. One that dies every 15 s, by its documents, would be lost.
-    Here one that is being replaced is looked at again; one that was retired is given up, so that `scale` makes another.
-    """
+    """Keep Dask from giving up workers that their nannies are replacing at that moment."""
+    # 15 s after each death, Dask checks whether a worker of that name is there, and else closes its nanny for good,
+    # even while the nanny replaces the worker again. A worker whose documents kill it every 15 s would be lost that
+    # way. So check a worker that is being replaced again later, and give up only a retired one: `scale` then makes
+    # another.
     if hasattr(cluster._update_worker_status, "keeps_replaced_workers"):
         return
     give_up = cluster._update_worker_status
 
     def look(name: Any, nanny: Nanny, since: float) -> None:
-        """Give up what has had no process since then, and for long."""
+        """Give up a worker that has had no process for `ABSENT_S`."""
         there = any(known["name"] == name for known in cluster.scheduler_info["workers"].values())
         if there or cluster.status is not Status.running or cluster.workers.get(name) is not nanny:
             return
         now = asyncio.get_running_loop().time()
-        since = now if _comes(nanny) else since
+        since = now if _has_or_starts_worker(nanny) else since
         if nanny.status is Status.running and now - since < ABSENT_S:
             look_later(name, nanny, since)
             return
@@ -592,32 +546,24 @@ def keep_replaced_workers(cluster: SpecCluster) -> None:
     cluster._update_worker_status = update  # type: ignore[method-assign]
 
 
-def _comes(nanny: Any) -> bool:
-    """Return whether a nanny has a worker, or makes one: what it is forked from may need seconds to import."""
+def _has_or_starts_worker(nanny: Any) -> bool:
+    """Return whether a nanny has a worker or is starting one."""
+    # Starting may take seconds: the process that workers are forked from imports first.
     process = nanny.process
     return process is not None and (process.is_alive() or process.status is Status.starting)
 
 
 async def replace_lost_workers(cluster: SpecCluster, kept_away: Collection[str], absent: dict[Any, int]) -> list[Any]:
-    """Make workers of a cluster again that no nanny replaces any more; return their names.
-
-    A worker that loses its scheduler for half a minute (its process was stopped, the laptop slept) ends for good, and
-    so does its nanny. A nanny whose new worker is refused, while the scheduler does not know that the last one is gone,
-    tries no more.
-
-    Parameters
-    ----------
-    kept_away : collection of str
-        Names of workers that were retired: they are to stay away.
-    absent : dict
-        How often a worker was found to be gone, by name; the caller keeps it and passes it again.
-    """
+    """Remake workers that no nanny replaces any more, except retired ones (`kept_away`), and return their names."""
+    # Two cases: a worker that loses its scheduler for half a minute (a stopped process, a sleeping laptop) ends for
+    # good with its nanny; and a nanny gives up if the scheduler refuses its new worker, because it still knows the last
+    # one. `absent` counts the checks at which a worker was gone: the caller keeps it between calls.
     scheduler: Any = cluster.scheduler
     lost = []
     for name in cluster.worker_spec if cluster.status is Status.running else ():
         nanny: Any = cluster.workers.get(name)
         ended = nanny is None or nanny.status in (Status.closed, Status.failed)
-        stuck = not ended and not _comes(nanny)
+        stuck = not ended and not _has_or_starts_worker(nanny)
         if name in scheduler.aliases or str(name) in kept_away or not (ended or stuck):
             absent.pop(name, None)
             continue
@@ -635,7 +581,7 @@ async def replace_lost_workers(cluster: SpecCluster, kept_away: Collection[str],
 
 
 def tend(cluster: SpecCluster, every: float, look: Callable[[], Awaitable[object]]) -> None:
-    """Run `look` every so many seconds in a cluster's event loop, one at a time, until the cluster closes."""
+    """Run `look` every `every` seconds in a cluster's event loop until the cluster closes, never two at a time."""
     ticking = PeriodicCallback(look, every * 1000)
     cluster.periodic_callbacks["dqlab-tend"] = ticking
     loop: Any = cluster.loop
@@ -643,13 +589,8 @@ def tend(cluster: SpecCluster, every: float, look: Callable[[], Awaitable[object
 
 
 async def ask_handler(pool: ConnectionPool, address: str, op: str, **arguments: Any) -> Any:
-    """Call a worker's handler; left to itself the pool tries for 30 s to connect to a worker that is dead.
-
-    Raises
-    ------
-    OSError
-        It cannot be connected to within 3 s, or has died.
-    """
+    """Call a worker's handler, or raise OSError if the worker does not accept a connection or dies."""
+    # With a timeout: by default the pool tries for 30 s to reach a dead worker.
     comm = await pool.connect(address, timeout=CONNECT_TIMEOUT)
     try:
         return await send_recv(comm, op=op, **arguments)
@@ -658,13 +599,13 @@ async def ask_handler(pool: ConnectionPool, address: str, op: str, **arguments: 
 
 
 async def kill_worker(scheduler: Scheduler, state: WorkerState) -> None:
-    """Make a worker's nanny kill it at once; return when it is dead, or if it has no nanny."""
+    """Make a worker's nanny kill it and wait until it is dead, or do nothing without a nanny."""
     if state.nanny:
         await scheduler.rpc(state.nanny).kill(timeout=KILL_AT_ONCE, reason="dqlab-hung")
 
 
 def memory_at_its_kill(scheduler: Scheduler, worker: str) -> int | None:
-    """Return the bytes that a worker had when its nanny killed it for them; None when that is not what it died of."""
+    """Return the bytes of memory for which a nanny killed a worker, or None if it did not die of that."""
     for _, event in reversed(tuple(scheduler.get_events("worker-restart-memory"))):
         if event.get("worker") == worker:
             return int(event["rss"])
@@ -677,11 +618,11 @@ def daemon_thread(name: str) -> ThreadPoolExecutor:
 
 
 def loop_lag(server: Server) -> float:
-    """Return by how much a server's event loop comes late to a tick that is due every 20 ms; mean over a second."""
+    """Return the mean seconds by which a server's event loop is late to its 20 ms tick, over the last second."""
     return max(0.0, float(server._tick_interval_observed - server._tick_interval))
 
 
 def memory_limit(worker: Worker) -> int | None:
-    """Return the bytes that a worker's process may take; None: as many as there are."""
+    """Return the memory limit of a worker's process in bytes, or None without a limit."""
     limit = worker.memory_manager.memory_limit
     return int(limit) if limit else None

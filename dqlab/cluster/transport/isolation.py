@@ -1,4 +1,4 @@
-"""Whether a run's messages run in a process of their own, and what it may take of time and memory."""
+"""Decides whether a run's messages run in processes of their own, and with which limits of time and memory."""
 
 from __future__ import annotations
 
@@ -21,29 +21,22 @@ _IN_THE_LOOP = "is a coroutine function, and those run in the consumer's event l
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """Limits of the processes that a run's messages run in.
-
-    Attributes
-    ----------
-    timeout : float or None
-        Seconds for one message.
-    memory : int or None
-        Resident bytes of one process.
-    max_messages : int or None
-        Messages after which a process is replaced.
-    """
+    """Limits of the processes that a run's messages run in."""
 
     timeout: float | None = None
+    """Seconds for one message."""
     memory: int | None = None
+    """Resident bytes of one process."""
     max_messages: int | None = None
+    """Messages after which a process is replaced."""
 
     @classmethod
     def of(cls, record: dict[str, Any] | None) -> Self | None:
-        """Return what `record` put into a run record; None = no process."""
+        """Return the limits in a run record, or None for a run in threads."""
         return None if record is None else cls(**record)
 
     def record(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the limits as plain data for a run record."""
         return asdict(self)
 
 
@@ -56,18 +49,9 @@ def isolation(
     max_messages: int | None = None,
     native: bool = False,
 ) -> Isolation | None:
-    """Return the limits of a run's processes, None when its function runs in threads.
-
-    Parameters
-    ----------
-    native : bool
-        Whether "auto" means a process: native code parses the documents, and may crash.
-
-    Raises
-    ------
-    BadOption
-        A value is invalid, or a limit is set for a thread or a coroutine function: neither can be killed.
-    """
+    """Return the limits of a run's processes, or None if its function runs in threads."""
+    # Threads and coroutine functions cannot be killed, so a limit for them is a BadOption. With `native`, "auto" means
+    # a process: native code opens the documents, and may crash.
     if executor not in ("auto", "thread", "process"):
         raise BadOption(option="executor", value=executor, problem="is 'auto', 'thread' or 'process'.")
     limits = Isolation(seconds_or_none(timeout, name="timeout"), nbytes_or_none(memory, name="memory"), max_messages)
@@ -90,12 +74,12 @@ def isolation(
 
 
 def is_coroutine(call: Callable[..., Any]) -> bool:
-    """Return whether calls return awaitables that an event loop must run."""
+    """Return whether a call returns an awaitable that an event loop must run."""
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
 
 
 def size(n: int) -> str:
-    """Format a number of bytes: "1 GB", "512 MiB", "1,500,001 bytes"."""
+    """Format a number of bytes, like "1 GB", "512 MiB" or "1,500,001 bytes"."""
     for unit, worth in _UNITS.items():
         if n % worth == 0:
             return f"{n // worth} {unit}"

@@ -1,7 +1,7 @@
-"""Limits of waits that count the time in which this process ran: what came while it was stopped is read first.
+"""Limits waits by the time in which this process ran, so that answers that came while it was stopped are read first.
 
-A process is stopped by a signal, a debugger or a virtual machine that pauses. When it goes on, every timer is due
-at once, and the answers that have come are still to be read.
+A signal, a debugger or a paused virtual machine stops a process. When it continues, every timer is due at once, while
+the answers that came meanwhile are still unread.
 """
 
 from __future__ import annotations
@@ -13,19 +13,15 @@ from contextlib import asynccontextmanager
 __all__ = ["Limit", "limited"]
 
 LATE = 1.0
-"""Seconds that a timer may be late; after more, this process stood still."""
+"""Most seconds that a timer may be late. Later than that, this process was stopped."""
 MORE = 10.0
-"""Seconds that a wait may then last, at most."""
+"""Most seconds that a wait is then extended by."""
 
 
 class Limit:
-    """Is over after some seconds, unless the event loop stood still at their end. Made and used on that loop.
+    """A limit in seconds that calls `then` when it is over, extended if the event loop stood still at its end."""
 
-    Parameters
-    ----------
-    then : callable, optional
-        Called when it is over.
-    """
+    # Make and use it on the event loop only.
 
     def __init__(self, seconds: float, then: Callable[[], object] = lambda: None) -> None:
         self.over = False
@@ -53,7 +49,7 @@ class Limit:
 
 @asynccontextmanager
 async def limited(seconds: float) -> AsyncIterator[None]:
-    """Raise TimeoutError when a block takes longer, as `asyncio.timeout` does, by a `Limit`."""
+    """Raise TimeoutError when a block takes longer than a `Limit`, like `asyncio.timeout`."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as within:
         with Limit(seconds, lambda: within.reschedule(loop.time())):

@@ -1,8 +1,6 @@
-"""From users' threads to the client's event loop and back.
+"""Runs coroutines on the client's event loop for users' threads, and waits for them.
 
-Handles are synchronous; everything below them is asynchronous and runs on the Dask client's loop
-thread. Waiting is done in short slices, so that Ctrl-C works at once and a scheduler that died is
-noticed.
+Handles are synchronous. Everything below them is asynchronous, and runs in the loop thread of the Dask client.
 """
 
 from __future__ import annotations
@@ -35,20 +33,23 @@ __all__ = ["Link", "silence_own_lines"]
 T = TypeVar("T")
 
 SLICE = 0.2
+"""Seconds for which a wait blocks at most, so that Ctrl-C works at once and a dead scheduler is noticed."""
 UNSHOWN = 1.0
-"""Seconds of a wait after which it begins to be watched, and is drawn some seconds later."""
+"""Seconds after which a wait is given to `waits`, which draws it some seconds later."""
 GONE_AFTER = 8.0
 """Seconds without a connection to the scheduler after which it counts as gone."""
 
 _OF_A_COMM = re.compile(r"^in <.*>: ")
-"""How Dask names the connection that an error is about."""
+"""The connection's name before the text of a Dask error."""
 _LONG_SECONDS = re.compile(r"\b(\d+\.\d)\d+ s\b")
-"""Seconds as Dask writes them, with fifteen digits."""
+"""Seconds in a Dask error, written with fifteen digits."""
 _NOWHERE = logging.NullHandler()
 
 
 class _Reported(logging.Filter):
-    """Drops Dask's line about a scheduler that is gone, where the next use of the lab is an error with more."""
+    """Drops Dask's log line about a scheduler that is gone."""
+
+    # The next use of the lab raises an error that explains more.
 
     clients: ClassVar[WeakSet[Client]] = WeakSet()
 
@@ -66,35 +67,14 @@ _REPORTED = _Reported()
 
 
 def silence_own_lines() -> None:
-    """Write the log lines of dqlab in this process only where logging was set up, and not into a cell.
-
-    Python prints warnings of loggers without a handler. They say "event=..." to people who look into a defect; what
-    concerns the person at the notebook is raised, warned of, or shown.
-    """
-    logging.getLogger("dqlab").addHandler(_NOWHERE)  # the same one twice counts once
+    """Keep dqlab's log lines out of notebook cells unless logging was set up."""
+    # Python prints warnings of loggers without a handler. The lines "event=..." are for the search for defects: what
+    # concerns the person at the notebook is raised, warned of, or shown.
+    logging.getLogger("dqlab").addHandler(_NOWHERE)  # adding the same handler twice is harmless
 
 
 class Link:
-    """One process's connection to one lab's cluster.
-
-    Parameters
-    ----------
-    client : Client
-        A synchronous Dask client.
-
-    Attributes
-    ----------
-    lab : str
-        Name of the lab, for errors.
-    embedded : bool
-        The cluster ends with the lab.
-    store : str
-        Directory that keeps what is reached over it, "" for what is in memory.
-    up : (str, str)
-        Of a cluster of `dqlab up`: the command that starts it again in a terminal, and the call that connects to it.
-    again : str
-        The call that connects to the same cluster or store again, in this process or another; "" where none can.
-    """
+    """One process's connection to one lab's cluster, over a synchronous Dask client."""
 
     def __init__(self, client: Client) -> None:
         if client.asynchronous:
@@ -104,32 +84,30 @@ class Link:
             )
         silence_own_lines()
         _Reported.clients.add(client)
-        logging.getLogger("distributed.client").addFilter(_REPORTED)  # the same one twice counts once
+        logging.getLogger("distributed.client").addFilter(_REPORTED)  # adding the same filter twice is harmless
         self.client = client
         self.address = str(getattr(client.scheduler, "address", "?"))
         self.direct = True
+        # `lab` is the lab's name in errors. `embedded`: the cluster ends with the lab.
         self.lab, self.embedded = self.address, False
         self.store = ""
+        """Directory of the lab's or queue's store; "": in memory."""
         self.up = ("", "")
+        """For a cluster of `dqlab up`: the command that starts it again, and the call that connects to it."""
         self.again = ""
+        """The call that connects to the same cluster or store from any process; "": there is none."""
         self._what, self._found_by = "this lab", ""
         self._lost_since: float | None = None
         self._left = threading.Event()
         self._pid = os.getpid()
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run a coroutine on the client's loop; returns at once.
-
-        Raises
-        ------
-        LabClosed
-            The client is closed.
-        """
+        """Start a coroutine on the client's loop, or raise LabClosed."""
         try:
             self.check_open()
             return asyncio.run_coroutine_threadsafe(work, event_loop(self.client))
         except RuntimeError:  # the loop has ended
-            work.close()
+            work.close()  # else Python warns that it was never awaited
             raise self.closed_error() from None
         except DqlabError:
             work.close()
@@ -138,22 +116,7 @@ class Link:
     def sync(
         self, work: Coroutine[Any, Any, T], *, timeout: float | None = None, late: tuple[float, str] | None = None
     ) -> T:
-        """Run a coroutine on the client's loop and wait for its result.
-
-        Parameters
-        ----------
-        late : (float, str), optional
-            After this many seconds, warn the caller by this sentence, once.
-
-        Raises
-        ------
-        LabClosed
-            The client is closed.
-        SchedulerGone
-            The scheduler has not been reachable for some seconds.
-        CallTimeout
-            `timeout` seconds are over.
-        """
+        """Run a coroutine on the client's loop and wait for its result, with one warning `late`, (seconds, text)."""
         if in_event_loop(self.client):
             work.close()
             raise UsageError(
@@ -168,7 +131,8 @@ class Link:
         timeout: float | None = None,
         late: tuple[float, str] | None = None,
     ) -> T:
-        """Wait for what `start` began; options and errors as `sync`. Gives it up when the wait is interrupted."""
+        """Wait for a future of `start`, or raise LabClosed, SchedulerGone or CallTimeout."""
+        # Cancels the work when the wait is interrupted.
         began, shows = time.monotonic(), ExitStack()
         silent = True
         deadline = None if timeout is None else began + timeout
@@ -178,7 +142,7 @@ class Link:
                 try:
                     return future.result(left)
                 except TimeoutError:
-                    if future.done():  # it has this error itself, or has just ended
+                    if future.done():  # the work itself raised TimeoutError, or has just ended
                         return future.result()
                     self.check_scheduler()
                     if silent and time.monotonic() - began > UNSHOWN:
@@ -190,7 +154,9 @@ class Link:
                     if deadline is not None and time.monotonic() >= deadline:
                         raise CallTimeout(name=self.address, call="wait", seconds=timeout) from None
         except SchedulerGone as error:
-            if self.embedded or self._left.is_set():  # else Dask has closed the client, as it does a while after this
+            # Raise LabClosed only if the lab was closed here. Else the client is closed because Dask gave the scheduler
+            # up.
+            if self.embedded or self._left.is_set():
                 self.check_open()
             raise self._gone(error.reason) from error
         except ActorGone as error:
@@ -208,7 +174,7 @@ class Link:
             shows.close()
 
     def check_scheduler(self) -> None:
-        """Raise `SchedulerGone` when the scheduler has been out of reach for some seconds, or `LabClosed`."""
+        """Raise SchedulerGone once the scheduler has been out of reach for `GONE_AFTER`, or LabClosed."""
         self.check_open()
         if self.connected:
             self._lost_since = None
@@ -220,30 +186,30 @@ class Link:
 
     @property
     def connected(self) -> bool:
-        """Whether the connection to the scheduler stands now."""
+        """Whether the connection to the scheduler is open."""
         comm = self.client.scheduler_comm
         return self.client.status == "running" and comm is not None and not comm.comm.closed()
 
     # --- closing ----------------------------------------------------------------------------
 
     def named(self, what: str, found_by: str) -> Self:
-        """Return the same link for something that is reached over it: errors name it, and the line that finds it."""
+        """Return a copy whose errors name a queue or run, and the line of code that finds it again."""
         link = copy.copy(self)
         link._what, link._found_by = what, found_by
         return link
 
     @property
     def closed(self) -> bool:
-        """Whether the client is closed, or closes."""
+        """Whether the client is closed or closing."""
         return self.client.status in ("closed", "closing")
 
     @property
     def here(self) -> bool:
-        """Whether this is the process that connected, and no fork of it."""
+        """Whether this is the process that connected, not a fork of it."""
         return self._pid == os.getpid()
 
     def check_open(self) -> None:
-        """Raise `LabClosed` when the client is closed, or `UsageError` in a process that was forked from its own."""
+        """Raise LabClosed if the client is closed, or UsageError in a fork of its process."""
         if not self.here:
             raise UsageError(
                 reason=f"{self._what} cannot be used here: it belongs to process {self._pid}, and this is a fork of "
@@ -255,11 +221,12 @@ class Link:
             raise self.closed_error() from None
 
     def leave(self) -> None:
-        """Note that the lab is being closed on purpose; what is left of its cluster is known then."""
+        """Note that the lab is being closed on purpose."""
+        # Errors can then state what is left of the cluster, which nobody knows after a lost connection.
         self._left.set()
 
     def closed_error(self) -> LabClosed:
-        """Return what to raise where the lab was closed."""
+        """Return the error for a use of the closed lab."""
         how = "was closed"
         magic = f"%dq connect -o lab --store {shlex.quote(self.store)}"
         opening = f"lab = dq.connect(store={self.store!r}) (in a notebook: {magic})"
@@ -293,7 +260,7 @@ class Link:
         return LabClosed(lab=self.lab, how=how, what=self._what, left=left, kept=self._kept)
 
     def _gone(self, reason: str) -> SchedulerGone:
-        """Return what to raise where the scheduler does not answer any more."""
+        """Return the error for a scheduler that no longer answers."""
         reason = _LONG_SECONDS.sub(r"\1 s", _OF_A_COMM.sub("", reason))
         return SchedulerGone(
             address=self.address, reason=reason, left=self.way_on() or SchedulerGone.UNKNOWN, kept=self._kept
@@ -301,12 +268,13 @@ class Link:
 
     @property
     def _kept(self) -> bool:
-        """Whether runs may be found again, once the cluster has ended: not where it is known to have had no store."""
+        """Whether runs may be found again after the end of the cluster."""
+        # Only a cluster that is known to have had no store has surely lost them.
         known = self.embedded or (bool(self.up[0]) and not self._left.is_set())
         return bool(self.store) or not known
 
     def way_on(self) -> str:
-        """Return what is left of a cluster that has ended by itself, and how to go on; "" where that is not known."""
+        """Return in words what is left of a cluster that ended by itself and how to go on, "" if unknown."""
         command, connecting = self.up
         what = self._what if self._found_by else "its queues"
         found = self._found_by or "lab.attach(RUN)"
@@ -333,7 +301,7 @@ class Link:
         return True
 
     async def scheduler(self, op: str, *, timeout: float = 40.0, **arguments: Any) -> Any:
-        """Call one of the registry's handlers on the scheduler; raises what that raised."""
+        """Call one of the registry's handlers on the scheduler, and raise the handler's error."""
         try:
             async with limited(timeout):
                 return opened(await getattr(scheduler_rpc(self.client), op)(**arguments))

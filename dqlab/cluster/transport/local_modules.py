@@ -1,8 +1,8 @@
-"""Modules that a person edits: those that no package manager installed, beside a notebook or in a checkout.
+"""Finds and sends local modules: those that a person edits, beside a notebook or in a checkout, installed by nobody.
 
-A process imports a module once, and keeps what the file held then. So what a function takes from such a module
-travels twice: by name, with a fingerprint of what the name stands for, and by value. The process that opens it takes
-the names when it has the very same under them, and the values otherwise. Knows no pickling rules; `sealed` does.
+A process imports a module once, and keeps the code that the file had then. So the parts of such a module that a
+function uses travel twice: by name with a fingerprint, and by value. The process that opens them uses the names if its
+own objects have the same fingerprint, and the values otherwise. The pickling rules are in `sealed`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _NEVER = sys.stdlib_module_names | {"dqlab", "__main__", "__mp_main__"}
 _INSTALLED = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _IMPORTS = dis.opmap["IMPORT_NAME"]
 _BY_CALL = frozenset({"__import__", "import_module"})
-"""Functions that import what a text names."""
+"""Functions that import a module by a text."""
 _FOLDERS = ("/site-packages/", "/dist-packages/")
 
 
 class ModuleDiffers(DqlabError):
-    """A consumer has another version of a local module, and what the notebook has cannot travel."""
+    """A consumer has another version of a local module, and the notebook's version cannot be pickled."""
 
     text = (
         "this consumer has another version of module {module} than the process that submitted, or none, and what is "
@@ -58,7 +58,7 @@ class ModuleDiffers(DqlabError):
 
 
 def is_local(module: ModuleType) -> bool:
-    """Return whether a module is a user's own file: not of Python, not of an installed package, not of dqlab."""
+    """Return whether a module is a user's own file, not of Python, an installed package or dqlab."""
     name = getattr(module, "__name__", None)
     if not isinstance(name, str) or name.partition(".")[0] in _NEVER:
         return False
@@ -68,7 +68,7 @@ def is_local(module: ModuleType) -> bool:
 
 
 def _is_own(place: str, *, is_file: bool) -> bool:
-    if is_file and not place.endswith(".py"):  # built in, compiled, or made up
+    if is_file and not place.endswith(".py"):  # built in, compiled, or made at run time
         return False
     return not place.startswith(_INSTALLED) and not any(folder in place for folder in _FOLDERS) and place[:1] != "<"
 
@@ -84,11 +84,9 @@ def local_modules() -> dict[str, ModuleType]:
 
 
 def stamp(homes: list[dict[str, Any]]) -> list[object]:
-    """Return what some modules hold, and what their functions do.
-
-    Reloading a module, or giving one of its names another value, replaces an object here. A caller that compares
-    identities must keep the objects alive: Python gives the id of a freed object to a new one.
-    """
+    """Return the objects of some modules, and the code and defaults of their functions, to compare by identity."""
+    # Reloading a module, or assigning to one of its names, replaces an object here. Callers keep the objects, not their
+    # ids: Python gives the id of a freed object to a new one.
     held: list[object] = [value for home in homes for value in list(home.values())]
     for value in [value for value in held if type(value) is FunctionType]:
         held += value.__code__, value.__defaults__, value.__kwdefaults__
@@ -102,13 +100,7 @@ _local: tuple[int, list[str]] = (0, [])
 
 
 def lazy_imports(code: CodeType, package: str = "") -> set[str]:
-    """Return the local modules that a function, or one nested in it, imports when it is called; loaded or not.
-
-    Parameters
-    ----------
-    package : str
-        What relative imports start from; see `package_of`.
-    """
+    """Return the local modules that a function imports when it is called, with relative imports from `package`."""
     names = set()
     for level, base, parts in _statements(code):
         if level:
@@ -122,7 +114,7 @@ def lazy_imports(code: CodeType, package: str = "") -> set[str]:
 
 
 def package_of(names: dict[str, Any]) -> str:
-    """Return the package that the relative imports of a module start from, by the module's names."""
+    """Return the package from which relative imports of a module start, by the module's globals."""
     package, name = names.get("__package__"), names.get("__name__")
     if isinstance(package, str) or not isinstance(name, str):
         return package or ""
@@ -130,8 +122,8 @@ def package_of(names: dict[str, Any]) -> str:
 
 
 def _statements(code: CodeType) -> Iterator[tuple[int, str, tuple[str, ...]]]:
-    """Yield the imports of a function, or of one nested in it: (level, module, names)."""
-    # Disassembling takes a hundred times as long as looking whether there is anything to find.
+    """Yield the imports of a function, or of one nested in it, as (level, module, names)."""
+    # First look for the opcode: disassembling takes a hundred times as long.
     if _IMPORTS in code.co_code[::2]:
         yield from _disassembled(code)
     if not _BY_CALL.isdisjoint(code.co_names):
@@ -153,15 +145,15 @@ def _disassembled(code: CodeType) -> list[tuple[int, str, tuple[str, ...]]]:
 
 
 def imported_files(names: Iterable[str]) -> dict[str, str]:
-    """Return local modules, and all local ones that their files import in turn, with their files."""
+    """Return the files of local modules, and of the local modules that these import in turn."""
     return {name: file for name, (file, _, _) in _files(names).items()}
 
 
 def lazy_digests(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return local modules that a function imports, and what these import in turn, as `LazyImports` takes them."""
+    """Return digest and folder of local modules, and of those that they import in turn, for `LazyImports`."""
     files, found = _files(names), {}
     for name, (file, _, _) in files.items():
-        # A module holds those that it imports: it is another one when one of them is.
+        # A module refers to the modules that it imports, so its digest covers their files too.
         reached, waiting = set[str](), [name]
         while waiting:
             each = waiting.pop()
@@ -194,7 +186,7 @@ def _files(names: Iterable[str]) -> dict[str, tuple[str, bytes, set[str]]]:
 def _text(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
-    except OSError:  # it went away since it was found
+    except OSError:  # deleted since it was found
         return b""
 
 
@@ -204,7 +196,7 @@ def _compiled(text: bytes) -> CodeType | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return compile(text, "<local module>", "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # importing it will fail too
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the import will raise it where it runs
         return None
 
 
@@ -214,7 +206,7 @@ def _found_beside(name: str) -> bool:
 
 
 def sources_of(name: str) -> list[str]:
-    """Return the files of a local module by its name, without importing anything: its packages' and its own."""
+    """Return the files of a local module and its packages by name, without importing anything."""
     files: list[str] = []
     path: Any = None
     if name.partition(".")[0] in _NEVER:
@@ -237,31 +229,24 @@ def sources_of(name: str) -> list[str]:
     return files
 
 
-# --- where it is opened -----------------------------------------------------------------------
+# --- opening ----------------------------------------------------------------------------------
 
 
 class LazyImports:
-    """A function and the local modules that it will import when it is called.
+    """A sealed function with the local modules that it imports when it is called."""
 
-    Opening it forgets those that this process imported when their files held something else.
-
-    Parameters
-    ----------
-    modules : dict
-        By name: a digest of the files, and the folder that the import is found from.
-    sealed : bytes
-        The function's pickle, opened after that.
-    """
+    # `modules` has, by name, a digest of the files and the folder for `sys.path`. Opening drops those modules that this
+    # process has imported from other files, so that the function imports them again.
 
     def __init__(self, modules: dict[str, tuple[str, str]], sealed: bytes) -> None:
         self.parts = modules, sealed
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open_after, self.parts
+        return _open_after, self.parts  # durable logs keep pickles with this name: do not rename or move it
 
 
 _expected: dict[str, str] = {}
-"""Digests of the files of local modules that functions of this process import when they are called."""
+"""Local module to the digest of its files when it was last imported for a function here."""
 _lock = Lock()
 
 
@@ -281,58 +266,38 @@ def _open_after(modules: dict[str, tuple[str, str]], sealed: bytes) -> Any:
 
 
 def _forget(package: str) -> None:
-    """Make the next import of a module, and of those inside it, import it again."""
+    """Make the next import of a module, and of the modules inside it, run their files again."""
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
         module = sys.modules.get(name)
         if module is not None and is_local(module):
             del sys.modules[name]
             above, _, child = name.rpartition(".")
             holder = sys.modules.get(above)
-            # `from package import module` takes the attribute, and imports nothing where there is one.
+            # `from package import module` would take the attribute, and import nothing.
             if holder is not None and vars(holder).get(child) is module:
                 delattr(holder, child)
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What some functions, classes and modules are, and what they rest on.
-
-    Attributes
-    ----------
-    digest : bytes or None
-        Equal only where all that they do and hold is equal, in every process; None where that is not known.
-    imports : set of str
-        Local modules that they import when they are called.
-    homes : list of dict
-        The names of the modules that they and all that they reach stand in.
-    mutable : bool
-        They reach something that can change without a name being given another value.
-    """
+    """The fingerprint of some functions, classes and modules, with everything they refer to."""
 
     digest: bytes | None
+    """Equal in two processes only if all code and values are equal; None: unknown."""
     imports: set[str]
+    """Local modules that they import when they are called."""
     homes: list[dict[str, Any]]
+    """Globals of the modules in which they and their references are defined."""
     mutable: bool
+    """Whether they refer to a value that can change in place."""
 
 
 class Either:
-    """Something that was sealed twice: with references to local modules, and with what these hold.
+    """A value sealed twice, with local modules by name and by value."""
 
-    Parameters
-    ----------
-    taken : list of (str, str)
-        Modules, and names in them, that it takes; "" = the whole module.
-    fingerprint : bytes or None
-        Fingerprint of what these are; None where that is not known, and what they hold is taken.
-    of : callable
-        Returns what such a list of values is; importable wherever this is opened.
-    named : bytes
-        The pickle that refers to them.
-    valued : bytes or None
-        The pickle that holds them; None where that cannot be made.
-    reason : str
-        Why it cannot.
-    """
+    # `taken` has the parts of local modules that the value uses, (module, name), name "" for the whole module, and
+    # `fingerprint` theirs; None: unknown, so the values are used. `of` computes the fingerprint where the value is
+    # opened, and must be importable there. `named` and `valued` are the two pickles; `valued` is None for a `reason`.
 
     def __init__(
         self,
@@ -346,11 +311,11 @@ class Either:
         self.parts = taken, fingerprint, of, named, valued, reason
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open_either, self.parts
+        return _open_either, self.parts  # durable logs keep pickles with this name: do not rename or move it
 
 
 _first_seen: dict[tuple[tuple[str, str], ...], tuple[list[Any], bytes | None]] = {}
-"""What names stood for when they were first asked for here, and its fingerprint: what runs may change it later."""
+"""Names to their objects and fingerprint at the first look. Functions that ran since may have changed them in place."""
 
 
 def _open_either(
@@ -363,15 +328,16 @@ def _open_either(
 ) -> Any:
     import pickle
 
-    if fingerprint is not None and _here(taken, of) == fingerprint:
+    # By name where possible: then the function shares the module's state with all others of this process.
+    if fingerprint is not None and _digest_here(taken, of) == fingerprint:
         return pickle.loads(named)
     if valued is None:
         raise ModuleDiffers(module=", ".join(sorted({module for module, _ in taken})), reason=reason)
     return pickle.loads(valued)
 
 
-def _here(taken: list[tuple[str, str]], of: Callable[[list[Any]], Reached]) -> bytes | None:
-    """Return the fingerprint of what the names stand for in this process; None where it has not all of them."""
+def _digest_here(taken: list[tuple[str, str]], of: Callable[[list[Any]], Reached]) -> bytes | None:
+    """Return the fingerprint of the named objects in this process, or None if one is missing."""
     try:
         values = list(_resolved(taken))
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Calls that wait at a queue until there is something to answer, without polling."""
+"""Keeps calls waiting at a queue until it has an answer, without polling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Bell", "Credit", "Do", "ParkedLease", "ParkingLot", "SlotOrder", "ru
 
 
 async def rung(future: asyncio.Future[Any], timeout: float) -> None:
-    """Wait for a future of our own, for at most `timeout` seconds; then it has the result None."""
+    """Wait for a future of our own, and give it the result None after `timeout` seconds."""
     timer = asyncio.get_running_loop().call_later(timeout, _give_up, future)
     try:
         await future
@@ -28,10 +28,10 @@ def _give_up(future: asyncio.Future[Any]) -> None:
 
 
 class Bell:
-    """Wakes the coroutines that wait for a change, each when its condition holds."""
+    """Wakes the coroutines that wait for a change, each once its condition holds."""
 
-    # Conditions are checked here, once for all rings of a moment. A coroutine that wakes at each ring and waits again
-    # costs a switch, a timer and a future each time, and at a full queue several frames of each producer wait.
+    # Conditions are checked here, once for all rings in one pass of the event loop. A coroutine that woke at each ring
+    # would cost a switch, a timer and a future each time, and at a full queue several frames of each producer wait.
 
     def __init__(self) -> None:
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
@@ -44,9 +44,10 @@ class Bell:
         self.ring()
 
     def ring(self) -> None:
-        """Wake the coroutines whose condition holds behind what runs now."""
+        """Wake the coroutines whose condition holds, in the next pass of the event loop."""
         if self._waiting and not self._looking:
             self._looking = True
+            # Not `call_soon_threadsafe`: ring it only in the event loop's thread.
             next(iter(self._waiting)).get_loop().call_soon(self._look)
 
     def _look(self) -> None:
@@ -57,20 +58,14 @@ class Bell:
             try:
                 if self._broken is not None or condition():
                     future.set_result(None)
-            except Exception as error:  # noqa: BLE001 - it is raised in the coroutine whose condition it is
+            except Exception as error:  # noqa: BLE001 - raised in the coroutine that waits for this condition
                 future.set_exception(error)
 
     async def until(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Wait until the condition, which changes nothing, holds after a ring; return whether it does in time.
-
-        Parameters
-        ----------
-        timeout : float
-            Seconds.
-        """
+        """Wait up to `timeout` seconds for a side-effect-free condition, and return whether it holds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        while not condition():
+        while not condition():  # check again after waking: another coroutine may have run first and changed it
             if self._broken is not None:
                 raise self._broken
             left = deadline - loop.time()
@@ -86,9 +81,11 @@ class Bell:
 
 
 class Credit(NamedTuple):
-    """How many messages a consumer slot wants, and at least; `at` numbers these statements, and the highest counts."""
+    """The number of messages that a consumer slot wants."""
 
+    # Compared as a tuple: `at` must stay the first field.
     at: int
+    """Number of this statement by the slot; the highest is valid."""
     want: int
     at_least: int
 
@@ -129,21 +126,18 @@ class ParkedLease:
 
 @dataclass
 class ParkingLot:
-    """The parked lease calls of one shard, one a consumer slot, and the orders that wait for them.
-
-    A newer call of the same consumer replaces the older one, which returns empty: a call whose
-    caller has died must not swallow messages.
-    """
+    """The parked lease calls of one shard, one for each consumer slot, and the orders that wait for them."""
 
     parked: dict[str, ParkedLease] = field(default_factory=dict)
     orders: dict[str, list[SlotOrder]] = field(default_factory=dict)
     known: dict[str, str] = field(default_factory=dict)
-    """Consumer slot to session: all that ever parked and were not released."""
+    """Slot to session, for all slots that ever parked and were not released."""
     credits: dict[str, Credit] = field(default_factory=dict)
-    """Credits of slots that were not parked then: a settle may overtake the call that was sent before it."""
+    """Credits of slots that were not parked: a settle may overtake the lease call that was sent before it."""
 
     def park(self, call: ParkedLease) -> None:
-        """Register a call; an older one of the same consumer is answered with nothing."""
+        """Register a call, which replaces an older one of the same slot."""
+        # Answer the older call with nothing: if its caller has died, it would swallow the next messages.
         older = self.parked.pop(call.consumer, None)
         if older is not None and not older.answer.done():
             older.answer.set_result(None)
@@ -156,18 +150,19 @@ class ParkingLot:
             self._answer(call, None)
 
     def leave(self, call: ParkedLease) -> None:
-        """Forget a call that has timed out or was cancelled by its caller."""
+        """Forget a call that timed out or was cancelled by its caller."""
+        # `is`: the slot may have parked a newer call since.
         if self.parked.get(call.consumer) is call:
             del self.parked[call.consumer]
 
     def hungry(self) -> Iterator[ParkedLease]:
-        """Yield calls that want messages, longest parked first; answering them while iterating is fine."""
-        for call in list(self.parked.values()):
+        """Yield the calls that want messages, longest parked first."""
+        for call in list(self.parked.values()):  # a copy, so that the caller may answer calls meanwhile
             if call.credit.want > 0 and not call.answer.done():
                 yield call
 
     def credit(self, consumer: str, credit: Credit) -> None:
-        """Record how many messages a consumer wants now."""
+        """Record how many messages a slot wants now."""
         call = self.parked.get(consumer)
         if call is None:
             self.credits[consumer] = max(credit, self.credits.get(consumer, credit))
@@ -179,18 +174,18 @@ class ParkingLot:
         self._answer(call, lease)
 
     def order(self, consumer: str, order: SlotOrder) -> None:
-        """Send a consumer an order: at once when it is parked, else with its next answer."""
+        """Send a slot an order, at once if it is parked, else with its next answer."""
         self.orders.setdefault(consumer, []).append(order)
         call = self.parked.get(consumer)
         if call is not None:
             self._answer(call, None)
 
     def take_orders(self, consumer: str) -> list[SlotOrder]:
-        """Return and forget a consumer's orders."""
+        """Return and forget a slot's orders."""
         return self.orders.pop(consumer, [])
 
     def release(self, consumer: str) -> None:
-        """Forget a dead consumer."""
+        """Forget the slot of a dead consumer."""
         for book in (self.known, self.orders, self.credits):
             book.pop(consumer, None)
         call = self.parked.pop(consumer, None)

@@ -1,4 +1,4 @@
-"""What any process of a cluster reports about itself when the cluster is examined. Read only."""
+"""Collects the facts that any process of a cluster reports to the doctor, without changing anything."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dqlab.cluster.transport.protocol import greeting
 __all__ = ["PACKAGES", "process_vitals"]
 
 PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "fsspec", "sortedcontainers")
-"""What all processes of a cluster should have in the same version: Dask, and what frames and payloads are made with."""
+"""Packages that need the same version in all processes of a cluster: Dask, and those behind frames and payloads."""
 
 
 def process_vitals() -> dict[str, Any]:
-    """Return which process this is, what it runs with, and its clock, seconds since 1970."""
+    """Return this process's identity, versions, limits and clock in seconds since 1970."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return {
         **greeting(),

@@ -1,4 +1,4 @@
-"""Reports of a queue's shards about one run, joined: how far it is, and which of its documents are where."""
+"""Joins the reports of a queue's shards about one run: its progress, and the places of its documents."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ __all__ = ["Progress", "ShardProgress"]
 
 @dataclass(slots=True, kw_only=True)
 class ShardProgress:
-    """What a shard answers to a client that waits for a run: its report of that, its own state, and the run's record.
+    """A shard's answer to a client that waits for a run, with the run's lane and record and the shard's own state."""
 
-    The record is in the first shard; `covered`, `came` and `missing_ordinals` are half-open ranges of ordinals, and
-    answered when they are asked for.
-    """
+    # Only shard 0 has the record. `covered`, `came` and `missing_ordinals` are half-open ranges of ordinals, answered
+    # only if asked for.
 
     lane: LaneReport
     done: bool
     consumers: int = 0
-    """Slots that have ever asked it for work, and are alive."""
+    """Living slots that have ever asked the shard for work."""
     parked: int = 0
-    """Calls for work that wait."""
+    """Waiting calls for work."""
     failure: str = ""
-    """Why its log failed."""
+    """Why the shard's log failed."""
     short: str = ""
-    """What its log waits for: room on the disk, or file descriptors."""
+    """The resource that the log waits for: room on the disk, or file descriptors."""
     trouble: str = ""
     queue_paused: bool = False
     stored: int = 0
@@ -54,9 +53,9 @@ class ShardProgress:
     process: dict[str, Any] | None = None
     sink: dict[str, Any] | None = None
     options: list[str] = field(default_factory=list)
-    """What its documents are opened with."""
+    """Options with which its documents are opened."""
     unit: str = ""
-    """What the weights of its messages count: "bytes"; "" for pages."""
+    """Unit of its messages' weights: "bytes"; "" for pages."""
     covered: list[tuple[int, int]] = field(default_factory=list)
     came: list[tuple[int, int]] = field(default_factory=list)
     missing_ordinals: list[tuple[int, int]] = field(default_factory=list)
@@ -67,19 +66,19 @@ class ShardProgress:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        """Return what `to_wire` was called on; names that this version does not know are left out."""
+        """Return the object of plain data, without fields that this version does not know."""
         known = fields_of(cls, wire)
         for spans in ("beyond", "covered", "came", "missing_ordinals"):
             known[spans] = [(lo, hi) for lo, hi in known.get(spans, ())]
         return cls(**known | {"lane": LaneReport.from_wire(wire["lane"])})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it by name, with the fields of the lane beside its own, which have precedence."""
+        """Return all fields by name, with those of the lane beside its own."""
         own = self.to_wire()
-        return {**own.pop("lane"), **own}
+        return {**own.pop("lane"), **own}  # its own fields win
 
     def opening(self) -> dict[str, Any]:
-        """Return the run record that lanes are opened with where they are missing."""
+        """Return the run record with which missing lanes are opened."""
         record: dict[str, Any] = {
             "name": self.lane.name,
             "codes": self.codes,
@@ -92,13 +91,13 @@ class ShardProgress:
 
     @property
     def input(self) -> Submitted:
-        """How much of the input the queue holds, as the record has it."""
+        """Part of the input that the queue holds, by the record."""
         return Submitted.of({part: getattr(self, part) for part in ("submitted", "digest", "beyond", "end_digest")})
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Current reports of a run's shards, joined: their answers to ``watch``."""
+    """Joined answers of a run's shards to ``watch``."""
 
     shards: list[ShardProgress]
 
@@ -119,47 +118,48 @@ class Progress:
 
     @property
     def incomplete(self) -> str | None:
-        """Why its input ended early; None when it did not, or has not ended."""
+        """Why the input ended early, None if it did not or has not ended."""
         return self.record.lane.incomplete
 
     @property
     def total(self) -> int | None:
-        """Documents of its input; None until that has ended."""
+        """Number of documents of the input, None until it has ended."""
         return self.record.lane.total
 
     @property
     def sealed(self) -> bool:
-        """The input has ended and its total is known."""
+        """Whether the input has ended and its total is known."""
         return all(shard.lane.sealed for shard in self.shards)
 
     @property
     def cancelled(self) -> bool:
-        """It was given up before its end, and takes no more."""
+        """Whether the run was given up before its end, and takes no more documents."""
         return self.incomplete == CANCELLED or any(shard.cancelled for shard in self.shards)
 
     @property
     def given_up(self) -> bool:
-        """It was cancelled and nothing of it is left, though its input, no longer needed, may not end for long."""
+        """Whether the run was cancelled and no message is left."""
+        # Callers need not wait for `done`: an input that nobody needs may take long to end.
         return self.cancelled and not self.counts.left
 
     @property
     def done(self) -> bool:
-        """Nothing more will happen by itself."""
+        """Whether nothing more will happen by itself."""
         return all(shard.done for shard in self.shards)
 
     @property
     def complete(self) -> bool:
-        """It is done with all of its input, and nothing of it is lost."""
+        """Whether the run is done with all of its input, and nothing is lost."""
         return self.done and not self.counts.lost and self.incomplete is None
 
     @property
     def missing(self) -> int:
-        """Documents that were processed, and have no result."""
+        """Number of processed documents without a result."""
         return sum(shard.lane.missing for shard in self.shards)
 
     @property
     def unaccounted(self) -> int:
-        """Documents of an input that has ended which no shard has in any state; 0, unless something is broken."""
+        """Number of documents of an ended input that no shard has in any state, 0 unless something is broken."""
         total = self.total
         if not self.sealed or total is None or self.incomplete is not None or self.cancelled:
             return 0
@@ -167,44 +167,37 @@ class Progress:
 
     @property
     def blocked(self) -> str:
-        """Why nothing that happens now can be confirmed: a disk that is full, or that failed; "" when it can."""
+        """Why no change can be confirmed now, like a full or failed disk, or ""."""
         return next((why for shard in self.shards if (why := shard.failure or shard.short or shard.lane.held)), "")
 
     @property
     def stopped(self) -> bool:
-        """It paused itself: no room for results, or everything fails."""
+        """Whether the run paused itself because results have no room or everything fails."""
         return bool(self.halted) or any(shard.lane.stopped for shard in self.shards)
 
     @property
     def halted(self) -> str:
-        """Why it paused itself because everything fails; "" when it did not."""
+        """Why the run paused itself because everything fails, or ""."""
         return next((shard.lane.halted for shard in self.shards if shard.lane.halted), "")
 
     @property
     def run_paused(self) -> bool:
-        """No new leases for this run alone."""
+        """Whether this run alone is paused."""
         return any(shard.lane.paused for shard in self.shards)
 
     @property
     def queue_paused(self) -> bool:
-        """No new leases for its whole queue."""
+        """Whether the whole queue is paused."""
         return any(shard.queue_paused for shard in self.shards)
 
     @property
     def paused(self) -> bool:
-        """No new leases for this run."""
+        """Whether this run gets no new leases."""
         return self.run_paused or self.queue_paused
 
     def facts(self, queue: str, *, paused_by: str = "", consumers: int = 0, unanswered: str = "") -> RunFacts:
-        """Return what its statistics are made from.
-
-        Parameters
-        ----------
-        consumers : int, default 0
-            Known of beside those that have asked for work.
-        paused_by, unanswered : str
-            See `RunFacts`; where all consumers are silent, none serves it.
-        """
+        """Return the facts for the run's statistics."""
+        # `consumers` counts those that are known to the caller, and may not have asked for work yet.
         lanes = [shard.lane for shard in self.shards]
         return run_facts(
             lanes,
@@ -214,28 +207,28 @@ class Progress:
             paused_by=paused_by,
             trouble=next((shard.trouble for shard in self.shards if shard.trouble), ""),
             blocked=self.blocked,
-            served=not unanswered and max(consumers, self.consumers) > 0,
+            served=not unanswered and max(consumers, self.consumers) > 0,  # silent consumers serve nothing
             unanswered=unanswered,
         )
 
     @property
     def consumers(self) -> int:
-        """Consumer slots that ever parked and are alive, at the shard that has most."""
+        """Number of living consumer slots that ever parked, at the shard that has most."""
+        # Not the sum: each slot parks at every shard.
         return max(shard.consumers for shard in self.shards)
 
     # --- its documents by ordinal -----------------------------------------------------------------
 
     @property
     def came(self) -> list[tuple[int, int]]:
-        """Ordinals that were put and are not lost, as half-open ranges; asked with `covered`."""
+        """Ordinals that were put and are not lost, as half-open ranges, if `covered` was asked for."""
         return [span for shard in self.shards for span in shard.came]
 
     def kept_of(self, held: Iterable[tuple[int, int]]) -> list[int]:
-        """Return how many documents each shard holds, if lost ones that are not among the ordinals `held` come again.
-
-        Which shard had which of the lost ones is not known; together they have all of them. A shard that died may have
-        had more than it had reported: it confirmed them a moment before it died.
-        """
+        """Return the number of documents of each shard, with lost ones of the ordinals `held` counted as kept."""
+        # Nobody knows which shard had which lost document; only their sum is known. A shard may have had more than it
+        # reported, because it confirmed documents a moment before it died. So the rest goes to the shard that died
+        # most.
         kept = [counts.all - counts.lost for counts in self.by_shard]
         came = Ranges(self.came)
         gone = sum(b - a for lo, hi in held for a, b in came.gaps(lo, hi))
@@ -247,7 +240,7 @@ class Progress:
         return kept
 
     def cut_off(self, name: str) -> SubmissionIncomplete | None:
-        """Return the error of a run that has a part of its input; None when it has all, or was cancelled."""
+        """Return the error of a run with a part of its input, or None if it has all or was cancelled."""
         incomplete = self.incomplete
         if incomplete is None or self.cancelled:
             return None
@@ -258,7 +251,7 @@ class Progress:
 
     @property
     def lost(self) -> list[tuple[int, int]]:
-        """Ordinals that were put and are lost, as half-open ranges; asked with `covered`."""
+        """Ordinals that were put and are lost, as half-open ranges, if `covered` was asked for."""
         held = self.record.input.held
         if self.sealed and self.incomplete is None and self.total is not None:
             held = [(0, self.total)]
@@ -266,7 +259,7 @@ class Progress:
         return [gap for lo, hi in held for gap in came.gaps(lo, hi)] if self.counts.lost else []
 
     def how_lost(self, queue: str, promise: str) -> str:
-        """Return in words how many documents were lost in which shard, and with which workers."""
+        """Return in words how many documents were lost in each shard, and with which workers."""
         parts = []
         for index, shard in enumerate(self.shards):
             lost = shard.lane.counts[State.LOST]

@@ -1,4 +1,4 @@
-"""What client, scheduler and workers must agree on, and the oldest Dask that each may run."""
+"""Defines the protocol on which client, scheduler and workers must agree, and the oldest Dask that they may run."""
 
 from __future__ import annotations
 
@@ -15,27 +15,21 @@ OLDEST_DASK = "2025.9.1"
 """The oldest version of `distributed` that the tests run with; also in pyproject.toml and constraints-lowest.txt."""
 
 PARK = 5.0
-"""Seconds a client's parked call waits at a queue before it returns empty and is made again."""
+"""Seconds that a client's parked call waits at a queue before it returns empty and is repeated."""
 
 LEASE_PARK = 30.0
-"""The same for a consumer slot's, one at each shard: longer, for there are many, and orders reach it at once."""
+"""The same for a consumer slot's call. Longer: each slot has one at each shard, and an order answers it at once."""
 
 
 def greeting() -> dict[str, object]:
-    """Return what one side sends the other about itself."""
+    """Return this process's protocol and version, which each side sends to the other."""
     from dqlab import __version__
 
     return {"protocol": PROTOCOL, "version": __version__}
 
 
 def check_protocol(peer: str, theirs: dict[str, object]) -> None:
-    """Compare another process's greeting with ours.
-
-    Raises
-    ------
-    VersionMismatch
-        The protocols differ.
-    """
+    """Raise VersionMismatch if another process's greeting has another protocol than ours."""
     ours = greeting()
     if theirs.get("protocol") != ours["protocol"]:
         raise VersionMismatch(
@@ -48,26 +42,14 @@ def check_protocol(peer: str, theirs: dict[str, object]) -> None:
 
 
 def check_dask(peer: str, version: object) -> None:
-    """Check that a process runs a Dask that dqlab can work with.
-
-    Parameters
-    ----------
-    peer : str
-        The process, for the error.
-    version : object
-        Version of its `distributed`. One that cannot be read, as a checkout of Dask may have, is let through.
-
-    Raises
-    ------
-    DaskTooOld
-        It is older than `OLDEST_DASK`.
-    """
+    """Raise DaskTooOld if a process runs a Dask older than `OLDEST_DASK`."""
+    # An unreadable version passes: a checkout of Dask may have one.
     found, oldest = _release(version), _release(OLDEST_DASK)
     if found is not None and oldest is not None and found < oldest:
         raise DaskTooOld(peer=peer, found=version, oldest=OLDEST_DASK)
 
 
 def _release(version: object) -> tuple[int, ...] | None:
-    """Return year, month and number of a release of Dask."""
+    """Return year, month and number of a release of Dask, or None for an unreadable version."""
     found = re.match(r"(\d{4})\.(\d+)\.(\d+)", str(version))
     return tuple(map(int, found.groups())) if found else None

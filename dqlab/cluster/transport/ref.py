@@ -1,7 +1,7 @@
-"""A stable handle on an actor: its name, and where it was last seen.
+"""Calls an actor by its name, wherever it lives.
 
-Calls go over raw RPC with a time limit, never through Dask's Actor proxy, which waits forever
-when the key is gone. A handle gets its actor's place from the scheduler's registry.
+A reference gets the actor's place from the scheduler's registry, and asks again when the actor has moved. Calls are raw
+RPC with a time limit, never Dask's Actor proxy, which waits forever when the key is gone.
 """
 
 from __future__ import annotations
@@ -31,43 +31,35 @@ __all__ = ["Place", "Ref", "Replaced"]
 
 RPC_TIMEOUT = 30.0
 NEWS_WAIT = 2.0
-"""Seconds the scheduler is given to notice that a worker has died."""
+"""Seconds in which the scheduler should notice that a worker has died."""
 NEWS_EVERY = 0.1
 CONNECT_FOR = 0.5
-"""Seconds to try to connect before the registry is asked whether the actor is still there."""
+"""Seconds to try to connect before asking the registry whether the actor is still there."""
 REACH_FOR = 5.0
-"""Seconds after which an actor counts as out of reach that is still there by what the registry knows."""
+"""Seconds without a connection after which an actor counts as out of reach, though the registry still has it there."""
 RESOLVE_WAIT = 10.0
-"""Seconds that the registry keeps a question for what is being recreated."""
+"""Seconds that the registry waits for an actor that is being recreated before it answers."""
 
 
 class Replaced(Exception):
-    """Another actor has the name of the one that was meant."""
+    """Another actor now has the name of the requested one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an actor lives. No other actor has its key, not even one that had its name before."""
+    """Where an actor lives."""
 
     address: str
     key: str
+    """Unique: an earlier or later actor of the same name has another key."""
     epoch: int
 
 
 class Ref:
-    """Call an actor by name.
+    """Calls an actor by its registered name, "queue/NAME/SHARD" or "consumer/QUEUE/NUMBER"."""
 
-    Parameters
-    ----------
-    name : str
-        As registered: "queue/NAME/SHARD" or "consumer/QUEUE/NUMBER".
-    owner : Client or Worker
-        Whose connections are used.
-    direct : bool, default True
-        False: call through the scheduler, when the workers cannot be reached from here.
-    introduce : callable, optional
-        Packs what a recreated actor gets before anything else, as its call "reclaim".
-    """
+    # Calls use the connections of `owner`, or without `direct` those of the scheduler, where workers cannot be reached.
+    # `introduce` packs the arguments of "reclaim", the first call that a recreated actor must get.
 
     def __init__(
         self,
@@ -80,7 +72,7 @@ class Ref:
         self.name = name
         self._introduce = introduce
         self._known: str | None = None
-        """Dask key of the actor that knows us."""
+        """Key of the actor that got our introduction."""
         self._introducing = asyncio.Lock()
         self._direct = direct
         self._owner = owner
@@ -90,17 +82,7 @@ class Ref:
         return f"Ref({self.name!r})"
 
     async def place(self) -> Place:
-        """Return where the actor lives, asking the registry when that is not known.
-
-        Raises
-        ------
-        ActorGone
-            No actor of that name is registered, or its worker died. `StoreFailed`: its log cannot be opened.
-        CallTimeout
-            It is being recreated, and is not yet there after 10 s.
-        SchedulerGone
-            The registry does not answer.
-        """
+        """Return where the actor lives, or raise ActorGone, StoreFailed, CallTimeout or SchedulerGone."""
         self._check_open()
         if self._place is None:
             try:
@@ -112,7 +94,7 @@ class Ref:
                 ) from error
             if found["gone"] is not None:
                 raise (StoreFailed if found.get("failed") else ActorGone)(name=self.name, reason=found["gone"])
-            if found["address"] is None:  # it is being recreated, and that takes its time
+            if found["address"] is None:  # it is still being recreated
                 raise CallTimeout(name=self.name, call="resolve", seconds=RESOLVE_WAIT)
             self._place = Place(found["address"], found["key"], found["epoch"])
         return self._place
@@ -125,32 +107,15 @@ class Ref:
         timeout: float = RPC_TIMEOUT,
         key: str | None = None,
     ) -> Packed:
-        """Call one async method with packed arguments; return its packed answer.
+        """Call one async method with packed arguments and return its packed answer, or raise the method's error.
 
-        Parameters
-        ----------
-        body : bytes, Apart or callable
-            The arguments, or what packs them: called when there is a connection, and again when the call is repeated
-            where the actor is now.
-        timeout : float, default 30
-            Seconds for the answer.
-        key : str, optional
-            Of the one actor that is meant, also when another one has its name now.
-
-        Raises
-        ------
-        CallTimeout
-            No answer within `timeout` seconds; the call may still take effect.
-        ActorGone, SchedulerGone
-            The actor, or the scheduler, is gone.
-        Replaced
-            There is another actor than the one that was meant.
-        DqlabError
-            What the method itself raised.
+        Raise CallTimeout (the call may still take effect), ActorGone, SchedulerGone, or Replaced for another `key`.
         """
+        # A callable `body` packs the arguments once there is a connection, and again each time that the call is
+        # repeated at the actor's new place.
         loop, found = asyncio.get_running_loop(), None
         while True:
-            place = await self._meant(key)
+            place = await self._requested(key)
             if place != found:
                 found, since = place, loop.time()
             try:
@@ -159,43 +124,37 @@ class Ref:
             except TimeoutError:
                 self._place = None
                 raise CallTimeout(name=self.name, call=function, seconds=timeout) from None
-            except (NoSuchActor, Fenced, LogClosed, LogFailed) as error:  # another actor took its place, or will
+            except (NoSuchActor, Fenced, LogClosed, LogFailed) as error:  # another actor has its place, or soon will
                 if not await self._moved(place):
                     gone = ActorGone(name=self.name, reason="its worker no longer holds it")
                     raise gone if isinstance(error, NoSuchActor) else error from None
-            except RuntimeError:
+            except RuntimeError:  # Dask's pool raises it when this process is closing
                 self._check_open()
                 raise
-            except NotConnected:
+            except NotConnected:  # nothing was sent, so to repeat is safe
                 self._place = None
                 if await self.place() == place:
                     if loop.time() - since > REACH_FOR:
                         raise CallTimeout(name=self.name, call=function, seconds=REACH_FOR) from None
                     await asyncio.sleep(NEWS_EVERY)
-            except Unreachable:
+            except Unreachable:  # the call may have taken effect; repeated only at another place
                 if not await self._moved(place):
                     raise CallTimeout(name=self.name, call=function, seconds=NEWS_WAIT) from None
 
-    async def _meant(self, key: str | None) -> Place:
-        """Return where the actor lives, if it is the one that is meant."""
+    async def _requested(self, key: str | None) -> Place:
+        """Return where the actor lives, or raise Replaced if it has another key."""
         place = await self.place()
         if key not in (None, place.key):
             raise Replaced(self.name)
         return place
 
     def _check_open(self) -> None:
-        """Raise `SchedulerGone` when this process has closed its connections for good."""
+        """Raise SchedulerGone if this process has closed its connections for good."""
         if is_shut(self._owner):
             raise SchedulerGone(address=_scheduler_address(self._owner), reason="this process closes its connections")
 
     async def _moved(self, place: Place) -> bool:
-        """Wait a little for the registry to learn what became of an actor whose worker does not answer.
-
-        Raises
-        ------
-        ActorGone
-            Its worker died.
-        """
+        """Wait up to `NEWS_WAIT` for the registry to name another place, and return whether it did."""
         deadline = asyncio.get_running_loop().time() + NEWS_WAIT
         while True:
             self._place = None
@@ -207,7 +166,7 @@ class Ref:
 
     async def _become_known(self, place: Place, introduce: Callable[[], bytes]) -> None:
         async with self._introducing:
-            if self._known not in (None, place.key):  # the first one has nothing to learn
+            if self._known not in (None, place.key):  # the first actor has lost nothing, so nothing to reclaim
                 await self._send(place, "reclaim", introduce())
             self._known = place.key
 

@@ -1,6 +1,6 @@
-"""What actors report to the scheduler at most four times a second, and the reporter that sends it.
+"""Defines the reports that actors send to the scheduler, and sends them at most four times a second.
 
-All totals are absolute, so that none depends on another. Nothing is sent while nothing changes.
+All totals are absolute, so that no report depends on another. Nothing is sent while nothing changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["FRESH", "ConsumerReport", "Reporter", "Running", "ShardReport", "Sto
 
 @dataclass(slots=True, kw_only=True)
 class StorageReport:
-    """The files of one shard: bytes, seconds, and past compactions as [at, bytes freed, seconds]."""
+    """The files of one shard in bytes."""
 
     total: int
     live: int
@@ -34,17 +34,16 @@ class StorageReport:
     """Bytes appended since the log was opened."""
     sync_p99: float | None
     compact_above: float
-    """Share of garbage above which it is compacted, 0 to 1."""
+    """Share of garbage above which the log is compacted, 0 to 1."""
     compactions: list[list[Any]] = field(default_factory=list)
+    """Past compactions, each [at, bytes freed, seconds]."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ShardReport:
-    """One shard of a queue. Times are seconds since 1970 UTC, durations seconds.
+    """The state of one shard of a queue."""
 
-    `lanes` are all lanes where it is `whole`, else those that changed since report `number` - 1; `dropped` are the runs
-    that are gone since. A report without a number answers a call, and is not part of the sequence.
-    """
+    # Times are seconds since 1970 UTC, durations seconds.
 
     queue: str
     shard: int
@@ -52,29 +51,32 @@ class ShardReport:
     next_id: int = 0
     at: float = 0.0
     state: QueueState = QueueState.RUNNING
-    """Running, paused or draining: it knows no more."""
+    """Running, paused or draining: a shard knows no other state."""
     lag: float = 0.0
     maxsize: int | None = None
     consumers: int = 0
-    """Slots that have ever asked it for work, and are alive."""
+    """Living slots that have ever asked the shard for work."""
     stored: int = 0
     puts_waiting: int = 0
     failure: str = ""
-    """Why its log failed."""
+    """Why the log failed."""
     short: str = ""
-    """What its log waits for: room on the disk, or file descriptors."""
+    """The resource that the log waits for: room on the disk, or file descriptors."""
     trouble: str = ""
     storage: StorageReport | None = None
     lanes: list[LaneReport] = field(default_factory=list)
+    """All lanes if `whole`, else those that changed since report `number` - 1."""
     held: list[HeldFor] = field(default_factory=list)
     oldest: list[HeldLease] = field(default_factory=list)
     leases_lost: int = 0
     redelivered: int = 0
     number: int | None = None
+    """Position in the sequence of reports; None: the answer to a call, outside the sequence."""
     whole: bool = True
     dropped: list[str] = field(default_factory=list)
+    """Runs that are gone since report `number` - 1."""
     unsent: int = 0
-    """Reports that it could not make or pack."""
+    """Reports that could not be made or packed."""
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain data."""
@@ -87,7 +89,7 @@ class ShardReport:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        """Return what `to_wire` was called on."""
+        """Return the report of plain data."""
         known = fields_of(cls, wire)
         known["state"] = QueueState(known.get("state", QueueState.RUNNING))
         storage = known.get("storage")
@@ -99,16 +101,17 @@ class ShardReport:
 
 
 class Running(NamedTuple):
-    """The document that a consumer has run for longest: its name, the seconds, and its run in hex digits."""
+    """The document that a consumer has run for longest."""
 
     document: str
     seconds: float
     run: str = ""
+    """Id of the run in hex digits."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerReport:
-    """One consumer."""
+    """The state of one consumer."""
 
     name: str
     queue: str
@@ -125,7 +128,7 @@ class ConsumerReport:
     oldest: Running | None = None
     rss: int | None = None
     abandoned: list[str] = field(default_factory=list)
-    """Documents whose threads were left behind, because they did not end."""
+    """Documents whose threads were abandoned, because they did not end."""
     last_error: str | None = None
     unsent: int = 0
 
@@ -135,25 +138,19 @@ class ConsumerReport:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        """Return what `to_wire` was called on."""
+        """Return the report of plain data."""
         known = fields_of(cls, wire)
         known["oldest"] = None if known.get("oldest") is None else Running(*known["oldest"])
         return cls(**known)
 
 
 def packed(report: ShardReport | ConsumerReport) -> bytes:
-    """Return a report as bytes; texts in it become valid.
-
-    Raises
-    ------
-    Exception
-        Something in it is not plain data.
-    """
+    """Return a report as bytes with valid texts, or raise any error if it is not plain data."""
     return pack_report(report.to_wire())
 
 
 def unpacked(report: bytes) -> ShardReport | ConsumerReport:
-    """Return what `packed` was given."""
+    """Return the report in packed bytes."""
     wire = unpack_report(report)
     return ShardReport.from_wire(wire) if wire["kind"] == "shard" else ConsumerReport.from_wire(wire)
 
@@ -161,62 +158,47 @@ def unpacked(report: bytes) -> ShardReport | ConsumerReport:
 logger = logging.getLogger("dqlab.reporter")
 
 INTERVAL = 0.25
-"""Seconds between two reports of an actor, at least."""
+"""Least seconds between two reports of an actor."""
 FRESH = 1.0
-"""Seconds that statistics of this instant wait for reports of workers, which answer within milliseconds unless they are
-starved or hang."""
+"""Seconds that current statistics wait for reports. Workers answer within milliseconds, unless starved or hanging."""
 
 
 class Reporter:
-    """Sends absolute totals, so that a lost or repeated report does no harm.
-
-    One that cannot be made or packed is left out and counted: views are late then, and work continues.
-
-    Parameters
-    ----------
-    worker : Worker
-        Whose stream to the scheduler is used.
-    totals : callable
-        Returns the report.
-
-    Attributes
-    ----------
-    unsent : int
-        Reports that were left out.
-    """
+    """Sends an actor's reports over its worker's stream to the scheduler."""
 
     def __init__(self, worker: Worker, totals: Callable[[], ShardReport | ConsumerReport]) -> None:
         self._worker, self._totals = worker, totals
         self._timer: asyncio.TimerHandle | None = None
         self._last = 0.0
         self.unsent = 0
+        """Number of reports that could not be made or packed."""
 
     def touch(self) -> None:
-        """Note that something changed; a report follows within the interval."""
+        """Schedule a report of a change within the interval."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
             delay = max(0.0, self._last + INTERVAL - loop.time())
             self._timer = loop.call_later(delay, self.send)
 
     def send_due(self) -> None:
-        """Report now what would be reported within the interval."""
+        """Send a scheduled report now."""
         if self._timer is not None:
             self.send()
 
     def send(self) -> None:
-        """Report now."""
+        """Send a report now."""
         self.close()
         self._last = asyncio.get_running_loop().time()
         try:
             totals = packed(replace(self._totals(), unsent=self.unsent))
-        except Exception:  # the next one may fare better, and nothing else is to suffer
+        except Exception:  # views are late, but work must continue, and the next report may succeed
             self.unsent += 1
             logger.exception("event=report_not_sent worker=%s so_far=%s", self._worker.address, self.unsent)
             return
         report(self._worker, "dq-report", totals=totals)
 
     def close(self) -> None:
-        """Cancel what is due."""
+        """Cancel the scheduled report."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

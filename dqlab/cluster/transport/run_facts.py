@@ -1,6 +1,6 @@
-"""What the shards of a queue report of one run, joined: for the client that asks them and for the collector.
+"""Joins the lanes of one run, for the client that asks the shards and for the collector.
 
-A lane is what one shard reports of one run: `rules.book.Book.report`.
+A lane is one shard's report about one run: see `rules.book.Book.report`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ def sum_counts(lanes: Iterable[LaneReport]) -> Counts:
 
 
 def sum_units(lanes: Iterable[LaneReport]) -> Counts | None:
-    """Return the weights of lanes by state, pages or bytes; None where messages have none."""
+    """Return the weights of lanes by state in pages or bytes, or None if messages have no weights."""
     known = [lane.units for lane in lanes if lane.units]
     return _summed(known) if known else None
 
 
 def sum_revived(lanes: Iterable[LaneReport]) -> tuple[int, int]:
-    """Return how many messages of lanes were settled and are delivered again, and the sum of their weights."""
+    """Return the number of messages that were settled and are delivered again, and the sum of their weights."""
     rows = [lane.revived for lane in lanes]
     return sum(messages for messages, _ in rows), sum(units for _, units in rows)
 
@@ -38,7 +38,7 @@ def _summed(rows: Sequence[Sequence[int]]) -> Counts:
 
 
 def state_of(lanes: Collection[LaneReport], *, paused: bool, blocked: str, served: bool) -> RunState:
-    """Return what the run of these lanes does; `paused`, `blocked` and `served` are of its queue."""
+    """Return the state of a run, from its lanes and its queue's `paused`, `blocked` and `served`."""
     return run_state(
         sum_counts(lanes),
         sealed=all(lane.sealed for lane in lanes),
@@ -63,17 +63,7 @@ def run_facts(
     served: bool,
     unanswered: str = "",
 ) -> RunFacts:
-    """Return the facts about a run from its lanes and its queue.
-
-    Parameters
-    ----------
-    record : LaneReport
-        The lane with the run's record.
-    paused, served : bool
-        The queue is paused, and has a consumer that answers.
-    paused_by, trouble, blocked, unanswered : str
-        See `RunFacts`.
-    """
+    """Return the facts about a run, from its lanes, the lane with its record, and its queue."""
     ends = [lane.ended for lane in lanes if lane.ended is not None]
     code = record.code or CodeName("?", "")
     return RunFacts(
@@ -110,19 +100,19 @@ def run_facts(
 
 
 def _done_by(lanes: Iterable[LaneReport], record: LaneReport) -> tuple[int, ...]:
-    """Return how many documents each version has acked; of a function that no version names, the first has."""
+    """Return the number of acked documents by code version."""
     if len(record.codes) < 2:
         return ()
-    versions = {blob: at for at, blob in enumerate(record.blobs)}  # of equal code the newest
+    versions = {blob: at for at, blob in enumerate(record.blobs)}  # the newest of equal code
     did = [0] * len(record.codes)
     for lane in lanes:
         for function, acked in lane.acked_by.items():
-            did[versions.get(function, 0)] += acked
+            did[versions.get(function, 0)] += acked  # a function that no version names counts for the first
     return tuple(did)
 
 
 def _of_the_rest(lanes: Iterable[LaneReport], record: LaneReport) -> tuple[int, ...]:
-    """Return the versions before the newest that documents which are not settled run."""
-    versions = {blob: at for at, blob in enumerate(record.blobs, 1)}  # of equal code the newest
+    """Return the versions before the newest that unsettled documents run."""
+    versions = {blob: at for at, blob in enumerate(record.blobs, 1)}  # the newest of equal code
     found = {versions.get(function) for lane in lanes for function in lane.runs}
     return tuple(sorted(at for at in found if at is not None and at < len(record.codes)))

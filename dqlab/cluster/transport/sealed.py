@@ -1,7 +1,7 @@
-"""Values and functions as sealed bytes, opened only by the executor that runs them.
+"""Seals values and functions as bytes, which only the executor opens.
 
-Owns the pickling rules: plain pickle where it serves, cloudpickle where ``__main__`` is involved,
-and the search for what in a value cannot be pickled. Knows nothing of frames, queues or Dask.
+Owns the pickling rules: plain pickle where possible, cloudpickle where ``__main__`` is involved, and the search for the
+part of a value that cannot be pickled. Knows no frames, queues or Dask.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ __all__ = [
 
 _MAIN = ("__main__", "__mp_main__")
 _OF_CLASSES = re.compile(rb"_make_skeleton_")
-"""In a pickle that has a class by value."""
+"""Occurs in each pickle that contains a class by value."""
 _MACHINERY = frozenset({"__builtins__", "__cached__", "__file__", "__loader__", "__name__", "__package__", "__spec__"})
 _Cached = type(lru_cache(len))
 _TYPE_NAMES = (TypeVar, NewType)
@@ -78,19 +78,18 @@ _MAX_CHILDREN = 10_000
 _SHORTEST_REFERENCE = 29
 """Bytes of a pickle that holds nothing but a one-letter name in ``__main__``."""
 _TOO_DEEP = "it is nested too deeply"
+# Pickles name the functions below by module and name: `_code_again`, `_cached_again`, `_property_again`,
+# `_empty_module`, `_same`, `_fill`, `_fill_members` and `_from_module`. Durable logs keep such pickles, so do not
+# rename or move them.
+
 _READS_GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 
 
 class SealError(Exception):
-    """A value cannot be pickled; internal, turned into an error with a name where the value has one.
+    """A value cannot be pickled, for a `reason` in one line."""
 
-    Attributes
-    ----------
-    reason : str
-        What pickling raised, in one line.
-    reached : set of str
-        Local modules from which something was taken before that.
-    """
+    # Internal: callers that can name the value raise NotPicklable from it. `reached` has the local modules from which
+    # something was pickled before the failure.
 
     def __init__(self, reason: str, reached: Iterable[str] = ()) -> None:
         super().__init__(reason)
@@ -107,7 +106,8 @@ def _code_again(reduced: tuple[Callable[..., CodeType], tuple[Any, ...]], file: 
 
 
 def _open_file(file: TextIOWrapper) -> tuple[Any, ...]:
-    """Refuse a file, as pickle does: cloudpickle reads it to its end, and what arrives is not a file."""
+    """Refuse to pickle an open file, except the standard streams."""
+    # Plain pickle refuses files too. cloudpickle would read the file to its end, and send its text in place of a file.
     for name in ("stdout", "stderr"):
         if file is getattr(sys, name):
             return getattr, (sys, name)
@@ -115,21 +115,14 @@ def _open_file(file: TextIOWrapper) -> tuple[Any, ...]:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """As cloudpickle's, for what it cannot do: cached functions, and modules by value for one pickle alone.
+    """Extends cloudpickle's pickler by cached functions, and by local modules that travel by value."""
 
-    Code keeps the name of its file or cell, by which tracebacks find its lines; cloudpickle 3.1.3 leaves it out.
+    # `version` returns a name for all that a function does and holds, or None: functions with the same name share one
+    # cache in a process. `local` has the modules that travel by value, with their functions and classes. cloudpickle's
+    # own `register_pickle_by_value` would change every pickle of the process. `elsewhere` has objects, by identity,
+    # that only importing their module can make: (module, name).
 
-    Parameters
-    ----------
-    version : callable, optional
-        Returns a name for all that a function does and holds, or None; functions of one name share their cache in a
-        process.
-    local : dict of str to module
-        Modules whose functions and classes travel by value, and they themselves too.
-    elsewhere : dict of int to (str, str)
-        Objects, by identity, that only the module itself can make: (module, name).
-    """
-
+    # cloudpickle 3.1.3 leaves out a code's file name, by which tracebacks find the lines of a file or cell.
     dispatch_table = cloudpickle.Pickler.dispatch_table.new_child(
         {CodeType: _code_with_its_file, TextIOWrapper: _open_file}
     )
@@ -145,18 +138,18 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._version, self._local, self._elsewhere = version, local or {}, elsewhere or {}
         self._shells: dict[str, _Shell] = {}
         self.taken: set[tuple[str, str]] = set()
-        """What was taken from local modules: (module, name); "" = all of it."""
+        """Parts of local modules that the pickle contains: (module, name); name "": the whole module."""
         self.imports: set[str] = set()
-        """Local modules that functions which travel by value import when they are called."""
+        """Local modules that functions in the pickle import when they are called."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Say how a value is pickled, where it is not done as usual."""
+        """Return the reduction of a value that is pickled in a special way."""
         kind = type(value)
         if kind is _Cached and not self._stays(value):
             key = self._version(value) if self._version is not None else None
             names = {name: getattr(value, name, None) for name in ("__module__", "__name__", "__qualname__", "__doc__")}
             return _cached_again, (value.__wrapped__, value.cache_parameters(), key, names)
-        if kind is cached_property:  # Python 3.11 gives each a lock
+        if kind is cached_property:  # in Python 3.11 each has a lock, which cannot be pickled
             return _property_again, (value.func, value.attrname)
         if self._local:
             if id(value) in self._elsewhere:
@@ -176,6 +169,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 if kind is not FunctionType:
                     return _with_all(value, _class_by_value(value))
                 home = self._local[name]
+                # All functions of a module must share its one new dict as globals, so that they see each other's
+                # changes.
                 if value.__globals__ is vars(home):
                     self.globals_ref.setdefault(id(vars(home)), _Names(self._shell(home)))
                 return self._dynamic_function_reduce(value)
@@ -188,9 +183,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return self._shells.setdefault(module.__name__, _Shell(module))
 
     def _home(self, value: Any, name: str) -> str | None:
-        """Return the local module that has a value under a name."""
+        """Return the name of the local module that has a value under a name."""
         module = getattr(value, "__module__", None)
-        # What `exec` makes has no module; cloudpickle searches them all for it, and refers to it by name.
+        # A function made by `exec` has no module: cloudpickle would search all modules, and refer to it by name.
         for home in self._local if module is None else [module] if module in self._local else []:
             found: Any = self._local[home]
             for part in name.split("."):
@@ -200,7 +195,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return None
 
     def _stays(self, value: Any) -> bool:
-        """Whether a function is one of a module that is imported wherever it is opened."""
+        """Return whether a function can be imported by name in the process that opens it."""
         return value.__module__ not in (*_MAIN, *self._local) and self._found(value) is value
 
     def _found(self, value: Any) -> Any:
@@ -211,19 +206,18 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _with_all(kind: Any, reduced: Any) -> Any:
-    """Add to a class by value what cloudpickle leaves out."""
+    """Add to a class by value its slots and enum members, which cloudpickle leaves out."""
     return _with_slots(kind, _with_members(kind, reduced))
 
 
 def _with_slots(kind: Any, reduced: Any) -> Any:
-    """Give the class its slots when it is made.
-
-    Instances of a class that is made without them come back with a `__dict__`, which the class here has no room for.
-    """
+    """Add a class's slots to its skeleton."""
+    # Without slots, instances of the remade class have a `__dict__`, for which the class here has no room when they
+    # return.
     if not isinstance(reduced, tuple) or reduced[0] is not _make_skeleton_class or "__slots__" not in vars(kind):
         return reduced
     make, (meta, name, bases, given, *rest), *more = reduced
-    # Taken from what the class has become: `__slots__` itself has private names unmangled.
+    # Read the slots from the finished class: `__slots__` itself has private names unmangled.
     slots = tuple(
         name
         for name, value in vars(kind).items()
@@ -233,7 +227,7 @@ def _with_slots(kind: Any, reduced: Any) -> Any:
 
 
 def _with_members(kind: Any, reduced: Any) -> Any:
-    """Add what the members of an enum hold besides their values, which cloudpickle leaves out."""
+    """Add the attributes of an enum's members besides their values, which cloudpickle leaves out."""
     if not isinstance(kind, EnumMeta) or not isinstance(reduced, tuple) or reduced[-1] is not _class_setstate:
         return reduced
     members: dict[str, Any] = kind._member_map_
@@ -251,7 +245,9 @@ def _fill_members(kind: Any, state: tuple[Any, dict[str, dict[str, Any]]]) -> No
 
 
 class _Shell:
-    """A local module as it is opened: empty at first; its functions have it for their globals."""
+    """Opens as an empty module, which is filled later and has the globals of its functions."""
+
+    # Two steps, because a module and its functions refer to each other.
 
     def __init__(self, module: ModuleType) -> None:
         self._names = {name: getattr(module, name, None) for name in ("__name__", "__package__", "__file__")}
@@ -261,7 +257,7 @@ class _Shell:
 
 
 class _Names:
-    """The names of a module that travels by value."""
+    """Opens as the dict of a module that travels by value."""
 
     def __init__(self, shell: _Shell) -> None:
         self._shell = shell
@@ -295,7 +291,7 @@ def _property_again(func: Callable[[Any], Any], name: str | None) -> cached_prop
 
 
 _caches: WeakValueDictionary[str, Any] = WeakValueDictionary()
-"""Cached functions of this process by version: a model that one has loaded serves every function that calls it."""
+"""Cached functions of this process by version, so that a model loaded once serves every function that calls it."""
 _caches_lock = Lock()
 
 
@@ -307,7 +303,7 @@ def _cached_again(
         if known is not None:
             return known
         made = lru_cache(**parameters)(function)
-        for name, value in names.items():  # of the function itself not yet, when it calls itself
+        for name, value in names.items():  # `function` may lack its own names yet, if it calls itself
             setattr(made, name, value)
         if key is not None:
             _caches[key] = made
@@ -354,13 +350,7 @@ _seal = make_sealer()
 
 
 def seal_value(value: object) -> bytes:
-    """Return a value as bytes that any process with the same packages can open.
-
-    Raises
-    ------
-    SealError
-        Neither pickle nor cloudpickle can do it.
-    """
+    """Return a value as bytes that any process with the same packages can open, or raise SealError."""
     return _seal(value)
 
 
@@ -371,26 +361,10 @@ def seal_function(
     *,
     remember: bool = False,
 ) -> bytes:
-    """Return a function as bytes: lambdas, nested functions and those of ``__main__`` travel by value.
-
-    What it takes from local modules travels both ways; see `local_modules`.
-
-    Parameters
-    ----------
-    version : callable, optional
-        Returns a name for all that a function does and holds, or None: cached functions of one name share their cache
-        in a process.
-    fingerprint : callable, optional
-        Returns what functions, classes and modules are; importable by name. Without one, local modules travel by
-        name alone.
-    remember : bool
-        Take what was sealed before, where all that it rests on is the same.
-
-    Raises
-    ------
-    NotPicklable
-        It holds something that cannot be pickled; names it.
-    """
+    """Return a function as bytes, or raise NotPicklable that names the part to blame."""
+    # Lambdas, nested functions and those of `__main__` travel by value; parts of local modules by name and by value
+    # (see `local_modules`), but only by name without a `fingerprint`, which must be importable by name. `version`: see
+    # `_Pickler`. `remember`: return the earlier bytes where nothing has changed.
     name = getattr(function, "__qualname__", type(function).__qualname__)
     imports: set[str] = set()
 
@@ -413,7 +387,7 @@ def seal_function(
     made = _Both(function, imports, local, version, fingerprint, named)
     if remember and made.lasts:
         with _remembered_lock:
-            _remembered.pop(key, None)
+            _remembered.pop(key, None)  # then it is the newest, and dropped last
             if len(_remembered) >= REMEMBERED:
                 del _remembered[next(iter(_remembered))]
             _remembered[key] = made
@@ -421,13 +395,9 @@ def seal_function(
 
 
 class _Both:
-    """A function with references to local modules and with what these hold; a worker takes what fits.
+    """A function sealed with local modules by name and by value, of which a worker opens the pickle that fits."""
 
-    Attributes
-    ----------
-    lasts : bool
-        `holds` can find out whether a later pickle would be the same.
-    """
+    # `lasts`: whether `holds` can find out that a later pickle would be the same.
 
     def __init__(
         self,
@@ -458,7 +428,8 @@ class _Both:
             self.sealed = pickle.dumps(LazyImports(self._lazy, self.sealed), 5)
 
     def holds(self) -> bool:
-        """Return whether all that it rests on is the same: single calls come by the thousand, sealing takes long."""
+        """Return whether sealing the function again would give the same bytes."""
+        # Cheap checks first: single calls come by the thousand, and sealing takes long.
         if any(sys.modules.get(name) is not module for name, module in self._modules.items()):
             return False
         now = stamp(self._homes)
@@ -468,7 +439,7 @@ class _Both:
             return False
         if not self._mutable:
             return True
-        try:  # nothing less than pickling it sees what was changed in place
+        try:  # only a new pickle shows values that were changed in place
             return _pickled(self._function, self._version, **self._more)[0] == self._valued
         except SealError:
             return False
@@ -476,12 +447,13 @@ class _Both:
 
 REMEMBERED = 8
 _remembered: dict[tuple[bytes, int], _Both] = {}
-"""Functions that were sealed for single calls, by their pickle and their id; each keeps its function alive."""
+"""Functions sealed for single calls, by pickle and id. Each is kept alive, so that no other function gets its id."""
 _remembered_lock = Lock()
 
 
 def named_in(sealed: bytes, names: Iterable[str]) -> Iterator[str]:
-    """Yield the names that a pickle holds as texts, some more than once. One pass: there may be hundreds of names."""
+    """Yield the names that a pickle contains as texts, perhaps more than once."""
+    # One pass over the pickle for all short names: there may be hundreds.
     texts = [(name, name.encode()) for name in names]
     yield from (name for name, text in texts if len(text) > 255 and text in sealed)
     short = {text: name for name, text in texts if 0 < len(text) < 256}
@@ -505,13 +477,9 @@ def _value_of(module: ModuleType, name: str) -> Any:
 def _valued(
     function: Callable[..., Any], version: Callable[[Any], str | None] | None, local: Mapping[str, ModuleType]
 ) -> tuple[bytes, set[tuple[str, str]], dict[int, tuple[str, str]]]:
-    """Return a function pickled with what local modules hold, what was taken from them, and what only they can make.
-
-    Raises
-    ------
-    SealError
-        Something cannot be pickled that is no global of a module which the function uses.
-    """
+    """Return a function's pickle with local modules by value, its parts of them, and the objects only they can make."""
+    # An object that cannot be pickled is fetched from its module instead, if it is a global of a module that the
+    # function uses. Any other one is the final SealError.
     tried, elsewhere = set[str](), dict[int, tuple[str, str]]()
     while True:
         try:
@@ -528,7 +496,7 @@ def _valued(
 
 
 def _unpicklable(modules: Iterable[ModuleType], local: Mapping[str, ModuleType]) -> dict[int, tuple[str, str]]:
-    """Return the globals of some local modules that cannot be pickled, by identity: locks, connections, clients."""
+    """Return the globals of local modules that cannot be pickled, like locks and connections, by identity."""
     found = {}
     for module in modules:
         for name, value in list(vars(module).items()):
@@ -542,25 +510,20 @@ def _unpicklable(modules: Iterable[ModuleType], local: Mapping[str, ModuleType])
 
 
 def open_value(sealed: bytes | memoryview) -> Any:
-    """Return what `seal_value` or `seal_function` sealed; raises what opening it raises."""
+    """Return the value that `seal_value` or `seal_function` sealed."""
     return pickle.loads(sealed)
 
 
 def open_here(sealed: bytes | memoryview) -> Any:
-    """Return what was sealed elsewhere of what this process sent; its classes stay as they are here.
-
-    cloudpickle sends the state of a class along with its instances, and sets it where they are opened. A consumer wants
-    that. In the notebook it would take back what was set since, and make each class again for each value.
-    """
+    """Return a value sealed elsewhere, without changing the classes of this process."""
+    # cloudpickle sends the state of a class along with its instances, and sets that state where they are opened. That
+    # is right in a consumer. In the notebook it would undo later changes of the class, once for each value.
     return _Keeping(BytesIO(sealed)).load() if _OF_CLASSES.search(sealed) else pickle.loads(sealed)
 
 
 def open_all_here(sealed: Sequence[bytes | memoryview], whole: bytes | memoryview) -> list[Any]:
-    """Return what `open_here` returns for each of them; `whole` contains them all, and is looked through once.
-
-    Raises what opening the first one raises that cannot be opened.
-    """
-    # No `map`: a value whose opening raises StopIteration would end it, and the rest would be missing in silence.
+    """Return `open_here` of each value, searching `whole`, which contains them all, only once."""
+    # No `map`: a value that raises StopIteration when it is opened would end it, and the rest would be lost in silence.
     if _OF_CLASSES.search(whole):
         return [open_here(each) for each in sealed]
     loads = pickle.loads
@@ -568,7 +531,7 @@ def open_all_here(sealed: Sequence[bytes | memoryview], whole: bytes | memoryvie
 
 
 class _Keeping(pickle.Unpickler):
-    """Opens values without changing classes that this process has already."""
+    """Opens values without changing the classes that this process already has."""
 
     def __init__(self, file: BytesIO) -> None:
         super().__init__(file)
@@ -583,7 +546,8 @@ class _Keeping(pickle.Unpickler):
         return found
 
     def _skeleton(self, make: Callable[..., type], *args: Any) -> type:
-        """Return the class of that id if there is one; its id is the last argument but one of both functions."""
+        """Return the existing class of a cloudpickle id, or make a new one."""
+        # In both of cloudpickle's functions, the id is the last argument but one.
         kept: type | None = None if args[-2] is None else _DYNAMIC_CLASS_TRACKER_BY_ID.get(args[-2])
         if kept is None:
             return make(*args)
@@ -596,42 +560,29 @@ class _Keeping(pickle.Unpickler):
 
 
 def pack_function(blob: bytes, *, code: str) -> bytes:
-    """Join a function's pickle with its short code version; what travels once per function."""
+    """Join a function's pickle with its short code version, as sent once per function."""
     return pack({"code": code}, blob)
 
 
 def with_options(blob: bytes, options: Sequence[str]) -> bytes:
-    """Return what `pack_function` returned, with what documents are opened with; see `documents.storage.naming`."""
+    """Add the options for opening documents (see `documents.storage.naming`) to a packed function."""
     meta, parts = unpack(blob)
     return pack(meta | {"options": list(options)}, *parts)
 
 
 def opened_blob(blob: bytes) -> memoryview:
-    """Return the pickle that `pack_function` was given."""
+    """Return the pickle in a packed function."""
     return unpack(blob)[1][0]
 
 
 def blob_hash(blob: bytes | memoryview) -> bytes:
-    """Return 16 bytes that name a sealed function, for transport and caches only.
-
-    Two processes pickle one function to different bytes; `runs.code` compares functions.
-    """
+    """Return 16 bytes that name a sealed function in transport and caches."""
+    # Never compare functions by it: two processes pickle one function to different bytes. `runs.code` compares them.
     return blake2b(blob, digest_size=16).digest()
 
 
 def seal_or_explain(value: object, what: str) -> bytes:
-    """Return a value, or a function, as bytes; if that fails, name what in it is to blame.
-
-    Parameters
-    ----------
-    what : str
-        What the value is to the user: "argument 3".
-
-    Raises
-    ------
-    NotPicklable
-        Names the culprit: "attribute .conn of Config is a _thread.lock".
-    """
+    """Return a value as bytes, or raise NotPicklable that names the culprit inside `what`, like "argument 3"."""
     return _explained(value, what, seal_value)
 
 
@@ -643,7 +594,7 @@ def _explained(value: object, what: str, seal: Callable[[object], bytes]) -> byt
         raise NotPicklable(what=what, reason=reason) from error
 
 
-# --- what is to blame -----------------------------------------------------------------------
+# --- the search for the culprit ---------------------------------------------------------------
 
 
 def _culprit(value: object, reason: str) -> str:
@@ -678,7 +629,7 @@ def _failing_parts(value: object, seen: set[int]) -> Iterator[tuple[str, object,
 
 
 def _parts(value: Any) -> Iterator[tuple[str, object]]:
-    kind: Any = type(value)  # `isinstance` trusts the value's own `__class__`
+    kind: Any = type(value)  # not `isinstance`, which trusts the value's own `__class__`
     if kind is FunctionType:
         return _function_parts(value)
     if kind is MethodType:
@@ -757,7 +708,7 @@ def _type_name(value: object) -> str:
 
 
 def captured(function: FunctionType) -> dict[str, Any]:
-    """Return the variables a function captured from the functions around it; those not yet set are left out."""
+    """Return the variables that a function captured from enclosing functions, without those not set yet."""
     values = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # an empty cell
@@ -766,10 +717,8 @@ def captured(function: FunctionType) -> dict[str, Any]:
 
 
 def global_names(code: CodeType) -> tuple[str, ...]:
-    """Return the names a function, or one nested in it, looks up outside itself; sorted.
-
-    Unlike ``co_names`` this holds no attribute names.
-    """
+    """Return the sorted global names that a function, or one nested in it, reads."""
+    # Not `co_names`, which has attribute names too.
     names = {i.argval for i in dis.get_instructions(code) if i.opname in _READS_GLOBAL}
     for nested in code.co_consts:
         if isinstance(nested, CodeType):

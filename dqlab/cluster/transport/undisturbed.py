@@ -1,4 +1,4 @@
-"""Work that Ctrl-C does not reach: an interrupt ends the wait for it, and not the work."""
+"""Runs work that Ctrl-C does not reach: an interrupt ends only the wait for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Undisturbed(threading.Thread, Generic[T]):
-    """A thread, which ends with the process; `outcome` has what `work` returns or raises."""
+    """A daemon thread whose `outcome` is the result or error of its work."""
 
     def __init__(self, work: Callable[[], T], name: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -23,7 +23,7 @@ class Undisturbed(threading.Thread, Generic[T]):
         self._work = work
 
     def run(self) -> None:
-        """Work."""
+        """Do the work and set the outcome."""
         try:
             found = self._work()
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
@@ -33,35 +33,28 @@ class Undisturbed(threading.Thread, Generic[T]):
 
 
 def undisturbed(work: Callable[[], T], name: str) -> T:
-    """Return what `work` returns; in a thread, which continues when an interrupt ends the wait."""
+    """Return the result of `work`, done in a thread that continues after an interrupt of the wait."""
     thread = Undisturbed(work, name)
     try:
         thread.start()
-    except RuntimeError:  # the interpreter ends, and starts no thread
+    except RuntimeError:  # the interpreter is shutting down, and starts no more threads
         return work()
     return thread.outcome.result()
 
 
 _starting = threading.RLock()
-"""Guards which close of an object is under way."""
+"""Guards `_closing` of all objects. Reentrant, since a signal handler of this thread may close an object too."""
 
 
 class ClosesUndisturbed:
-    """A Dask client or cluster whose `close` goes on when the wait for it ends; called again, it waits for that one.
+    """A Dask client or cluster whose `close` continues after an interrupt, and is waited for by the next `close`."""
 
-    Dask's is cancelled in the middle, and its next one waits forever for the one that was cancelled.
-    """
+    # An interrupt cancels Dask's own close in the middle, and the next close waits forever for the cancelled one.
 
     _closing: Undisturbed[Any] | None = None
 
     def close(self, timeout: float | None = None) -> Any:
-        """Close it, and wait for that.
-
-        Raises
-        ------
-        TimeoutError
-            It has not closed in `timeout` seconds; that goes on.
-        """
+        """Close it, or raise TimeoutError after `timeout` seconds while closing continues."""
         parent: Any = super()
         this: Any = self
         if this.status in (Status.closed, "closed", "newly-created") or this.asynchronous:
@@ -70,23 +63,23 @@ class ClosesUndisturbed:
             if self._closing is None or self._closing.outcome.done():
                 self._closing = Undisturbed(parent.close, "dqlab-close")
             closing = self._closing
-            if closing.ident is None:  # also after an interrupt just here
+            if closing.ident is None:  # not started: it is new, or an interrupt hit the earlier call just here
                 try:
                     closing.start()
-                except RuntimeError:  # the interpreter ends, and starts no thread
+                except RuntimeError:  # the interpreter is shutting down, and starts no more threads
                     self._closing = None
                     return parent.close(**({} if timeout is None else {"timeout": timeout}))
         return closing.outcome.result(timeout)
 
 
 class ClusterClosesUndisturbed(ClosesUndisturbed):
-    """A Dask cluster that can also be closed again after an error in the middle; Dask's waits for the first one."""
+    """A Dask cluster that can be closed again after an error in the middle."""
 
     async def _close(self) -> None:
         this: Any = self
         try:
             await super()._close()  # type: ignore[misc]
         except BaseException:
-            if this.status is Status.closing:
+            if this.status is Status.closing:  # else the next close waits forever for this one
                 this.status = Status.failed
             raise

@@ -1,6 +1,6 @@
-"""The end of the job of a batch system that a worker runs in, as the job's environment gives it. Pure.
+"""Reads the end of the batch job that a worker runs in from the job's environment, as pure functions.
 
-`dqlab.hpc` writes it into the job's script; the worker reports to the scheduler how many seconds are left.
+`dqlab.hpc` writes it into the job's script, and the worker reports the seconds left to the scheduler.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 __all__ = ["DEADLINE", "DRAIN", "JobEnd", "batch_system", "read_end"]
 
 DEADLINE, DRAIN = "DQLAB_JOB_DEADLINE", "DQLAB_JOB_DRAIN"
-"""Variables of a job: when it ends, seconds since 1970, and how many seconds before that its worker begins to leave."""
+"""Environment variables of a job: its end in seconds since 1970, and how many seconds before it the worker leaves."""
 DRAIN_S = 180.0
 
 _SIGNS = {
@@ -25,20 +25,16 @@ _SIGNS = {
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """Seconds until a job ends, and how many before that its worker begins to leave."""
+    """The end of a job."""
 
     left: float
+    """Seconds until the job ends."""
     drain: float
+    """Seconds before the end at which its worker begins to leave."""
 
 
 def read_end(environ: Mapping[str, str], wall: float) -> JobEnd | None:
-    """Return a job's end as given in its environment; None if that is missing or unreadable.
-
-    Parameters
-    ----------
-    wall : float
-        Now, seconds since 1970.
-    """
+    """Return the end of a job in an environment, or None if it is missing or unreadable."""
     try:
         left = float(environ[DEADLINE]) - wall
         drain = float(environ.get(DRAIN, DRAIN_S))
@@ -48,5 +44,5 @@ def read_end(environ: Mapping[str, str], wall: float) -> JobEnd | None:
 
 
 def batch_system(environ: Mapping[str, str]) -> str:
-    """Return the title of the batch system whose job this process runs in; "" if none."""
+    """Return the title of the batch system whose job this process runs in, or ""."""
     return next((title for name, title in _SIGNS.items() if environ.get(name)), "")
