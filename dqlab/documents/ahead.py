@@ -142,7 +142,7 @@ class ReadAhead:
         return held < HELD and self._reading < 2 * MOST
 
     def _fetch(self, document: Reference, fetch: Future[bytes | None]) -> None:
-        """Begin to read a document; leave it to its function where that fails."""
+        """Begin to read a document, or leave it to its function where that fails."""
         fetch.add_done_callback(self._note_read)
         try:
             begun = self._begin(document)

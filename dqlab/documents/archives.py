@@ -76,7 +76,7 @@ _GONE = "is not in the archive any more"
 
 
 def compression_of(reference: Reference) -> str | None:
-    """Return how a document is compressed by its name: "gzip", "bz2", "xz", "zstd", or None."""
+    """Return "gzip", "bz2", "xz" or "zstd" by the ending of a document's name, or None."""
     name = file_name(reference)
     return next((kind for ending, kind in ENDINGS.items() if name.endswith(ending)), None)
 
@@ -408,6 +408,7 @@ class _Seen(NamedTuple):
     archive: _Archive
     seen: tuple[int, ...] | None
     """Identity, size and time of the file at its path when it was opened; None for a URL."""
+
     def close(self) -> None:
         self.archive.close()
 
@@ -461,7 +462,7 @@ def _sight(status: os.stat_result) -> tuple[int, ...]:
 
 
 def members(where: str) -> Iterator[FoundMember]:
-    """Yield the members of an archive that can be documents: not folders, symbolic links or devices."""
+    """Yield the members of an archive that can be documents, without folders, symbolic links and devices."""
     listed = 0
     try:
         for member in _opened(where).members():
@@ -474,7 +475,7 @@ def members(where: str) -> Iterator[FoundMember]:
 
 
 def open_member(reference: Reference, member: Member) -> BinaryIO:
-    """Open a member; raise a `DocumentError` if it is damaged, encrypted, or not the one that was listed."""
+    """Open a member, or raise a `DocumentError` if it is damaged, encrypted, or not the one that was listed."""
     with damage(reference.key):
         archive = _opened(reference.where)
         stream = archive.open(reference, member)
@@ -490,7 +491,7 @@ def read_member(reference: Reference, member: Member) -> bytes:
 
 
 def find_member(reference: Reference, member: Member) -> FoundMember:
-    """Return a member as it is in the archive now; raise `DocumentChanged` if none has its name."""
+    """Return a member as it is in the archive now, or raise `DocumentChanged` if none has its name."""
     found = [each for each in members(reference.where) if each.member.name == member.name]
     if not found:
         raise DocumentChanged(document=reference.key, was=reference.version, now=_GONE)

@@ -31,7 +31,7 @@ _LAST = "\U0010ffff"
 
 
 class FoundKey(NamedTuple):
-    """An object: its whole key, and its stamp."""
+    """An object of a bucket, by its whole key and its stamp."""
 
     key: str
     stamp: Stamp
@@ -49,6 +49,7 @@ class Page(NamedTuple):
     """Whole keys, ending with "/"."""
     token: str | None
     """Requests the next page; None after the last."""
+
 
 Ask = Callable[..., Awaitable[Page]]
 """Requests a page: ``ask(prefix=, delimiter=, token=, after=, most=)``, with keys greater than `after` only."""

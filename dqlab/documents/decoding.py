@@ -150,8 +150,7 @@ _AS_BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254",
 
 
 def text_of_html(source: str) -> str:
-    """Return what a page shows, one line for each paragraph, heading, item or cell, without tags, scripts and comments.
-    """
+    """Return what a page shows, a line per paragraph, heading, item or cell, without tags, scripts and comments."""
     tree = _parser()(source)
     tree.strip_tags(list(_UNSEEN))
     body = tree.body

@@ -116,6 +116,7 @@ class Piece(NamedTuple, Generic[H]):
     size: int
     """Bytes of memory that `held` takes."""
 
+
 class Forward(Generic[H]):
     """Pieces by position, of a source that can only be read from its start.
 
