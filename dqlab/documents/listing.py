@@ -1,7 +1,7 @@
 """Listings of documents: what `map` iterates over.
 
-Owns the public face: making a listing, iterating, counting and slicing it. Holds no documents and
-no contents; the sources provide them.
+Owns the public class: making a listing, iterating, counting and slicing it. Holds no documents and no contents; the
+sources provide them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ELSEWHERE = {
     "keys": "Write [document.key for document in docs].",
     "to_frame": "Write pd.DataFrame((document.key, document.size) for document in docs).",
 }
-"""What to write for names that listings of other libraries have."""
+"""Hints for names that listings of other libraries have."""
 _NOT_A_PATTERN = "is not a path or URL. Files that are known one by one: Documents(paths)."
 
 
@@ -61,10 +61,10 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
 
     Notes
     -----
-    An element that cannot be examined from here is listed with version "" and size None, and fails
-    when it is opened. Each URL costs one request to its store; a `Document` costs nothing. A web server that sends
-    nothing for 20 seconds (``{"client_kwargs": {"timeout": 120}}`` in `storage_options`: for 120) is warned of, and its
-    other URLs are listed like that without a request.
+    An element that cannot be examined from here is listed with version "" and size None, and fails when it is opened.
+    Each URL costs one request to its store; a `Document` costs none. If a web server sends nothing for 20 seconds (or
+    120, with ``{"client_kwargs": {"timeout": 120}}`` in `storage_options`), the listing issues a warning, and lists the
+    server's other URLs without a request, as elements that cannot be examined.
 
     Raises
     ------
@@ -216,7 +216,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         with _listable("archive", archive):
             return cls._of(Unpacked(archive, pattern, storage))
 
-    # --- Other listings made of this one; each is lazy, and lists this one again when it is listed.
+    # --- listings made from this one; each is lazy, and lists this one again when it is listed
 
     @checks_keywords
     def where(self, condition: str | Callable[[Document], object]) -> Documents:
@@ -358,7 +358,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         first = next(iter(unknown), None)
         pages = {}
         if first is not None:
-            # The label of a list is that of any other list.
+            # All lists have the same label, so add the first place to name the run.
             pages = counted(the_lab() if lab is None else lab, unknown, f"{self._source.label}\0{first.where}")
         return self._of(Probed(self._source, pages))
 
@@ -654,12 +654,12 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         """
         found = ""
         for each in self._conditions() if self.repeats else ():
-            found = each.why_none() or found  # the innermost one: those around it get nothing
+            found = each.why_none() or found  # the innermost reason: it leaves nothing for the conditions around it
         innermost = self._innermost()
         return innermost.why_none() if isinstance(innermost, Records) and not found else found
 
     def _innermost(self) -> Any:
-        """Return the source that the others are made of."""
+        """Return the source that the other sources are made from."""
         source: Any = self._source
         while (inner := getattr(source, "source", None)) is not None:
             source = inner
@@ -687,7 +687,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         """Whether they can be listed more than once; False when they come from an iterator."""
         return self._source.repeats
 
-    if not TYPE_CHECKING:  # else the type checker would take it for a list
+    if not TYPE_CHECKING:  # otherwise the type checker would accept `docs + docs`
 
         def __add__(self, other: Any) -> Any:
             """Name what to write instead."""
@@ -762,7 +762,7 @@ def _position(value: Any, default: int) -> int:
 
 @contextmanager
 def _listable(option: str, place: Any) -> Iterator[None]:
-    """Raise what a file system cannot do as one sentence."""
+    """Turn errors of a file system into one `BadOption`."""
     try:
         yield
     except (DqlabError, ImportError):
@@ -773,10 +773,8 @@ def _listable(option: str, place: Any) -> Iterator[None]:
 
 
 def options_of(documents: Any) -> list[str]:
-    """Return, as text, the options that an input's documents are opened with, as far as that costs no look at them.
-
-    Of a list: if its first document has some. What is left out here travels with each reference.
-    """
+    """Return, as text, the storage options of an input's documents, as far as they are known without listing it."""
+    # Options that this misses, such as those of later elements of a list, travel with each reference instead.
     return spelled_out(_storages(documents))
 
 
@@ -800,31 +798,26 @@ def lists_remotely(documents: Any) -> bool:
 
 
 def refused_now(documents: Documents) -> str:
-    """Return in words why a storage refuses to list the first of its documents; "" where it does not.
-
-    Connections to it are made again before: they may hold credentials that were renewed.
-    """
+    """Return why a storage refuses to list its first document now, or "" if it does not."""
     source = documents._innermost()
     try:
-        reconnect(source.place)
+        reconnect(source.place)  # open connections may hold credentials that were renewed meanwhile
         next(iter(source.looks()), None)
-    except Exception as error:  # noqa: BLE001 - what else is wrong is met where it is listed again
+    except Exception as error:  # noqa: BLE001 - the next listing raises any other error
         return words_of_refusal(error, source.place)
     return ""
 
 
 def parsed_natively(documents: Any) -> bool:
-    """Return whether the first document is a PDF, a part of one, or one in an archive; such run in processes.
-
-    False for what can be iterated only once. Of a sample, and of what is sorted, the first document of the whole
-    counts: finding their own would list everything before `map` returns.
-    """
+    """Return whether the first document is a PDF, or part of one, so that its functions run in processes."""
     first = None
     if isinstance(documents, Documents):
         source = documents._source
+        # Use the first document of the whole: the first of a sample, or of a sorted listing, is known only after all
+        # are listed, and `map` would return only then.
         while isinstance(source, Sample | LongestFirst | Split | Probed):
             source = source.source
-        with suppress(DqlabError, OSError, LookupError):  # iterating raises it again
+        with suppress(DqlabError, OSError, LookupError):  # iterating raises the same error
             first = Documents._of(source)[0] if documents.repeats else None
     elif isinstance(documents, Sequence) and documents:
         first = documents[0]
