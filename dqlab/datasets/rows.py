@@ -52,7 +52,7 @@ VALUE = _Value()
 
 @dataclass(frozen=True, slots=True)
 class PartRows:
-    """Rows of one part of a sink, as columns, none of which has values in the rest."""
+    """Rows of one part of a sink, as columns, without any values in the rest."""
 
     table: Any
     """A `pyarrow.Table`."""

@@ -44,7 +44,7 @@ MERGED_BYTES = 64 << 20
 
 
 class Ladder:
-    """Small parts in steps of size, `AT_ONCE` of which are worth a merge into one part of the next step."""
+    """Small parts by steps of size, where `AT_ONCE` parts of one step are merged into a part of the next."""
 
     def __init__(self, enough: int) -> None:
         # Merging by steps rewrites each row a few times only, however many parts there are.

@@ -71,6 +71,7 @@ __all__ = [
     "writer_of",
 ]
 
+# Logs of queues contain references in this layout: do not change it.
 _ROW, _FILE = 1, 2
 _HEAD = struct.Struct("<BI")
 _MOST_HEADS = 10_000

@@ -306,6 +306,7 @@ class Own:
 
 
 Sink: TypeAlias = Parquet | Files | Own
+# Records of runs contain these kinds and the fields of `record`, so keep their names.
 _KINDS: dict[str, type[Any]] = {each.kind: each for each in (Parquet, JSONL, Files, Own)}
 
 

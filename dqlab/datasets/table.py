@@ -105,7 +105,8 @@ class RunTable:
         return f"<RunTable of {self.name!r}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("it stays in the process that made it; take along table.to_arrow()")  # pickle asks for it
+        # TypeError, as pickle expects of an object that cannot be pickled.
+        raise TypeError("it stays in the process that made it; take along table.to_arrow()")
 
     @property
     def name(self) -> str:

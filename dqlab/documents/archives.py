@@ -125,7 +125,7 @@ def is_damage(error: BaseException) -> bool:
     """Return whether an error means bytes that the format does not allow, or an unsupported compression method."""
     if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
         return error.errno is None and str(error) == "Invalid data stream"  # of bz2
-    if type(error).__name__ == "ZstdError":  # of a module that is not imported until it is needed
+    if type(error).__name__ == "ZstdError":  # by name, to avoid importing its module
         return True
     return isinstance(error, (*_DAMAGE, NotImplementedError))
 
@@ -272,6 +272,7 @@ class _Tar:
         _warn(self.where, left_out)
 
     def open(self, reference: Reference, member: Member) -> BinaryIO:
+        # A tar has no checksums of its members, so the version of each is the stamp of the archive.
         if reference.version and reference.version != self.stamp.version:
             raise DocumentChanged(document=reference.key, was=reference.version, now=self.stamp.version)
         with self._lock:
@@ -327,6 +328,7 @@ class _Apart:
         self._lock = lock
 
     def read(self, size: int = -1) -> bytes:
+        # Only `read` moves the shared file; `seek` sets the position of this member.
         with self._lock:
             return self._stream.read(size)
 

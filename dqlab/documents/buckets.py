@@ -100,6 +100,8 @@ class Bucket:
             for more in self._pages(prefix, self._ask(prefix, token=page.token)):
                 yield from more.objects
             return
+        # The ranges begin at the prefix again, so skip the keys of the first page. Starting a range sends its first
+        # request; this keeps `AHEAD` of them in flight.
         started: deque[Iterator[FoundKey]] = deque()
         for start in self._ranges(prefix):
             started.append(start())

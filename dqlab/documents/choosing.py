@@ -199,6 +199,7 @@ class Sample:
     def _number(self, document: Document) -> int:
         # Leave out the values of a row: some, such as pictures, differ between two readings, and so would the sample.
         place = "" if isinstance(document.part, Inline) else document.part
+        # Users repeat their samples: any change of this text would draw other documents.
         text = f"{self._seed}\0{document.key}\0{document.where}\0{place}"
         return int.from_bytes(blake2b(kept(text), digest_size=8).digest(), "big")
 

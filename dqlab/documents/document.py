@@ -205,12 +205,12 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         Parameters
         ----------
         mode : {"rb", "r", "rt"}
-            Bytes as they are stored, or text: decompressed if the name ends in .gz, .bz2, .xz or .zst, with any line
-            end turned into a newline.
+            Bytes as they are stored, or text. Text is decompressed if the name ends in .gz, .bz2, .xz or .zst, and
+            every line end becomes a newline.
         encoding : str or None
-            For text. None: the encoding of its byte order mark, or utf-8; if neither fits, the most likely one, if
-            charset-normalizer is installed, `errors` is "strict" and the text is at most 64 MiB (`text`: of any size).
-            For Python sources (.py, .pyi) the encoding of their coding line.
+            For text. None: the encoding of its byte order mark, or utf-8. If neither fits, the most likely encoding, as
+            long as charset-normalizer is installed, `errors` is "strict" and the text is at most 64 MiB (for `text`: of
+            any size). For Python sources (.py, .pyi), the encoding of their coding line.
         errors : str
             How to handle undecodable bytes, as for the built-in `open`.
 
@@ -223,7 +223,7 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         UnicodeDecodeError
             No encoding was found; for larger texts also later, while reading.
         DocumentError
-            It has changed since it was listed, is damaged, or is encrypted in its archive.
+            The document has changed since it was listed, is damaged, or is encrypted in its archive.
         BadOption
             A mode that writes, an encoding for bytes, or one that Python does not know.
 
@@ -461,7 +461,7 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         return _row_of(self)
 
     def __getitem__(self, column: Any) -> Any:
-        """Return one value of a row; of a Parquet file, columns that are not requested are not read.
+        """Return one value of a row, without reading the other columns of a Parquet file.
 
         Raises
         ------
@@ -797,6 +797,7 @@ def _revive(
 # of `Document(...)`, in a third of its time; a new field of `Document` must be set in `made`, too.
 _new, _tuple = object.__new__, tuple.__new__
 _SLOTS: dict[str, Any] = {field.name: vars(Document)[field.name].__set__ for field in fields(Document)}
+# In the order of the fields.
 _key, _version, _where, _size, _n_pages, _part, _encoding = _SLOTS.values()
 
 

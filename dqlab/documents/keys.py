@@ -108,6 +108,7 @@ class _Codes:
             at = (at + 1) & last
         table[at] = code
         self._count += 1
+        # Keep half of the places free: in a full table the loop above would not end.
         if 2 * self._count > last:
             self._grow()
         return True

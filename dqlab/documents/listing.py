@@ -141,7 +141,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         FolderNotFound
             That folder does not exist.
         BadOption
-            It is not a path; it names a folder, or has ".." after a wildcard; or its file system cannot be listed.
+            The pattern is not a path, names a folder, or has ".." after a wildcard; or listing its file system fails.
         FolderUnreadable
             While iterating: there is no permission to list a folder below it.
         ExtraMissing
@@ -196,7 +196,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         FolderNotFound
             The folder before the first wildcard does not exist.
         BadOption
-            One of the two is not a pattern; or the file system cannot be listed.
+            `archive` or `pattern` is not a pattern; or the file system cannot be listed.
         ExtraMissing
             The file system behind a URL is not installed; an `ImportError`.
         ArchiveUnreadable
@@ -226,8 +226,9 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         ----------
         condition : str or callable
             An expression of comparisons, ``in``, ``is None``, ``and``, ``or``, ``not`` over ``key``, ``size`` (bytes),
-            ``pages``, ``version`` and ``where``; unknown values are None, neither below nor above anything. Keys that
-            are whole numbers are compared as texts. Or a function of a `Document`; its result counts as true or false.
+            ``pages``, ``version`` and ``where``. Unknown values are None, which is neither below nor above any value.
+            Keys that are whole numbers are compared as texts. Or a function of a `Document` that returns whether to
+            keep it.
 
         Raises
         ------
@@ -249,11 +250,11 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Parameters
         ----------
         n : int
-            How many; all if there are fewer.
+            Number of documents; all of them if there are fewer.
         by : {"pages", "size"} or None
-            With one of them the sample has the same proportions of short, medium and long documents as the whole: the
-            documents are sorted by pages (by bytes if pages are not known) or by bytes and cut into `n` strata, and one
-            is drawn from each. None: all are equally likely.
+            With "pages" or "size", the sample has the same proportions of short, medium and long documents as the
+            whole: the documents are sorted by pages (or by bytes where pages are unknown), or by bytes, and cut into
+            `n` strata, and one is drawn from each. None: all documents are equally likely.
         seed : int
             Another seed draws others.
 
@@ -264,8 +265,8 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
 
         Notes
         -----
-        Listing it lists the whole twice, and holds some 16 bytes a document. The draw of a document depends on its key,
-        so one more file does not change most of a sample.
+        Iterating it lists the whole twice, and holds some 16 bytes per document. Each draw depends on the document's
+        key, so one more file leaves most of a sample unchanged.
 
         Examples
         --------
@@ -279,8 +280,8 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
     def longest_first(self) -> Documents:
         """Return a listing that begins with the longest documents, so that none of them runs alone at the end.
 
-        Long means many pages, or many bytes if pages are not known; documents with neither are last. Equally long ones
-        keep their order. Listing it holds all references, about 0.5 kB each.
+        Long means many pages, or many bytes if pages are unknown; documents with neither come last. Equally long ones
+        keep their order. Iterating it holds all references, about 0.5 kB each.
 
         Examples
         --------
@@ -329,7 +330,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Parameters
         ----------
         lab : Lab, QueuePool or None
-            Where to count them; None: on the only lab that is open here. They are counted in a run whose name begins
+            Where to count them; None: on the only lab that is open here. A run counts them, under a name that begins
             with "count-pages-". It shows its progress, and stays where the lab keeps its runs: in the store, if there
             is one. The same listing reuses the counts, unless a file was added, changed or removed since.
 
@@ -451,7 +452,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Raises
         ------
         ColumnNotFound, ColumnRepeated, BadOption
-            The column is missing, or exists twice; or the argument is not a frame.
+            The column is missing, or exists twice; or `frame` is not a frame.
         KeyMissing, KeyUnusable, KeysRepeat
             While iterating: a key is missing, is neither text nor whole number, or repeats.
         RowTooLarge
@@ -496,7 +497,8 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Raises
         ------
         BadOption
-            It is neither; or, while iterating, elements of the bag are not dicts. Others as for `from_frame`.
+            `collection` is neither of the two; or, while iterating, elements of the bag are not dicts. Others as for
+            `from_frame`.
 
         Examples
         --------
@@ -528,7 +530,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Raises
         ------
         BadOption
-            It is streamed, or has several splits. Others as for `from_frame`.
+            The dataset is streamed, or has several splits. Others as for `from_frame`.
 
         Examples
         --------
@@ -603,7 +605,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         delimiter : str
             The character between cells.
         encoding : str
-            Any in which a line ends with the byte 10: not UTF-16 or UTF-32.
+            Any encoding in which a newline is the byte 10, so not UTF-16 or UTF-32.
         storage_options : dict, str or None
             As for `Documents`.
 
@@ -643,9 +645,9 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         return (document for look in self._source.looks() if (document := look()) is not None)
 
     def why_none(self) -> str:
-        """Return why there are none, in words: a condition of `where` that none meets, or CSV without rows; else "".
+        """Return why there are no documents: a condition of `where` that none meets, or CSV without rows; else "".
 
-        Looks at the first 10,000 documents of each condition at most.
+        Examines at most the first 10,000 documents of each condition.
 
         Examples
         --------
@@ -667,7 +669,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
 
     @property
     def filtered(self) -> bool:
-        """Whether `where` left documents out, or would."""
+        """Whether a condition of `where` applies."""
         return next(self._conditions(), None) is not None
 
     def _conditions(self) -> Iterator[Where]:
@@ -679,12 +681,12 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
 
     @property
     def source_label(self) -> str:
-        """The calls that made it, without looking at anything."""
+        """The calls that made the listing; costs nothing."""
         return self._source.label
 
     @property
     def repeats(self) -> bool:
-        """Whether they can be listed more than once; False when they come from an iterator."""
+        """Whether the documents can be listed more than once; False if they come from an iterator."""
         return self._source.repeats
 
     if not TYPE_CHECKING:  # otherwise the type checker would accept `docs + docs`
@@ -715,7 +717,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
     @overload
     def __getitem__(self, index: slice) -> Documents: ...
     def __getitem__(self, index: int | slice) -> Document | Documents:
-        """Return a part, listed when it is iterated; or one document, listed now.
+        """Return a slice as a listing, or one document, which is listed now.
 
         Raises
         ------
@@ -744,10 +746,10 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         return _ELSEWHERE.get(name, "")
 
     def __repr__(self) -> str:
-        """Show where the documents come from, without listing them; for a glob, whether there are any."""
+        """Return where the documents come from, without listing them, and for a glob whether there are none."""
         source = self._source
         if isinstance(source, Glob):
-            with suppress(DqlabError):  # the folder is gone; listing will say so
+            with suppress(DqlabError):  # the folder is gone; listing raises the error
                 return source.label if next(source.looks(), None) else f"{source.label}: 0 documents"
         return source.label
 

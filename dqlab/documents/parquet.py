@@ -198,6 +198,8 @@ def _batches(table: ParquetTable, version: str, part: Row, asked: tuple[str, ...
     # a few rows these are all that the function reads.
     names = tuple(table.chosen(part.columns)) if part.columns else asked
     batches = _GROUPS.get(place, lambda: _Batches(table, version, part, names))
+    # Ask for the columns so far and the new ones together. In a loop, because another slot may put its own batches
+    # there meanwhile.
     while not batches.names.issuperset(asked):
         _GROUPS.forget(place)
         names = tuple(dict.fromkeys((*batches.order, *asked)))

@@ -51,7 +51,7 @@ class Page:
     Attributes
     ----------
     number : int
-        From 1, counted in the whole file.
+        Its number in the whole file, from 1.
 
     Notes
     -----
@@ -89,7 +89,7 @@ class Page:
         Parameters
         ----------
         dpi : float
-            Pixels an inch; 150 are legible, 300 are what text recognition likes.
+            Pixels per inch: 150 is legible, 300 suits text recognition.
 
         Raises
         ------

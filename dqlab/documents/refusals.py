@@ -170,7 +170,7 @@ def root_of(where: str) -> str:
 def note_read(where: str) -> None:
     """Note that a file behind a URL was read here just now."""
     global _latest
-    if where is _latest:  # the fast path, because records of one file come by the million
+    if where is _latest:  # `is`, which is fast, and because the same URL of another store is equal
         return
     _latest, root = where, root_of(where)
     if root not in _read and len(_read) >= ROOTS:

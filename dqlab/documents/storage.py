@@ -201,17 +201,20 @@ def check_options(options: Any) -> str:
     else:
         problem = f"is a {type(options).__name__}, not a dict, nor a name in Dask's config. Nothing was listed."
         raise BadOption(option="storage_options", value="...", problem=problem)
+    # Sorted, because the name is a hash of this text, and equal options must have equal names.
     return _learn(json.dumps(plain, sort_keys=True, separators=(",", ":")))
 
 
 def _learn(spelled: str) -> str:
     """Remember options as text, and return their name."""
     name = _name_of(spelled)
+    # `_names` last: a thread that finds the name there expects the options to be known.
     _known[name], _spelled[name], _names[spelled] = json.loads(spelled), spelled, name
     return name
 
 
 def _name_of(spelled: str) -> str:
+    # References in logs contain such names: with another digest, their options would be unknown.
     return blake2b(spelled.encode(), digest_size=6).hexdigest()
 
 
