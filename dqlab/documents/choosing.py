@@ -179,15 +179,11 @@ class Sample:
                 numbers.append(self._number(document))
                 weights.add(document)
             drawn = self._drawn(numbers, weights)
-            return self._again(drawn)
+            return self._named(_documents(self.source), drawn)
         held, weights = list(_documents(self.source)), _Weights()
         for document in held:
             weights.add(document)
-        drawn = self._drawn(array("Q", map(self._number, held)), weights)
-        return self._named(iter(held), drawn)
-
-    def _again(self, drawn: dict[int, int]) -> Iterator[Look]:
-        return self._named(_documents(self.source), drawn)
+        return self._named(iter(held), self._drawn(array("Q", map(self._number, held)), weights))
 
     def _named(self, documents: Iterator[Document], drawn: dict[int, int]) -> Iterator[Look]:
         for document in documents:
