@@ -17,7 +17,7 @@ from dqlab.datasets.plain import plain
 __all__ = ["build", "widened"]
 
 _NONE = type(None)
-_AS_THEY_ARE: dict[int, set[type]] = {
+_TAKEN_BY_ARROW: dict[int, set[type]] = {
     pa.bool_().id: {bool, _NONE},
     pa.int64().id: {int, _NONE},
     pa.float64().id: {float, int, _NONE},
@@ -73,7 +73,7 @@ def build(values: Sequence[Any], kind: Kind) -> tuple[Any, list[int]]:
         return _lists(values, kind)
     if pa.types.is_struct(kind):
         return _structs(values, kind)
-    if set(map(type, values)) <= _AS_THEY_ARE.get(kind.id, set()):
+    if set(map(type, values)) <= _TAKEN_BY_ARROW.get(kind.id, set()):
         try:
             return pa.array(values, kind), []
         except _REFUSALS:

@@ -37,7 +37,9 @@ NAMED = 3
 """Columns that a warning names."""
 _INT64 = pa.int64()
 _TEXT = pa.string()
-_LINED = dict(zip(ROW_LINEAGE, (_TEXT, _TEXT, pa.float64(), _INT64, _TEXT, pa.timestamp("us", tz="UTC")), strict=True))
+_LINEAGE_KINDS = dict(
+    zip(ROW_LINEAGE, (_TEXT, _TEXT, pa.float64(), _INT64, _TEXT, pa.timestamp("us", tz="UTC")), strict=True)
+)
 
 
 class _Value:
@@ -235,7 +237,7 @@ class Shape:
         if not self._names:
             yield "value", NULL
         if self.lined:
-            yield from _LINED.items()
+            yield from _LINEAGE_KINDS.items()
         if self.reasoned:
             yield ERROR, pa.string()
         yield REST, pa.string()
@@ -280,7 +282,7 @@ class Shape:
         made[KEY] = self._keys(rows, rest, widen=widen)
         made[ORDINAL] = _ordinals(rows.ordinals)
         if self.lined:
-            made |= _lined(rows)
+            made |= _lineage_columns(rows)
         if self.reasoned:
             reasons = [reason and shown(reason) for reason in rows.reasons or ()]
             made[ERROR] = pa.array(reasons or [None] * len(rows), pa.string())
@@ -498,16 +500,18 @@ def _fitted(values: Any, kind: Kind, *, widen: bool) -> tuple[Any, Kind, list[in
     return made, kind, misfits
 
 
-def _lined(rows: Rows) -> dict[str, Any]:
+def _lineage_columns(rows: Rows) -> dict[str, Any]:
     if rows.columns is not None:
         columns = rows.columns
-        return {name: columns.ordered([_of_part(part.table, name) for part in columns.parts]) for name in _LINED}
+        return {
+            name: columns.ordered([_of_part(part.table, name) for part in columns.parts]) for name in _LINEAGE_KINDS
+        }
     if rows.lineage is None:
-        return {name: pa.nulls(len(rows), kind) for name, kind in _LINED.items()}
-    known = {name: rows.lineage.get(name, [None] * len(rows)) for name in _LINED}
+        return {name: pa.nulls(len(rows), kind) for name, kind in _LINEAGE_KINDS.items()}
+    known = {name: rows.lineage.get(name, [None] * len(rows)) for name in _LINEAGE_KINDS}
     return {
         name: known[name] if isinstance(known[name], pa.Array) else _often_alike(list(known[name]), kind)
-        for name, kind in _LINED.items()
+        for name, kind in _LINEAGE_KINDS.items()
     }
 
 
@@ -523,13 +527,13 @@ def moments_of(seconds: Sequence[float]) -> Any:
     """Return seconds since 1970 UTC as an array of times."""
     import numpy as np
 
-    return pa.array(np.rint(np.asarray(seconds, np.float64) * 1e6).astype(np.int64)).view(_LINED["_at"])
+    return pa.array(np.rint(np.asarray(seconds, np.float64) * 1e6).astype(np.int64)).view(_LINEAGE_KINDS["_at"])
 
 
 def _of_part(table: Any, name: str) -> Any:
     """Return a column of lineage, or nulls for a part that was written before that column existed."""
     if name not in table.schema.names:
-        return pa.nulls(table.num_rows, _LINED[name])
+        return pa.nulls(table.num_rows, _LINEAGE_KINDS[name])
     return _flat(table.column(name))
 
 

@@ -83,7 +83,7 @@ _PORTION = 64 << 20
 _LOOKS = 5
 """Times that the folder is listed, at most, because consumers merge merged parts meanwhile."""
 _NAME_BYTES = 200
-_NAMED = re.compile(r"\.([0-9a-f]{8})\.[a-z]+$")
+_DIGEST = re.compile(r"\.([0-9a-f]{8})\.[a-z]+$")
 """Matches the digest in the name of a part."""
 _SLICES = 4
 """Slices of a part with separate sums, since two changes that cancel out are rarely in the same slice."""
@@ -413,7 +413,7 @@ class _FileWriter:
                 made.append(NameNotForSink(key=one_line(str(_key_of(row)), 60), path=path, reason=reason))
                 continue
             # Only append to this list: logs contain references in this order (see `Reader._file`).
-            told = [
+            fields = [
                 name,
                 isinstance(value, str),
                 zlib.crc32(data),
@@ -424,7 +424,7 @@ class _FileWriter:
                 row.at,
                 row.attempts,
             ]
-            made.append(bytes([_FILE]) + msgpack.packb(told, unicode_errors="surrogatepass"))
+            made.append(bytes([_FILE]) + msgpack.packb(fields, unicode_errors="surrogatepass"))
         self._target.sync()  # once for all files, before the references count
         self._target.close_part(names)
         return made
@@ -528,7 +528,7 @@ def _digest_of(data: bytes | memoryview) -> int:
 
 def _check_digest(name: str, data: bytes, digest: Callable[[bytes], int]) -> None:
     """Raise `ValueError` if a part has other bytes than were written."""
-    named = _NAMED.search(name)
+    named = _DIGEST.search(name)
     # Older parts have no digest in their name.
     if named is not None and digest(data) != int(named[1], 16):
         raise ValueError("it has other bytes than were written there")
@@ -974,7 +974,7 @@ class Reader:
         data = self._target.read(part)
         if isinstance(self.sink, JSONL):
             _check_digest(part, data, zlib.crc32)
-            return _Lines(data, keyed=_NAMED.search(part) is not None)
+            return _Lines(data, keyed=_DIGEST.search(part) is not None)
         _check_digest(part, data, _digest_of)
         table = _Table(data)
         if table.id != self._id:

@@ -206,7 +206,7 @@ class RunTable:
         """
         wanted = self._wanted(columns)
         reading = self.reading()
-        batches = [batch if wanted is None else batch.select(_there(batch, wanted)) for batch in reading]
+        batches = [batch if wanted is None else batch.select(_present(batch, wanted)) for batch in reading]
         shape = reading.shape
         recast = [shape.recast(batch, wanted) for batch in batches]
         self._known = shape.copied()
@@ -290,7 +290,7 @@ class RunTable:
             warn_of_rest(self.name, shape, wanted)
 
 
-def _there(batch: Any, wanted: Sequence[str]) -> list[str]:
+def _present(batch: Any, wanted: Sequence[str]) -> list[str]:
     """Return those of the wanted columns that a batch has, because an early one may lack some."""
     names = set(batch.schema.names)
     return [name for name in wanted if name in names]

@@ -52,7 +52,7 @@ class ReadAhead:
         self._depth = FEWEST
         self._current: Hashable = None
         self._unread = self._reading = 0
-        self._letting_go = False
+        self._dropping = False
         """Whether a thread is running that drops stale documents."""
         self._lock, self._counting = threading.RLock(), threading.Lock()
         """`_lock` guards the fetches: `look` may run in another thread while the slot's thread takes a document.
@@ -67,7 +67,7 @@ class ReadAhead:
         begin: Callable[[Reference], Future[bytes] | None] = lambda document: None,
     ) -> ReadAhead:
         """Return the `ReadAhead` of this thread, from now on for the documents of `run` that `upcoming` yields."""
-        ahead = _of_here()
+        ahead = _ahead_of_thread()
         if ahead is None:
             ahead = _here.ahead = cls(read, begin)
         with ahead._lock:
@@ -150,7 +150,7 @@ class ReadAhead:
                 self._in_thread(document, fetch)
             else:
                 begun.add_done_callback(partial(_pass_on, fetch))
-            self._let_go_later()
+            self._start_dropping()
         except Exception:  # noqa: BLE001 - no thread is available, or an error that the function itself will meet
             if not fetch.done():
                 fetch.set_result(None)
@@ -174,18 +174,18 @@ class ReadAhead:
         with self._counting:  # not the lock: this runs on the loop of a file system, which must not wait for a slot
             self._reading -= 1
 
-    def _let_go_later(self) -> None:
+    def _start_dropping(self) -> None:
         """Start a thread that drops stale documents, unless one is running."""
         with self._lock:
-            if self._letting_go:
+            if self._dropping:
                 return
-            self._letting_go = True
+            self._dropping = True
         try:
-            threading.Thread(target=self._let_go_in_time, name="dqlab-ahead-ages", daemon=True).start()
+            threading.Thread(target=self._drop_stale, name="dqlab-ahead-ages", daemon=True).start()
         except RuntimeError:  # no thread is available; the next fetch tries again
-            self._letting_go = False
+            self._dropping = False
 
-    def _let_go_in_time(self) -> None:
+    def _drop_stale(self) -> None:
         """Drop documents that are too old to be taken, until none is held."""
         while True:
             time.sleep(FRESH_S / 2)
@@ -195,17 +195,17 @@ class ReadAhead:
                     if self._begun.get(name, 0.0) < late:
                         del self._fetches[name]
                 if not self._fetches:
-                    self._letting_go = False
+                    self._dropping = False
                     return
 
 
 def taken(document: Reference) -> bytes | None:
     """Return the bytes of a document that was read ahead for this thread, once, or None."""
-    ahead = _of_here()
+    ahead = _ahead_of_thread()
     return None if ahead is None else ahead.take(document)
 
 
-def _of_here() -> ReadAhead | None:
+def _ahead_of_thread() -> ReadAhead | None:
     """Return what this thread reads ahead, or None, also in a forked process."""
     ahead: ReadAhead | None = getattr(_here, "ahead", None)
     # A forked child inherits futures that no thread will ever complete, and perhaps a held lock.

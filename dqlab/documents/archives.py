@@ -284,7 +284,7 @@ class _Tar:
             stream = cast(BinaryIO, self._tar.extractfile(info))
             if self._kind is not None:
                 # Read to the end under the lock: two readers of one decompressor would make each other restart it.
-                return self._taken_out(stream, info.size)
+                return self._unpacked(stream, info.size)
         return cast(BinaryIO, _Apart(self._tar, info, self._lock))
 
     def _header(self, offset: int) -> tarfile.TarInfo:
@@ -303,7 +303,7 @@ class _Tar:
             raise DocumentDamaged(document=reference.key, reason=f"it is a link to {name!r}, which the archive lacks")
         return self._header(self._targets[name])
 
-    def _taken_out(self, stream: BinaryIO, size: int) -> BinaryIO:
+    def _unpacked(self, stream: BinaryIO, size: int) -> BinaryIO:
         if size <= IN_MEMORY:
             return io.BytesIO(stream.read())
         kept = tempfile.TemporaryFile()  # noqa: SIM115 - closed by its reader
@@ -404,18 +404,18 @@ def _warn(where: str, left_out: list[str]) -> None:
 # --- archives that this process keeps open ---
 
 
-class _Seen(NamedTuple):
+class _OpenArchive(NamedTuple):
     """An open archive."""
 
     archive: _Archive
-    seen: tuple[int, ...] | None
+    identity: tuple[int, ...] | None
     """Identity, size and time of the file at its path when it was opened; None for a URL."""
 
     def close(self) -> None:
         self.archive.close()
 
 
-_kept: KeptOpen[_Seen] = KeptOpen(KEPT)
+_kept: KeptOpen[_OpenArchive] = KeptOpen(KEPT)
 
 
 @at_let_go
@@ -427,21 +427,21 @@ def _opened(where: str) -> _Archive:
     """Return an archive with its directory, opened once per process, and again if another file is now at its path."""
     place = place_of(where)
     found = _kept.get(place, lambda: _open(where))
-    if found.seen is not None and found.seen != _looks(where):
+    if found.identity is not None and found.identity != _identity_at(where):
         _kept.forget(place)
         found = _kept.get(place, lambda: _open(where))
     return found.archive
 
 
-def _open(where: str) -> _Seen:
+def _open(where: str) -> _OpenArchive:
     local = local_path(where) is not None
     stream = open_binary(where)
     try:
         if local:
             status = os.fstat(stream.fileno())
-            stamp, seen = local_stamp(status), _sight(status)
+            stamp, identity = local_stamp(status), _identity(status)
         else:
-            stamp, seen = stamp_of(where), None
+            stamp, identity = stamp_of(where), None
         kind = compression_in(stream)
         if kind is None and _is_zip(stream):
             archive: _Archive = _Zip(where, stream, stamp)
@@ -449,17 +449,17 @@ def _open(where: str) -> _Seen:
             archive = _Tar(where, stream, stamp, kind)
         if not local:
             note_read(where)
-        return _Seen(archive, seen)
+        return _OpenArchive(archive, identity)
     except BaseException:
         stream.close()
         raise
 
 
-def _looks(where: str) -> tuple[int, ...]:
-    return _sight(os.stat(cast(str, local_path(where))))
+def _identity_at(where: str) -> tuple[int, ...]:
+    return _identity(os.stat(cast(str, local_path(where))))
 
 
-def _sight(status: os.stat_result) -> tuple[int, ...]:
+def _identity(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 

@@ -720,7 +720,7 @@ def _row_of(document: Document) -> dict[Any, Any]:
     if kind is Inline:
         names, values = part  # type: ignore[misc]
         if type(values) is not tuple:
-            values = _there(document.key, names, values)
+            values = _values_of_torn(document.key, names, values)
         return dict(zip(names, values, strict=True))
     raise WrongKind(key=document.key, kind=_kind_of(part), asked="doc.row", instead=_READ_AS_FILE)
 
@@ -738,7 +738,7 @@ def _cell_of(document: Document, column: Any) -> Any:
             check_column(column, names, "the frame", "read")
         at = names.index(column)
         if type(values) is not tuple:
-            values = _there(document.key, names, values, at)
+            values = _values_of_torn(document.key, names, values, at)
         return values[at]
     raise WrongKind(key=document.key, kind=_kind_of(part), asked=f"doc[{column!r}]", instead=_READ_AS_FILE)
 
@@ -763,7 +763,7 @@ def _kind_of(part: Part | None) -> str:
     return "a record in a file" if type(part) is Line else "a file, or a part of one"
 
 
-def _there(key: Any, names: Any, values: Any, at: int | None = None) -> tuple[Any, ...]:
+def _values_of_torn(key: Any, names: Any, values: Any, at: int | None = None) -> tuple[Any, ...]:
     """Return the values of a damaged row, and raise if the value at `at`, or any value for None, is missing."""
     if isinstance(values, int):
         raise RowTooLarge(key=key, size=values, limit=largest_row())

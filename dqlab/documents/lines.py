@@ -53,7 +53,7 @@ BLOCKS_KEPT = 16
 LONGEST_CELL = 256 << 20
 """Characters of a CSV cell, at most: an unclosed quote turns the rest of the file into one cell."""
 
-_OTHERS = {
+_OTHER_FORMATS = {
     b"PAR1": "a Parquet file",
     b"PK\x03\x04": "a zip archive",
     b"ARROW1": "an Arrow file",
@@ -340,7 +340,7 @@ def open_lines(where: str, form: str) -> BinaryIO:
         if kind is not None:
             return cast(BinaryIO, _Decompressed(decompressor(stream, kind), stream))
         head = cast(io.BufferedReader, stream).peek(8)
-        for magic, form_found in _OTHERS.items():
+        for magic, form_found in _OTHER_FORMATS.items():
             if head.startswith(magic):
                 hint = "Leave it out of the pattern, or convert it first: lines are read as they are, or from gzip, "
                 hint += "bzip2, xz and Zstandard"

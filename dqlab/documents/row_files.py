@@ -247,9 +247,9 @@ class Records:
         # Read the header of the first file now, to find a wrong name before records are submitted.
         with listed(where, called(form)), open_lines(where, form) as stream:
             header = self._header(stream, self._files.first)
-        self._tell_delimiter(header, self._files.first.where)
+        self._warn_of_delimiter(header, self._files.first.where)
 
-    def _tell_delimiter(self, header: Header, where: str) -> None:
+    def _warn_of_delimiter(self, header: Header, where: str) -> None:
         """Warn if all columns seem to be one, because another delimiter is in its name."""
         if len(header.names) != 1 or self._key is not None:  # a wrong delimiter would have raised for a missing key
             return

@@ -277,7 +277,7 @@ def _value(value: Any) -> Any:
         name = value.removeprefix("env:")
         if name not in os.environ:
             raise _unset(f"the variable {name}", f"Set {name} where workers start")
-        return _hidden(os.environ[name])
+        return _remembered(os.environ[name])
     if isinstance(value, str) and value.startswith("config:"):
         name = value.removeprefix("config:")
         found = entry(name)
@@ -285,11 +285,11 @@ def _value(value: Any) -> Any:
             raise _unset(
                 f"{name!r} of Dask's config", f"Set it in the configuration of workers, or as {_variable(name)}"
             )
-        return _hidden(found)
+        return _remembered(found)
     return value
 
 
-def _hidden(value: Any) -> Any:
+def _remembered(value: Any) -> Any:
     """Return the value of a secret, and remember it to keep it out of errors, also after it was replaced."""
     if isinstance(value, str) and len(value) > 3:  # hiding "1" or "no" would garble any text
         _stood_for.pop(value, None)
@@ -323,11 +323,11 @@ def redacted(where: str) -> Iterator[None]:
         if not storage or isinstance(error, DqlabError):
             raise
         secrets = list(_secrets(_known.get(storage)))
-        told = list(_told(error))
-        if not any(secret in text for secret in secrets for text in told):
+        texts = list(_texts_of(error))
+        if not any(secret in text for secret in secrets for text in texts):
             raise
         # The text of the error and of its first cause; `from None` below drops the chain, which contains the secrets.
-        text = f"{told[0]} ({told[-1]})" if told[0] != told[-1] else told[0]
+        text = f"{texts[0]} ({texts[-1]})" if texts[0] != texts[-1] else texts[0]
         for secret in secrets:
             text = text.replace(secret, "***")
         kind = type(error) if type(error) in (PermissionError, FileNotFoundError, OSError) else OSError
@@ -341,7 +341,7 @@ def without_secrets(text: str, where: str) -> str:
     return text
 
 
-def _told(error: BaseException) -> Iterator[str]:
+def _texts_of(error: BaseException) -> Iterator[str]:
     """Yield the texts that a traceback shows for an error and its causes."""
     seen: list[BaseException] = []
     at: BaseException | None = error
@@ -430,7 +430,7 @@ def _secrets(options: Any) -> Iterator[str]:
         if isinstance(options, str):
             for name, value in _leaves(entry(options)):
                 if _is_secret(name):
-                    _hidden(value)
+                    _remembered(value)
         else:
             for _, value in _leaves(options):
                 if str(value).startswith(_FROM):
@@ -539,7 +539,7 @@ def open_binary(where: str) -> BinaryIO:
     if not system.cachable:
         # An archive closes itself and its members when it is no longer referenced, so the stream's finalizer refers to
         # it.
-        weakref.finalize(stream, _let_go, system)
+        weakref.finalize(stream, _keep_alive, system)
     return cast(BinaryIO, Guarded(stream, partial(redacted, where))) if storage_of(where) else stream
 
 
@@ -572,7 +572,7 @@ def answered(where: str) -> Iterator[None]:
         raise ServerSilent(str(where)) from cause
 
 
-def _let_go(system: object) -> None:
+def _keep_alive(system: object) -> None:
     """Do nothing, because the finalizer only keeps the file system alive until now."""
 
 
