@@ -181,6 +181,7 @@ class _Reading:
         if longs.any():
             size = np.where(longs, self._bytes[at], size)
             at = at + longs
+        # Larger numbers, and opcodes that are no number (size 0), are left to `pickle`.
         self._check((size > 0) & (size <= 8))
         shift = ((8 - size) * 8).view(np.uint64)
         # Shift the bytes of the number to the top and back: this drops the bytes after it, and extends the sign.

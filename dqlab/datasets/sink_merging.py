@@ -196,7 +196,8 @@ def _groups(places: Mapping[str, _Wanted], sink: Parquet, reader: Reader) -> Ite
 
 def merge(sink: Parquet, run: str, id: str, parts: Mapping[str, int]) -> str:
     """Write the rows of some parts as one part, then delete them, and return its name."""
-    # `parts` has how many rows each must have at least. If anything below raises, none of the parts has been deleted.
+    # `parts` has how many rows each must have at least. If one cannot be read, has fewer rows, or has a value that
+    # would change, this raises before it deletes any of them.
     target, reader = sink.target, Reader(sink, run, id)
     gathered: list[SinkRow] = []
     of: list[tuple[str, int, int]] = []

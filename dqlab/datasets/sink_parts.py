@@ -691,7 +691,7 @@ class _Table:
             value: Any = None
             if rest[i] is not None:
                 more = json.loads(rest[i])
-                more.pop(KEY, None)
+                more.pop(KEY, None)  # the document's key, not a column
             pairs = more.pop(REST, ()) if more else ()
             if marked and more:
                 more = {name: InRest(each) for name, each in more.items()}
@@ -725,7 +725,7 @@ class _Lines:
 
     def __init__(self, data: bytes, *, keyed: bool) -> None:
         self._keyed = keyed  # False for an older part, in which "_names" is a user's own field
-        self._lines = data.splitlines()
+        self._lines = data.splitlines()  # JSON escapes line ends inside texts
         if data and not data.endswith(b"\n"):
             raise ValueError("it is cut off in its last line")
         self.nbytes = len(data)
@@ -866,7 +866,7 @@ class Reader:
             try:
                 opened, first = self._there(part, len(rows))
                 taken = opened.take([first + row for row in rows]) if isinstance(opened, _Table) else None
-            except Exception:  # noqa: BLE001 - `find` raises the same error with the rows' names
+            except Exception:  # noqa: BLE001 - `find` reports the same error, and names the rows
                 return None
             if taken is None:
                 return None
@@ -913,7 +913,7 @@ class Reader:
         """Return the bytes of a part's row and of the whole part, or zeros if it cannot be read."""
         try:
             opened, _ = self._there(part, 1)
-        except Exception:  # noqa: BLE001 - `find` raises the same error with the rows' names
+        except Exception:  # noqa: BLE001 - `find` reports the same error, and names the rows
             return 0.0, 0
         return opened.nbytes / max(1, len(opened)), opened.nbytes
 

@@ -413,6 +413,7 @@ def check_free(target: Target, run: str, id: str) -> None:
             "exists, else the folder."
         )
         raise SinkTaken(run=run, path=str(target.where), what=what, steps=steps)
+    # Ignore unfinished files, which a killed process may have left.
     if foreign := next((name for name in target.names() if name != CLAIM and not name.startswith(WRITING)), None):
         what = f"{foreign!r}, which is not of this run"
         raise SinkTaken(run=run, path=str(target.where), what=what, steps="Choose an empty folder, or a new one.")

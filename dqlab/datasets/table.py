@@ -225,6 +225,7 @@ class RunTable:
         """
         table = self.to_arrow(columns)
         rounded = [name for name in table.column_names if _has_large(table[name])]
+        # Before `self_destruct` below, which frees the columns of the table.
         exact = {name: table[name].to_pandas(integer_object_nulls=True) for name in rounded}
         frame = table.to_pandas(self_destruct=True, split_blocks=True)
         for name, column in exact.items():
