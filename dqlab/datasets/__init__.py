@@ -1,8 +1,8 @@
 """Results of runs as tables: Arrow, pandas, SQL and Parquet, made from pages of results.
 
-Owns how values become columns, and what is written of them. Knows no run and no cluster: a `table.Source` gives pages
-of rows. All modules but `lineage`, `lineage_columns` and `plain` need pyarrow, so they are imported where a table is
-asked for, behind `needs_pyarrow`.
+Owns how values become columns, and how columns are written. Knows no run and no cluster: a `table.Source` provides
+pages of rows. `columns`, `files`, `kinds`, `publishing`, `rows`, `sql` and `table` import pyarrow, so import them only
+when a table is requested, after `needs_pyarrow`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["needs_pyarrow"]
 
 
 def needs_pyarrow() -> None:
-    """Raise `ExtraMissing` where pyarrow is not installed."""
+    """Raise `ExtraMissing` if pyarrow is not installed."""
     try:
         import_whole("pyarrow")
     except ImportError as error:

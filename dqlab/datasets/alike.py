@@ -1,8 +1,7 @@
-"""Columns of rows that are pickled alike, without making the rows.
+"""Reads rows that are pickled alike as columns, without making the rows.
 
-Most results are flat dicts with the same keys. As objects a small one costs 400 bytes and half a microsecond; as
-pickles they differ in their values alone, so their opcodes are read for all of them together. What is not such a row
-is left to `pickle`.
+Most results are flat dicts with the same keys. As an object, a small one costs 400 bytes and half a microsecond. Their
+pickles differ only in the values, so their opcodes are read for all rows together. Other values are left to `pickle`.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from dqlab.imports import import_whole
 __all__ = ["FEWEST", "Alike", "alike"]
 
 FEWEST = 64
-"""Rows below which pickle itself is faster."""
+"""Rows; for fewer, pickle itself is faster."""
 _HEAD = 11
-"""Bytes of protocol and frame."""
+"""Bytes of the opcodes PROTO and FRAME."""
 _ROOM = 16
-"""Bytes behind the last pickle that may be read, and mean nothing."""
+"""Bytes of padding after the last pickle, so that reading eight bytes near its end stays inside the buffer."""
 _PROTO_5_FRAME = 0x950580
 _EMPTY_DICT, _MEMOIZE, _MARK, _SETITEM, _SETITEMS, _STOP = b"}\x94(su."
 _SHORT_TEXT, _TEXT, _FLOAT, _TRUE, _FALSE = b"\x8cXG\x88\x89"
@@ -27,23 +26,16 @@ _INT_1, _INT_2, _INT_4, _LONG = b"KMJ\x8a"
 
 
 Column: TypeAlias = Any
-"""An array of whole numbers, of numbers with a point or of truth values; of texts a list, or an array of Arrow, none
-with half of a surrogate pair."""
+"""A numpy array of int64, float64 or bool; for texts, which are valid Unicode, a list or an Arrow array."""
 _FARTHEST = 2**31 - 1
-"""Bytes that the offsets of texts of Arrow reach."""
+"""Bytes that Arrow's 32-bit offsets of texts can address."""
 
 
 class Alike(Sequence[dict[str, Any]]):
-    """Rows that have the same keys in the same order, each with values of one plain type, as columns.
-
-    Attributes
-    ----------
-    columns : dict of str to Column
-        In the order of the rows' keys.
-    """
+    """Rows with the same keys in the same order, held as columns of one plain type each."""
 
     def __init__(self, columns: dict[str, Column]) -> None:
-        self.columns = columns
+        self.columns = columns  # in the order of the rows' keys
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -71,17 +63,9 @@ class Alike(Sequence[dict[str, Any]]):
 def alike(
     payloads: Sequence[bytes | memoryview], lengths: Sequence[Sequence[int]], *, arrow: bool = False
 ) -> Alike | None:
-    """Return pickles that stand one behind another as columns; None where they are not such rows.
-
-    Parameters
-    ----------
-    payloads : sequence of bytes or memoryview
-        Nothing but these pickles.
-    lengths : sequence of sequence of int
-        The bytes of each pickle, in order.
-    arrow : bool
-        Whether texts become arrays of Arrow, which are made without a text of Python's for each.
-    """
+    """Return consecutive pickles as columns, or None unless all are rows with the same keys and plain types."""
+    # `payloads` contain nothing but the pickles, and `lengths` the bytes of each. With `arrow`, texts become Arrow
+    # arrays, without a Python text for each.
     first = next(filter(len, payloads), b"")
     if sum(map(len, lengths)) < FEWEST or first[_HEAD : _HEAD + 1] != b"}":
         return None
@@ -94,7 +78,7 @@ class _NotAlike(Exception):
 
 
 class _Reading:
-    """Goes through all pickles at the same time: `_at` is where it stands in each of them."""
+    """Reads all pickles in step, with its position in each of them in `_at`."""
 
     def __init__(
         self, payloads: Sequence[bytes | memoryview], lengths: Sequence[Sequence[int]], *, arrow: bool
@@ -109,6 +93,7 @@ class _Reading:
         self._at = self._ends - self._lengths
 
     def rows(self) -> Alike | None:
+        # Anything unexpected means None: `pickle` then reads the rows, so every check below may be strict.
         try:
             return self._rows()
         except (_NotAlike, UnicodeDecodeError):
@@ -141,12 +126,12 @@ class _Reading:
             raise _NotAlike
 
     def _spans(self, at: Any, size: int) -> Any:
-        """Return so many bytes at some places: a row for each."""
+        """Return `size` bytes at each of some positions, one row for each."""
         strided = self._np.lib.stride_tricks.as_strided
         return strided(self._bytes, (len(self._bytes) - size + 1, size), (1, 1), writeable=False)[at]
 
     def _words(self, at: Any) -> Any:
-        """Return the eight bytes at some places, each as a number; behind the last pickle there is room for them."""
+        """Return the eight bytes at each of some positions as a number."""
         return self._spans(at, 8).view("<u8").ravel()
 
     def _take(self, opcode: int) -> None:
@@ -164,7 +149,7 @@ class _Reading:
         key = bytes(self._bytes[first + 1 : first + 1 + size])
         self._check(self._bytes[self._at] == size)
         at = self._at + 1
-        self._move(at + size)  # before it is read
+        self._move(at + size)  # before reading: checks that the key ends inside the pickle
         self._check(self._spans(at, size) == self._np.frombuffer(key, self._np.uint8))
         self._take(_MEMOIZE)
         return key.decode()
@@ -196,8 +181,10 @@ class _Reading:
         if longs.any():
             size = np.where(longs, self._bytes[at], size)
             at = at + longs
+        # Larger numbers, and opcodes that are no number (size 0), are left to `pickle`.
         self._check((size > 0) & (size <= 8))
         shift = ((8 - size) * 8).view(np.uint64)
+        # Shift the bytes of the number to the top and back: this drops the bytes after it, and extends the sign.
         raised = self._words(at) << shift
         found = (raised >> shift).view(np.int64)
         signed = longs | (opcodes == _INT_4)
@@ -221,16 +208,17 @@ class _Reading:
         return [str(payload[start:stop], "utf-8") for start, stop in places]
 
     def _arrow_texts(self, starts: Any, stops: Any) -> Any:
-        """Return texts as an array of Arrow: every other one of an array that has what is between them, too."""
+        """Return texts as an Arrow array."""
         import pyarrow as pa
 
         np, n = self._np, len(starts)
         offsets = np.empty(2 * n, np.int32)
         offsets[::2], offsets[1::2] = starts, stops
+        # One array over all pickles, without copying: its even elements are the texts, the odd ones the bytes between.
         between = pa.StringArray.from_buffers(2 * n - 1, pa.py_buffer(offsets), pa.py_buffer(self._bytes))
         texts = between.take(pa.array(np.arange(0, 2 * n, 2, dtype=np.int32)))
         try:
-            texts.validate(full=True)
+            texts.validate(full=True)  # the payload of a user may not be UTF-8
         except pa.ArrowInvalid:
             raise _NotAlike from None
         return texts

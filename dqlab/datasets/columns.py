@@ -1,4 +1,4 @@
-"""Values of one column as an array of Arrow, and the positions of those that do not fit its type."""
+"""Builds an Arrow array from the values of one column, with the positions of those that do not fit its type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dqlab.datasets.plain import plain
 __all__ = ["build", "widened"]
 
 _NONE = type(None)
-_AS_THEY_ARE: dict[int, set[type]] = {
+_TAKEN_BY_ARROW: dict[int, set[type]] = {
     pa.bool_().id: {bool, _NONE},
     pa.int64().id: {int, _NONE},
     pa.float64().id: {float, int, _NONE},
@@ -25,7 +25,7 @@ _AS_THEY_ARE: dict[int, set[type]] = {
     pa.binary().id: {bytes, _NONE},
     pa.date32().id: {datetime.date, _NONE},
 }
-"""Types of Python that Arrow takes into a column without changing them, or refuses."""
+"""Python types, by Arrow type, whose values Arrow converts unchanged or refuses."""
 _ALIKE: dict[type, Kind] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -33,15 +33,15 @@ _ALIKE: dict[type, Kind] = {
     str: pa.string(),
     bytes: pa.binary(),
 }
-"""Types of Python whose values have one type of column, if they have any."""
+"""Python types whose values all have the same column type, if they fit any."""
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeEncodeError)
 
 
 def widened(values: Sequence[Any], kind: Kind, at: Sequence[int]) -> Kind:
-    """Return a type that has, besides those of `kind`, as many of the values at some positions as can be joined."""
+    """Return a type for the values of `kind` and as many of the values at some positions as can be joined with it."""
     chosen = values if len(at) == len(values) else [values[position] for position in at]
     types = set(map(type, chosen)) - {_NONE}
-    if len(types) == 1 and (alike := types.pop()) in _ALIKE:  # each has the type of the first that fits
+    if len(types) == 1 and (alike := types.pop()) in _ALIKE:  # one value decides for all; most columns end here
         first = next((value for value in chosen if value is not None and kind_of(value) is not None), None)
         return kind if first is None else join(kind, _ALIKE[alike]) or kind
     seen: Kind | None = None
@@ -65,7 +65,7 @@ def _is_array(value: Any) -> bool:
 
 
 def build(values: Sequence[Any], kind: Kind) -> tuple[Any, list[int]]:
-    """Return an array of a type, and the positions of values that are null in it because they do not fit."""
+    """Return an array of a type, and the positions of values that do not fit, and are null in the array."""
     if pa.types.is_null(kind):
         misfits = [at for at, value in enumerate(values) if value is not None and plain(value) is not None]
         return pa.nulls(len(values)), misfits
@@ -73,11 +73,11 @@ def build(values: Sequence[Any], kind: Kind) -> tuple[Any, list[int]]:
         return _lists(values, kind)
     if pa.types.is_struct(kind):
         return _structs(values, kind)
-    if set(map(type, values)) <= _AS_THEY_ARE.get(kind.id, set()):
+    if set(map(type, values)) <= _TAKEN_BY_ARROW.get(kind.id, set()):
         try:
             return pa.array(values, kind), []
         except _REFUSALS:
-            pass  # one by one
+            pass  # find out one by one below which values do not fit
     check = check_of(kind)
     kept: list[Any] = []
     misfits = []
@@ -104,6 +104,7 @@ def _lists(values: Sequence[Any], kind: Kind) -> tuple[Any, list[int]]:
             misfits.append(at)
             made = None
         lists.append(made)
+    # A list with an element that does not fit is null as a whole: drop it, and build again.
     while True:
         ends = list(accumulate(0 if each is None else len(each) for each in lists))
         inner, wrong = build(list(chain.from_iterable(each for each in lists if each is not None)), kind.value_type)
@@ -114,12 +115,12 @@ def _lists(values: Sequence[Any], kind: Kind) -> tuple[Any, list[int]]:
             misfits.append(at)
     offsets = [None if each is None else end - len(each) for each, end in zip(lists, ends, strict=True)]
     ends_at = pa.array([*offsets, ends[-1] if ends else 0], pa.int32())
-    # With its type here: a cast of a list of nothing but nulls loses all of them but one (pyarrow 26).
+    # Pass the type instead of casting: a cast of a list of only nulls loses all of them but one (pyarrow 26).
     return pa.ListArray.from_arrays(ends_at, inner, type=kind), sorted(misfits)
 
 
 def _of_arrays(values: Sequence[Any], kind: Kind) -> Any:
-    """Return arrays of numpy that all have the type's numbers as they are, without an object for each number."""
+    """Return numpy arrays that have exactly this type, without an object for each number, or None."""
     numpy = sys.modules.get("numpy")
     if numpy is None or set(map(type, values)) != {numpy.ndarray}:
         return None
@@ -144,6 +145,7 @@ def _structs(values: Sequence[Any], kind: Kind) -> tuple[Any, list[int]]:
             misfits.append(at)
             made = None
         rows.append(made)
+    # A row with a field that does not fit is null as a whole: drop it, and build again.
     while True:
         built = [build([None if row is None else row.get(field.name) for row in rows], field.type) for field in fields]
         wrong = {at for _, positions in built for at in positions}

@@ -1,7 +1,7 @@
 """Rows of a run as Parquet files: whole under their final name, or not there at all.
 
-Files are written under a name of their own beside the target, synced, and put in its place by one call of the system.
-What a killed process left behind is removed by the next one that writes to the same target.
+Files are written under another name beside the target, synced, and put in its place by one system call. What a killed
+process leaves behind is removed by the next one that writes to the same target.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ __all__ = [
 
 GROUP_ROWS = 100_000
 GROUP_BYTES = 16 << 20
-"""Rows, and bytes in memory, above which a row group ends: a reader holds one of them."""
+"""Rows, and bytes in memory, at which a row group ends; a reader holds one row group."""
 PART_ROWS = 1_000_000
-"""Rows after which another file of a folder begins."""
+"""Rows after which the next file of a folder begins."""
 METADATA = b"dqlab"
-"""Under which the schema of a file names its run."""
+"""Key of the run in the metadata of a file's schema."""
 _WRITING = ".writing-"
 
 
 class TargetTaken(UsageError):
-    """The place where rows are to be written has something else, which is left as it is."""
+    """The target contains something else than rows of this run, and is left unchanged."""
 
     text = "{path!r} has {what}, and rows of run {run!r} would take its place. Nothing was written. {steps}"
 
 
 class TargetUnwritable(DqlabError):
-    """Rows could not be written; nothing of them stands under the final name."""
+    """Rows could not be written, and nothing of them is under the final name."""
 
     text = (
         "rows of run {run!r} could not be written to {path!r}: {reason}. What was written beside it was deleted, "
@@ -63,46 +63,33 @@ class TargetUnwritable(DqlabError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which run rows belong to: its name, and its id in hex digits."""
+    """The run that rows belong to."""
 
     name: str
     id: str
+    """Hex digits."""
 
     def metadata(self) -> dict[bytes, bytes]:
-        """Return what the schema of a file has about its run."""
+        """Return the metadata of a schema that names the run."""
         return {METADATA: json.dumps({"run": self.name, "id": self.id}).encode()}
 
 
 def write_parquet(table: RunTable, path: str | os.PathLike[str], run: Identity) -> Path:
-    """Write rows as Parquet, a page at a time; return where they are.
-
-    Parameters
-    ----------
-    table : RunTable
-    path : str or path
-        A folder for ``part-00000.parquet`` and so on, or a file, if its name ends in ``.parquet``.
-    run : Identity
-
-    Raises
-    ------
-    TargetTaken
-        It has something else than rows of this run.
-    TargetUnwritable
-        It cannot be written.
-    """
+    """Write rows as Parquet, one page at a time, into a folder or one ``.parquet`` file, and return its path."""
     target = local_target(path)
     single = target.suffix == ".parquet"
     _check_free(target, run, single=single)
     with staging(target, run) as folder:
         shape = Writer(folder, run, rows_per_file=None if single else PART_ROWS).write(table)
         made = sorted(folder.glob("part-*.parquet"))
+        # `_check_free` again at the end, because writing takes long.
         put_in_place(made[0] if single else folder, target, run, lambda: _check_free(target, run, single=single))
     warn_of_rest(run.name, shape)
     return target
 
 
 def local_target(path: str | os.PathLike[str]) -> Path:
-    """Return a path as an absolute one; refuse addresses, and what is not a path."""
+    """Return a path as an absolute one, or raise `BadOption` for a URL, or for something that is not a path."""
     if not isinstance(path, str | os.PathLike):
         raise BadOption(option="path", value=path, problem="is not a path. Name a folder, such as 'out/'.")
     text = os.fspath(path)
@@ -115,14 +102,14 @@ def local_target(path: str | os.PathLike[str]) -> Path:
 
 
 class Writer:
-    """Writes a table into a folder: ``part-00000.parquet`` and so on, all of the schema that the last row led to."""
+    """Writes a table into a folder as ``part-00000.parquet`` and so on, all with the schema after the last row."""
 
     def __init__(self, folder: Path, run: Identity, *, rows_per_file: int | None) -> None:
         self._folder, self._run, self._rows_per_file = folder, run, rows_per_file
         self._files: list[_File] = []
 
     def write(self, table: RunTable) -> Shape:
-        """Write all rows; return the shape that they have in the end."""
+        """Write all rows, and return their final shape."""
         reading = table.reading()
         for batch in reading:
             if not self._files or not self._files[-1].takes(batch, self._rows_per_file):
@@ -142,7 +129,8 @@ class Writer:
         self._files.append(_File(self._folder / name, schema, self._run))
 
     def _unify(self, shape: Shape) -> None:
-        """Write the files again that were written before types became wider; into one, if there is to be one."""
+        """Rewrite the files whose schema is older than the final one, or join all into one file."""
+        # A single file has several parts so far if types have widened, because a Parquet file has one schema.
         if self._rows_per_file is None and len(self._files) > 1:
             whole = _File(self._folder / "whole", shape.schema, self._run)
             for file in self._files:
@@ -166,7 +154,7 @@ def _copy(path: Path, file: _File, shape: Shape) -> None:
 
 
 class _File:
-    """One Parquet file; rows gather until they are a row group."""
+    """A Parquet file that collects rows into row groups."""
 
     def __init__(self, path: Path, schema: Any, run: Identity) -> None:
         self.path, self.schema, self.rows = path, schema, 0
@@ -190,11 +178,11 @@ class _File:
         if self._batches:
             self._writer.write_table(pa.Table.from_batches(self._batches, self.schema), row_group_size=GROUP_ROWS)
             self._batches, self._held, self._bytes = [], 0, 0
-            # Arrow's allocator keeps what a row group was gathered and packed in: some 20 MB that nothing needs.
+            # Arrow's allocator would keep the buffers of the row group, some 20 MB that nothing needs.
             pa.default_memory_pool().release_unused()
 
     def close(self) -> None:
-        """Write what is left, and have it on the disk."""
+        """Write the remaining rows, and sync the file."""
         self._flush()
         self._writer.close()
         sync(self.path)
@@ -205,7 +193,7 @@ class _File:
 
 @contextmanager
 def staging(target: Path, run: Identity) -> Iterator[Path]:
-    """Give a folder beside the target, which is gone behind this; failures of the disk become `TargetUnwritable`."""
+    """Yield a temporary folder beside the target, and turn errors of the disk into `TargetUnwritable`."""
     before = "what stood there is as it was" if target.exists() else "nothing stands under that name"
     folder = target.parent / f".{target.name}{_WRITING}{_host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
@@ -221,16 +209,9 @@ def staging(target: Path, run: Identity) -> Iterator[Path]:
 
 
 def put_in_place(made: Path, target: Path, run: Identity, check: Callable[[], None]) -> None:
-    """Have what was made under the target's name from one moment to the next, in place of what is there.
-
-    Parameters
-    ----------
-    made, target : Path
-        Both files, or both folders.
-    run : Identity
-    check : callable
-        Refuses what may not be replaced; called once more, since writing takes long.
-    """
+    """Give what was made the target's name in one step, in place of what is there, unless `check` refuses."""
+    # Check once more: another process may have written there meanwhile. Sync before the rename, so that a power failure
+    # leaves the old content or the new.
     check()
     if made.is_file():
         made.replace(target)
@@ -243,12 +224,12 @@ def put_in_place(made: Path, target: Path, run: Identity, check: Callable[[], No
             )
     else:
         sync(made)
-        made.rename(target)  # an empty folder gives way
+        made.rename(target)  # replaces an empty folder
     sync(target.parent)
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk."""
+    """Sync a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -260,7 +241,7 @@ def sync(path: Path) -> None:
 
 
 def run_of(path: Path) -> Identity | None:
-    """Return the run that a Parquet file belongs to; None for a file that dqlab did not write."""
+    """Return the run of a Parquet file, or None for a file that dqlab did not write."""
     try:
         metadata = pq.read_schema(path).metadata or {}
         said = json.loads(metadata[METADATA])
@@ -293,7 +274,8 @@ def _host() -> str:
 
 
 def _sweep(target: Path) -> None:
-    """Remove what processes of this machine that are gone have left beside a target."""
+    """Remove what dead processes of this machine have left beside a target."""
+    # Only this machine's: the process id of another machine says nothing here.
     prefix = f".{target.name}{_WRITING}{_host()}-"
     for left in target.parent.iterdir():
         if not left.name.startswith(prefix):

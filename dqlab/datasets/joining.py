@@ -1,4 +1,4 @@
-"""Results beside the rows of a table that a user has."""
+"""Joins results to the rows of a user's table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUFFIX = "_result"
 
 
 class NoKeyMatches(UsageError):
-    """No row of a table has the key of a result: they would be joined with nothing."""
+    """No row of the table has the key of a result, so nothing would be joined."""
 
     text = (
         "none of the {rows:row} has a key of run {run!r} in {on!r}: there it reads {theirs}, and results have {ours}. "
@@ -26,30 +26,8 @@ class NoKeyMatches(UsageError):
 
 
 def joined(frame: Any, results: Any, on: str, run: str) -> Any:
-    """Return a table of pandas with the columns of results beside its own; rows without a result have nothing there.
-
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-    results : pandas.DataFrame
-        Indexed by key.
-    on : str
-        The column with keys, or the name of the index.
-    run : str
-        Name of the run.
-
-    Raises
-    ------
-    BadOption
-        It is not a DataFrame, or has neither such a column nor such an index.
-    NoKeyMatches
-        None of its rows has a result.
-
-    Warns
-    -----
-    DqlabWarning
-        A key belongs to several results: rows with it come as often.
-    """
+    """Return a pandas frame with columns of results added, which are missing values in rows without a result."""
+    # `results` is indexed by key. `on` is the column of `frame` with keys, or the name of its index.
     import_whole("pandas")
     import pandas as pd
 
@@ -75,7 +53,8 @@ def joined(frame: Any, results: Any, on: str, run: str) -> Any:
         said = f"run {run!r}: key {again!r} belongs to more than one document; the rows that have it come as often."
         warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
     results = results.rename(columns={name: f"{name}{SUFFIX}" for name in results.columns if name in frame.columns})
-    if len(frame) and not keys.isin(results.index).all():  # a column with gaps has numbers with a point
+    # Rows without a result turn whole numbers into floats, which would round those above 2^53: keep these as objects.
+    if len(frame) and not keys.isin(results.index).all():
         whole = results.columns[(results.dtypes == "int64") | (results.dtypes == "uint64")]
         large = [name for name in whole if (results[name].abs() > EXACT).any()]
         results = results.astype(dict.fromkeys(large, object))

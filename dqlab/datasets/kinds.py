@@ -1,7 +1,7 @@
-"""Types of columns: that of a value, one that two have in common, and whether a value fits exactly.
+"""Types of columns: the type of a value, the common type of two, and whether a value fits a type exactly.
 
-Arrow converts in silence where it can: bytes become text, a time loses its zone, 1.0 becomes 1. Here a type has those
-values alone that come back equal.
+Arrow converts silently where it can: bytes become text, a time loses its zone, 1.0 becomes 1. Here a value fits a type
+only if it comes back equal.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _BY_TYPE: dict[type, Kind] = {
 _NAIVE, _AWARE = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
 _MOST_DIGITS = 38
 _MOST_FIELDS = 1_000
-"""Fields of a nested dict above which it is not a type: words of a text are values, not columns."""
+"""Fields of a nested dict, at most; a larger one, such as a count of words, fits no column."""
 _EXACT_SINGLE = 2**24
-"""Up to here each whole number is one with a point in 32 bits; Arrow refuses larger ones, also those that are."""
+"""Each whole number up to here is exact as a 32-bit float; Arrow refuses larger ones, even exact ones."""
 _DEEPEST = 32
-"""Lists and dicts inside each other that a type has: Parquet is written with more, and not read with 50."""
+"""Nested lists and dicts of a type, at most; pyarrow writes Parquet with more, and cannot read it with 50."""
 
 
 def kind_of(value: Any, deepest: int = _DEEPEST) -> Kind | None:
-    """Return the type of a column that has this value, or None: no column can have it."""
+    """Return the type of a column for this value, or None if no column can hold it."""
     value = plain(value)
     made = _BY_TYPE.get(type(value))
     if made is not None:
@@ -70,7 +70,7 @@ def _decimal(value: decimal.Decimal) -> Kind | None:
 
 
 def _digits(value: decimal.Decimal) -> tuple[int, int]:
-    """Return how many digits stand before and behind the point; negative for what is not a number."""
+    """Return the number of digits before and after the point, or negative ones for NaN and infinities."""
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         return -1, -1
@@ -103,7 +103,7 @@ def _struct(values: dict[Any, Any], deepest: int) -> Kind | None:
 
 
 def kind_of_array(value: Any) -> Kind | None:
-    """Return the type of an array of numbers of numpy with one dimension, or None."""
+    """Return the type of a one-dimensional numpy array of numbers, or None."""
     dtype = value.dtype
     if (
         value.ndim != 1
@@ -117,10 +117,7 @@ def kind_of_array(value: Any) -> Kind | None:
 
 
 def join(one: Kind, other: Kind) -> Kind | None:
-    """Return a type that has the values of both, or None.
-
-    Whole numbers and numbers with a point join as the latter; whole ones above 2^53 then fit no longer.
-    """
+    """Return a type for the values of both types, or None."""
     if one.equals(other) or pa.types.is_null(other):
         return one
     if pa.types.is_null(one):
@@ -133,6 +130,7 @@ def join(one: Kind, other: Kind) -> Kind | None:
         return _joined_structs(one, other)
     if is_int(one) and is_int(other):
         return None if pa.uint64() in (one, other) else _INT64
+    # Integers above 2^53 then no longer fit, and go into the rest.
     if (is_int(one) or pa.types.is_floating(one)) and (is_int(other) or pa.types.is_floating(other)):
         return None if pa.uint64() in (one, other) else _DOUBLE
     if pa.types.is_decimal(one) and pa.types.is_decimal(other):
@@ -153,13 +151,13 @@ def _joined_structs(one: Kind, other: Kind) -> Kind | None:
 
 
 def fits(value: Any, kind: Kind) -> bool:
-    """Return whether a plain scalar comes back equal from a column of this type, neither a list nor a struct."""
+    """Return whether a plain scalar comes back equal from a column of this type, which is neither list nor struct."""
     check = check_of(kind)
     return value is None or (check is not None and check(value))
 
 
 def check_of(kind: Kind) -> Callable[[Any], bool] | None:
-    """Return a function from a plain scalar to whether a column has it as it is; None: it has nothing but null."""
+    """Return a function that checks whether a plain scalar fits a column, or None if only null fits."""
     if pa.types.is_integer(kind):
         bits = kind.bit_width
         low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if pa.types.is_signed_integer(kind) else (0, 2**bits)
@@ -207,13 +205,13 @@ def _is_aware(value: Any) -> bool:
         return False
     try:
         value.astimezone(_UTC)
-    except (OverflowError, ValueError):  # the first or the last hours that a datetime can name
+    except (OverflowError, ValueError):  # within hours of the first or last datetime, which UTC may exceed
         return False
     return True
 
 
 def _encodes(text: str) -> bool:
-    """Return whether a text is valid Unicode, which alone Arrow keeps."""
+    """Return whether a text is valid Unicode, which Arrow requires."""
     try:
         text.encode()
     except UnicodeEncodeError:

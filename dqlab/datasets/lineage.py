@@ -1,4 +1,4 @@
-"""Columns that say where a row comes from, and their names."""
+"""Names of the columns that show where a row comes from."""
 
 from __future__ import annotations
 
@@ -11,23 +11,17 @@ __all__ = ["BARE", "CODE", "ERROR", "KEY", "LINEAGE", "NOTHING", "ORDINAL", "RES
 
 KEY, ORDINAL, CODE, ERROR, REST = "_key", "_ordinal", "_code", "_error", "_rest"
 LINEAGE = (KEY, ORDINAL, "_version", CODE, "_seconds", "_attempts", "_consumer", "_at", ERROR, REST)
-"""Names that no column of a user gets in a table of Arrow: theirs have an underscore more behind."""
+"""Names that no column of a user gets in an Arrow table; a user's column of that name gets one more underscore."""
 ROW_LINEAGE = ("_version", CODE, "_seconds", "_attempts", "_consumer", "_at")
-"""What a row has besides key and position; the consumer that made it knew them."""
+"""Columns that only the consumer that made a row knows."""
 NOTHING, BARE = "nothing", "bare"
-"""Kinds of values that are not rows, as parts of a sink have them: None, and others."""
+"""Kinds, in parts of a sink, of values that are not rows: None, and any other."""
 NAMED = 20
 """Columns that an error names."""
 
 
 def check_columns(columns: Sequence[str], known: Sequence[str], run: str) -> None:
-    """Refuse columns that are not there.
-
-    Raises
-    ------
-    ColumnUnknown
-        One is not there; it names those that are.
-    """
+    """Raise `ColumnUnknown`, which names the known columns, for a column that is not among them."""
     for column in columns:
         if column not in known:
             more = f" and {len(known) - NAMED:,} more" if len(known) > NAMED else ""

@@ -1,7 +1,7 @@
-"""How results were made, as columns: from settlements, or from the rows of a sink.
+"""Makes columns of how results were made, from settlements or from the rows of a sink.
 
-A page of results comes in pieces, each with a `Lineage`; `Gathered` makes arrays of those of many. Loads
-neither pyarrow nor pandas before arrays are asked for.
+A page of results has several pieces, each with a `Lineage`; `Gathered` joins many of them into arrays. Loads neither
+pyarrow nor pandas before arrays are requested.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ __all__ = ["Gathered", "Lineage", "MadeRows", "SinkLineage", "Unrecorded", "line
 
 SECONDS, AT, ATTEMPTS = "_seconds", "_at", "_attempts"
 UNKNOWN = -(2**63)
-"""A time that is not known; numpy calls it NaT."""
+"""An unknown time; the value of numpy's NaT."""
 _NAN = float("nan")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class Lineage(Protocol):
-    """How some neighbouring results were made."""
+    """How some consecutive results were made."""
 
     def __len__(self) -> int: ...
 
     def cut(self, start: int, stop: int) -> Lineage:
-        """Return that of those from one position to before another."""
+        """Return the lineage of the results from `start` up to `stop`."""
         ...
 
     def runs(self, name: str) -> Iterable[tuple[Any, int]]:
-        """Return a column of texts or of attempts as runs of equal values, None where it is not known: (value, n)."""
+        """Return a column of texts or attempts as runs of equal values, (value, length), with None for unknown ones."""
         ...
 
     def seconds(self) -> array[float]:
-        """Return how long each took, NaN where it is not known."""
+        """Return how long each result took, with NaN for unknown ones."""
         ...
 
     def moments(self) -> array[int]:
-        """Return when each was made, microseconds since 1970 UTC; `UNKNOWN` where it is not known."""
+        """Return when each result was made, in microseconds since 1970 UTC, or `UNKNOWN`."""
         ...
 
 
 class MadeRows:
-    """That of results whose settlement has it; nothing of it is opened before a column is asked for."""
+    """The lineage in a settlement, which is decoded only when a column is requested."""
 
     __slots__ = ("_made", "_start", "_stop")
 
@@ -60,7 +60,7 @@ class MadeRows:
         return self._stop - self._start
 
     def cut(self, start: int, stop: int) -> MadeRows:
-        """Return that of those from one position to before another."""
+        """Return the lineage of the results from `start` up to `stop`."""
         return MadeRows(self._made, self._start + start, self._start + stop)
 
     def runs(self, name: str) -> Iterable[tuple[Any, int]]:
@@ -73,11 +73,11 @@ class MadeRows:
         return [(shown(made.code if name == CODE else made.consumer) or None, stop - start)]
 
     def seconds(self) -> array[float]:
-        """Return how long each took."""
+        """Return how long each result took."""
         return array("d", self._made.seconds(self._start, self._stop))
 
     def moments(self) -> array[int]:
-        """Return when each was made."""
+        """Return when each result was made."""
         at, ages = round(self._made.at * 1e6), self._made.ages(self._start, self._stop)
         if ages is None:
             return array("q", [at]) * len(self)
@@ -85,7 +85,7 @@ class MadeRows:
 
 
 class SinkLineage:
-    """That of rows of a sink, which stands in their parts."""
+    """The lineage in the parts of a sink."""
 
     __slots__ = ("_rows",)
 
@@ -96,7 +96,7 @@ class SinkLineage:
         return len(self._rows)
 
     def cut(self, start: int, stop: int) -> SinkLineage:
-        """Return that of those from one position to before another."""
+        """Return the lineage of the results from `start` up to `stop`."""
         return SinkLineage(self._rows[start:stop])
 
     def runs(self, name: str) -> Iterable[tuple[Any, int]]:
@@ -104,66 +104,53 @@ class SinkLineage:
         return ((value, sum(1 for _ in alike)) for value, alike in groupby(row.get(name) for row in self._rows))
 
     def seconds(self) -> array[float]:
-        """Return how long each took."""
+        """Return how long each result took."""
         found = (row.get(SECONDS) for row in self._rows)
         return array("d", (_NAN if each is None else each for each in found))
 
     def moments(self) -> array[int]:
-        """Return when each was made."""
+        """Return when each result was made."""
         found = (row.get(AT) for row in self._rows)
         return array("q", (UNKNOWN if each is None else (each - _EPOCH) // _MICROSECOND for each in found))
 
 
 class Unrecorded:
-    """That of results of a log from before it was recorded; and of documents that have none.
-
-    Parameters
-    ----------
-    count : int
-    code : str, optional
-        The code version that made all results of the run.
-    """
+    """The lineage of documents that have none, or of results in a log from before lineage was recorded."""
 
     __slots__ = ("_code", "_count")
 
     def __init__(self, count: int, code: str | None = None) -> None:
-        self._count, self._code = count, code
+        self._count, self._code = count, code  # the code version that made all results of the run, if it is known
 
     def __len__(self) -> int:
         return self._count
 
     def cut(self, start: int, stop: int) -> Unrecorded:
-        """Return that of those from one position to before another."""
+        """Return the lineage of the results from `start` up to `stop`."""
         return Unrecorded(stop - start, self._code)
 
     def runs(self, name: str) -> Iterable[tuple[Any, int]]:
-        """Return one run without a value, but for the code."""
+        """Return one run without a value, except for the code."""
         return [(self._code if name == CODE else None, self._count)]
 
     def seconds(self) -> array[float]:
-        """Return as many NaN."""
+        """Return NaN for each result."""
         return array("d", [_NAN]) * self._count
 
     def moments(self) -> array[int]:
-        """Return as many unknown times."""
+        """Return unknown times."""
         return array("q", [UNKNOWN]) * self._count
 
 
 def lineage_of(rows: Sequence[Mapping[str, Any]], made: Lineage | None) -> Lineage:
-    """Return the lineage of rows of a sink: the settlement's, where the sink of a user's own returns values alone."""
+    """Return the lineage of rows of a sink, or the settlement's if a user's own sink returns only values."""
     if made is not None and not any(value is not None for row in rows for value in row.values()):
         return made
     return SinkLineage(rows)
 
 
 class Gathered:
-    """Columns of lineage of results in their order, as they come; it keeps nothing but their values.
-
-    Parameters
-    ----------
-    names : collection of str, optional
-        Those of `ROW_LINEAGE` that are wanted.
-    """
+    """Collects columns of lineage, piece by piece, in the order of the results."""
 
     def __init__(self, names: Collection[str] = ROW_LINEAGE) -> None:
         self.names = [name for name in ROW_LINEAGE if name in names]
@@ -171,7 +158,7 @@ class Gathered:
         self._seconds, self._moments = array("d"), array("q")
 
     def add(self, lineage: Lineage) -> None:
-        """Add that of the next results."""
+        """Add the lineage of the next results."""
         for name, runs in self._runs.items():
             runs.add(lineage.runs(name))
         if SECONDS in self.names:
@@ -180,7 +167,7 @@ class Gathered:
             self._moments += lineage.moments()
 
     def arrow(self) -> dict[str, Any]:
-        """Return the columns as arrays of Arrow."""
+        """Return the columns as Arrow arrays."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -201,11 +188,12 @@ class Gathered:
         return made
 
     def pandas(self, name: str, index: Any) -> Any:
-        """Return a column as a `pandas.Series` with an index."""
+        """Return a column as a pandas Series with this index."""
         import numpy as np
         import pandas as pd
 
         if name == SECONDS:
+            # Copy: a view would keep `array` from growing, and change with it.
             return pd.Series(np.frombuffer(self._seconds, np.float64).copy(), index)
         if name == AT:
             moments = np.frombuffer(self._moments, np.int64).copy().view("datetime64[us]")
@@ -219,7 +207,7 @@ class Gathered:
 
 
 class _Runs:
-    """A column as runs of equal values: a tuple for each would take 56 bytes more."""
+    """A column as runs of equal values, without a tuple of 56 bytes for each."""
 
     __slots__ = ("lengths", "values")
 

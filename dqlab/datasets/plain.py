@@ -1,6 +1,7 @@
-"""Values of users as plain Python: scalars of numpy and pandas, enums, dataclasses and subclasses lose their class.
+"""Turns users' values into plain Python: numpy and pandas scalars, enums, dataclasses and subclasses lose their class.
 
-Owns what equals what. Knows nothing of Arrow; numpy and pandas are used where a value is theirs, hence loaded already.
+Owns which values are equal. Knows nothing of Arrow; uses numpy and pandas only for their own values, so they are loaded
+already.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from dqlab.texts import brief, said_by, shown
 __all__ = ["EXACT", "SCALARS", "InRest", "exact_key", "json_of", "keys_behind", "name_of", "plain", "row_of", "same"]
 
 EXACT = 2**53
-"""Up to here each whole number is a number with a point."""
+"""Each whole number up to here is exact as a float."""
 SCALARS = frozenset(
     {
         type(None), bool, int, float, str, bytes,
         datetime.datetime, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal,
     }
 )  # fmt: skip
-"""Types that a column may have as they are."""
+"""Types whose values a column can hold without conversion."""
 _PLAIN = SCALARS | {dict, list}
 
 
@@ -49,18 +50,17 @@ _EXACTLY: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (datetime.time, lambda each: each.replace()),
     (datetime.timedelta, lambda each: datetime.timedelta(each.days, each.seconds, each.microseconds)),
 )
-"""How an instance of a subclass becomes one of the class itself."""
-_encoded = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` makes one for each call
+"""Turns an instance of a subclass into one of the class itself; datetime before date, which is its base class."""
+_encoded = json.JSONEncoder(separators=(",", ":")).encode  # `json.dumps` would make an encoder for each call
 _UNKNOWN = 1_000
-"""Characters kept of what an object of any other class says of itself."""
+"""Characters that are kept of the repr of an object of any other class."""
 
 
 class InRest:
-    """A value that was read from the rest of a row: what it was before is not known, so it stays what JSON had of it.
+    """A value from the rest of a row, kept as JSON because its original type is unknown."""
 
-    It is no row and fits no column: bytes stand there as a dict, which would otherwise get the columns of other dicts.
-    """
-
+    # A class of its own, so that it is no row and fits no column: bytes in the rest are a dict in JSON, which would
+    # otherwise get the columns of other dicts.
     __slots__ = ("json",)
 
     def __init__(self, json: Any) -> None:
@@ -68,10 +68,8 @@ class InRest:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values read from parts are equal, in the rest or not.
-
-    NaN equals NaN, and 1 equals 1.0: columns widen whole numbers.
-    """
+    """Return whether two values read from parts are equal, in the rest or not."""
+    # NaN equals NaN, and 1 equals 1.0, because columns widen whole numbers. True does not equal 1.
     one, other = (each.json if type(each) is InRest else each for each in (one, other))
     if isinstance(one, float) and isinstance(other, float) and one != one and other != other:
         return True
@@ -83,7 +81,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def row_of(value: Any) -> dict[Any, Any] | None:
-    """Return the columns of a value that is a row: a mapping, an instance of a dataclass, a named tuple; else None."""
+    """Return the columns of a mapping, a dataclass instance or a named tuple, or None for a value that is not a row."""
     if type(value) is dict:
         return value
     if isinstance(value, Mapping | tuple) or dataclasses.is_dataclass(value):
@@ -93,11 +91,9 @@ def row_of(value: Any) -> dict[Any, Any] | None:
 
 
 def plain(value: Any) -> Any:  # noqa: C901 - one line for each kind of value
-    """Return a value as one of `SCALARS`, a list or a dict, or as it is: then no column can have it.
-
-    Elements of lists and values of dicts are left as they are. A value that plain Python cannot hold exactly stays as
-    it is: nanoseconds, and numbers of more than 64 bits.
-    """
+    """Return a value as one of `SCALARS`, a list or a dict, or unchanged if no column can hold it exactly."""
+    # Shallow: elements of lists and values of dicts stay as they are. What plain Python cannot hold exactly stays too,
+    # such as nanoseconds and numbers of more than 64 bits.
     if type(value) in _PLAIN:
         return value
     if isinstance(value, enum.Enum):
@@ -135,20 +131,20 @@ def plain(value: Any) -> Any:  # noqa: C901 - one line for each kind of value
 
 
 def _of_array(value: Any) -> Any:
-    """Return an array of numpy as lists; elements that are exact in plain Python alone as such."""
+    """Return a numpy array as lists, whose elements are plain Python if that is exact for all."""
     if value.dtype.kind in "biufSUO":
         return value.tolist()
     return plain(value[()]) if value.ndim == 0 else list(value)
 
 
 def _of_scalar(value: Any, numpy: Any) -> Any:
-    """Return a scalar of numpy as plain Python, or as it is where that would change it."""
+    """Return a numpy scalar as plain Python, or unchanged if that would change its value."""
     if value.dtype.kind not in "mM":
         made = value.item()
         return value if isinstance(made, numpy.generic) else made
     if numpy.isnat(value):
         return None
-    if value.dtype == "m8":  # a number without a unit
+    if value.dtype == "m8":  # without a unit
         return value
     exact = value.astype(f"{value.dtype.kind}8[us]")
     made = exact.item() if exact == value else None
@@ -156,12 +152,12 @@ def _of_scalar(value: Any, numpy: Any) -> Any:
 
 
 def name_of(key: Any) -> str:
-    """Return what a column is called: the text of its key, as valid Unicode."""
+    """Return the name of a key's column, which is its text as valid Unicode."""
     return shown(key if type(key) is str else said_by(key))
 
 
 def exact_key(key: Any) -> str | int | float | bool | None:
-    """Return a key as JSON can have it and give it back; one of another type as the text that names its column."""
+    """Return a key as JSON can represent it, or the name of its column for other types."""
     if type(key).__module__ == "numpy":
         key = plain(key)
     if type(key) in (str, int, bool, type(None)) or (type(key) is float and math.isfinite(key)):
@@ -171,13 +167,13 @@ def exact_key(key: Any) -> str | int | float | bool | None:
 
 
 def keys_behind(names: Iterable[tuple[Any, str]]) -> dict[str, Any]:
-    """Return, of columns given as (key, name), the keys of those that have another one than their name, by name."""
+    """Return, by column name, the keys of those columns, given as (key, name), whose name differs from the key."""
     found, taken, pairs = dict[str, Any](), set[Any](), list(names)
     if all(type(raw) is str and raw == name for raw, name in pairs):
         return found
     for raw, name in pairs:
         key = exact_key(raw)
-        while key in taken:  # the text that another key, of a type that JSON does not have, is named by
+        while key in taken:  # another key, of a type that JSON lacks, is represented by the same text
             key = f"{key}_"
         taken.add(key)
         if type(key) is not str or key != name:
@@ -186,19 +182,17 @@ def keys_behind(names: Iterable[tuple[Any, str]]) -> dict[str, Any]:
 
 
 def json_of(values: Mapping[str, Any]) -> str:
-    """Return values by name as JSON: what JSON has no form for is text.
-
-    Times are ISO 8601, `Decimal` its digits, NaN and the infinities "NaN", "Infinity" and "-Infinity", bytes
-    ``{"base64": ...}``, objects of other classes what ``repr`` returns.
-    """
+    """Return values by name as JSON, with text for values that JSON cannot represent."""
+    # Times are ISO 8601, `Decimal` its digits, NaN and the infinities "NaN", "Infinity" and "-Infinity", bytes
+    # ``{"base64": ...}``, and objects of other classes their repr. Users' files have these forms: keep them.
     try:
         return _encoded({name: _jsonable(value) for name, value in values.items()})
-    except RecursionError:  # one is deeper than Python goes, or contains itself
+    except RecursionError:  # a value is nested too deeply, or contains itself
         return _encoded({name: _json_or_repr(value) for name, value in values.items()})
 
 
 def _json_or_repr(value: Any) -> Any:
-    """Return a value as JSON has it, or its repr if it is too deep."""
+    """Return a value for JSON, or its repr if it is nested too deeply."""
     try:
         made = _jsonable(value)
         _encoded(made)
@@ -241,5 +235,5 @@ def _text(value: Any) -> Any:
 def _repr(value: Any) -> str:
     try:
         return brief(repr(value), _UNKNOWN)
-    except Exception as error:  # noqa: BLE001 - a class of users may do anything
+    except Exception as error:  # noqa: BLE001 - a user's class may raise anything
         return f"<repr() of it raised {type(error).__name__}>"

@@ -1,4 +1,4 @@
-"""A run as a folder that others use without dqlab: rows, failures, and a manifest that says where they come from."""
+"""A run as a folder that others can use without dqlab: rows, failures, and a manifest of where they come from."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _FAILURES = pa.schema(
 
 
 class RunChanged(RunError):
-    """A run changed while it was published, so that rows, failures and counts would not belong together."""
+    """A run changed while it was published, so that rows, failures and counts would not match."""
 
     text = (
         "run {run!r} changed while it was published: {rows:row} and {dead:failure} were read, and it now has "
@@ -68,10 +68,11 @@ class Published:
     path : Path
         The folder, with ``results.parquet``, ``failures.parquet`` and ``manifest.json``.
     rows, failures : int
+        Numbers of rows and failures.
     in_rest : int
-        Rows with something in ``_rest``.
+        Rows with values in ``_rest``.
     nbytes : int
-        Size of the files, bytes.
+        Size of the files, in bytes.
     """
 
     path: Path
@@ -92,27 +93,7 @@ def publish(
     run: Identity,
     facts: Callable[[], Mapping[str, Any]],
 ) -> Published:
-    """Write a run's rows, its failures and a manifest into a folder; return what stands there.
-
-    Parameters
-    ----------
-    table : RunTable
-    failures : iterable of DeadLetter
-    path : str or path
-    run : Identity
-    facts : callable
-        Returns what the manifest says of the run besides; asked when all rows are written. ``counts`` has ``acked`` and
-        ``dead``.
-
-    Raises
-    ------
-    TargetTaken
-        The folder has something else than this run as it was published before.
-    TargetUnwritable
-        It cannot be written.
-    RunChanged
-        The run has other counts than what was read.
-    """
+    """Write a run's rows, failures and manifest into a folder, and return what was written."""
     target = local_target(path)
     _check_free(target, run)
     with staging(target, run) as folder:
@@ -120,6 +101,8 @@ def publish(
         (part,) = folder.glob("part-*.parquet")
         part.rename(folder / RESULTS)
         dead = _write_failures(failures, folder / FAILURES, run)
+        # Ask for the facts after all rows and failures are written: only then do unchanged counts prove that the run
+        # did not change meanwhile.
         rows, about = pq.read_metadata(folder / RESULTS).num_rows, dict(facts())
         counts = about["counts"]
         if (counts["acked"], counts["dead"]) != (rows, dead):
@@ -184,7 +167,7 @@ def _versions() -> dict[str, str]:
 
 
 def _check_free(target: Path, run: Identity) -> None:
-    """Refuse a target that has anything but what was published of this run."""
+    """Raise `TargetTaken` for a target that contains anything but an earlier publication of this run."""
     if not target.exists():
         return
     steps = "Choose another path, or delete it first."

@@ -1,8 +1,7 @@
-"""Results as rows: chooses the columns and their types, and what goes into the rest.
+"""Results as rows: chooses the columns, their types, and what goes into the rest.
 
-A `Shape` turns pages of results into record batches. It owns the schema: columns come from the first 1,000 values,
-types are widened as long as they may be, and what fits no column of its row stands in ``_rest``, as JSON; nothing is
-left out.
+A `Shape` turns pages of results into record batches, and owns the schema. Columns come from the first 1,000 values,
+types widen where they may, and a value that fits no column of its row goes into ``_rest`` as JSON; nothing is dropped.
 """
 
 from __future__ import annotations
@@ -31,18 +30,20 @@ from dqlab.user_frames import level_of_user
 __all__ = ["MOST_COLUMNS", "SAMPLE", "Columns", "PartRows", "Rows", "Shape", "moments_of", "warn_of_rest"]
 
 SAMPLE = 1_000
-"""Values whose columns the schema has."""
+"""Values that define the columns of the schema."""
 MOST_COLUMNS = 1_000
-"""Columns of users; the words of a text, counted in a dict, are not columns."""
+"""Columns from values, at most; a dict that counts the words of a text must not become columns."""
 NAMED = 3
 """Columns that a warning names."""
 _INT64 = pa.int64()
 _TEXT = pa.string()
-_LINED = dict(zip(ROW_LINEAGE, (_TEXT, _TEXT, pa.float64(), _INT64, _TEXT, pa.timestamp("us", tz="UTC")), strict=True))
+_LINEAGE_KINDS = dict(
+    zip(ROW_LINEAGE, (_TEXT, _TEXT, pa.float64(), _INT64, _TEXT, pa.timestamp("us", tz="UTC")), strict=True)
+)
 
 
 class _Value:
-    """Stands for the column of values that are not rows."""
+    """Stands for the column of values that are not rows; no user's key is equal to it."""
 
     def __repr__(self) -> str:
         return "value"
@@ -53,26 +54,18 @@ VALUE = _Value()
 
 @dataclass(frozen=True, slots=True)
 class PartRows:
-    """Rows of one part of a sink, as columns; none of them has anything in its rest.
-
-    Attributes
-    ----------
-    table : pyarrow.Table
-    bare : str
-        Name of the column of values that are not rows, if there are such.
-    kinds : sequence
-        Kinds of its values: `BARE`, `NOTHING`, or the keys that a row has.
-    kind_of : sequence of int
-        Which one each row is of.
-    keys : mapping
-        Of columns that are not called as their key is: the key.
-    """
+    """Rows of one part of a sink, as columns, without any values in the rest."""
 
     table: Any
+    """A `pyarrow.Table`."""
     bare: str
+    """Name of the column of values that are not rows, if there are any."""
     kinds: Sequence[str | list[Any]]
+    """Kinds of its values: `BARE`, `NOTHING`, or the keys of a row."""
     kind_of: Sequence[int]
+    """The kind of each row, as a position in `kinds`."""
     keys: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of the columns whose name differs from the key."""
 
     def only(self, rows: list[int]) -> PartRows:
         """Return some of the rows."""
@@ -80,18 +73,18 @@ class PartRows:
         return PartRows(taken, self.bare, self.kinds, [self.kind_of[row] for row in rows], self.keys)
 
     def names_of(self, kind: int) -> Sequence[Any]:
-        """Return the keys that a row of a kind has, `VALUE` for values that are not rows."""
+        """Return the keys of a row of this kind, with `VALUE` for values that are not rows."""
         of = self.kinds[kind]
         return [VALUE] if of == BARE else [] if isinstance(of, str) else of
 
     def array(self, raw: Any) -> Any:
-        """Return the column of a key; None where it has none."""
+        """Return the column of a key, or None if there is none."""
         name = self.bare if raw is VALUE else raw
         if raw is not VALUE and self.keys:
             name = next((each for each, key in self.keys.items() if key == raw), raw)
-            if self.keys.get(name, name) != raw:  # it is that of another key
+            if self.keys.get(name, name) != raw:  # the column belongs to another key
                 return None
-        if name in LINEAGE:  # a key of a user that no row here has
+        if name in LINEAGE:  # a user's key that no row of this part has; the column is ours
             return None
         has_bare = BARE in self.kinds
         if name not in self.table.schema.names or (name == self.bare and has_bare) is not (raw is VALUE):
@@ -101,21 +94,15 @@ class PartRows:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Rows of several parts of a sink, as columns.
-
-    Attributes
-    ----------
-    parts : sequence of PartRows
-        Those rows, and no others.
-    order : pyarrow.Array
-        Where each row is among those of all parts.
-    """
+    """Rows of several parts of a sink, as columns."""
 
     parts: Sequence[PartRows]
+    """These rows, and no others."""
     order: Any
+    """A `pyarrow.Array` with the position of each row among the rows of all parts."""
 
     def cut(self, start: int, stop: int) -> Columns:
-        """Return the rows from one position to before another; no part has others then."""
+        """Return the rows from `start` up to `stop`, in parts without other rows."""
         chosen: list[dict[int, int]] = [{} for _ in self.parts]
         places = self.places()[start:stop]
         for part, row in places:
@@ -125,7 +112,8 @@ class Columns:
         return Columns(kept, pa.array([begins[part] + chosen[part][row] for part, row in places], _INT64))
 
     def agree(self) -> bool:
-        """Return whether each column has a type that all parts can have; else the order of rows decides."""
+        """Return whether each column has a common type in all parts."""
+        # Otherwise the order of rows decides which values fit, so that they must be joined one by one.
         for raw in self.names():
             kind: Kind | None = NULL
             for array in [part.array(raw) for part in self.parts]:
@@ -136,28 +124,28 @@ class Columns:
         return True
 
     def are_of(self, ordinals: Sequence[int]) -> bool:
-        """Return whether each row is that of its document."""
+        """Return whether each row is the row of its document."""
         found = self.ordered([_flat(part.table.column(ORDINAL)) for part in self.parts])
         return bool(found.equals(_ordinals(ordinals)))
 
     def ordered(self, arrays: Sequence[Any]) -> Any:
-        """Return arrays of all parts as one, in the order of the rows."""
+        """Return the arrays of all parts as one array, in the order of the rows."""
         return pa.concat_arrays(arrays).take(self.order)
 
     def places(self) -> list[tuple[int, int]]:
-        """Return the part, and the position there, of each row."""
+        """Return the part of each row, and its position there."""
         ends = list(accumulate(len(part.kind_of) for part in self.parts))
         begins = [0, *ends]
         return [(part := bisect_right(ends, place), place - begins[part]) for place in self.order.to_pylist()]
 
     def names(self) -> dict[Any, None]:
-        """Return the columns that the rows have, in the order in which they come."""
+        """Return the columns of the rows, in order of appearance."""
         first = self.parts[0].kinds
         if len(first) == 1 and all(part.kinds == first for part in self.parts):
             return dict.fromkeys(self.parts[0].names_of(0))
         kinds = dict.fromkeys((part, self.parts[part].kind_of[row]) for part, row in self.places())
         found = {raw: None for part, kind in kinds for raw in self.parts[part].names_of(kind)}
-        if VALUE in found:  # behind the others, where `_split` has it
+        if VALUE in found:  # last, as in `_split`, so that a table has the same columns either way
             found[VALUE] = found.pop(VALUE)
         return found
 
@@ -170,35 +158,25 @@ def _flat(column: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some results, in the order of the input.
-
-    Attributes
-    ----------
-    ordinals : sequence of int
-        Their positions in the input.
-    keys : sequence or None
-        Their keys, texts or whole numbers; None: the positions are the keys.
-    values : list
-    reasons : list or None
-        Why a document has no result, in words, or None for one that has; None: all have one.
-    lineage : mapping or None
-        Values of the columns that `ROW_LINEAGE` names, or arrays of Arrow, where rows know them.
-    columns : Columns or None
-        The values and the lineage, in place of `values` and `lineage`.
-    """
+    """Some results, in the order of the input."""
 
     ordinals: Sequence[int]
+    """Positions in the input."""
     keys: Sequence[Any] | None
+    """Texts or whole numbers; None if the positions are the keys."""
     values: Sequence[Any]
     reasons: list[str | None] | None = None
+    """Why a document has no result, or None for one with a result; None if all have one."""
     lineage: Mapping[str, Sequence[Any]] | None = None
+    """Values, or Arrow arrays, of the columns `ROW_LINEAGE`, if they are known."""
     columns: Columns | None = None
+    """The values and the lineage, in place of `values` and `lineage`."""
 
     def __len__(self) -> int:
         return len(self.ordinals)
 
     def cut(self, start: int, stop: int) -> Rows:
-        """Return those from one position to before another."""
+        """Return the results from `start` up to `stop`."""
         at = slice(start, stop)
         keys = None if self.keys is None else self.keys[at]
         reasons = None if self.reasons is None else self.reasons[at]
@@ -209,37 +187,28 @@ class Rows:
 
 @dataclass(slots=True)
 class Shape:
-    """Columns and types of a run's results, as far as they were seen.
-
-    Attributes
-    ----------
-    seen : int
-        Values that it has seen, up to `SAMPLE`; until then columns are added.
-    in_rest : int
-        Rows with something in ``_rest``, of all that it made into batches.
-    misfits : Counter of str
-        By column, how many of these rows have a null there because their value did not fit its type.
-    reasoned : bool
-        Whether documents without a result are among the rows.
-    lined : bool
-        Whether rows know the columns that `ROW_LINEAGE` names.
-    exact : bool
-        Whether keys without a column, which are not called as they are, stand in the rest as pairs of key and value,
-        under its own name: names that follow from one row stand for several keys in different rows.
-    """
+    """Columns and types of a run's results, as far as they were seen."""
 
     reasoned: bool = False
+    """Whether documents without a result are among the rows."""
     lined: bool = False
+    """Whether rows have the columns `ROW_LINEAGE`."""
     exact: bool = False
+    """Whether keys without a column, if their name would differ from the key, go into the rest as pairs of key and
+    value. Parts of sinks need this, because such a name depends on the other keys of its row, and so would stand for
+    different keys in different rows."""
     seen: int = 0
+    """Values that were seen, up to `SAMPLE`, at which columns are final."""
     in_rest: int = 0
+    """Rows with values in ``_rest``, of all that it made into batches."""
     misfits: Counter[str] = field(default_factory=Counter)
+    """By column, how many of these rows have null there because their value did not fit the type."""
     _names: dict[Any, str] = field(default_factory=dict)
     _kinds: dict[Any, Kind] = field(default_factory=dict)
     _key: Kind = NULL
 
     def copied(self) -> Shape:
-        """Return an equal one that changes by itself, and has made no rows."""
+        """Return an equal shape that changes independently, and has made no rows."""
         other = copy(self)
         other._names, other._kinds, other.in_rest = dict(self._names), dict(self._kinds), 0
         other.misfits = Counter()
@@ -247,16 +216,16 @@ class Shape:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns that come from values."""
+        """Names of the columns from values."""
         return list(self._names.values()) or ["value"]
 
     @property
     def schema(self) -> Any:
-        """The schema of batches, a `pyarrow.Schema`."""
+        """The `pyarrow.Schema` of batches."""
         return pa.schema([pa.field(name, kind) for name, kind in self._fields()])
 
     def schema_of(self, columns: Sequence[str] | None) -> Any:
-        """Return the schema with some columns alone, in their order; None: with all."""
+        """Return the schema with these columns only, in their order, or the whole one for None."""
         schema = self.schema
         return schema if columns is None else pa.schema([schema.field(name) for name in columns])
 
@@ -268,21 +237,15 @@ class Shape:
         if not self._names:
             yield "value", NULL
         if self.lined:
-            yield from _LINED.items()
+            yield from _LINEAGE_KINDS.items()
         if self.reasoned:
             yield ERROR, pa.string()
         yield REST, pa.string()
 
     def batches(self, rows: Rows, *, widen: bool) -> Iterator[Any]:
-        """Yield the rows as record batches.
-
-        Parameters
-        ----------
-        rows : Rows
-        widen : bool
-            Whether types may become wider, so that the schema of later batches differs. Otherwise what does not fit
-            goes into the rest.
-        """
+        """Yield the rows as record batches, whose schema may change between batches if types may widen."""
+        # Without `widen`, values that do not fit go into the rest. Cut at SAMPLE: columns are added up to there only,
+        # whatever the sizes of pages.
         start = 0
         while start < len(rows):
             open_for = max(0, SAMPLE - self.seen) if widen else 0
@@ -293,7 +256,7 @@ class Shape:
             start = stop
 
     def whole(self, rows: Rows) -> Any:
-        """Return rows as one record batch with a column for each that they have, up to `MOST_COLUMNS`."""
+        """Return rows as one record batch with a column for each of their keys, up to `MOST_COLUMNS`."""
         return self._batch(rows, widen=True, grow=True)
 
     @property
@@ -302,11 +265,11 @@ class Shape:
         return self._names.get(VALUE, "value")
 
     def name_of(self, raw: Any) -> str | None:
-        """Return the name of the column that has the values of a key; None: they are in the rest."""
+        """Return the name of a key's column, or None if its values are in the rest."""
         return self._names.get(raw)
 
     def keys_behind(self) -> dict[str, Any]:
-        """Return the keys of columns that are not called as their key is."""
+        """Return the keys of the columns whose name differs from the key."""
         return keys_behind((raw, name) for raw, name in self._names.items() if raw is not VALUE)
 
     def _batch(self, rows: Rows, *, widen: bool, grow: bool) -> Any:
@@ -319,7 +282,7 @@ class Shape:
         made[KEY] = self._keys(rows, rest, widen=widen)
         made[ORDINAL] = _ordinals(rows.ordinals)
         if self.lined:
-            made |= _lined(rows)
+            made |= _lineage_columns(rows)
         if self.reasoned:
             reasons = [reason and shown(reason) for reason in rows.reasons or ()]
             made[ERROR] = pa.array(reasons or [None] * len(rows), pa.string())
@@ -339,7 +302,7 @@ class Shape:
         widen: bool,
         grow: bool,
     ) -> None:
-        """Take values from columns of Arrow, without an object for each."""
+        """Take values from Arrow columns, without an object for each."""
         theirs, lost = columns.names(), list[tuple[str, int, int, Any]]()
         for raw in theirs:
             if grow and raw not in self._names and (raw is VALUE or len(self._names) < MOST_COLUMNS):
@@ -372,13 +335,7 @@ class Shape:
         others: Sequence[Any],
         rest: dict[int, dict[str, Any]],
     ) -> None:
-        """Put into the rest what does not fit, and columns that came too late.
-
-        Parameters
-        ----------
-        lost : sequence of (str, int, int, pyarrow.Scalar)
-            Column, part, position there, value.
-        """
+        """Put columns that came too late, and values that do not fit, as (column, part, row, scalar), into the rest."""
         places = columns.places()
         at_of = {place: at for at, place in enumerate(places)}
         for name, part, row, value in lost:
@@ -457,7 +414,7 @@ class Shape:
         if not misfits:
             return made
         for at in misfits:
-            if type(keys[at]) is not int or self._key == _INT64:  # the text of a number says all of it
+            if type(keys[at]) is not int or self._key == _INT64:  # as text, a whole number loses nothing
                 rest.setdefault(at, {})[KEY] = keys[at]
         if self._key == _INT64:
             return made
@@ -466,15 +423,7 @@ class Shape:
     # --- batches of an earlier schema ---------------------------------------------------------------
 
     def recast(self, batch: Any, columns: Sequence[str] | None = None) -> Any:
-        """Return a batch that an earlier state of this shape made, with the schema that it has now.
-
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch
-            With all columns, or with some.
-        columns : sequence of str, optional
-            Those that it is to have.
-        """
+        """Return a batch from an earlier state of this shape with its present schema, or with these columns of it."""
         schema = self.schema_of(columns)
         if batch.schema.equals(schema):
             return batch
@@ -497,15 +446,8 @@ class Shape:
 
 
 def _split(rows: Rows, known: Mapping[Any, str], *, grow: bool) -> tuple[dict[Any, Any], list[tuple[int, Any, Any]]]:
-    """Return the values by column, each a list or an array, and what is in no column: (position, column, value).
-
-    Parameters
-    ----------
-    known : mapping
-        The columns that there are.
-    grow : bool
-        Whether there may be more.
-    """
+    """Return the values by column, as lists or arrays, and those without a column, as (row, key, value)."""
+    # `known` are the present columns; with `grow` there may be more.
     values, reasons = rows.values, rows.reasons
     if isinstance(values, Alike):
         if grow and reasons is None and not known and len(values.columns) <= MOST_COLUMNS:
@@ -532,7 +474,7 @@ def _split(rows: Rows, known: Mapping[Any, str], *, grow: bool) -> tuple[dict[An
             columns[name] = list(map(itemgetter(name), dicts)) if even else [row.get(name) for row in dicts]
         else:
             unknown.add(name)
-    if unknown:  # in the order of each row, so that what they are called depends on that row alone
+    if unknown:  # in the order of each row, so that their names depend on that row alone
         extra = [(at, name, row[name]) for at, row in enumerate(dicts) for name in row if name in unknown]
     if others:
         if VALUE in known or grow:
@@ -544,7 +486,7 @@ def _split(rows: Rows, known: Mapping[Any, str], *, grow: bool) -> tuple[dict[An
 
 def _fitted(values: Any, kind: Kind, *, widen: bool) -> tuple[Any, Kind, list[int]]:
     """Return the values as an array, its type, and the positions of those that do not fit."""
-    if not isinstance(values, list):  # from rows that are alike: the first of their column
+    if not isinstance(values, list):  # an array from `Alike`, which `_split` returns only before there are columns
         made = values if isinstance(values, pa.Array) else pa.array(values)
         return made, made.type, []
     if widen and pa.types.is_null(kind):
@@ -558,21 +500,24 @@ def _fitted(values: Any, kind: Kind, *, widen: bool) -> tuple[Any, Kind, list[in
     return made, kind, misfits
 
 
-def _lined(rows: Rows) -> dict[str, Any]:
+def _lineage_columns(rows: Rows) -> dict[str, Any]:
     if rows.columns is not None:
         columns = rows.columns
-        return {name: columns.ordered([_of_part(part.table, name) for part in columns.parts]) for name in _LINED}
+        return {
+            name: columns.ordered([_of_part(part.table, name) for part in columns.parts]) for name in _LINEAGE_KINDS
+        }
     if rows.lineage is None:
-        return {name: pa.nulls(len(rows), kind) for name, kind in _LINED.items()}
-    known = {name: rows.lineage.get(name, [None] * len(rows)) for name in _LINED}
+        return {name: pa.nulls(len(rows), kind) for name, kind in _LINEAGE_KINDS.items()}
+    known = {name: rows.lineage.get(name, [None] * len(rows)) for name in _LINEAGE_KINDS}
     return {
         name: known[name] if isinstance(known[name], pa.Array) else _often_alike(list(known[name]), kind)
-        for name, kind in _LINED.items()
+        for name, kind in _LINEAGE_KINDS.items()
     }
 
 
 def _often_alike(values: list[Any], kind: Any) -> Any:
-    """Return values as an array; of most parts all rows have the same code, consumer and attempt."""
+    """Return values as an array."""
+    # All rows of most parts have the same code, consumer and attempt.
     if values and values.count(values[0]) == len(values):
         return pa.repeat(pa.scalar(values[0], kind), len(values))
     return pa.array(values, kind)
@@ -582,13 +527,13 @@ def moments_of(seconds: Sequence[float]) -> Any:
     """Return seconds since 1970 UTC as an array of times."""
     import numpy as np
 
-    return pa.array(np.rint(np.asarray(seconds, np.float64) * 1e6).astype(np.int64)).view(_LINED["_at"])
+    return pa.array(np.rint(np.asarray(seconds, np.float64) * 1e6).astype(np.int64)).view(_LINEAGE_KINDS["_at"])
 
 
 def _of_part(table: Any, name: str) -> Any:
-    """Return a column of lineage; nulls where a part was written before it had that."""
+    """Return a column of lineage, or nulls for a part that was written before that column existed."""
     if name not in table.schema.names:
-        return pa.nulls(table.num_rows, _LINED[name])
+        return pa.nulls(table.num_rows, _LINEAGE_KINDS[name])
     return _flat(table.column(name))
 
 
@@ -602,7 +547,7 @@ def _ordinals(ordinals: Sequence[int]) -> Any:
 
 
 def warn_of_rest(run: str, shape: Shape, columns: Sequence[str] | None = None) -> None:
-    """Warn where values that did not fit their column are null there, of the columns that were read."""
+    """Warn about values, of the columns that were read, that are null because they did not fit their column."""
     null = {name: n for name, n in shape.misfits.items() if columns is None or name in columns}
     if not null:
         return
@@ -623,24 +568,23 @@ def _rest_column(count: int, rest: Mapping[int, dict[str, Any]]) -> Any:
 
 
 def _recast(column: Any, kind: Kind, *, strictly: bool = False) -> tuple[Any, list[int]]:
-    """Return a column with another type, and the positions of values that do not fit it.
-
-    With `strictly` the type may be any, and not a wider one alone: Arrow would read numbers from texts.
-    """
+    """Return a column with another type, and the positions of values that do not fit it."""
+    # `strictly` allows any type, not only a wider one, for which a cast would be wrong: Arrow reads numbers from texts.
     if column.type.equals(kind):
         return column, []
     if not pa.types.is_nested(kind) and not (strictly and join(kind, column.type) != kind):
         try:
             return column.cast(kind), []
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            pass  # a few do not fit: one by one
+            pass  # find out one by one below which values do not fit
     return build(column.to_pylist(), kind)
 
 
 def _joined_rest(column: Any, more: Mapping[int, dict[str, Any]]) -> Any:
-    """Return the column of rests with some values more."""
+    """Return the column of rests with more values in it."""
     texts = column.to_pylist()
     for at, values in more.items():
+        # Join the JSON texts: parsing and writing an existing rest again could change it.
         made = json_of(values)
         texts[at] = made if texts[at] is None else f"{texts[at][:-1]},{made[1:]}"
     return pa.array(texts, pa.string())

@@ -1,8 +1,8 @@
-"""Small parts of a sink become large ones, and what nothing refers to goes.
+"""Merges small parts of a sink into large ones, and deletes files that nothing refers to.
 
-The references in the log of a queue stay as they are. Beside a part that others were merged into stands a small file
-with their names, and where each begins: it is there before one of them is deleted, so a reader finds its rows at any
-moment, and after a crash at any line of this. Knows no run; see `Reader.opened` for the other side.
+References in the log of a queue do not change. Beside a merged part is a small file that lists the earlier parts, and
+where each begins. It is written before any of them is deleted, so readers find every row at any moment, also after a
+crash at any line. `Reader.opened` is the other side. Knows no run.
 """
 
 from __future__ import annotations
@@ -34,28 +34,21 @@ from dqlab.numbers import many
 __all__ = ["AT_ONCE", "Compaction", "Ladder", "MergeUnderWay", "Unmergeable", "compact", "merge"]
 
 AT_ONCE = 16
-"""Parts of about one size that are merged together."""
+"""Parts of about the same size that are merged together."""
 SMALL = 0.5
-"""Share of the rows of a full part below which a part is small."""
+"""A part is small below this share of the rows of a full part."""
 ATTEMPTS = 5
-"""Times that a compaction begins again because consumers merge the same parts."""
+"""Times that a compaction starts, at most, because consumers merge the same parts."""
 MERGED_BYTES = 64 << 20
-"""Bytes in memory of the rows of a merged part."""
+"""Bytes in memory at which a merged part is full."""
 
 
 class Ladder:
-    """Small parts by size, and which of them are worth a merge: `AT_ONCE` of one step make one of the next.
-
-    So a row is written again a few times, however many parts there are.
-
-    Parameters
-    ----------
-    enough : int
-        Rows from which on a part is left as it is.
-    """
+    """Small parts by steps of size, where `AT_ONCE` parts of one step are merged into a part of the next."""
 
     def __init__(self, enough: int) -> None:
-        self._enough = enough
+        # Merging by steps rewrites each row a few times only, however many parts there are.
+        self._enough = enough  # rows; a part with that many is not merged
         self._steps: dict[int, list[tuple[str, int]]] = {}
 
     def add(self, part: str, rows: int) -> None:
@@ -64,7 +57,7 @@ class Ladder:
             self._steps.setdefault(_step(rows), []).append((part, rows))
 
     def take(self) -> list[tuple[str, int]]:
-        """Return parts to be merged now, each with its rows, and forget them; none while there are few."""
+        """Return parts to merge now, each with its rows, and forget them, or nothing while there are few."""
         for step, parts in self._steps.items():
             if len(parts) >= AT_ONCE:
                 self._steps[step] = parts[AT_ONCE:]
@@ -80,11 +73,11 @@ def _step(rows: int) -> int:
 
 
 class Unmergeable(ValueError):
-    """The rows of some parts would not come back equal from one: they stay where they are."""
+    """Rows would not come back equal from one part, so their parts stay as they are."""
 
 
 class MergeUnderWay(RunError):
-    """Another client merges the parts of the same run."""
+    """Another client is merging the parts of the same run."""
 
     text = (
         "another client merges the parts of run {run!r}, and has not ended within {seconds:g} s. Nothing was done "
@@ -94,16 +87,16 @@ class MergeUnderWay(RunError):
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What became of the parts of a sink.
+    """The effect of a compaction on the parts of a sink.
 
     Attributes
     ----------
     before, after : int
-        Parts that the run's rows stand in.
+        Parts with rows of the run.
     merged : int
         Parts that were merged into others.
     swept : int
-        Files that nothing refers to, and were deleted.
+        Files that were deleted because nothing refers to them.
     """
 
     before: int = 0
@@ -119,22 +112,10 @@ class Compaction:
 def compact(
     sink: Parquet, run: str, id: str, references: Iterable[tuple[int, bytes]], *, sweep: Iterable[str]
 ) -> Compaction:
-    """Merge small parts of a run with their neighbours in the order of the input.
-
-    Parameters
-    ----------
-    references : iterable of (int, bytes)
-        Of all rows that count, each with its ordinal.
-    sweep : iterable of str
-        Names in the folder: those without a row that counts are deleted. They are listed first, then the run is found
-        to be done, then the references are read: a part that a retry writes meanwhile is not among these names.
-
-    Raises
-    ------
-    PartError
-        A part that is to be merged is gone, cannot be read or has fewer rows than were written; it is not deleted.
-    OSError
-    """
+    """Merge small parts of a run with their neighbours in the order of the input, then delete unreferenced files."""
+    # `references` are those of all rows that count. The caller lists `sweep` first, then makes sure that the run is
+    # done, then reads the references. In this order, a part that a retry writes meanwhile is not in `sweep`, and so is
+    # not deleted.
     wanted: dict[str, _Wanted] = {}
     for ordinal, reference in references:
         part, row = referred(reference)
@@ -154,7 +135,7 @@ def compact(
                 with suppress(Unmergeable):
                     merge(sink, run, id, {part: places[part].least for part in group})
                     merged, made = merged + len(group), made + 1
-        except FileNotFoundError as error:  # a consumer has merged it meanwhile, with others of its own
+        except FileNotFoundError as error:  # a consumer has merged this part with its own meanwhile
             gone = next((place for place in places if place not in set(sink.target.names())), "")
             open_parts.forget()
             if attempt + 1 == ATTEMPTS:
@@ -170,11 +151,13 @@ def compact(
 
 @dataclass(slots=True)
 class _Wanted:
-    """The rows of a part that count: the first ordinal, how many, and how many rows the part has at least."""
+    """The rows of a part that count."""
 
     first: int
+    """The lowest ordinal."""
     rows: int = 0
     least: int = 0
+    """Rows that the part must have at least; with fewer it is damaged."""
 
     def add(self, ordinal: int, row: int) -> None:
         """Note a row that counts."""
@@ -182,7 +165,7 @@ class _Wanted:
 
 
 def _places(wanted: Mapping[str, _Wanted], reader: Reader) -> dict[str, _Wanted]:
-    """Return the files that parts are in now."""
+    """Return the files that now contain the rows of these parts."""
     places: dict[str, _Wanted] = {}
     for part, its in wanted.items():
         now, begins = reader.moved.get(part, (part, 0))
@@ -193,7 +176,7 @@ def _places(wanted: Mapping[str, _Wanted], reader: Reader) -> dict[str, _Wanted]
 
 
 def _groups(places: Mapping[str, _Wanted], sink: Parquet, reader: Reader) -> Iterator[list[str]]:
-    """Yield groups of small parts to be merged; large ones are not opened for that."""
+    """Yield groups of small parts to merge, without opening large ones."""
     group: list[str] = []
     rows = nbytes = 0
     for place in sorted(places, key=lambda place: places[place].first):
@@ -212,20 +195,9 @@ def _groups(places: Mapping[str, _Wanted], sink: Parquet, reader: Reader) -> Ite
 
 
 def merge(sink: Parquet, run: str, id: str, parts: Mapping[str, int]) -> str:
-    """Write the rows of some parts as one, then delete them; return its name.
-
-    Parameters
-    ----------
-    parts : mapping
-        How many rows each has at least: one that has fewer is damaged.
-
-    Raises
-    ------
-    Unmergeable
-        A value would change, as where a number and its text have one column: none of the parts is deleted.
-    PartError
-        One cannot be read, or has fewer rows: none of them is deleted.
-    """
+    """Write the rows of some parts as one part, then delete them, and return its name."""
+    # `parts` has how many rows each must have at least. If one cannot be read, has fewer rows, or has a value that
+    # would change, this raises before it deletes any of them.
     target, reader = sink.target, Reader(sink, run, id)
     gathered: list[SinkRow] = []
     of: list[tuple[str, int, int]] = []
@@ -248,7 +220,8 @@ def merge(sink: Parquet, run: str, id: str, parts: Mapping[str, int]) -> str:
     written = writer_of(sink, run, id, "here").write(stem, gathered)
     places = [referred(each) for each in written if isinstance(each, bytes)]
     name = places[0][0] if places else stem
-    if places != [(name, at) for at in range(len(gathered))]:  # a row that was written once can be written again
+    # Expected: a row that was written once can be written again. If not, keep the parts.
+    if places != [(name, at) for at in range(len(gathered))]:
         for written_as in {part for part, _ in places}:
             target.delete(written_as)
         raise Unmergeable(f"{len(gathered) - len(places):,} rows of {len(parts):,} parts cannot be written again")
@@ -257,8 +230,10 @@ def merge(sink: Parquet, run: str, id: str, parts: Mapping[str, int]) -> str:
         if not same(value, row.value):
             target.delete(name)
             raise Unmergeable(f"the value of document {row.ordinal:,} would change among those of {len(parts):,} parts")
+    # Order: new part, its list, then delete the old lists, then the old parts. References find their rows after each
+    # step. Read the new part back first, above, since a value may change among those of other parts.
     target.write(_list_of(name), json.dumps({"into": name, "of": of}).encode())
-    if was_dropped(owner_of(target)):  # meanwhile, with what it had written
+    if was_dropped(owner_of(target)):  # the run was dropped meanwhile, with all files that were there
         target.delete(_list_of(name))
     for name_of_list in again:
         target.delete(name_of_list)
@@ -269,34 +244,30 @@ def merge(sink: Parquet, run: str, id: str, parts: Mapping[str, int]) -> str:
 
 
 def _list_of(part: str) -> str:
-    """Return the name of the file that lists what was merged into a part."""
+    """Return the name of the file that lists the parts merged into a part."""
     return f"{part.rpartition('.')[0]}.json"
 
 
 def _merged_into(target: Target, part: str) -> list[tuple[str, int, int]]:
-    """Return what was merged into a part: (part, first row, rows); nothing where its list is not there yet."""
+    """Return the earlier parts in a part as (part, first row, rows), or nothing if its list is not written yet."""
     with suppress(FileNotFoundError):
         return read_list(target, _list_of(part))[1]
     return []
 
 
 def _listed_in(target: Target, id: str) -> Mapping[str, tuple[str, list[tuple[str, int, int]]]]:
-    """Return, by merged part, the file with what was merged into it, and what that was."""
+    """Return, by merged part, the name of its list and the earlier parts in it."""
     found = {}
     for name in target.names():
         if is_moved(name, id):
-            with suppress(FileNotFoundError):  # merged again meanwhile, so what it lists is in a list that is new
+            with suppress(FileNotFoundError):  # merged again meanwhile; a newer list has the same parts
                 into, of = read_list(target, name)
                 found[into] = name, of
     return found
 
 
 def _sweep(target: Target, id: str, names: Iterable[str], wanted: set[str]) -> int:
-    """Delete those of some files that are in no way to a wanted part; return how many files that were.
-
-    A merged part without the file that lists what was merged into it may be on its way: a consumer writes that file
-    next, and then deletes what it has merged.
-    """
+    """Delete those of some files that no wanted part needs, and return how many were deleted."""
     names = list(names)
     if not names:
         return 0
@@ -308,6 +279,7 @@ def _sweep(target: Target, id: str, names: Iterable[str], wanted: set[str]) -> i
     there = set(target.names())
     swept = 0
     for name in names:
+        # Keep a merged part without a list: a consumer may be about to write the list, and then deletes the originals.
         if name not in there or name == CLAIM or name in needed or (is_merged(name, id) and name not in listed):
             continue
         if name.startswith((prefix_of(id), WRITING)):

@@ -1,7 +1,7 @@
-"""Rows of a run as parts of its sink, and rows found again by the references that its settlements have.
+"""Rows of a run as parts of its sink, and finding rows again by the references in its settlements.
 
-A part is written once, whole, under a name that no other part has. Which rows of it count is not known here: those that
-a settlement refers to. Knows no cluster; pyarrow is loaded for Parquet alone, where a part is written or read.
+A part is written once, whole, under a name that no other part has. A row counts only if a settlement refers to it,
+which is not known here. Knows no cluster; loads pyarrow for Parquet only, when a part is written or read.
 """
 
 from __future__ import annotations
@@ -71,32 +71,33 @@ __all__ = [
     "writer_of",
 ]
 
+# Logs of queues contain references in this layout: do not change it.
 _ROW, _FILE = 1, 2
 _HEAD = struct.Struct("<BI")
 _MOST_HEADS = 10_000
 _METADATA = b"dqlab"
 _OPEN_BYTES = 256 << 20
-"""Bytes of parts that a process keeps open."""
+"""Bytes of parts, at most, that a process keeps open."""
 _PORTION = 64 << 20
-"""Bytes of rows that are read at once, about: a page may refer to more than memory, or an array of Arrow, can have."""
+"""Bytes of rows, roughly, that are read at once; a page may refer to more than fits into memory or an Arrow array."""
 _LOOKS = 5
-"""Times that the folder is listed because consumers merge what was merged before."""
+"""Times that the folder is listed, at most, because consumers merge merged parts meanwhile."""
 _NAME_BYTES = 200
-_NAMED = re.compile(r"\.([0-9a-f]{8})\.[a-z]+$")
-"""The digest in the name of a part."""
+_DIGEST = re.compile(r"\.([0-9a-f]{8})\.[a-z]+$")
+"""Matches the digest in the name of a part."""
 _SLICES = 4
-"""Of a part, each with a sum of its own: two changes that make up for each other are seldom in one."""
+"""Slices of a part with separate sums, since two changes that cancel out are rarely in the same slice."""
 _LONG = 4096
-"""Bytes of metadata from which on they are compressed: Parquet does not do that, and pyarrow keeps them twice."""
+"""Bytes; longer metadata is compressed, because Parquet does not do that, and pyarrow holds it twice."""
 _HEAD_ROWS = 100
-"""Rows of a part by which the columns are chosen that have a dictionary."""
+"""Rows of a part that decide which columns get a dictionary."""
 _REPEATING, _DIFFERENT = (CODE, "_attempts", "_consumer", REST), (KEY, ORDINAL, "_seconds", "_at")
-"""Columns whose values are known to be equal mostly, and to differ mostly."""
+"""Columns whose values are usually equal, and columns whose values usually differ."""
 _UTC = datetime.UTC
 
 
 class SinkRow(NamedTuple):
-    """A result with where it comes from; `at` is seconds since 1970 UTC."""
+    """A result and how it was made."""
 
     ordinal: int
     key: str | int | None
@@ -107,24 +108,20 @@ class SinkRow(NamedTuple):
     attempts: int | None
     consumer: str
     at: float
+    """Seconds since 1970 UTC."""
 
     @property
     def lineage(self) -> dict[str, Any]:
-        """As the columns that `ROW_LINEAGE` names."""
+        """How it was made, as the columns `ROW_LINEAGE`."""
         at = datetime.datetime.fromtimestamp(self.at, _UTC)
         known = self.version or None, self.code or None, self.seconds, self.attempts, self.consumer, at
         return dict(zip(ROW_LINEAGE, known, strict=True))
 
 
 class SinkRows(Sequence[SinkRow]):
-    """Rows by column: what writes columns makes no object of each row.
+    """Rows by column, so that writers of columns need no object for each row."""
 
-    Attributes
-    ----------
-    columns : tuple of list
-        One for each field of `SinkRow`, in that order; that of values may be an `Alike`.
-    """
-
+    # One list for each field of `SinkRow`, in that order; the values may be an `Alike`.
     __slots__ = ("columns",)
 
     def __init__(self, columns: Iterable[Any] = ()) -> None:
@@ -132,7 +129,7 @@ class SinkRows(Sequence[SinkRow]):
 
     @classmethod
     def of(cls, rows: Sequence[SinkRow]) -> SinkRows:
-        """Return rows by column, if they are not already."""
+        """Return rows by column, unchanged if they already are."""
         return rows if isinstance(rows, cls) else cls(map(list, zip(*rows, strict=True)))
 
     def __len__(self) -> int:
@@ -154,7 +151,7 @@ class SinkRows(Sequence[SinkRow]):
         return SinkRows([*self.columns[:at], values, *self.columns[at + 1 :]])
 
     def extend(self, rows: SinkRows) -> None:
-        """Add rows of others."""
+        """Add the rows of another."""
         for mine, others in zip(self.columns, rows.columns, strict=True):
             mine += others
 
@@ -179,11 +176,11 @@ class NameNotForSink(MessageError):
 
 
 class PartError(RunError):
-    """Results were written to a sink, and cannot be read from there."""
+    """Results were written to a sink, and cannot be read from it."""
 
 
 class PartMissing(PartError):
-    """A part of a sink is not there any more."""
+    """A part of a sink no longer exists."""
 
     text = (
         "{rows:row} of run {run!r} that were asked for stand in {part}, and it is not there any more. The queue knows "
@@ -201,7 +198,7 @@ class PartUnreadable(PartError):
 
 
 class SinkNotReadable(PartError):
-    """A sink of the user's own has no way to read what it wrote."""
+    """A user's own sink has no method to read its parts."""
 
     text = (
         "{rows:row} of run {run!r} that were asked for were written by its sink, {part}, which has no method "
@@ -213,7 +210,7 @@ class SinkNotReadable(PartError):
 
 
 def refer_all(part: str, rows: int) -> list[bytes | Exception]:
-    """Return what the settlements of so many rows of a part have in their place, in order."""
+    """Return references to the first `rows` rows of a part, which settlements have in place of results."""
     name = part.encode()
     made: list[bytes | Exception] = [head + name for head in islice(_heads(), rows)]
     made += [_HEAD.pack(_ROW, row) + name for row in range(len(made), rows)]
@@ -222,7 +219,8 @@ def refer_all(part: str, rows: int) -> list[bytes | Exception]:
 
 @cache
 def _heads() -> tuple[bytes, ...]:
-    """Return what references to the first rows of any part begin with; whole, as threads of several sinks share it."""
+    """Return the beginnings of references to the first rows of any part."""
+    # Complete at once, because threads of several sinks share it.
     return tuple(_HEAD.pack(_ROW, row) for row in range(_MOST_HEADS))
 
 
@@ -233,7 +231,7 @@ def referred(reference: bytes | memoryview) -> tuple[str, int]:
 
 
 def parts_in(references: Sequence[bytes | Exception]) -> Mapping[str, int]:
-    """Return the parts that references of one writing are to, in order, and how many rows each has."""
+    """Return the parts of the references from one writing, in order, with the number of rows in each."""
     made = [each for each in references if type(each) is bytes]
     if not made:
         return {}
@@ -242,7 +240,7 @@ def parts_in(references: Sequence[bytes | Exception]) -> Mapping[str, int]:
 
 
 def file_of(reference: bytes | memoryview) -> str:
-    """Return the name of the file that a reference of `Files` stands for."""
+    """Return the name of the file in a reference of `Files`."""
     name: str = _file_in(reference)[0]
     return name
 
@@ -256,42 +254,22 @@ def _file_in(reference: bytes | memoryview) -> list[Any]:
 
 
 class Writer(Protocol):
-    """Writes the parts of one run on one consumer, one after the other; in a thread of its own.
-
-    Attributes
-    ----------
-    by_column : bool
-        Whether it makes columns of the values, so that these may be an `Alike`.
-    """
+    """Writes the parts of one run on one consumer, one after another, in a separate thread."""
 
     by_column: bool
+    """Whether it writes columns, so that the values may be an `Alike`."""
 
     def write(self, part: str, rows: Sequence[SinkRow], *, hurried: bool = False) -> list[bytes | Exception]:
-        """Write a part; return a reference for each row, or why it cannot be written at all.
-
-        Parameters
-        ----------
-        hurried : bool
-            Rows come as fast as they can be written: where that can be done faster with more bytes, it is.
-
-        Raises
-        ------
-        Exception
-            Nothing of it counts, and it is to be tried again.
-        """
+        """Write a part, and return for each row a reference, or the error of a row that the format cannot hold."""
+        # If it raises, nothing of the part counts, and the caller tries again. `hurried`: rows arrive as fast as they
+        # can be written, so it may use more bytes to write faster.
         ...
 
 
 def writer_of(sink: Sink, run: str, id: str, here: str, *, durable: bool = True) -> Writer:
-    """Return what writes to a sink.
-
-    Parameters
-    ----------
-    here : str
-        This process, for errors.
-    durable : bool
-        Whether what refers to the rows outlives a machine that loses its power: then they are on the disk before it.
-    """
+    """Return the writer for a sink."""
+    # `here` names this process in errors. `durable`: settlements outlive a power failure, so rows must be on the disk
+    # before them.
     if isinstance(sink, Own):
         return _OwnWriter(sink)
     target = _Claimed(sink.target, id, here, flushed=durable)
@@ -303,7 +281,7 @@ def writer_of(sink: Sink, run: str, id: str, here: str, *, durable: bool = True)
 
 
 class _Claimed:
-    """A folder that has to be the one that the run was given, which is looked up before the first file."""
+    """A folder that is checked, before the first file, to be the one that the run was given."""
 
     def __init__(self, target: Target, id: str, here: str, *, flushed: bool) -> None:
         self._target, self._id, self._here, self._known = target, id, here, False
@@ -316,11 +294,11 @@ class _Claimed:
         try:
             self._target.write(name, data, lasting=lasting, flushed=self._flushed)
         except Exception:
-            self._known = False
+            self._known = False  # the folder may be gone, so look up its owner again before the next file
             raise
 
     def close_part(self, names: Iterable[str]) -> None:
-        """Leave no files of these names behind a run that was dropped, with what it had written, meanwhile."""
+        """Delete these files if the run was dropped while they were written, and check the folder's owner again."""
         there = owner_of(self._target)
         if was_dropped(there):
             for name in names:
@@ -346,7 +324,7 @@ class _Claimed:
 
 
 class _PartWriter:
-    """Writes a part as one file; rows that its format cannot have are named one by one."""
+    """Writes a part as one file, and finds the rows that its format cannot hold."""
 
     def __init__(
         self,
@@ -370,31 +348,32 @@ class _PartWriter:
     def _write(self, part: str, rows: Sequence[SinkRow], *, hurried: bool) -> list[bytes | Exception]:
         try:
             data = self._pack(rows, hurried=hurried)
-        except Exception:  # noqa: BLE001 - which one it was is found out one by one
+        except Exception:  # noqa: BLE001 - find out one by one which row the format cannot hold
             return self._write_some(part, rows)
         return refer_all(self._put(part, data), len(rows))
 
     def _put(self, part: str, data: bytes | memoryview) -> str:
-        """Write a file; return its name, which has a digest of its bytes, so each reference to it does."""
+        """Write a file, and return its name."""
+        # With a digest of the bytes in the name, each reference to the part has it, too.
         name = f"{part}.{self._digest(data):08x}{self._suffix}"
         self._target.write(name, data)
         self._target.close_part([name])
         return name
 
     def _write_some(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
-        """Write those rows that the format can have."""
+        """Write the rows that the format can hold."""
         refused: dict[int, Exception] = {}
         for at, row in enumerate(rows):
             try:
                 self._pack([row], hurried=False)
-            except Exception as error:  # noqa: BLE001 - its message fails with it
+            except Exception as error:  # noqa: BLE001 - the row's message fails with it
                 refused[at] = error
         kept = [row for at, row in enumerate(rows) if at not in refused]
         references = iter(self._write_together(part, kept) if kept else ())
         return [refused[at] if at in refused else next(references) for at in range(len(rows))]
 
     def _write_together(self, part: str, rows: Sequence[SinkRow]) -> list[bytes | Exception]:
-        """Write rows that the format can have one by one; as several parts where it cannot have them together."""
+        """Write rows that the format can hold singly, as several parts if it cannot hold them together."""
         try:
             data = self._pack(rows, hurried=False)
         except Exception:
@@ -407,7 +386,7 @@ class _PartWriter:
 
 
 class _FileWriter:
-    """Writes each result as a file of its own."""
+    """Writes each result as a separate file."""
 
     by_column = False
 
@@ -428,12 +407,13 @@ class _FileWriter:
             try:
                 self._target.write(name, data, lasting=False)
                 names.append(name)
-            except NameRefused as error:  # of this document; the others have their files
+            except NameRefused as error:  # concerns this document only; the others get their files
                 reason = error.strerror or in_words(error)
                 path = self._sink.target.path(name)
                 made.append(NameNotForSink(key=one_line(str(_key_of(row)), 60), path=path, reason=reason))
                 continue
-            told = [
+            # Only append to this list: logs contain references in this order (see `Reader._file`).
+            fields = [
                 name,
                 isinstance(value, str),
                 zlib.crc32(data),
@@ -444,14 +424,14 @@ class _FileWriter:
                 row.at,
                 row.attempts,
             ]
-            made.append(bytes([_FILE]) + msgpack.packb(told, unicode_errors="surrogatepass"))
-        self._target.sync()  # of all of them at once
+            made.append(bytes([_FILE]) + msgpack.packb(fields, unicode_errors="surrogatepass"))
+        self._target.sync()  # once for all files, before the references count
         self._target.close_part(names)
         return made
 
 
 def file_name(pattern: str, key: str | int | None, ordinal: int) -> str:
-    """Return the name of a document's file; see `Files`."""
+    """Return the name of a document's file (see `Files`)."""
     text = str(ordinal if key is None else key)
     safe = (
         "".join(f"%{ord(each):02X}" if each in "%/\\" or ord(each) < 32 or ord(each) == 127 else each for each in text)
@@ -461,7 +441,7 @@ def file_name(pattern: str, key: str | int | None, ordinal: int) -> str:
     name = pattern.replace("{ordinal}", str(ordinal)).replace("{key}", safe)
     if name.startswith(".") or name.lower() == CLAIM:
         name = f"%{ord(name[0]):02X}{name[1:]}"
-    if name.endswith((".", " ")):  # which some systems leave out
+    if name.endswith((".", " ")):  # some systems drop these
         name = f"{name[:-1]}%{ord(name[-1]):02X}"
     name = name or "%"
     if len(name.encode()) > _NAME_BYTES:
@@ -476,7 +456,7 @@ def file_name(pattern: str, key: str | int | None, ordinal: int) -> str:
 
 
 class _OwnWriter:
-    """Hands parts to an object of the user's."""
+    """Passes parts to a user's own sink."""
 
     by_column = False
 
@@ -518,26 +498,25 @@ def _parquet(rows: Sequence[SinkRow], *, hurried: bool, run: str, id: str) -> me
     if keys_of := shape.keys_behind():
         about["keys"] = keys_of
     table = pa.Table.from_batches([batch]).replace_schema_metadata({_METADATA: _packed(about)})
-    file = pa.BufferOutputStream()  # a file of Python's would take the GIL for each page, from a function that runs
-    compression = "snappy" if hurried else "zstd"  # faster, and more bytes
+    file = pa.BufferOutputStream()  # a Python file would take the GIL for each page, and slow the running function
+    compression = "snappy" if hurried else "zstd"  # snappy is faster, and takes more bytes
     pq.write_table(table, file, compression=compression, use_dictionary=_repeating(batch))
     return memoryview(file.getvalue())
 
 
 def _known(texts: Sequence[str | None]) -> Sequence[str | None]:
-    """Return texts with None in place of "", which stands for one that is not known."""
-    if texts and texts[0] and texts.count(texts[0]) == len(texts):
+    """Return texts with None in place of "", which stands for an unknown one."""
+    if texts and texts[0] and texts.count(texts[0]) == len(texts):  # the usual case: all rows have the same text
         return texts
     return [text or None for text in texts]
 
 
 def _digest_of(data: bytes | memoryview) -> int:
-    """Return a digest of a part in Parquet, from the sums of its 64-bit words in some slices.
-
-    A CRC of all bytes, or those of Parquet for each page, would take a tenth of the time that the whole part takes.
-    """
+    """Return a digest of a Parquet part, from sums of its 64-bit words in several slices."""
     import pyarrow as pa
 
+    # A CRC of all bytes, or Parquet's own for each page, would take a tenth of the time to write the part. Names of
+    # parts contain this digest, so it must not change.
     count, whole = len(data) // 8, pa.py_buffer(data)
     words = pa.Array.from_buffers(pa.uint64(), count, [None, whole])
     step = max(1, -(-count // _SLICES))
@@ -548,19 +527,18 @@ def _digest_of(data: bytes | memoryview) -> int:
 
 
 def _check_digest(name: str, data: bytes, digest: Callable[[bytes], int]) -> None:
-    """Raise `ValueError` where a part has not the bytes that were written; older ones have no digest in their name."""
-    named = _NAMED.search(name)
+    """Raise `ValueError` if a part has other bytes than were written."""
+    named = _DIGEST.search(name)
+    # Older parts have no digest in their name.
     if named is not None and digest(data) != int(named[1], 16):
         raise ValueError("it has other bytes than were written there")
 
 
 def _repeating(batch: Any) -> list[str] | bool:
-    """Return the columns that a dictionary makes smaller; for all others it is work, and no gain.
-
-    True, which is all, where a column is nested: Parquet calls its parts by other names.
-    """
+    """Return the columns that a dictionary makes smaller, or True for all columns."""
     import pyarrow as pa
 
+    # Parquet calls the parts of a nested column by other names, so a list of names would not match.
     if any(pa.types.is_nested(field.type) for field in batch.schema):
         return True
     head = batch.slice(0, _HEAD_ROWS)
@@ -569,7 +547,8 @@ def _repeating(batch: Any) -> list[str] | bool:
 
 
 def _packed(about: Mapping[str, Any]) -> bytes:
-    """Return what a part has of itself as text; rows that all have columns of their own make it long."""
+    """Return the metadata of a part as text, compressed if it is long."""
+    # It is long if each row has columns of its own. `_unpacked` recognises plain JSON by its first byte.
     text = json.dumps(about, separators=(",", ":")).encode()
     return text if len(text) < _LONG else base64.b64encode(zlib.compress(text))
 
@@ -581,11 +560,9 @@ def _unpacked(text: bytes) -> Any:
 def _kinds_of(
     values: Sequence[Any], name_of: Callable[[Any], str | None]
 ) -> tuple[list[str | list[str]], list[tuple[int, int]]]:
-    """Return the kinds of values, and the runs of values of one kind in order: (number of the kind, length).
-
-    A column is null where a row does not have it, where it has None there, and where the value is not a row. A kind is
-    `NOTHING`, `BARE`, or the names of the columns that a row has.
-    """
+    """Return the kinds of values, and the runs of values of the same kind as (position of the kind, length)."""
+    # A kind is `NOTHING`, `BARE`, or the column names of a row. Needed to restore values, because null in a column
+    # means that the row has None there, or lacks the column, or that the value is no row.
     if isinstance(values, Alike):
         return [[name for raw in values.columns if (name := name_of(raw)) is not None]], [(0, len(values))]
     kinds: dict[Any, int] = {}
@@ -599,7 +576,7 @@ def _kinds_of(
 
 
 def _raw_kind(value: Any) -> Any:
-    """Return the kind of a value, of a row with its keys as they are."""
+    """Return the kind of a value, with a row's keys unchanged."""
     if type(value) is dict:
         return tuple(value)
     row = None if value is None else row_of(value)
@@ -611,7 +588,7 @@ def _jsonl(rows: Sequence[SinkRow], *, hurried: bool) -> bytes:
 
 
 _BARE, _KEYS = _OF_LINES = "_bare", "_names"
-"""What a line has of its value: that it is no row, and the keys of fields that are not called as these are."""
+"""Fields of a line: whether its value is no row, and the keys of fields whose name differs from the key."""
 
 
 def _line(row: SinkRow) -> bytes:
@@ -642,19 +619,12 @@ class _Opened(Protocol):
     def __len__(self) -> int: ...
 
     def rows(self, at: Sequence[int], ordinals: Sequence[int] | None = None, *, marked: bool = False) -> list[Found]:
-        """Return rows by position. With `marked`, what is from the rest is `InRest`.
-
-        Raises
-        ------
-        IndexError
-            There is none at a position.
-        ValueError
-            One has another ordinal than it should.
-        """
+        """Return rows by position, or raise `IndexError` for a missing one, `ValueError` for another ordinal."""
+        # With `marked`, values from the rest are `InRest`.
         ...
 
     def whose(self) -> tuple[list[Any], list[int]]:
-        """Return the keys and the ordinals of all rows."""
+        """Return the keys and ordinals of all rows."""
         ...
 
 
@@ -681,7 +651,7 @@ class _Table:
         self.id = about["id"]
         self._value = about["value"]
         self._columns: list[str | list[str]] = about["kinds"]
-        """By kind the columns of a row."""
+        """By kind, the columns of a row."""
         self._keys: dict[str, Any] = about.get("keys", {})
         self._kinds = [
             kind if isinstance(kind, str) else [self._keys.get(name, name) for name in kind] for kind in self._columns
@@ -696,7 +666,7 @@ class _Table:
         return self._table[KEY].to_pylist(), self._table[ORDINAL].to_pylist()
 
     def take(self, at: Sequence[int]) -> PartRows | None:
-        """Return rows by position as columns; None where some have values in the rest, which are no columns yet."""
+        """Return rows by position as columns, or None if some have values in the rest, which has no columns."""
         from dqlab.datasets.rows import PartRows
 
         _check_there(at, len(self))
@@ -710,7 +680,7 @@ class _Table:
         near = self._near(at)
         columns: dict[str, list[Any]] = {name: near.column(name).to_pylist() for name in near.schema.names}
         _check_ordinals(columns[ORDINAL], ordinals)
-        for name in ROW_LINEAGE:  # a part that was written before it had all of them
+        for name in ROW_LINEAGE:  # older parts lack some of these columns
             columns.setdefault(name, [None] * len(at))
         rest, found = columns[REST], list[Found]()
         of_kind: dict[int, list[tuple[Any, str, list[Any]]]] = {}
@@ -721,7 +691,7 @@ class _Table:
             value: Any = None
             if rest[i] is not None:
                 more = json.loads(rest[i])
-                more.pop(KEY, None)
+                more.pop(KEY, None)  # the document's key, not a column
             pairs = more.pop(REST, ()) if more else ()
             if marked and more:
                 more = {name: InRest(each) for name, each in more.items()}
@@ -744,24 +714,18 @@ class _Table:
         return found
 
     def _near(self, at: Sequence[int]) -> Any:
-        """Return rows by position as a table; neighbours are not copied."""
+        """Return rows by position as a table, without copying if they are consecutive."""
         if list(at) == list(range(at[0], at[0] + len(at))):
             return self._table.slice(at[0], len(at))
         return self._table.take(list(at))
 
 
 class _Lines:
-    """A part in lines of JSON.
-
-    Parameters
-    ----------
-    keyed : bool
-        Whether it was written since lines have the keys of fields that are called otherwise.
-    """
+    """A part in lines of JSON."""
 
     def __init__(self, data: bytes, *, keyed: bool) -> None:
-        self._keyed = keyed
-        self._lines = data.splitlines()
+        self._keyed = keyed  # False for an older part, in which "_names" is a user's own field
+        self._lines = data.splitlines()  # JSON escapes line ends inside texts
         if data and not data.endswith(b"\n"):
             raise ValueError("it is cut off in its last line")
         self.nbytes = len(data)
@@ -792,10 +756,10 @@ class _Lines:
 
 
 class _Values:
-    """A part of a sink of the user's own."""
+    """A part of a user's own sink."""
 
     def __init__(self, values: Iterable[Any]) -> None:
-        self._values, self.nbytes = list(values), 1 << 20
+        self._values, self.nbytes = list(values), 1 << 20  # a guess; the values may be anything
 
     def __len__(self) -> int:
         return len(self._values)
@@ -809,7 +773,7 @@ class _Values:
 
 
 class _Kept:
-    """The parts that were opened last in this process."""
+    """The parts that this process opened most recently."""
 
     def __init__(self, most: int) -> None:
         self._most, self._nbytes = most, 0
@@ -817,13 +781,13 @@ class _Kept:
         self._lock = threading.Lock()
 
     def get(self, key: Any, make: Callable[[], _Opened]) -> _Opened:
-        """Return a part; it is opened if it is not here."""
+        """Return a part, opened if necessary."""
         with self._lock:
             found = self._parts.get(key)
             if found is not None:
                 self._parts.move_to_end(key)
                 return found
-        made = make()  # not under the lock: it may take long
+        made = make()  # outside the lock, because it may take long; two threads may open the same part
         with self._lock:
             if key not in self._parts:
                 self._parts[key] = made
@@ -833,49 +797,39 @@ class _Kept:
         return made
 
     def forget(self) -> None:
-        """Close all of them."""
+        """Drop all parts."""
         with self._lock:
             self._parts.clear()
             self._nbytes = 0
 
 
 open_parts = _Kept(_OPEN_BYTES)
-"""Of this process; parts never change, so one that is open stays right."""
+"""The open parts of this process; never outdated, because parts do not change."""
 
 
 class Finds(Protocol):
-    """What finds the rows that references stand for."""
+    """Finds the rows of references."""
 
     def find(self, references: Sequence[bytes], ordinals: Sequence[int] | None = None) -> list[Found | PartError]:
-        """Return the row of each reference, or why it cannot be read; with their ordinals, none of another document."""
+        """Return the row of each reference, or why it cannot be read, also if its ordinal is another one."""
         ...
 
 
 class Reader:
-    """Finds the rows of a run again.
-
-    Parameters
-    ----------
-    sink : Sink
-    run, id : str
-        Name of the run, and its id in hex digits.
-    """
+    """Reads the rows of a run from its sink by their references."""
 
     def __init__(self, sink: Sink, run: str, id: str) -> None:
-        self.sink, self._run, self._id = sink, run, id
+        self.sink, self._run, self._id = sink, run, id  # the id in hex digits
         self._target = None if isinstance(sink, Own) else sink.target
         self._own: Any = None
         self.moved: dict[str, tuple[str, int]] = {}
-        """Parts that were merged into others since they were referred to: the other one, and where they begin there."""
+        """Parts that were merged since references to them were made: the new part, and their first row in it."""
 
     def find(
         self, references: Sequence[bytes], ordinals: Sequence[int] | None = None, *, marked: bool = False
     ) -> list[Found | PartError]:
-        """Return what references stand for: each a value with its lineage, or why it cannot be read.
-
-        With `ordinals`, rows of other documents are errors. With `marked`, values that stood in the rest of a row are
-        `InRest`.
-        """
+        """Return for each reference the value with its lineage, or why it cannot be read."""
+        # With `ordinals`, a row of another document is an error. With `marked`, values from the rest are `InRest`.
         found: list[Found | PartError | None] = [None] * len(references)
         by_part: dict[str, list[tuple[int, int]]] = {}
         for at, reference in enumerate(references):
@@ -892,7 +846,7 @@ class Reader:
         return found  # type: ignore[return-value]
 
     def columns(self, references: Sequence[bytes], ordinals: Sequence[int] | None = None) -> Columns | None:
-        """Return rows as columns of Arrow; None where `find` has to find them one by one, or why it cannot."""
+        """Return rows as Arrow columns, or None if `find` must read them one by one, or report why it cannot."""
         if not isinstance(self.sink, Parquet) or isinstance(self.sink, JSONL):
             return None
         import pyarrow as pa
@@ -912,7 +866,7 @@ class Reader:
             try:
                 opened, first = self._there(part, len(rows))
                 taken = opened.take([first + row for row in rows]) if isinstance(opened, _Table) else None
-            except Exception:  # noqa: BLE001 - `find` meets the same, and names the rows
+            except Exception:  # noqa: BLE001 - `find` reports the same error, and names the rows
                 return None
             if taken is None:
                 return None
@@ -922,7 +876,7 @@ class Reader:
         return columns if columns.agree() and (ordinals is None or columns.are_of(ordinals)) else None
 
     def portions(self, references: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-        """Yield where neighbouring references begin and end whose rows have some 64 MB; a large one is alone."""
+        """Yield (start, stop) of consecutive references whose rows take about 64 MB together, or a larger one alone."""
         start, nbytes = 0, 0.0
         for at, size in enumerate(self._sizes(references)):
             if at > start and nbytes + size > _PORTION:
@@ -933,10 +887,7 @@ class Reader:
             yield start, len(references)
 
     def _sizes(self, references: Sequence[bytes]) -> Iterator[float]:
-        """Yield how many bytes the row of each reference has: of a part, its share; 0 where that is not known.
-
-        Yield nothing where all of them together have room.
-        """
+        """Yield the bytes of each reference's row, as its share of the part, or nothing if all fit together."""
         if isinstance(self.sink, Own) or self._target is None:
             return
         if isinstance(self.sink, Files):
@@ -959,10 +910,10 @@ class Reader:
             yield shares[name]
 
     def _share(self, part: str) -> tuple[float, int]:
-        """Return how many bytes a row of a part has, and the whole part; of one that cannot be read, 0."""
+        """Return the bytes of a part's row and of the whole part, or zeros if it cannot be read."""
         try:
             opened, _ = self._there(part, 1)
-        except Exception:  # noqa: BLE001 - `find` meets the same, and names the rows
+        except Exception:  # noqa: BLE001 - `find` reports the same error, and names the rows
             return 0.0, 0
         return opened.nbytes / max(1, len(opened)), opened.nbytes
 
@@ -983,16 +934,16 @@ class Reader:
 
     @contextmanager
     def naming(self, part: str, rows: int) -> Iterator[None]:
-        """Have what reading a part raises be a `PartUnreadable` that names it; `FileNotFoundError` stays that."""
+        """Turn errors of reading a part into `PartUnreadable` with its name, except `FileNotFoundError`."""
         try:
             yield
-        except (PartError, FileNotFoundError):
+        except (PartError, FileNotFoundError):  # the latter makes callers look for a merged part
             raise
         except Exception as error:
             raise PartUnreadable(run=self._run, rows=rows, part=self._where(part), reason=in_words(error)) from error
 
     def _there(self, part: str, rows: int) -> tuple[_Opened, int]:
-        """Return what `opened` returns, also of a part that was merged into another one meanwhile."""
+        """Return what `opened` returns, looking again for parts that were merged meanwhile."""
         try:
             return self.opened(part, rows)
         except FileNotFoundError:
@@ -1001,20 +952,13 @@ class Reader:
             return self.opened(part, rows)
 
     def opened(self, part: str, rows: int) -> tuple[_Opened, int]:
-        """Return a part, or the one that it was merged into, and the position of its first row there.
-
-        Raises
-        ------
-        PartError
-            It cannot be read.
-        FileNotFoundError
-        """
+        """Return a part, or the one it was merged into, and its first row there, or raise `FileNotFoundError`."""
         part, first = self.moved.get(part, (part, 0))
         with self.naming(part, rows):
             return open_parts.get((self._id, part), lambda: self._open(part, rows)), first
 
     def look_for_moved(self) -> bool:
-        """Look up which parts were merged into others; return whether that has changed."""
+        """Read which parts were merged into others, and return whether that has changed."""
         assert self._target is not None
         before, self.moved = self.moved, moved_in(self._target, self._id)
         return self.moved != before
@@ -1030,7 +974,7 @@ class Reader:
         data = self._target.read(part)
         if isinstance(self.sink, JSONL):
             _check_digest(part, data, zlib.crc32)
-            return _Lines(data, keyed=_NAMED.search(part) is not None)
+            return _Lines(data, keyed=_DIGEST.search(part) is not None)
         _check_digest(part, data, _digest_of)
         table = _Table(data)
         if table.id != self._id:
@@ -1039,7 +983,7 @@ class Reader:
 
     def _file(self, reference: bytes) -> Found | PartError:
         assert self._target is not None
-        # Attempts are not in references that were written before parts had them.
+        # Older references have no attempts.
         name, is_text, written, version, code, seconds, consumer, at, *attempts = _file_in(reference)
         row = SinkRow(0, None, None, version, code, seconds, attempts[0] if attempts else None, consumer, at)
         try:
@@ -1052,12 +996,12 @@ class Reader:
             return (data.decode("utf-8", "surrogatepass") if is_text else data), row.lineage
         except FileNotFoundError:
             return PartMissing(run=self._run, rows=1, part=self._target.path(name))
-        except Exception as error:  # noqa: BLE001 - likewise
+        except Exception as error:  # noqa: BLE001 - the error of this row must not hide the others
             return PartUnreadable(run=self._run, rows=1, part=self._target.path(name), reason=in_words(error))
 
 
 def moved_in(target: Target, id: str) -> dict[str, tuple[str, int]]:
-    """Return which parts of a run were merged into others, and the position of their first row there."""
+    """Return which parts of a run were merged into others, and their first row there."""
     found: dict[str, tuple[str, int]] = {}
     for _ in range(_LOOKS):
         names, again = target.names(), False
@@ -1066,10 +1010,10 @@ def moved_in(target: Target, id: str) -> dict[str, tuple[str, int]]:
                 continue
             try:
                 into, of = read_list(target, name)
-            except FileNotFoundError:  # what it lists was merged again meanwhile, into a part that was not listed
+            except FileNotFoundError:  # its parts were merged again meanwhile, into one that `names` lacks
                 again = True
                 continue
-            if into not in names:  # by a process that was killed before it could delete this
+            if into not in names:  # a process was killed before it could delete this list
                 continue
             for part, first, _ in of:
                 found[part] = into, first
@@ -1079,14 +1023,7 @@ def moved_in(target: Target, id: str) -> dict[str, tuple[str, int]]:
 
 
 def read_list(target: Target, name: str) -> tuple[str, list[tuple[str, int, int]]]:
-    """Return the part that others were merged into, and these: (part, first row, rows).
-
-    Raises
-    ------
-    FileNotFoundError
-    ValueError
-        It is damaged.
-    """
+    """Return a merged part, and the earlier parts in it as (part, first row, rows), from its list."""
     data = target.read(name)
     try:
         listed = json.loads(data)
@@ -1096,12 +1033,12 @@ def read_list(target: Target, name: str) -> tuple[str, list[tuple[str, int, int]
 
 
 def is_moved(name: str, id: str) -> bool:
-    """Return whether a file has the names of parts of a run that were merged into another one."""
+    """Return whether a file lists the parts of a run that were merged into one."""
     return name.startswith(f"{prefix_of(id)}m-") and name.endswith(".json")
 
 
 def is_merged(name: str, id: str) -> bool:
-    """Return whether a file is a part that others of a run were merged into."""
+    """Return whether a file is a part of a run that others were merged into."""
     return name.startswith(f"{prefix_of(id)}m-") and not name.endswith(".json")
 
 

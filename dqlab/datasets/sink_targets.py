@@ -1,6 +1,6 @@
-"""Where the files of a sink are: a folder of this machine, or one behind fsspec. Files are whole under their name.
+"""The folder of a sink, on this machine or behind fsspec, whose files are whole under their names.
 
-Knows neither formats nor runs; a secret is looked up where the folder is opened, see `documents.storage`.
+Knows neither formats nor runs. A secret is looked up where the folder is opened (see `documents.storage`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dqlab.documents.storage import local_path, redacted, remote, storage_of
 __all__ = ["WRITING", "NameRefused", "Target"]
 
 WRITING = ".part.writing-"
-"""What the names of files begin with that are being written; what a killed process leaves has such a name."""
+"""Prefix of files that are being written, and of those that a killed process left."""
 _OF_NAMES = {
     errno.EEXIST,
     errno.EILSEQ,
@@ -28,24 +28,18 @@ _OF_NAMES = {
     errno.ENOTDIR,
     errno.ENOTEMPTY,
 }
-"""What a system answers that cannot have a file under a name, while it can have others."""
+"""Errors of a file system that accepts other files, but none under this name."""
 
 
 class NameRefused(OSError):
-    """A file was written, and cannot have its name."""
+    """A file was written, but cannot have its name."""
 
 
 class Target:
-    """A folder that one run writes into.
-
-    Parameters
-    ----------
-    where : str
-        Absolute path, or URL; a `StoredAt` opens it with its options.
-    """
+    """A folder that one run writes into."""
 
     def __init__(self, where: str) -> None:
-        self.where = where
+        self.where = where  # an absolute path or a URL; a `StoredAt` carries the options to open it
         self._local = None if storage_of(where) else local_path(where)
         self._remote: tuple[Any, str] | None = None
 
@@ -58,11 +52,11 @@ class Target:
         return self._local is not None
 
     def path(self, name: str) -> str:
-        """Return where a file is, for people."""
+        """Return the path or URL of a file, for messages."""
         return str(Path(self._local) / name) if self._local is not None else f"{str(self.where).rstrip('/')}/{name}"
 
     def make(self) -> None:
-        """Make the folder, where folders exist."""
+        """Create the folder, if its storage has folders."""
         if self._local is not None:
             Path(self._local).mkdir(parents=True, exist_ok=True)
         else:
@@ -70,17 +64,10 @@ class Target:
                 system.makedirs(root, exist_ok=True)
 
     def write(self, name: str, data: bytes | memoryview, *, lasting: bool = True, flushed: bool = True) -> None:
-        """Have a file under its name, on the disk, in place of one that has it; not there at all if this raises.
-
-        Without `lasting` its name is on the disk behind the next `sync`. Without `flushed` the system writes its bytes
-        later, and a machine that loses its power may lose them; a process that dies does not.
-
-        Raises
-        ------
-        NameRefused
-            The folder can have files, and none of this name.
-        OSError
-        """
+        """Write a file whole, in place of an existing one, or raise `NameRefused` if only its name is the problem."""
+        # Without `lasting`, the name is on the disk only after the next `sync`. Without `flushed`, the system writes
+        # the bytes later: a power failure may lose them, the death of a process does not. If this raises, there is no
+        # new file under the name.
         if self._local is None:
             with self._system() as (system, root):
                 system.pipe_file(f"{root}/{name}", bytes(data))
@@ -98,7 +85,7 @@ class Target:
             self.sync()
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a file that is not there yet; return whether it was not."""
+        """Write a file unless it exists, and return whether it was written."""
         if self._local is None:
             with self._system() as (system, root):
                 path = f"{root}/{name}"
@@ -108,15 +95,17 @@ class Target:
                     system.pipe_file(path, data, mode="create")
                 except FileExistsError:
                     return False
-                except (TypeError, ValueError, NotImplementedError):  # this one, or this version, has no such mode
+                except (TypeError, ValueError, NotImplementedError):  # this file system, or its version, lacks the mode
                     system.pipe_file(path, data)
+                # Read back: without that mode, another process may have written at the same time, and the last wins.
                 return bool(system.cat_file(path) == data)
+        # A link is created in one step, and fails if the name exists; a rename would replace the file.
         made = self._written(data)
         try:
             os.link(made, Path(self._local) / name)
         except FileExistsError:
             return False
-        except OSError:  # no links on this file system
+        except OSError:  # this file system has no links
             try:
                 with (Path(self._local) / name).open("xb") as file:
                     file.write(data)
@@ -128,7 +117,7 @@ class Target:
         return True
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a file; `FileNotFoundError` where there is none."""
+        """Return the bytes of a file, or raise `FileNotFoundError`."""
         if self._local is not None:
             return (Path(self._local) / name).read_bytes()
         with self._system() as (system, root):
@@ -136,7 +125,7 @@ class Target:
             return data
 
     def delete(self, name: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file if it exists."""
         if self._local is not None:
             (Path(self._local) / name).unlink(missing_ok=True)
             return
@@ -144,7 +133,7 @@ class Target:
             system.rm_file(f"{root}/{name}")
 
     def names(self) -> list[str]:
-        """Return the names in the folder, sorted; none where there is no folder."""
+        """Return the names in the folder, sorted, or nothing if there is no folder."""
         if self._local is not None:
             with suppress(FileNotFoundError):
                 return sorted(each.name for each in Path(self._local).iterdir())
@@ -164,7 +153,7 @@ class Target:
         return dict(zip(_named(each["name"] for each in listed), (each["size"] or 0 for each in listed), strict=True))
 
     def _listed(self, *, detail: bool) -> list[Any]:
-        """Return what is in the folder, as its file system has it."""
+        """Return the folder's entries as its file system lists them."""
         with self._system() as (system, root):
             system.invalidate_cache()
             try:
@@ -174,13 +163,13 @@ class Target:
             return [each for each in found if str(each["name"] if detail else each).rstrip("/").rpartition("/")[2]]
 
     def remove(self) -> None:
-        """Remove the folder itself, if it is empty."""
+        """Remove the folder itself if it is local and empty."""
         if self._local is not None:
             with suppress(OSError):
                 Path(self._local).rmdir()
 
     def _written(self, data: bytes | memoryview, *, flushed: bool = True) -> Path:
-        """Return a file of another name with these bytes, on the disk where they are `flushed`."""
+        """Return a file under a temporary name with these bytes, synced to the disk if `flushed`."""
         assert self._local is not None
         made = Path(self._local) / f"{WRITING}{uuid.uuid4().hex}"
         try:
@@ -196,7 +185,7 @@ class Target:
         return made
 
     def sync(self) -> None:
-        """Have the names of all files on the disk."""
+        """Sync the names of all files to the disk."""
         if self._local is None:
             return
         descriptor = os.open(self._local, os.O_RDONLY)

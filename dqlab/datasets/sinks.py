@@ -1,7 +1,7 @@
-"""Where the rows of a run are written: what users name as ``sink=``, and which run a folder belongs to.
+"""Where the rows of a run are written: what users pass as ``sink=``, and which run a folder belongs to.
 
-Owns the kinds of sinks as they travel in a run's record. How rows become files is the business of `sink_parts`. Loads
-no pyarrow: `check` asks for it where a run is mapped.
+Owns the kinds of sinks as they travel in a run's record; `sink_parts` turns rows into files. Loads no pyarrow: `check`
+requires it when a run is mapped.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ __all__ = [
 ]
 
 CLAIM = "_dqlab.json"
-"""The file with the run that a folder belongs to."""
+"""The file that names the run of a folder."""
 ROWS = 100_000
 _PLACES = re.compile(r"\{([^{}]*)\}")
 _FIELDS = ("key", "ordinal")
 
 
 class SinkTaken(UsageError):
-    """The place of a sink has something else than rows of this run, which is left as it is."""
+    """The place of a sink contains something else than rows of this run, and is left unchanged."""
 
     text = "{path!r} has {what}, so run {run!r} cannot write its rows there. Nothing was submitted. {steps}"
 
 
 class SinkUnreachable(DqlabError, OSError):
-    """The folder of a sink is not the one that the run was given; an OSError, so it is tried again."""
+    """The folder of a sink is not the one that the run was given; an OSError, so that it is tried again."""
 
     text = (
         "{path!r} cannot be reached from {where}: {reason}. Nothing is lost, and it is tried again. All workers and "
@@ -71,37 +71,39 @@ class SinkUnreachable(DqlabError, OSError):
 
 @runtime_checkable
 class OwnSink(Protocol):
-    """What an object of your own has to be a sink. It is pickled with the run, and opened on each consumer.
+    """The methods that make an object of your own a sink. It is pickled with the run, and unpickled on each consumer.
 
-    The pickle stays in the log of the queue: have it look secrets up in `open`, in the environment of its process.
+    The pickle stays in the log of the queue, so it must not contain secrets: look them up in `open`, in the environment
+    of the process.
 
-    Each part is opened, written and committed by one consumer, in a thread that does nothing else. What raises is tried
-    again, the whole part from `open` on, while the run is held up and shows the reason. Parts of deliveries that do not
-    count stay unreferenced: they were committed, and no result refers to them.
+    One consumer opens, writes and commits each part, in a separate thread. If a method raises, the consumer retries the
+    whole part from `open` on; meanwhile the run waits and shows the reason. Parts of deliveries that do not count may
+    be committed, too, but no result refers to them.
     """
 
     def open(self, part: str) -> Any:
-        """Begin a part, by a name that is unique in the run; return what the other two get."""
+        """Begin a part, whose name is unique in the run; return the object that `write` and `commit` get."""
         ...
 
     def write(self, part: Any, rows: list[dict[str, Any]]) -> None:
-        """Write rows: each has its ``value``, and its lineage.
+        """Write rows, each with its ``value`` and its lineage.
 
-        That is ``_key``, ``_ordinal``, ``_version``, ``_code``, ``_seconds``, ``_attempts``, ``_consumer`` and ``_at``.
+        The lineage is ``_key``, ``_ordinal``, ``_version``, ``_code``, ``_seconds``, ``_attempts``, ``_consumer`` and
+        ``_at``.
         """
         ...
 
     def commit(self, part: Any) -> str | None:
-        """Make the part last; return a name for it, if it is to be read by another one than it was opened with.
+        """Make the part permanent; return its name if that differs from the name it was opened with.
 
-        With a method ``read(part)``, which returns the values of the part of that name in the order of its rows, the
-        run's results and tables can be read; it is asked for nothing else.
+        Add a method ``read(part)`` to make the run's results and tables readable: it returns the values of the part of
+        that name, in the order of its rows.
         """
         ...
 
 
 class _Placed:
-    """What sinks have in common that are files in a folder."""
+    """What sinks of files in a folder have in common."""
 
     path: Any
     storage_options: Any
@@ -123,7 +125,7 @@ class _Placed:
 
     @property
     def target(self) -> Target:
-        """Its folder."""
+        """The folder."""
         return Target(self._where)
 
     def _placed(self) -> dict[str, Any]:
@@ -175,16 +177,16 @@ class Parquet(_Placed):
             raise BadOption(option="rows", value=self.rows, problem="is how many rows at most, 1 or more.")
 
     def check(self) -> None:
-        """Raise `ExtraMissing` where what it needs is not installed."""
+        """Raise `ExtraMissing` if a package that it needs is not installed."""
         needs_pyarrow()
 
     def record(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the sink as plain data."""
         return {"kind": self.kind, "rows": self.rows, **self._placed()}
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return what `record` was made of."""
+        """Return the sink of a record."""
         made = cls(".", rows=record["rows"])
         made._found(record)
         return made
@@ -207,7 +209,7 @@ class JSONL(Parquet):
     kind = "jsonl"
 
     def check(self) -> None:
-        """Return: nothing has to be installed."""
+        """Do nothing, because no package is needed."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -218,12 +220,12 @@ class Files(_Placed):
     ----------
     path : str or path
         The folder and the name, with ``{key}`` or ``{ordinal}`` in the name: ``"txt/{key}.txt"``. In keys, slashes,
-        backslashes and control characters are escaped, as "%2F", and "%" as "%25", so that all files are in one folder;
-        so are a dot at the beginning of a name, a dot or a space at its end, and the first character of
-        "_dqlab.json", in any case. An empty name becomes "%". A name of more than 200 bytes is cut, and ends in a
-        digest. Keys of a run must be unique: of two documents with one key, only one file stays, and where a file
-        system ignores case, also of "A" and "a". A document fails alone, with `NameNotForSink`, if its file cannot
-        have its name, such as that of a folder. Texts are written as UTF-8.
+        backslashes and control characters are escaped, as "%2F", and "%" as "%25", so that all files are in one folder.
+        A dot at the beginning of a name, a dot or a space at its end, and the first character of "_dqlab.json" in upper
+        or lower case are escaped, too. An empty name becomes "%". A name of more than 200 bytes is cut, and ends in a
+        digest. Keys of a run must be unique: of two documents with the same key, only one file remains; if a file
+        system ignores case, the same applies to "A" and "a". If its file cannot have its name, for example because a
+        folder has it, only that document fails, with `NameNotForSink`. Texts are written as UTF-8.
     storage_options : dict or str, optional
         See `Parquet`.
 
@@ -256,15 +258,15 @@ class Files(_Placed):
         object.__setattr__(self, "name", name)
 
     def check(self) -> None:
-        """Return: nothing has to be installed."""
+        """Do nothing, because no package is needed."""
 
     def record(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the sink as plain data."""
         return {"kind": self.kind, "name": self.name, **self._placed()}
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return what `record` was made of."""
+        """Return the sink of a record."""
         made = cls(f"./{record['name']}")
         made._found(record)
         object.__setattr__(made, "path", f"{record['where'].rstrip('/')}/{record['name']}")
@@ -273,7 +275,7 @@ class Files(_Placed):
 
 @dataclass(frozen=True, repr=False)
 class Own:
-    """A sink of the user's own; it travels sealed."""
+    """A user's own sink, which travels pickled."""
 
     sealed: bytes
     name: str
@@ -287,41 +289,35 @@ class Own:
         return self.name
 
     def check(self) -> None:
-        """Return: it was pickled."""
+        """Do nothing, because the object was pickled already."""
 
     def record(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the sink as plain data."""
         return {"kind": self.kind, "name": self.name, "sealed": self.sealed}
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return what `record` was made of."""
+        """Return the sink of a record."""
         return cls(record["sealed"], record["name"])
 
     def opened(self) -> Any:
-        """Return the user's object; raises whatever opening it raises."""
+        """Return the user's object, or raise any error of unpickling it."""
         return pickle.loads(self.sealed)
 
 
 Sink: TypeAlias = Parquet | Files | Own
+# Records of runs contain these kinds and the fields of `record`, so keep their names.
 _KINDS: dict[str, type[Any]] = {each.kind: each for each in (Parquet, JSONL, Files, Own)}
 
 
 def sink_of(record: Mapping[str, Any]) -> Sink:
-    """Return the sink that a run's record has."""
+    """Return the sink of a run's record."""
     made: Sink = _KINDS[record["kind"]].of(record)
     return made
 
 
 def as_sink(given: Any, seal: Any) -> Sink:
-    """Return what a user gives as ``sink=``: one of ours, a folder or URL for Parquet, or an object of the user's own.
-
-    Parameters
-    ----------
-    given : object
-    seal : callable
-        Returns an object as bytes that any process can open; an error of its own otherwise.
-    """
+    """Return the sink for a ``sink=`` argument, with a user's own object pickled by `seal`."""
     if isinstance(given, Parquet | Files):
         return given
     if isinstance(given, str | os.PathLike):
@@ -335,12 +331,12 @@ def as_sink(given: Any, seal: Any) -> Sink:
 
 
 def sink_named(word: str) -> Sink:
-    """Return the sink that a word of a line stands for: files where it has ``{key}`` or ``{ordinal}``, else Parquet."""
+    """Return the sink for a word of a magic, `Files` if it has ``{key}`` or ``{ordinal}``, else `Parquet`."""
     return Files(word) if _PLACES.search(word) else Parquet(word)
 
 
 def same_sink(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-    """Return whether two records are of one place; objects of a user's own are compared by their class."""
+    """Return whether two records are for the same place, or for objects of a user's own with the same class."""
     if one is None or other is None:
         return one is other
     parts = ("kind", "where", "storage", "name")
@@ -351,28 +347,22 @@ def same_sink(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) ->
 
 
 def target_of(sink: Sink) -> Target | None:
-    """Return the folder of a sink; None of one of the user's own."""
+    """Return the folder of a sink, or None for a user's own."""
     return None if isinstance(sink, Own) else sink.target
 
 
 class Owner(NamedTuple):
-    """The run that a folder belongs to.
-
-    Attributes
-    ----------
-    run, id : str
-        Both "" where the file that names them is damaged.
-    dropped : bool
-        Its files are being deleted: what a consumer writes from now on, it deletes itself.
-    """
+    """The run that a folder belongs to."""
 
     run: str
+    """Empty, as `id`, if the file that names the run is damaged."""
     id: str
     dropped: bool = False
+    """Whether its files are being deleted; a consumer deletes what it writes from now on."""
 
 
 def owner_of(target: Target) -> Owner | None:
-    """Return the run that a folder belongs to; None where no file names one. Raises OSError."""
+    """Return the run that a folder belongs to, or None if no file names one."""
     try:
         named = json.loads(target.read(CLAIM))
         return Owner(str(named["run"]), str(named["id"]), dropped=named.get("dropped") is True)
@@ -383,18 +373,12 @@ def owner_of(target: Target) -> Owner | None:
 
 
 def was_dropped(owner: Owner | None) -> bool:
-    """Return whether the run of a folder that was claimed has been dropped with its files, or is being dropped."""
+    """Return whether the run of a claimed folder was dropped with its files, or is being dropped."""
     return owner is None or owner.dropped
 
 
 def claim(sink: Sink, run: str, id: str) -> bool:
-    """Make the folder of a sink that of a run; return whether it was not yet.
-
-    Raises
-    ------
-    SinkTaken
-        It is another run's, or has other files, or cannot be written.
-    """
+    """Give the folder of a sink to a run, and return whether this is new, or raise `SinkTaken`."""
     target = target_of(sink)
     if target is None:
         return False
@@ -403,7 +387,7 @@ def claim(sink: Sink, run: str, id: str) -> bool:
         check_free(target, run, id)
         if target.create(CLAIM, _claim_of(sink, Owner(run, id))):
             return True
-        check_free(target, run, id)  # another one was faster, unless it was this run
+        check_free(target, run, id)  # another process created the file just now; for this run that is fine
     except OSError as error:
         what = f"no place for it ({getattr(error, 'strerror', None) or in_words(error)})"
         steps = "Make it writable, or choose another path."
@@ -412,13 +396,13 @@ def claim(sink: Sink, run: str, id: str) -> bool:
 
 
 def _claim_of(sink: Sink, owner: Owner) -> bytes:
-    """Return the bytes of the file that names the run of a folder."""
+    """Return the contents of the file that names the run of a folder."""
     named = {"dqlab": "rows of a run; see run.drop(data=True)", "run": owner.run, "id": owner.id, "sink": sink.kind}
     return json.dumps(named | ({"dropped": True} if owner.dropped else {})).encode() + b"\n"
 
 
 def check_free(target: Target, run: str, id: str) -> None:
-    """Refuse a folder that is not this run's and not empty."""
+    """Raise `SinkTaken` unless a folder is empty or belongs to this run."""
     there = owner_of(target)
     if there is not None:
         if there.id == id:
@@ -429,29 +413,23 @@ def check_free(target: Target, run: str, id: str) -> None:
             "exists, else the folder."
         )
         raise SinkTaken(run=run, path=str(target.where), what=what, steps=steps)
+    # Ignore unfinished files, which a killed process may have left.
     if foreign := next((name for name in target.names() if name != CLAIM and not name.startswith(WRITING)), None):
         what = f"{foreign!r}, which is not of this run"
         raise SinkTaken(run=run, path=str(target.where), what=what, steps="Choose an empty folder, or a new one.")
 
 
 def let_go(sink: Sink, id: str, files: Iterable[str] = ()) -> int:
-    """Delete what a run has written into the folder of its sink, and its claim; return how many files that were.
-
-    Files that another program has put there stay. Raises OSError.
-
-    Parameters
-    ----------
-    files : iterable of str
-        Of `Files`: the names of those that its results refer to. Which others it has written, no name shows.
-    """
+    """Delete a run's files and claim in the folder of its sink, and return how many files that were."""
     target = target_of(sink)
     if target is None:
         return 0
     there = owner_of(target)
     if there is None or there.id != id:
         return 0
-    # First, since what a consumer writes behind the listing is not deleted here. The file itself goes last: killed at
-    # any line of this, the folder is that of its run, and this can be called again.
+    # Mark the claim first: consumers then delete what they write after the listing below. Delete the claim last: after
+    # a crash at any line the folder still belongs to its run, and this can be called again. Files of other programs
+    # stay. Names of `Files` do not show who wrote them, so `files` has those that results refer to.
     target.write(CLAIM, _claim_of(sink, there._replace(dropped=True)))
     its = set(files)
     gone = [
@@ -467,13 +445,11 @@ def let_go(sink: Sink, id: str, files: Iterable[str] = ()) -> int:
 
 
 def extent(sink: Sink, id: str) -> str:
-    """Return how many files a run has in its sink, their size and where they are, in words.
-
-    Files that were merged into others and not deleted yet count too. "" for a sink of the user's own.
-    """
+    """Return how many files a run has in its sink, their size and place, in words, or "" for a user's own sink."""
     target = target_of(sink)
     if target is None:
         return ""
+    # Includes files that were merged into others, and are not deleted yet.
     sizes = [size for name, size in target.sizes().items() if _belongs(sink, id, name)]
     return f"{many(len(sizes), 'file')}, {size_of(sum(sizes))}, in {target.where}"
 
@@ -486,5 +462,5 @@ def _belongs(sink: Sink, id: str, name: str) -> bool:
 
 
 def prefix_of(id: str) -> str:
-    """Return what the names of a run's parts begin with."""
+    """Return the beginning of the names of a run's parts."""
     return f"{id[:8]}-"

@@ -1,4 +1,4 @@
-"""SQL over the results of a run, by DuckDB, which is optional."""
+"""SQL over the results of a run, through DuckDB, which is optional."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from dqlab.user_frames import level_of_user
 __all__ = ["QueryError", "SourceUnknown", "query"]
 
 _ALL = re.compile(r"(?<!\()\*")
-"""All columns, not `count(*)`."""
+"""Matches ``*`` for all columns, but not ``count(*)``."""
 _WORD = r"(?<!\w){}(?!\w)"
 _SOURCE = re.compile(r"\bsource\b", re.IGNORECASE)
 _WIDE = frozenset({"HUGEINT", "UHUGEINT"})
-"""Types of DuckDB for whole numbers that pandas has none for."""
+"""Types of whole numbers in DuckDB that pandas lacks."""
 _DECIMAL = "DECIMAL("
 _MISSING = re.compile(r"Table with name (?P<table>\S+) does not exist|[Cc]olumn \"(?P<column>[^\"]+)\"")
 _SHOWN = 12
-"""Columns of a table that an error names."""
+"""Columns of a table that an error lists."""
 _KEY_ALONE = "key"
-"""Name under which SQL has keys besides ``_key``, so that results and source join by ``using (key)``."""
+"""Second name of the column ``_key`` in SQL, so that results and source join by ``using (key)``."""
 
 
 class SourceUnknown(UsageError):
-    """A query names the table `source`, and the input of the run is not here."""
+    """A query names the table `source`, but the input of the run is not available here."""
 
     text = (
         "the query names the table source, and the input of run {run!r} cannot be read here: {why}. Nothing was read. "
@@ -48,13 +48,13 @@ class SourceUnknown(UsageError):
 
 
 class QueryError(UsageError):
-    """A query cannot be answered: it is not SQL, or names what is not there."""
+    """A query fails, because it is not SQL or names something that does not exist."""
 
     text = "the query over run {run!r} failed: {reason}.{hint} Nothing was changed. Tables and columns: {known}."
 
 
 class Table(Protocol):
-    """What SQL reads; a `RunTable`."""
+    """What SQL reads, such as a `RunTable`."""
 
     @property
     def name(self) -> str:
@@ -66,12 +66,12 @@ class Table(Protocol):
         ...
 
     def batches_of(self, shape: Shape) -> Iterator[Any]:
-        """Yield its rows as batches of the schema that a shape has."""
+        """Yield its rows as batches with the schema of a shape."""
         ...
 
 
 class _Stream:
-    """A table for DuckDB, which may read it several times: of one schema, with a column ``key`` if it has none."""
+    """A table for DuckDB with one schema for all readings, and with a column ``key`` if it has none."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -80,7 +80,7 @@ class _Stream:
         self._keyed = _KEY_ALONE not in names
         self.error: BaseException | None = None
         self.read = self._shape
-        """What the last reading found."""
+        """The shape after the last reading; DuckDB may read the table several times."""
 
     @property
     def names(self) -> list[str]:
@@ -88,7 +88,7 @@ class _Stream:
         return list(self._schema().names)
 
     def empty(self) -> Any:
-        """Return a table of its columns without rows."""
+        """Return an empty table with its columns."""
         return self._schema().empty_table()
 
     def _schema(self) -> Any:
@@ -103,7 +103,7 @@ class _Stream:
                 columns = [batch.column(KEY)] if self._keyed else []
                 yield pa.RecordBatch.from_arrays([*columns, *batch.columns], schema=schema)
         except BaseException as error:
-            self.error = error  # DuckDB keeps its text alone
+            self.error = error  # DuckDB keeps only the text; `query` raises the error itself
             raise
 
     def reader(self) -> Any:
@@ -115,31 +115,13 @@ class _Stream:
 
 
 def query(results: Table, sql: str, source: Table | str) -> Any:
-    """Return what a query over the tables ``results`` and ``source`` finds, as a pandas DataFrame.
-
-    Parameters
-    ----------
-    results : Table
-    sql : str
-    source : Table or str
-        The run's input; or why it is not here, in words.
-
-    Raises
-    ------
-    ExtraMissing
-        DuckDB is not installed.
-    SourceUnknown
-        The query names `source`, which is not here.
-    QueryError
-        DuckDB cannot answer it.
-    BadOption
-        It is not a text, or an empty one.
-    """
+    """Return the result of a query over the tables ``results`` and ``source`` as a pandas DataFrame."""
+    # `source` is a text, why there is no table, if the run's input is not available here.
     if not isinstance(sql, str) or not sql.strip():
         problem = "is not a query. Write one as a text: 'select * from results'."
         raise BadOption(option="sql", value=sql, problem=problem)
     try:
-        import_whole("duckdb", "pandas")  # DuckDB would name pandas in an error of its own
+        import_whole("duckdb", "pandas")  # pandas too, or DuckDB would raise its own error for it
     except ImportError as error:
         raise ExtraMissing.of(error, "duckdb", what="queries of results", extra="lab,tables") from error
     import duckdb
@@ -172,7 +154,7 @@ def query(results: Table, sql: str, source: Table | str) -> Any:
 
 
 def _warn_of_names(run: str, table: str, stream: _Stream, sql: str) -> None:
-    """Warn of columns that a query names and that it does not get: SQL does not tell N from n."""
+    """Warn about columns in a query that DuckDB has renamed, because SQL ignores case."""
     import duckdb
 
     called = zip(stream.names, duckdb.from_arrow(stream.empty()).columns, strict=True)
@@ -193,14 +175,11 @@ def _warn_of_names(run: str, table: str, stream: _Stream, sql: str) -> None:
 
 
 def _frame(found: Any, run: str) -> Any:
-    """Return what a query found as a pandas DataFrame, with whole numbers and decimals as such.
-
-    A sum of whole numbers has 128 bits in DuckDB, and pandas has no such type: DuckDB makes floats of them, as of
-    decimals.
-    """
+    """Return a query's result as a pandas DataFrame, with exact whole numbers and decimals."""
     if found is None:
         reason, hint = "it returns no rows", " Write one that does: select ... from results."
         raise QueryError(run=run, reason=reason, hint=hint, known="results")
+    # DuckDB turns decimals and 128-bit whole numbers, such as sums, into floats for pandas: fetch these as text.
     kinds = [str(kind) for kind in found.types]
     wide = [at for at, kind in enumerate(kinds) if kind in _WIDE or kind.startswith(_DECIMAL)]
     if not wide:
@@ -214,7 +193,7 @@ def _frame(found: Any, run: str) -> Any:
 
 
 def _decimals(texts: Any) -> Any:
-    """Return a column of decimals from their texts: as floats where these have all of their digits."""
+    """Return a column of decimals from their texts, as floats if these keep all digits."""
     import pandas as pd
 
     digits = (len(text.lstrip("-0.").replace(".", "")) for text in texts if not pd.isna(text))
@@ -224,7 +203,7 @@ def _decimals(texts: Any) -> Any:
 
 
 def _whole(texts: Any) -> Any:
-    """Return a column of whole numbers from their texts: of 64 bits where all fit, else as Python has them."""
+    """Return a column of whole numbers from their texts, as 64-bit numbers if all fit, else as Python ints."""
     import pandas as pd
 
     numbers = [None if pd.isna(text) else int(text) for text in texts]
@@ -234,7 +213,7 @@ def _whole(texts: Any) -> Any:
 
 
 def _refused(run: str, said: str, streams: Mapping[str, _Stream]) -> QueryError:
-    """Return the error of a query that DuckDB refused, with what there is."""
+    """Return the error for a query that DuckDB refused, with the tables and columns that exist."""
     reason = said.strip().partition("\n")[0].rstrip(".!? ")
     columns = {name: stream.names for name, stream in streams.items()}
     missing = _MISSING.search(reason)
@@ -246,5 +225,5 @@ def _refused(run: str, said: str, streams: Mapping[str, _Stream]) -> QueryError:
 
 
 def _reads_once(version: str) -> bool:
-    """Return whether this DuckDB reads a stream once, so that a query that names it twice would fail."""
+    """Return whether this DuckDB reads a stream only once, so that a query that names it twice would fail."""
     return int(version.partition(".")[0]) < 2

@@ -1,4 +1,4 @@
-"""A run's results as a lazy table: nothing is read before it is asked for, and then a page at a time."""
+"""A run's results as a lazy table, which reads nothing until it is asked, and then one page at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Reading", "RunTable", "Source"]
 
 
 class Source(Protocol):
-    """Where the rows of a run come from."""
+    """Provides the rows of a run."""
 
     @property
     def name(self) -> str:
@@ -28,29 +28,29 @@ class Source(Protocol):
 
     @property
     def reasoned(self) -> bool:
-        """Whether documents without a result are among the rows, with the reason."""
+        """Whether documents without a result are among the rows, with their reasons."""
         ...
 
     @property
     def lined(self) -> bool:
-        """Whether rows know by whom and when they were made, as results do."""
+        """Whether rows have the columns `ROW_LINEAGE`."""
         ...
 
     def count(self) -> int:
-        """Return how many rows there are now."""
+        """Return the present number of rows."""
         ...
 
     def now(self) -> Source:
-        """Return a source of the rows that there are now, and of no more."""
+        """Return a source of the present rows only."""
         ...
 
     def rows(self, most: int | None = None) -> Iterator[Rows]:
-        """Yield pages of the rows that there are now, in the order of the input; `most` bounds how many are needed."""
+        """Yield pages of the present rows in the order of the input, of which only `most` rows are needed."""
         ...
 
 
 def _has_large(column: Any) -> bool:
-    """Return whether numbers with a point, which pandas makes of whole ones beside nulls, would round one of them."""
+    """Return whether a whole number would change as a float, which pandas uses for whole numbers beside nulls."""
     if pa.types.is_list(column.type):
         return _has_large(pc.list_flatten(column))
     if pa.types.is_struct(column.type):
@@ -62,7 +62,7 @@ def _has_large(column: Any) -> bool:
 
 
 class Reading:
-    """One pass over all rows. Types widen as they must, so the schema is that of `shape` when it is over."""
+    """One pass over all rows, whose types widen on the way, so that `shape` has the final schema only at the end."""
 
     def __init__(self, source: Source, shape: Shape) -> None:
         self._source, self.shape = source, shape
@@ -77,22 +77,22 @@ class Reading:
 
 
 class RunTable:
-    """The results of a run as a table, also while the run goes on; what `run.table()` returns.
+    """The results of a run as a table, also while the run continues; `run.table()` returns it.
 
-    Nothing is read until it is asked for. Each reading has the results that are there when it begins, in the order of
-    the input, and holds one page of them as Python objects. Whatever reads Arrow reads it:
+    Nothing is read until you ask for it. Each reading has the results that exist when it begins, in the order of the
+    input, and holds one page of them as Python objects. Any library that reads Arrow can read it:
     ``polars.DataFrame(table)``, ``duckdb.sql("from table")``, ``pyarrow.table(table)``.
 
-    Columns are those of the first 1,000 values, and of their types, and those that say where a row comes from:
-    ``_key``, ``_ordinal``, ``_version``, ``_code``, ``_seconds``, ``_attempts``, ``_consumer`` and ``_at``. What does
-    not fit a column, and columns that come later, stand in ``_rest``, as JSON. `to_arrow`, `to_pandas` and `to_parquet`
-    widen types for what comes later, as from whole numbers to numbers with a point; a stream (`to_reader`,
-    `to_batches`, `__arrow_c_stream__`) keeps the schema that it began with.
+    The first 1,000 values define the columns and their types. The columns ``_key``, ``_ordinal``, ``_version``,
+    ``_code``, ``_seconds``, ``_attempts``, ``_consumer`` and ``_at`` show where a row comes from. Values that do not
+    fit their column, and columns that appear later, are in ``_rest``, as JSON. `to_arrow`, `to_pandas` and `to_parquet`
+    widen types for later values, for example from whole numbers to floats; a stream (`to_reader`, `to_batches`,
+    `__arrow_c_stream__`) keeps its first schema.
 
     Parameters
     ----------
     source : Source
-        Gives the rows.
+        Provides the rows.
     place : callable, optional
         Returns in words where they are stored, beside the queue.
     """
@@ -105,7 +105,8 @@ class RunTable:
         return f"<RunTable of {self.name!r}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("it stays in the process that made it; take along table.to_arrow()")  # pickle asks for it
+        # TypeError, as pickle expects of an object that cannot be pickled.
+        raise TypeError("it stays in the process that made it; take along table.to_arrow()")
 
     @property
     def name(self) -> str:
@@ -114,7 +115,7 @@ class RunTable:
 
     @property
     def schema(self) -> Any:
-        """Its schema as it is known now, a `pyarrow.Schema`; reads the first 1,000 values."""
+        """The present `pyarrow.Schema`; reads the first 1,000 values."""
         return self.shape().schema
 
     @property
@@ -123,21 +124,21 @@ class RunTable:
         return list(self.schema.names)
 
     def count(self) -> int:
-        """Return how many rows there are now, without reading any."""
+        """Return the present number of rows, without reading any."""
         return self._source.count()
 
     def place(self) -> str:
-        """Return in words where a sink has the rows, in how many files, of how many bytes; "" without a sink."""
+        """Return in words how many files of a sink contain the rows, their size and place; "" without a sink."""
         return self._place()
 
     def now(self) -> RunTable:
-        """Return a table of the rows that there are now, which stays at those."""
+        """Return a table of the present rows, which does not get later ones."""
         table = RunTable(self._source.now(), self._place)
         table._known = self._known
         return table
 
     def in_rest(self) -> int:
-        """Return how many rows have something in ``_rest``; reads all of them."""
+        """Return how many rows have values in ``_rest``; reads all rows."""
         reading = self.reading()
         for _ in reading:
             pass
@@ -149,7 +150,7 @@ class RunTable:
         Parameters
         ----------
         n : int, default 10
-            How many at most.
+            Maximum number of rows.
         """
         n = max(0, n)
         shape, batches = self._first(n) if self._learns else (self.shape().copied(), None)
@@ -163,23 +164,23 @@ class RunTable:
         return pa.Table.from_batches([shape.recast(batch) for batch in batches], shape.schema).slice(0, n)
 
     def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
-        """Yield its rows as `pyarrow.RecordBatch` of one schema, one page of results each.
+        """Yield the rows as `pyarrow.RecordBatch` with one schema, one for each page of results.
 
         Parameters
         ----------
         columns : sequence of str, optional
-            These alone, in this order.
+            Only these, in this order.
         """
         shape, wanted = self._stream(columns)
         return self._batches(shape, wanted)
 
     def to_reader(self, columns: Sequence[str] | None = None) -> Any:
-        """Return its rows as a `pyarrow.RecordBatchReader`, which reads as it is read, and warns at its end.
+        """Return the rows as a `pyarrow.RecordBatchReader`, which fetches them as it is read, and warns at its end.
 
         Parameters
         ----------
         columns : sequence of str, optional
-            These alone, in this order.
+            Only these, in this order.
         """
         shape, wanted = self._stream(columns)
         schema = shape.schema if wanted is None else pa.schema([shape.schema.field(name) for name in wanted])
@@ -189,12 +190,12 @@ class RunTable:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> Any:
-        """Return its rows as a `pyarrow.Table`, in memory.
+        """Return the rows as a `pyarrow.Table`, in memory.
 
         Parameters
         ----------
         columns : sequence of str, optional
-            Only these, in this order; the others are not kept while it reads.
+            Only these, in this order; reading does not keep the others.
 
         Raises
         ------
@@ -205,7 +206,7 @@ class RunTable:
         """
         wanted = self._wanted(columns)
         reading = self.reading()
-        batches = [batch if wanted is None else batch.select(_there(batch, wanted)) for batch in reading]
+        batches = [batch if wanted is None else batch.select(_present(batch, wanted)) for batch in reading]
         shape = reading.shape
         recast = [shape.recast(batch, wanted) for batch in batches]
         self._known = shape.copied()
@@ -213,17 +214,18 @@ class RunTable:
         return pa.Table.from_batches(recast, shape.schema_of(wanted))
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
-        """Return its rows as a pandas DataFrame, with the columns that `to_arrow` has.
+        """Return the rows as a pandas DataFrame, with the columns of `to_arrow`.
 
-        A column with nulls and whole numbers above 2^53 is one of objects: as numbers with a point they would change.
+        A column with nulls and whole numbers above 2^53 has the type object, because floats would round them.
 
         Parameters
         ----------
         columns : sequence of str, optional
-            Only these, in this order; the others are not kept while it reads.
+            Only these, in this order; reading does not keep the others.
         """
         table = self.to_arrow(columns)
         rounded = [name for name in table.column_names if _has_large(table[name])]
+        # Before `self_destruct` below, which frees the columns of the table.
         exact = {name: table[name].to_pandas(integer_object_nulls=True) for name in rounded}
         frame = table.to_pandas(self_destruct=True, split_blocks=True)
         for name, column in exact.items():
@@ -235,18 +237,18 @@ class RunTable:
         return Reading(self._source, self.shape().copied())
 
     def batches_of(self, shape: Shape) -> Iterator[Any]:
-        """Yield its rows as batches of the schema that a shape has; what does not fit it goes into the rest."""
+        """Yield the rows as batches with the schema of a shape, and with values that do not fit it in the rest."""
         for rows in self._source.rows():
             yield from shape.batches(rows, widen=False)
 
     def query(self, sql: str) -> Any:
-        """Return what a query over the table ``results``, the rows that there are now, finds; see `Run.query`."""
+        """Return the result of a query over the table ``results``, which has the present rows; see `Run.query`."""
         return query(self.now(), sql, "run.query has it, and run.table().query has results alone")
 
-    # --- what it knows of its columns ---------------------------------------------------------------
+    # --- known columns ------------------------------------------------------------------------------
 
     def shape(self) -> Shape:
-        """Return the columns and types that are known; they are looked up again until 1,000 values were seen."""
+        """Return the known columns and types, after reading again if fewer than 1,000 values were seen."""
         if self._learns or self._known is None:
             self._first(0)
         assert self._known is not None
@@ -254,12 +256,12 @@ class RunTable:
 
     @property
     def _learns(self) -> bool:
-        """Whether it has not seen as many values as its columns come from."""
+        """Whether it has seen fewer values than define the columns."""
         return self._known is None or self._known.seen < SAMPLE
 
     def _first(self, n: int) -> tuple[Shape, list[Any]]:
-        """Learn the columns from the first values; return the shape of as many rows or of `n`, and these as batches."""
-        source = self._source.now()  # one question which results there are
+        """Learn the columns from the first values, and return the shape and batches of at least `n` rows."""
+        source = self._source.now()  # asks only once which results there are
         shape = Shape(reasoned=source.reasoned, lined=source.lined)
         left, batches = max(n, SAMPLE), list[Any]()
         for rows in source.rows(left):
@@ -285,11 +287,11 @@ class RunTable:
         try:
             for batch in self.batches_of(shape):
                 yield batch if wanted is None else batch.select(wanted)
-        finally:  # also where it is not read to its end
+        finally:  # also if the reader stops early
             warn_of_rest(self.name, shape, wanted)
 
 
-def _there(batch: Any, wanted: Sequence[str]) -> list[str]:
-    """Return the columns of a batch that are wanted; in an early one some may not be there yet."""
+def _present(batch: Any, wanted: Sequence[str]) -> list[str]:
+    """Return those of the wanted columns that a batch has, because an early one may lack some."""
     names = set(batch.schema.names)
     return [name for name in wanted if name in names]

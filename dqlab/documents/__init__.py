@@ -1,7 +1,7 @@
 """Inputs as references: what to process and where it is, never its contents.
 
-Owns listings of files, local or behind fsspec, and reading one of them. Knows nothing of queues,
-runs or Dask; fsspec is imported only for URLs.
+Owns listings of documents, local or behind fsspec, and reading one of them. Knows nothing of queues, runs or Dask;
+fsspec is imported only for URLs.
 
 ::
 
@@ -16,7 +16,7 @@ runs or Dask; fsspec is imported only for URLs.
     refusals   credentials that expired          labelled   elements of a Series
                                                  keys       keys of rows, names of columns
 
-Names of `document`, `parts`, `storage` and `labelled` lie in logs of queues, so they stay where they are.
+Logs of queues contain names of `document`, `parts`, `storage` and `labelled`, so these must not be renamed or moved.
 """
 
 from dqlab.documents.document import Document

@@ -1,7 +1,7 @@
-"""Documents behind URLs are read before their function asks for them, so that it does not wait for the network.
+"""Reads documents behind URLs before their function asks for them, so that the function does not wait for the network.
 
-Owns how many of a slot's next documents are read ahead, what is kept of them, and when that stops. Knows neither how a
-document is read nor how messages are queued.
+Owns how many of a slot's next documents are read ahead, what is kept of them, and when reading ahead stops. Does not
+know how a document is read or how messages are queued.
 """
 
 from __future__ import annotations
@@ -19,36 +19,30 @@ from dqlab.documents.storage import local_path, place_of
 __all__ = ["LARGEST", "MOST", "ReadAhead", "taken"]
 
 FEWEST, MOST = 2, 8
-"""Documents that are read ahead at first, and when their function waits for them all the same."""
+"""Documents that are read ahead at first, and at most; a function that still waits raises the number by one."""
 LARGEST = 16 << 20
-"""Bytes of a document above which it is left to its function, which may need some of them only."""
+"""Bytes; larger documents are left to their function, which may need only a part of them."""
 HELD = 64 << 20
-"""Bytes that are held of documents that were read and not asked for yet."""
+"""Bytes held of documents that were read ahead and not taken yet; above that, no further reading begins."""
 UNREAD = 3
-"""Documents in a row that their function did not read, after which nothing is read ahead."""
+"""Documents in a row that their function did not read, after which reading ahead stops."""
 FRESH_S = 10.0
-"""Seconds after which a document that was read ahead is read again: it may have changed meanwhile. It is not held much
-longer, whatever its function does: its message may have been taken away."""
+"""Seconds after which a document that was read ahead is stale, because the file may have changed, and is read again.
+Its bytes are dropped soon after that, because its message may have moved to another consumer."""
 
 _here = threading.local()
 
 
 class ReadAhead:
-    """Reads the next documents of a slot, and holds what it has read.
-
-    Parameters
-    ----------
-    read : callable
-        Returns the bytes of a document, or None for one that is larger than `LARGEST`.
-    begin : callable
-        Begins to read a document without a thread, and returns what will have its bytes; None where that cannot be.
-    """
+    """Reads the next documents of a slot ahead, and holds their bytes until they are taken."""
 
     def __init__(
         self,
         read: Callable[[Reference], bytes | None],
         begin: Callable[[Reference], Future[bytes] | None] = lambda document: None,
     ) -> None:
+        # `read` returns None for a document larger than LARGEST. `begin` reads without a thread, and returns None
+        # where that is impossible.
         self._read, self._begin = read, begin
         self._upcoming: Callable[[int], Iterable[Reference]] = lambda most: ()
         self._fetches: dict[Hashable, Future[bytes | None]] = {}
@@ -58,11 +52,11 @@ class ReadAhead:
         self._depth = FEWEST
         self._current: Hashable = None
         self._unread = self._reading = 0
-        self._letting_go = False
-        """A thread waits to let go of what gets too old."""
+        self._dropping = False
+        """Whether a thread is running that drops stale documents."""
         self._lock, self._counting = threading.RLock(), threading.Lock()
-        """More documents may arrive, and be looked at, while the slot's thread takes one. The second one is for
-        `_reading` alone."""
+        """`_lock` guards the fetches: `look` may run in another thread while the slot's thread takes a document.
+        `_counting` guards `_reading` alone."""
 
     @classmethod
     def of_thread(
@@ -72,36 +66,29 @@ class ReadAhead:
         read: Callable[[Reference], bytes | None],
         begin: Callable[[Reference], Future[bytes] | None] = lambda document: None,
     ) -> ReadAhead:
-        """Return what this thread reads ahead, from here on of other documents.
-
-        Parameters
-        ----------
-        run : bytes
-            The run whose documents they are: what was read for another one is let go.
-        upcoming : callable
-            Returns up to so many of the documents that come next.
-        """
-        ahead = _of_here()
+        """Return the `ReadAhead` of this thread, from now on for the documents of `run` that `upcoming` yields."""
+        ahead = _ahead_of_thread()
         if ahead is None:
             ahead = _here.ahead = cls(read, begin)
         with ahead._lock:
             if ahead._run != run:
+                # Nobody will take the previous run's documents, and whether its function read them says nothing here.
                 ahead._fetches.clear()
                 ahead._unread = 0
             ahead._run, ahead._upcoming = run, upcoming
         return ahead
 
     def begin(self, document: Reference) -> None:
-        """Note which document runs now, and begin to read those that come next."""
+        """Note which document runs now, and begin to read the ones after it."""
         with self._lock:
             before, self._current = self._current, _name(document)
-            if before in self._fetches:  # its function has returned
+            if before in self._fetches:  # its function returned without reading it
                 del self._fetches[before]
                 self._unread += 1
         self.look()
 
     def look(self) -> None:
-        """Begin to read what comes next; more may have arrived. Any thread may call it."""
+        """Begin to read the next documents, from any thread, whenever more may have arrived."""
         beginning: list[tuple[Reference, Future[bytes | None]]] = []
         with self._lock:
             if self._unread >= UNREAD:
@@ -117,12 +104,12 @@ class ReadAhead:
                     with self._counting:
                         self._reading += 1
             self._begun = {name: self._begun[name] for name in self._fetches}
-        # Without the lock: opening a file system may wait for its loop.
+        # Outside the lock: opening a file system may wait for its event loop, and `take` must not wait for that.
         for each, fetch in beginning:
             self._fetch(each, fetch)
 
     def take(self, document: Reference) -> bytes | None:
-        """Return the bytes of the document that runs, waiting for them; None where it has to be read as ever."""
+        """Wait for the bytes of the running document and return them, or None if its function must read it as usual."""
         with self._lock:
             name = _name(document)
             if name == self._current:
@@ -132,20 +119,20 @@ class ReadAhead:
                 return None
             if fetch.done() and time.monotonic() - begun > FRESH_S:
                 return None
-            if not fetch.done():  # the function waits: more of them have to be on their way
+            if not fetch.done():  # the function waits, so reading further ahead pays off
                 self._depth = min(MOST, self._depth + 1)
         try:
             return fetch.result()
-        except Exception:  # noqa: BLE001 - it is read again, and raises in the function's own call
+        except Exception:  # noqa: BLE001 - the function reads it again, and raises in its own call
             return None
 
     def clear(self) -> None:
-        """Let go of all that was read; what is being read ends by itself."""
+        """Drop everything that was read, and leave reads in progress to end by themselves."""
         with self._lock:
             self._fetches.clear()
 
     def rest(self) -> None:
-        """Let go of what was read, unless more documents come; what is being read ends by itself."""
+        """Drop everything that was read if no more documents come, and leave reads in progress to end by themselves."""
         with self._lock:
             if not any(True for _ in self._upcoming(1)):
                 self._fetches.clear()
@@ -155,7 +142,7 @@ class ReadAhead:
         return held < HELD and self._reading < 2 * MOST
 
     def _fetch(self, document: Reference, fetch: Future[bytes | None]) -> None:
-        """Read a document; where that cannot be begun, its function reads it."""
+        """Begin to read a document, or leave it to its function where that fails."""
         fetch.add_done_callback(self._note_read)
         try:
             begun = self._begin(document)
@@ -163,13 +150,13 @@ class ReadAhead:
                 self._in_thread(document, fetch)
             else:
                 begun.add_done_callback(partial(_pass_on, fetch))
-            self._let_go_later()
-        except Exception:  # noqa: BLE001 - no thread to be had, or what the function itself meets
+            self._start_dropping()
+        except Exception:  # noqa: BLE001 - no thread is available, or an error that the function itself will meet
             if not fetch.done():
                 fetch.set_result(None)
 
     def _in_thread(self, document: Reference, fetch: Future[bytes | None]) -> None:
-        """Read in a thread of its own: a server that does not answer would hold up a pool, and a process that ends."""
+        """Read a document in a new thread."""
 
         def read() -> None:
             try:
@@ -179,25 +166,27 @@ class ReadAhead:
             else:
                 fetch.set_result(data)
 
+        # Not in a pool: a server that does not answer would block the pool, and a pool would block the exit of the
+        # process.
         threading.Thread(target=read, name="dqlab-ahead", daemon=True).start()
 
     def _note_read(self, fetch: Future[bytes | None]) -> None:
         with self._counting:  # not the lock: this runs on the loop of a file system, which must not wait for a slot
             self._reading -= 1
 
-    def _let_go_later(self) -> None:
-        """Have a thread let go of what gets too old, unless one does."""
+    def _start_dropping(self) -> None:
+        """Start a thread that drops stale documents, unless one is running."""
         with self._lock:
-            if self._letting_go:
+            if self._dropping:
                 return
-            self._letting_go = True
+            self._dropping = True
         try:
-            threading.Thread(target=self._let_go_in_time, name="dqlab-ahead-ages", daemon=True).start()
-        except RuntimeError:  # the next one tries again
-            self._letting_go = False
+            threading.Thread(target=self._drop_stale, name="dqlab-ahead-ages", daemon=True).start()
+        except RuntimeError:  # no thread is available; the next fetch tries again
+            self._dropping = False
 
-    def _let_go_in_time(self) -> None:
-        """Let go of documents that are too old to be given out, until none is held."""
+    def _drop_stale(self) -> None:
+        """Drop documents that are too old to be taken, until none is held."""
         while True:
             time.sleep(FRESH_S / 2)
             with self._lock:
@@ -206,19 +195,20 @@ class ReadAhead:
                     if self._begun.get(name, 0.0) < late:
                         del self._fetches[name]
                 if not self._fetches:
-                    self._letting_go = False
+                    self._dropping = False
                     return
 
 
 def taken(document: Reference) -> bytes | None:
-    """Return the bytes of a document if they were read ahead for this thread, None otherwise; they are there once."""
-    ahead = _of_here()
+    """Return the bytes of a document that was read ahead for this thread, once, or None."""
+    ahead = _ahead_of_thread()
     return None if ahead is None else ahead.take(document)
 
 
-def _of_here() -> ReadAhead | None:
-    """Return what this thread reads ahead; in a process that was forked nothing does."""
+def _ahead_of_thread() -> ReadAhead | None:
+    """Return what this thread reads ahead, or None, also in a forked process."""
     ahead: ReadAhead | None = getattr(_here, "ahead", None)
+    # A forked child inherits futures that no thread will ever complete, and perhaps a held lock.
     return ahead if ahead is not None and ahead._process == os.getpid() else None
 
 
@@ -227,8 +217,10 @@ def _name(document: Reference) -> Hashable:
 
 
 def _is_far(document: Reference) -> bool:
-    """Return whether a document waits for a network, and is read as a whole: records and pages share their file."""
+    """Return whether a document is behind a network and is read whole."""
     return (
+        # Rows, records and page ranges share their file, which stays open between them: reading one ahead would fetch
+        # the whole file for each.
         local_path(document.where) is None
         and (document.part is None or isinstance(document.part, Member))
         and (document.size is None or document.size <= LARGEST)
@@ -236,7 +228,7 @@ def _is_far(document: Reference) -> bool:
 
 
 def _pass_on(fetch: Future[bytes | None], begun: Future[bytes]) -> None:
-    """End a fetch as what was begun for it has ended; one that was cancelled gives nothing."""
+    """Complete a fetch with the outcome of the read that was begun for it, or with None if that was cancelled."""
     if begun.cancelled():
         fetch.set_result(None)
     elif (error := begun.exception()) is not None:

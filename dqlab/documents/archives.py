@@ -1,11 +1,8 @@
-"""Compressed files and archives: what is in them, and reading one member; gzip, bz2, xz and Zstandard, zip and tar.
+"""Compressed files and archives: their members, and reading one of them (gzip, bz2, xz and Zstandard; zip and tar).
 
-Owns how these formats are known, which errors mean that their bytes are damaged, the archives that this process keeps
-open with their directories, and which of their members are documents. The standard library reads the formats; Zstandard
-it reads since Python 3.14, and before that a package that is imported when the first such file is opened.
-
-Members are not unpacked to anywhere, hence a name cannot lead out of a folder; but keys are used as paths later on, so
-that members whose names are absolute or have ".." in them are left out, with a warning.
+Owns how these formats are recognised, which errors mean damaged bytes, which archives this process keeps open with
+their directories, and which members are documents. The standard library reads the formats, Zstandard since Python 3.14;
+before that, a package is imported when the first such file is opened.
 """
 
 from __future__ import annotations
@@ -61,17 +58,17 @@ __all__ = [
 ]
 
 ENDINGS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
-"""By how the name of a file ends."""
+"""Compression by the ending of a file name."""
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "xz", b"(\xb5/\xfd": "zstd"}
-"""By how a file begins."""
+"""Compression by the first bytes of a file."""
 KEPT = 8
 """Archives that a process keeps open."""
 IN_MEMORY = 64 << 20
-"""Bytes of a member of a compressed tar that are held in memory; more of them in a file without a name."""
+"""Bytes; larger members of a compressed tar are unpacked to an unnamed temporary file instead of memory."""
 _ENCRYPTED = 0x1
 _ZIP = (b"PK\3\4", b"PK\5\6")
 _NAMED = 3
-"""Members left out that a warning names."""
+"""Omitted members that a warning names."""
 _GONE = "is not in the archive any more"
 
 
@@ -79,14 +76,14 @@ _GONE = "is not in the archive any more"
 
 
 def compression_of(reference: Reference) -> str | None:
-    """Return how a document is compressed, by its name: "gzip", "bz2", "xz" or "zstd"; None for any other."""
+    """Return "gzip", "bz2", "xz" or "zstd" by the ending of a document's name, or None."""
     name = file_name(reference)
     return next((kind for ending, kind in ENDINGS.items() if name.endswith(ending)), None)
 
 
 def compression_in(stream: BinaryIO) -> str | None:
-    """Return how a file is compressed, by its first bytes; leaves it at its start."""
-    if isinstance(stream, io.BufferedReader):  # what a web server gives without a length cannot seek
+    """Return how a file is compressed by its first bytes, or None, and leave the stream at its start."""
+    if isinstance(stream, io.BufferedReader):  # peek, because a stream from a web server without a length cannot seek
         head = stream.peek(8)
     else:
         head = stream.read(8)
@@ -95,7 +92,7 @@ def compression_in(stream: BinaryIO) -> str | None:
 
 
 def decompressor(stream: BinaryIO, kind: str) -> BinaryIO:
-    """Return a stream of what is inside; closing it leaves the one below open."""
+    """Return a stream of the decompressed bytes, whose `close` leaves the given stream open."""
     match kind:
         case "gzip":
             return cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
@@ -125,17 +122,17 @@ _DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZi
 
 
 def is_damage(error: BaseException) -> bool:
-    """Return whether an error is about bytes that a format does not allow; unknown compression counts, too."""
+    """Return whether an error means bytes that the format does not allow, or an unsupported compression method."""
     if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
         return error.errno is None and str(error) == "Invalid data stream"  # of bz2
-    if type(error).__name__ == "ZstdError":  # of a module that is not imported until it is needed
+    if type(error).__name__ == "ZstdError":  # by name, to avoid importing its module
         return True
     return isinstance(error, (*_DAMAGE, NotImplementedError))
 
 
 @contextmanager
 def damage(document: str | int) -> Iterator[None]:
-    """Raise what means damage as `DocumentDamaged` of that document."""
+    """Turn errors that mean damage into `DocumentDamaged` of this document."""
     try:
         yield
     except Exception as error:
@@ -145,28 +142,17 @@ def damage(document: str | int) -> Iterator[None]:
 
 
 class Damageable(Guarded):
-    """A stream whose damage is reported with the document's name.
-
-    Parameters
-    ----------
-    stream : file
-        Closed with this.
-    document : str
-        The key.
-    keeps : object
-        What has to live as long as the stream does: its archive.
-    below : file, optional
-        What the stream reads from, closed with it.
-    """
+    """A stream that reports damage with the document's key, and closes `below`, which it reads from, with itself."""
 
     def __init__(
         self, stream: BinaryIO, document: str | int, keeps: object = None, below: BinaryIO | None = None
     ) -> None:
         super().__init__(stream, partial(damage, document))
+        # An archive closes its file when it is no longer referenced, so the stream must keep it alive.
         self._keeps, self._below = keeps, below
 
     def close(self) -> None:
-        """Close the stream inside, and what it reads from."""
+        """Close the stream inside, and the one it reads from."""
         if not self.closed:
             try:
                 super().close()
@@ -180,22 +166,14 @@ class Damageable(Guarded):
 
 
 class FoundMember(NamedTuple):
-    """A member that can be a document.
-
-    Attributes
-    ----------
-    path : str
-        Its name as a relative path, without "." and empty parts.
-    version : str
-        Checksum and size, of a zip; the stamp of the archive, of a tar.
-    size : int or None
-        Bytes; None for a hard link, whose target has them.
-    member : Member
-    """
+    """A member that can be a document."""
 
     path: str
+    """The member's name as a relative path, without "." and empty parts."""
     version: str
+    """Checksum and size in a zip; the stamp of the archive in a tar."""
     size: int | None
+    """Bytes; None for a hard link, whose target has the bytes."""
     member: Member
 
 
@@ -207,20 +185,21 @@ class _Archive(Protocol):
         ...
 
     def open(self, reference: Reference, member: Member) -> BinaryIO:
-        """Open one of them."""
+        """Open a member."""
         ...
 
     def close(self) -> None:
-        """Close it."""
+        """Close the archive."""
         ...
 
 
 class _Zip:
-    """A zip with its directory. Slots may read members side by side: each has its place in the file."""
+    """A zip with its directory, which several slots may read at once."""
 
     def __init__(self, where: str, stream: BinaryIO, stamp: Stamp) -> None:
         self.where, self.stamp = where, stamp
-        # Given a file rather than a name, zipfile never closes it by itself: its count of users is not thread-safe.
+        # Pass an open file, not a name: zipfile closes a file that it opened when its count of users, which is not
+        # thread-safe, reaches 0. With a file, each member has its own position, so slots can read side by side.
         self._zip = zipfile.ZipFile(stream)
         self._close = weakref.finalize(self, stream.close)
 
@@ -265,20 +244,21 @@ def _checksum(info: zipfile.ZipInfo) -> str:
 
 
 class _Tar:
-    """A tar and, if it is compressed, a decompressor that stays where it is: members that follow need no new start."""
+    """A tar whose decompressor, if any, keeps its position, so that members read in order need no restart."""
 
     def __init__(self, where: str, stream: BinaryIO, stamp: Stamp, kind: str | None) -> None:
         self.where, self.stamp, self._kind = where, stamp, kind
         self._stream = _decompressed(stream, kind)
         self._lock = threading.RLock()
         self._targets: dict[str, int] | None = None
-        """By name where members are that hard links lead to; only known once it is needed."""
+        """Offsets of the targets of hard links, by name; None until the first hard link is opened."""
         self._tar = tarfile.open(fileobj=self._stream, mode="r:")  # noqa: SIM115 - open as long as the archive is kept
         self._close = weakref.finalize(self, stream.close)
 
     def members(self) -> Iterator[FoundMember]:
-        """Pass over the archive, with a file of its own: the place of this one is that of a reader."""
+        """Yield members from a pass over the whole archive."""
         left_out: list[str] = []
+        # Opens the file again: a pass through `self._stream` would move the position of a reader.
         for info in _headers(self.where):
             if not (info.isreg() or info.islnk()):
                 continue
@@ -292,6 +272,7 @@ class _Tar:
         _warn(self.where, left_out)
 
     def open(self, reference: Reference, member: Member) -> BinaryIO:
+        # A tar has no checksums of its members, so the version of each is the stamp of the archive.
         if reference.version and reference.version != self.stamp.version:
             raise DocumentChanged(document=reference.key, was=reference.version, now=self.stamp.version)
         with self._lock:
@@ -302,8 +283,8 @@ class _Tar:
                 info = self._target(reference, info.linkname)
             stream = cast(BinaryIO, self._tar.extractfile(info))
             if self._kind is not None:
-                # Two readers of one decompressor would send each other back to its start.
-                return self._taken_out(stream, info.size)
+                # Read to the end under the lock: two readers of one decompressor would make each other restart it.
+                return self._unpacked(stream, info.size)
         return cast(BinaryIO, _Apart(self._tar, info, self._lock))
 
     def _header(self, offset: int) -> tarfile.TarInfo:
@@ -322,7 +303,7 @@ class _Tar:
             raise DocumentDamaged(document=reference.key, reason=f"it is a link to {name!r}, which the archive lacks")
         return self._header(self._targets[name])
 
-    def _taken_out(self, stream: BinaryIO, size: int) -> BinaryIO:
+    def _unpacked(self, stream: BinaryIO, size: int) -> BinaryIO:
         if size <= IN_MEMORY:
             return io.BytesIO(stream.read())
         kept = tempfile.TemporaryFile()  # noqa: SIM115 - closed by its reader
@@ -340,13 +321,14 @@ class _Tar:
 
 
 class _Apart:
-    """A member of a tar that is not compressed, with a place of its own in the file that slots share."""
+    """A member of an uncompressed tar, with its own position in the file that slots share."""
 
     def __init__(self, tar: tarfile.TarFile, info: tarfile.TarInfo, lock: Any) -> None:
         self._stream = cast(BinaryIO, tar.extractfile(info))
         self._lock = lock
 
     def read(self, size: int = -1) -> bytes:
+        # Only `read` moves the shared file; `seek` sets the position of this member.
         with self._lock:
             return self._stream.read(size)
 
@@ -370,19 +352,19 @@ class _Apart:
 
 
 def _headers(where: str) -> Iterator[tarfile.TarInfo]:
-    """Yield the headers of a tar from its start, holding one at a time."""
+    """Yield the headers of a tar from its start, and raise if it is truncated."""
     with open_binary(where) as below, _decompressed(below, kind := compression_in(below)) as stream:
         tar = tarfile.open(fileobj=stream, mode="r:")  # noqa: SIM115 - it owns nothing but the stream
         while (info := tar.next()) is not None:
-            # tarfile keeps all of them, a kilobyte each.
+            # tarfile would keep every header, a kilobyte each.
             cast(Any, tar).members.clear()
             yield info
-        # tarfile takes a header that it cannot read, and the end of the file, for the end of the archive.
+        # tarfile treats an unreadable header, and the end of the file, as the end of the archive.
         stream.seek(cast(Any, tar).offset)
         end = stream.read(tarfile.BLOCKSIZE)
         if len(end) < tarfile.BLOCKSIZE or end.strip(b"\0"):
             raise tarfile.ReadError("the archive is cut off, or damaged, behind that")
-        # A compressed archive has a checksum at its end, which tells damage of members, and is compared only there.
+        # Read on to the end: only there does the decompressor compare the checksum that reveals damaged members.
         while kind is not None and stream.read(1 << 20):
             pass
 
@@ -392,7 +374,8 @@ def _decompressed(stream: BinaryIO, kind: str | None) -> BinaryIO:
 
 
 def _is_zip(stream: BinaryIO) -> bool:
-    # A zip is known by its end, which a tar has too whose last member is a zip. One that is cut off has its head.
+    # `is_zipfile` looks at the end of the file, which also matches a tar whose last member is a zip. A truncated zip
+    # has only its head, and must be reported as a damaged zip.
     head = stream.read(262)
     found = head.startswith(_ZIP) or (head[257:] != b"ustar" and zipfile.is_zipfile(stream))
     stream.seek(0)
@@ -400,7 +383,8 @@ def _is_zip(stream: BinaryIO) -> bool:
 
 
 def _relative(name: str) -> str | None:
-    """Return a member's name as a relative path; None if it leads out of the archive."""
+    """Return a member's name as a relative path, or None if it leads out of the archive."""
+    # Members are not unpacked to paths, but users use keys as paths later on.
     parts = name.split("/")
     if name.startswith("/") or ".." in parts:
         return None
@@ -417,20 +401,21 @@ def _warn(where: str, left_out: list[str]) -> None:
         )
 
 
-# --- The archives that this process keeps open.
+# --- archives that this process keeps open ---
 
 
-class _Seen(NamedTuple):
-    """An open archive, and how its path looked when it was opened; None for a URL."""
+class _OpenArchive(NamedTuple):
+    """An open archive."""
 
     archive: _Archive
-    seen: tuple[int, ...] | None
+    identity: tuple[int, ...] | None
+    """Identity, size and time of the file at its path when it was opened; None for a URL."""
 
     def close(self) -> None:
         self.archive.close()
 
 
-_kept: KeptOpen[_Seen] = KeptOpen(KEPT)
+_kept: KeptOpen[_OpenArchive] = KeptOpen(KEPT)
 
 
 @at_let_go
@@ -439,24 +424,24 @@ def _let_go() -> None:
 
 
 def _opened(where: str) -> _Archive:
-    """Return an archive with its directory; opened once in a process, and again when another file is at its path."""
+    """Return an archive with its directory, opened once per process, and again if another file is now at its path."""
     place = place_of(where)
     found = _kept.get(place, lambda: _open(where))
-    if found.seen is not None and found.seen != _looks(where):
+    if found.identity is not None and found.identity != _identity_at(where):
         _kept.forget(place)
         found = _kept.get(place, lambda: _open(where))
     return found.archive
 
 
-def _open(where: str) -> _Seen:
+def _open(where: str) -> _OpenArchive:
     local = local_path(where) is not None
     stream = open_binary(where)
     try:
         if local:
             status = os.fstat(stream.fileno())
-            stamp, seen = local_stamp(status), _sight(status)
+            stamp, identity = local_stamp(status), _identity(status)
         else:
-            stamp, seen = stamp_of(where), None
+            stamp, identity = stamp_of(where), None
         kind = compression_in(stream)
         if kind is None and _is_zip(stream):
             archive: _Archive = _Zip(where, stream, stamp)
@@ -464,22 +449,22 @@ def _open(where: str) -> _Seen:
             archive = _Tar(where, stream, stamp, kind)
         if not local:
             note_read(where)
-        return _Seen(archive, seen)
+        return _OpenArchive(archive, identity)
     except BaseException:
         stream.close()
         raise
 
 
-def _looks(where: str) -> tuple[int, ...]:
-    return _sight(os.stat(cast(str, local_path(where))))
+def _identity_at(where: str) -> tuple[int, ...]:
+    return _identity(os.stat(cast(str, local_path(where))))
 
 
-def _sight(status: os.stat_result) -> tuple[int, ...]:
+def _identity(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def members(where: str) -> Iterator[FoundMember]:
-    """Yield the members of an archive that can be documents: neither folders, nor symbolic links, nor devices."""
+    """Yield the members of an archive that can be documents, without folders, symbolic links and devices."""
     listed = 0
     try:
         for member in _opened(where).members():
@@ -492,7 +477,7 @@ def members(where: str) -> Iterator[FoundMember]:
 
 
 def open_member(reference: Reference, member: Member) -> BinaryIO:
-    """Open a member of an archive; one that is damaged, encrypted or another than was listed is a `DocumentError`."""
+    """Open a member, or raise a `DocumentError` if it is damaged, encrypted, or not the one that was listed."""
     with damage(reference.key):
         archive = _opened(reference.where)
         stream = archive.open(reference, member)
@@ -500,7 +485,7 @@ def open_member(reference: Reference, member: Member) -> BinaryIO:
 
 
 def read_member(reference: Reference, member: Member) -> bytes:
-    """Return what is in a member of an archive, faster than through a stream; raises as `open_member` does."""
+    """Return the bytes of a member, faster than through a stream, with the errors of `open_member`."""
     with damage(reference.key):
         archive = _opened(reference.where)
         with archive.open(reference, member) as stream:
@@ -508,7 +493,7 @@ def read_member(reference: Reference, member: Member) -> bytes:
 
 
 def find_member(reference: Reference, member: Member) -> FoundMember:
-    """Return a member as the archive has it now; without one of that name, `DocumentChanged`."""
+    """Return a member as it is in the archive now, or raise `DocumentChanged` if none has its name."""
     found = [each for each in members(reference.where) if each.member.name == member.name]
     if not found:
         raise DocumentChanged(document=reference.key, was=reference.version, now=_GONE)

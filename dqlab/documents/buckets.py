@@ -1,7 +1,7 @@
-"""Buckets of object stores, listed page by page: keys in their order, and none held that was listed.
+"""Buckets of object stores, listed page by page in the order of their keys, without holding keys that were listed.
 
-Owns how pages are requested, several at a time, and how they are joined in order again. fsspec's own `ls` and `isdir`
-read a folder to its end first, and keep half a kilobyte a key. Stores that this module does not know are left to them.
+Owns how pages are requested, several at a time, and how they are put back in order. fsspec's own `ls` and `isdir` read
+a folder to its end first, and keep half a kilobyte per key; stores that this module does not know are left to them.
 """
 
 from __future__ import annotations
@@ -21,61 +21,50 @@ from dqlab.documents.storage import Stamp, redacted, remote_stamp
 __all__ = ["Bucket", "FoundKey", "bucket_of"]
 
 PAGE = 1000
-"""Keys of a page; S3 gives no more."""
+"""Keys of a page; S3 returns at most this many."""
 AHEAD = 8
-"""Requests that are under way at a time."""
+"""Requests in flight at a time."""
 ANSWER_S = 300.0
-"""Seconds for the answer to one request, with all the tries that the store's own package makes meanwhile."""
+"""Seconds to wait for one request, including the retries of the store's own package."""
 _LAST = "\U0010ffff"
-"""Sorts behind whatever follows a name in a key."""
+"""Sorts after anything that can follow a folder's name in a key."""
 
 
 class FoundKey(NamedTuple):
-    """An object: its whole key, and what identifies its version."""
+    """An object of a bucket, by its whole key and its stamp."""
 
     key: str
     stamp: Stamp
 
     def stamp_now(self) -> Stamp:
-        """Return the stamp, which came with the key."""
+        """Return the stamp that the listing brought."""
         return self.stamp
 
 
 class Page(NamedTuple):
-    """Objects and folders of one answer, each sorted; `token` requests the next page, None after the last.
-
-    Names of folders are whole, and end with "/".
-    """
+    """Objects and folders of one response, each sorted."""
 
     objects: list[FoundKey]
     folders: list[str]
+    """Whole keys, ending with "/"."""
     token: str | None
+    """Requests the next page; None after the last."""
 
 
 Ask = Callable[..., Awaitable[Page]]
-"""Requests a page: ``ask(prefix=, delimiter=, token=, after=, most=)``; `after` is the key before the first one."""
+"""Requests a page: ``ask(prefix=, delimiter=, token=, after=, most=)``, with keys greater than `after` only."""
 
 
 class Bucket:
-    """One bucket.
-
-    Parameters
-    ----------
-    where : str
-        A URL in it; its secrets are kept out of errors.
-    loop : event loop
-        fsspec's own, where sessions live.
-    ask : callable
-        Requests a page of the bucket.
-    ranges : bool
-        Whether a page can begin behind any key; else one page comes after another.
-    """
+    """A bucket that can be listed."""
 
     def __init__(self, where: str, loop: Any, ask: Ask, *, ranges: bool = True) -> None:
+        # `loop` must be fsspec's own, which the sessions are bound to. `ranges`: whether a page can begin after any
+        # key; if not, pages are requested one after another.
         self._where, self._loop, self._ask_for, self._cuts = where, loop, ask, ranges
 
     def holds(self, prefix: str) -> bool:
-        """Return whether there are keys below a prefix; for "" whether the bucket exists. One request."""
+        """Return with one request whether keys begin with a prefix, or for "" whether the bucket exists."""
         try:
             page = self._answer(self._ask(prefix, most=1))
         except FileNotFoundError:
@@ -83,7 +72,7 @@ class Bucket:
         return not prefix or bool(page.objects)
 
     def entries(self, prefix: str) -> Iterator[FoundKey | str]:
-        """Yield objects and folders right below a prefix, sorted; the first page has arrived when this returns."""
+        """Return the objects and folders directly below a prefix, sorted, once the first page has arrived."""
         pages = self._pages(prefix, self._ask(prefix, delimiter="/"), delimiter="/")
         first = next(pages)
 
@@ -95,7 +84,7 @@ class Bucket:
         return entries()
 
     def below(self, prefix: str) -> Iterator[FoundKey]:
-        """Yield all objects below a prefix, sorted; the first page has arrived when this returns."""
+        """Return all objects below a prefix, sorted, once the first page has arrived."""
         first = self._ask(prefix)
         self._answer(first)
         return self._below(prefix, first)
@@ -106,11 +95,13 @@ class Bucket:
         if page.token is None:
             return
         last = page.objects[-1].key if page.objects else ""
-        # What is cut into ranges must be in order; buckets for one zone are not.
+        # Ranges can only be joined again if the store lists keys in order; single-zone buckets do not.
         if not (self._cuts and _is_sorted(page.objects)):
             for more in self._pages(prefix, self._ask(prefix, token=page.token)):
                 yield from more.objects
             return
+        # The ranges begin at the prefix again, so skip the keys of the first page. Starting a range sends its first
+        # request; this keeps `AHEAD` of them in flight.
         started: deque[Iterator[FoundKey]] = deque()
         for start in self._ranges(prefix):
             started.append(start())
@@ -120,7 +111,7 @@ class Bucket:
             yield from (found for found in started.popleft() if found.key > last)
 
     def _ranges(self, prefix: str) -> Iterator[Callable[[], Iterator[FoundKey]]]:
-        """Cut what is below a prefix at its folders; each part is requested when it is started."""
+        """Split the keys below a prefix at its folders, into parts that are requested when they are called."""
         for page in self._pages(prefix, self._ask(prefix, delimiter="/"), delimiter="/"):
             if len(page.folders) <= AHEAD:
                 for entry in _merged(page):
@@ -129,6 +120,7 @@ class Bucket:
                     else:
                         yield partial(self._folder, entry)
                 continue
+            # Objects between and after the folders are inside the ranges below; only those before them are not.
             first = page.folders[0]
             yield partial(iter, [found for found in page.objects if found.key < first])
             size = -(-len(page.folders) // AHEAD)
@@ -143,7 +135,7 @@ class Bucket:
         return self._below(folder, self._ask(folder))
 
     def _range(self, prefix: str, start: str, stop: str) -> Iterator[FoundKey]:
-        """Yield the objects from a folder on, and before a key."""
+        """Yield the objects from the key `start` up to, but without, the key `stop`."""
         first = self._ask(prefix, after=start)
 
         def found() -> Iterator[FoundKey]:
@@ -157,7 +149,7 @@ class Bucket:
     def _pages(
         self, prefix: str, first: Future[Page], *, delimiter: str = "", stop: str | None = None
     ) -> Iterator[Page]:
-        """Yield pages; while one is used, the next is on its way."""
+        """Yield pages, and request the next one while the caller uses this one."""
         asked: Future[Page] | None = first
         try:
             while asked is not None:
@@ -182,7 +174,8 @@ class Bucket:
             try:
                 return asked.result(ANSWER_S)
             except FutureTimeout:
-                if asked.done():  # the store's own package gave up, and has its reason; or it has just answered
+                # TimeoutError is also what the store's own package raises when it gives up, with its own reason.
+                if asked.done():
                     return asked.result()
                 asked.cancel()
                 late = f"{self._where} has not answered a request for {ANSWER_S:g} s, and the listing is not whole"
@@ -203,10 +196,10 @@ def _is_sorted(objects: list[FoundKey]) -> bool:
 
 
 def bucket_of(where: str, system: Any, path: str) -> tuple[Bucket, str] | None:
-    """Return the bucket of a path, and the path in it, which ends with "/" or is ""; None for no store known here."""
+    """Return a path's bucket and the path inside it, which is "" or ends with "/", or None for an unknown store."""
     ask = next((ask for module, kind, ask in _KNOWN if _is_a(system, module, kind)), None)
     name, _, inside = path.strip("/").partition("/")
-    # Buckets for one zone are in no order, and access points have a "/" in their names.
+    # Single-zone buckets (--x-s3) list keys in no order, and the ARNs of access points have a "/" in their names.
     if ask is None or not name or name.endswith("--x-s3") or name.startswith("arn:"):
         return None
     bucket = Bucket(where, system.loop, partial(ask, system, name), ranges=ask is not _ask_azure)
@@ -223,7 +216,7 @@ async def _ask_s3(
 ) -> Page:
     asked = {"Prefix": prefix, "Delimiter": delimiter, "ContinuationToken": token, "StartAfter": after}
     given = {name: value for name, value in asked.items() if value}
-    # What the user pays for requests with is added by new versions of s3fs alone.
+    # `req_kw` has RequestPayer; only newer versions of s3fs add it by themselves.
     answer = await system._call_s3("list_objects_v2", dict(system.req_kw), Bucket=bucket, MaxKeys=most, **given)
     objects = [
         FoundKey(each["Key"], remote_stamp({"size": each["Size"], "ETag": each.get("ETag"), **_time(each)}))
@@ -264,7 +257,8 @@ async def _ask_azure(
         async for each in await anext(pages):
             if hasattr(each, "prefix"):
                 folders.append(each.name)
-            elif (each.metadata or {}).get("hdi_isfolder") != "true":  # of a store with true folders
+            # A store with a hierarchical namespace lists its folders as empty blobs, too.
+            elif (each.metadata or {}).get("hdi_isfolder") != "true":
                 info = {"size": each.size, "etag": each.etag, "last_modified": each.last_modified}
                 objects.append(FoundKey(each.name, remote_stamp(info)))
     except ResourceNotFoundError as error:
@@ -277,4 +271,4 @@ _KNOWN: tuple[tuple[str, str, Ask], ...] = (
     ("gcsfs", "GCSFileSystem", _ask_gcs),
     ("adlfs", "AzureBlobFileSystem", _ask_azure),
 )
-"""Packages, their classes, and how these request a page."""
+"""Modules, their file systems, and the functions that request a page from these."""

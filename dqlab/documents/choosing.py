@@ -1,7 +1,7 @@
-"""Listings made of another one: fewer of its documents, in another order, or in parts.
+"""Listings made from another listing: fewer documents, in another order, or in parts.
 
-Owns what each keeps in memory, and that the same documents come out each time; they have the key and the version that
-they had, so that a run over them can be attached to. Knows nothing of how they are listed.
+Owns what each of them keeps in memory, and that each pass yields the same documents. Documents keep their keys and
+versions, so that a user can attach to a run over them. Does not know how the source lists them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dqlab.texts import kept, one_line
 __all__ = ["FIELDS", "LongestFirst", "Sample", "Split", "Where"]
 
 EXAMINED = 10_000
-"""Most documents that are examined to report why none meets a condition."""
+"""Documents that are examined, at most, to explain why none meets a condition."""
 FIELDS = Fields(
     {
         "key": Field(
@@ -56,7 +56,7 @@ def _documents(source: Source) -> Iterator[Document]:
 
 
 def _whole(value: object) -> int | None:
-    """Return a whole number as an int, also one of numpy; None for anything else."""
+    """Return a whole number of any type as an int, or None for anything else."""
     with suppress(TypeError):
         return None if isinstance(value, bool) else index(cast(SupportsIndex, value))
     return None
@@ -67,7 +67,7 @@ def _itself(document: Document) -> Document:
 
 
 class Where:
-    """The documents that meet a condition, examined one by one; see `Documents.where`."""
+    """The documents that meet a condition, examined one by one (see `Documents.where`)."""
 
     def __init__(self, source: Source, condition: str | Callable[[Document], object]) -> None:
         if isinstance(condition, str):
@@ -85,10 +85,8 @@ class Where:
         return (partial(_itself, document) for document in _documents(self.source) if self._meets(document))
 
     def why_none(self) -> str:
-        """Return why none of the first documents meets the condition, in words; "" where one does, or there are none.
-
-        Call it for what can be listed more than once.
-        """
+        """Explain why none of the first documents meets the condition, or return "" if one does or there are none."""
+        # Only for sources that repeat: this pass would use up an iterator.
         unmet = Unmet(self._condition, FIELDS) if isinstance(self._condition, str) else None
         examined, pages = 0, False
         for document in islice(_documents(self.source), EXAMINED):
@@ -108,7 +106,7 @@ class Where:
 
 
 class _Weights:
-    """How long documents are: pages where they are known, else bytes, at the pages a byte of those where both are."""
+    """The lengths of documents, in pages or bytes."""
 
     def __init__(self) -> None:
         self._pages, self._sizes = array("d"), array("d")
@@ -118,12 +116,15 @@ class _Weights:
         pages, size = document.page_count, document.size
         self._pages.append(-1.0 if pages is None else pages)
         self._sizes.append(-1.0 if size is None else size)
+        # A page range has the size of its whole file, which would make its pages look too large.
         if pages is not None and size is not None and not isinstance(document.part, PageRange):
             self._known_pages += pages
             self._known_bytes += size
 
     def all(self) -> array[float]:
-        """Return a weight for each document; -1 where nothing is known."""
+        """Return a weight for each document in order, or -1 where neither pages nor size are known."""
+        # Where only the size is known, estimate pages by the pages per byte of the documents that have both, so that
+        # a listing with some page counts still has one order.
         rate = self._known_pages / self._known_bytes if self._known_bytes and self._known_pages else 1.0
         pairs = zip(self._pages, self._sizes, strict=True)
         return array("d", (pages if pages >= 0 else size * rate if size >= 0 else -1.0 for pages, size in pairs))
@@ -133,27 +134,28 @@ class _Weights:
 
 
 class LongestFirst:
-    """The documents, the longest first; all references are held while they are listed."""
+    """The documents, longest first (see `Documents.longest_first`), held in memory while they are listed."""
 
     def __init__(self, source: Source) -> None:
         self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.longest_first()"
 
     def looks(self) -> Iterator[Look]:
-        """Examine all documents, then name them; equally long ones in the order of the source."""
+        """Examine all documents, then name them by descending length."""
         documents, weights = [], _Weights()
         for document in _documents(self.source):
             documents.append(document)
             weights.add(document)
         long = weights.all()
+        # `reverse` keeps equally long documents in the order of the source.
         order = sorted(range(len(documents)), key=long.__getitem__, reverse=True)
         return (partial(_itself, documents[at]) for at in order)
 
 
 class Sample:
-    """Some of the documents, drawn evenly from short to long ones, always the same; see `Documents.sample`.
+    """A reproducible sample, drawn evenly from short to long documents (see `Documents.sample`).
 
-    Each document has a number drawn from its key and the seed. Sorted by length, the documents are cut into as many
-    strata as are wanted, and of each the one with the lowest number is taken.
+    Each document gets a number from its key and the seed. Sorted by length, the documents are cut into `n` strata, and
+    the one with the lowest number is drawn from each.
     """
 
     def __init__(self, source: Source, n: int, by: str | None, seed: int) -> None:
@@ -171,21 +173,17 @@ class Sample:
     def looks(self) -> Iterator[Look]:
         """Examine all documents, then name those that were drawn, in the order of the source."""
         if self.repeats:
-            # Read a second time rather than held: numbers of eight bytes tell which ones were drawn.
+            # List the source twice instead of holding its documents: eight bytes per document identify the drawn ones.
             numbers, weights = array("Q"), _Weights()
             for document in _documents(self.source):
                 numbers.append(self._number(document))
                 weights.add(document)
             drawn = self._drawn(numbers, weights)
-            return self._again(drawn)
+            return self._named(_documents(self.source), drawn)
         held, weights = list(_documents(self.source)), _Weights()
         for document in held:
             weights.add(document)
-        drawn = self._drawn(array("Q", map(self._number, held)), weights)
-        return self._named(iter(held), drawn)
-
-    def _again(self, drawn: dict[int, int]) -> Iterator[Look]:
-        return self._named(_documents(self.source), drawn)
+        return self._named(iter(held), self._drawn(array("Q", map(self._number, held)), weights))
 
     def _named(self, documents: Iterator[Document], drawn: dict[int, int]) -> Iterator[Look]:
         for document in documents:
@@ -195,13 +193,14 @@ class Sample:
                 yield partial(_itself, document)
 
     def _number(self, document: Document) -> int:
-        # Values of a row may be made again at each reading, such as pictures, and would give other numbers.
+        # Leave out the values of a row: some, such as pictures, differ between two readings, and so would the sample.
         place = "" if isinstance(document.part, Inline) else document.part
+        # Users repeat their samples: any change of this text would draw other documents.
         text = f"{self._seed}\0{document.key}\0{document.where}\0{place}"
         return int.from_bytes(blake2b(kept(text), digest_size=8).digest(), "big")
 
     def _drawn(self, numbers: array[int], weights: _Weights) -> dict[int, int]:
-        """Return the numbers of the documents that were drawn, and how many documents have each."""
+        """Return the numbers that were drawn, each with how many drawn documents have it."""
         total, drawn = len(numbers), dict[int, int]()
         n = min(self._n, total)
         if self._by is None:
@@ -217,7 +216,7 @@ class Sample:
 
 
 class Split:
-    """PDFs in parts of at most so many pages; other documents, and PDFs that are not longer, stay whole."""
+    """PDFs in parts of at most `pages` pages, and all other documents unchanged."""
 
     def __init__(self, source: Source, pages: int) -> None:
         number = _whole(pages)
@@ -227,7 +226,7 @@ class Split:
         self._pages = number
 
     def looks(self) -> Iterator[Look]:
-        """Examine the documents, and open PDFs whose number of pages is unknown; name the parts."""
+        """Examine the documents, open PDFs whose number of pages is unknown, and name the parts."""
         for document in _documents(self.source):
             for part in self._parts(document):
                 yield partial(_itself, part)
@@ -238,7 +237,7 @@ class Split:
             return
         count = document.page_count or pdf.count_pages(document)
         if count is None:
-            yield document  # its reader gets the reason
+            yield document  # the function that reads it gets the error
             return
         whole = document.part
         first, within = (whole.first, whole.within) if isinstance(whole, PageRange) else (0, whole)

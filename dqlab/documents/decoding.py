@@ -1,7 +1,7 @@
-"""How bytes become text: which encoding they are in, and what a page of HTML shows.
+"""Decodes bytes into text: finds the encoding, and extracts what a page of HTML shows.
 
-Owns the order in which encodings are tried: a mark at the start, what a Python source or a page declares, UTF-8, and
-what the bytes look like. charset-normalizer and selectolax are imported with the first document that needs them.
+Owns the order in which encodings are tried: a byte order mark, the declaration of a Python source or an HTML page,
+UTF-8, and then detection. charset-normalizer and selectolax are imported with the first document that needs them.
 """
 
 from __future__ import annotations
@@ -17,37 +17,38 @@ __all__ = ["decode_html", "decoded", "detected", "marked", "source_encoding", "t
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, with whose mark it begins
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16: this mark begins with the mark of UTF-16
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _COMMONEST = "cp1252"
 _LETTERS = frozenset("àâäáãåæçéèêëíìîïñóòôöõøœúùûüÿßšž" + "ÀÂÄÁÃÅÆÇÉÈÊËÍÌÎÏÑÓÒÔÖÕØŒÚÙÛÜŸŠŽ")
-"""Of Western Europe, without Icelandic: where those are in Windows-1252, Turkish has its own."""
+"""Accented letters of Western Europe, without Icelandic ones: Turkish encodings have other letters at their bytes."""
 _INSIDE = frozenset("’‘–—…ªº·\xa0\xad")
 _SIGNS = _INSIDE | frozenset("“”„‚•†‡‰‹›€™¡¿«»£¢¥©®§¶°±²³¹µ¼½¾×÷¨´¸")
-"""Signs of Windows-1252; between two letters stand only some, and where others do, the text is in another encoding."""
+"""Signs of Windows-1252. Only those of `_INSIDE` stand between two letters; any other sign there means that the text is
+in another encoding."""
 _FEW = 4
-"""Letters for each that is not ASCII, from which on a text may be one of Western Europe."""
+"""Letters per accented letter, at least, in a text of a Western European language."""
 _ENOUGH = 64 * 1024
-"""Characters that are looked at."""
+"""Characters that are examined."""
 _SURER = 0.1
-"""By how much another encoding must be more coherent to be taken for a text that reads well in Windows-1252."""
+"""Coherence by which another encoding must win over Windows-1252 for a text that reads well in the latter."""
 _OF_MAINFRAMES = ["cp037", "cp1026", "cp1140", "cp273", "cp424", "cp500", "cp875"]
-"""Encodings in which a short text of any kind is another short text."""
+"""Encodings that turn any short text into another plausible short text."""
 _RATIO = 4
-"""Characters in UTF-8 for each that is not, from which on a text counts as UTF-8 with damage."""
+"""Valid non-ASCII characters per invalid one, from which on a text counts as damaged UTF-8."""
 _ADVICE = "Pass encoding=, or errors='replace', or read document.bytes()"
 
 
 def marked(head: bytes) -> str | None:
-    """Return the encoding that a byte order mark at the start of a text names; None without one."""
+    """Return the encoding that a byte order mark names, or None without a mark."""
     return next((encoding for mark, encoding in _MARKS if head.startswith(mark)), None)
 
 
 def decoded(data: bytes) -> tuple[str, str]:
-    """Return a text and the encoding it is in; the reason of a `UnicodeDecodeError` has the way out."""
+    """Return a text and its encoding, or raise a `UnicodeDecodeError` whose reason says what to do."""
     encoding = marked(data) or "utf-8"
     try:
         return data.decode(encoding), encoding
@@ -65,7 +66,8 @@ def decoded(data: bytes) -> tuple[str, str]:
 
 
 def _is_damaged(data: bytes) -> bool:
-    """Return whether it is UTF-8 but for some bytes; in another encoding all of it would be garbled, in silence."""
+    """Return whether bytes are UTF-8 with a few errors."""
+    # Such a text must not be detected: any other encoding would decode all of it, to garbage and without an error.
     text = data.decode("utf-8", "replace")
     bad = text.count("\ufffd")
     good = len(text) - len(text.encode("ascii", "ignore")) - bad
@@ -77,29 +79,29 @@ def _with(error: UnicodeDecodeError, advice: str) -> UnicodeDecodeError:
 
 
 def detected(data: bytes) -> str | None:
-    """Return the most likely encoding of a text that is not UTF-8; None when none is likely."""
+    """Return the most likely encoding of a text that is not UTF-8, or None if none is likely."""
     try:
         from charset_normalizer import from_bytes
     except ImportError as error:
         what = "texts in other encodings than UTF-8"
         raise ExtraMissing.of(error, "charset_normalizer", what=what, extra="documents") from error
-    if b"\0" in data[:4096]:  # texts of UTF-16 without a mark are few, pictures and programs are many
+    if b"\0" in data[:4096]:  # UTF-16 without a mark is rare, pictures and programs are common
         return None
     likely = from_bytes(data, cp_exclusion=_OF_MAINFRAMES)
     best = likely.best()
     named = (match for match in likely if _COMMONEST in match.could_be_from_charset)
     western = max((match.coherence for match in named), default=0.0)
     if _reads_well_as_western(data) and (best is None or best.coherence < western + _SURER):
-        return _COMMONEST  # else "“costs” £5" would be "costs Ł5", as in Polish, or a text of DOS
+        return _COMMONEST  # otherwise “costs” £5 becomes "costs Ł5", as in Polish, or a text of DOS
     if best is None:
         return None
-    # Of equally likely ones the package takes the first in the alphabet, and French would be read as Czech.
+    # Among equally likely encodings the package picks the first in the alphabet, and would read French as Czech.
     equal = (match for match in likely if (match.chaos, match.coherence) == (best.chaos, best.coherence))
     return _COMMONEST if any(_COMMONEST in match.could_be_from_charset for match in equal) else best.encoding
 
 
 def _reads_well_as_western(data: bytes) -> bool:
-    """Return whether a text in Windows-1252 has signs and accented letters where Western European languages do."""
+    """Return whether a text in Windows-1252 has signs and accented letters only where Western European languages do."""
     try:
         text = data.decode(_COMMONEST)[:_ENOUGH]
     except UnicodeDecodeError:
@@ -123,8 +125,8 @@ def source_encoding(head: tuple[bytes, bytes]) -> str:
     lines = list(head)
     mark = codecs.BOM_UTF8 if lines[0].startswith(codecs.BOM_UTF8) else b""
     lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
-    # Detection alone would turn other bytes in these lines into a SyntaxError without a position;
-    # hidden from it, they raise UnicodeDecodeError when read, or are handled as `errors` asks.
+    # Hide other bytes in these lines from `detect_encoding`, which would raise a SyntaxError without a position. When
+    # the text is read, they raise a UnicodeDecodeError, or are handled as `errors` asks.
     plain = [re.sub(rb"[\x80-\xff]", b"?", line) for line in lines]
     heads = iter([mark + plain[0], plain[1]])
     return detect_encoding(lambda: next(heads, b""))[0]
@@ -139,16 +141,16 @@ _BLOCKS = (
     "header,hr,li,main,nav,ol,option,p,pre,section,summary,table,td,th,tr,ul"
 )
 _END = "\x1e"
-"""Marks the ends of lines among white space of the source, which separates words only."""
+"""Marks the ends of lines; newlines cannot, because white space in the source only separates words."""
 _META = re.compile(rb"<meta[^>]+?charset\s*=\s*[\"']?\s*([\w.:+-]+)", re.IGNORECASE)
 _DECLARED_WITHIN = 4096
-"""Bytes in which a page declares its encoding; the standard asks for 1,024, and pages put licences before it."""
+"""Bytes in which a declared encoding is looked for; the standard says 1,024, but some pages put a licence before it."""
 _AS_BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030"}
-"""Encodings that browsers take for a larger one that holds them."""
+"""Encodings that browsers replace by a superset."""
 
 
 def text_of_html(source: str) -> str:
-    """Return what a page shows: a line for each paragraph, heading, item or cell; no tags, scripts or comments."""
+    """Return what a page shows, a line per paragraph, heading, item or cell, without tags, scripts and comments."""
     tree = _parser()(source)
     tree.strip_tags(list(_UNSEEN))
     body = tree.body
@@ -170,10 +172,7 @@ def _parser() -> Any:
 
 
 def decode_html(data: bytes) -> tuple[str, str]:
-    """Return a page's source and its encoding: by its mark, its declaration, as UTF-8, or by what its bytes look like.
-
-    As in a browser, what cannot be decoded becomes U+FFFD.
-    """
+    """Return a page's source and its encoding, with U+FFFD for what cannot be decoded, as in a browser."""
     declared = marked(data) or _declared(data)
     for encoding in (declared, "utf-8"):
         if encoding is not None:
@@ -197,5 +196,5 @@ def _declared(data: bytes) -> str | None:
     except LookupError:
         return None
     if name.startswith(("utf-16", "utf-32")):
-        return "utf-8"  # a declaration that could be read says that it is not
+        return "utf-8"  # as the standard says: a declaration that is readable as ASCII cannot be in UTF-16
     return _AS_BROWSERS.get(name, name)

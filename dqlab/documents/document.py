@@ -1,8 +1,8 @@
 """One document: what identifies it, where it is, and how to read it there.
 
-Owns the reference that travels in a message, which reader serves which part, the check that a file is the one that was
-listed, and the bytes that stand for a reference in logs: `pickles` below. Knows nothing of listings: the listing
-decides key and version, and may leave size and pages unknown.
+Owns the reference that travels in a message, which reader serves which part, the check that a file is still the one
+that was listed, and the pickled form of a reference in logs (`pickles` below). Knows nothing of listings, which decide
+key and version, and may leave size and pages unknown.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ from dqlab.keywords import SuggestsAttributes, SuggestsNames, checks_keywords, c
 __all__ = ["LINES_PER_PAGE", "Document", "largest_row", "made", "reading_ahead", "sealed_document", "sealed_key"]
 
 LINES_PER_PAGE = 60
-"""What counts as a page of plain text, lines."""
+"""Lines that count as one page of plain text."""
 _MOST_PAGES = (1 << 32) - 1
-"""Limit of the 32 bits that frames have for it."""
+"""Frames have 32 bits for the number of pages."""
 _MOST_BYTES = (1 << 63) - 1
 _ROOM = 1 << 10
-"""Bytes of a message besides the values of its row."""
+"""Bytes reserved in a message for everything but the values of its row."""
 DETECTED_WITHIN = 64 << 20
-"""Bytes of a text that are held to find out its encoding; a larger one is read as UTF-8 unless an encoding is given."""
+"""Bytes of a text that are held to detect its encoding; a larger one is read as UTF-8 unless an encoding is given."""
 
 
 _ELSEWHERE = {
@@ -87,7 +87,7 @@ _ELSEWHERE = {
     "contents": "text() reads it as text, bytes() as bytes.",
     "get": "A row has its values by column, document['title'], and all of them as document.row().",
 }
-"""What to use for names that paths, files and documents of other libraries have."""
+"""Hints for attributes that paths, files and documents of other libraries have."""
 
 
 _ON_DOCUMENTS = {
@@ -97,16 +97,17 @@ _ON_DOCUMENTS = {
         "stdlib",
     )
 }
-"""What to use for names of the class that listings have."""
+"""Hints for class attributes that only listings have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document(SuggestsAttributes, metaclass=SuggestsNames):
     """A reference to one input; a few hundred bytes, whatever the input's size.
 
-    Any process that reaches `where` can open it. Reading raises Python's own errors: `FileNotFoundError` if the file is
-    gone, `UnicodeDecodeError` if it has another encoding; and a `DocumentError` if a document has changed since it was
-    listed, is damaged, or is encrypted. A document that is a row has values by column: ``document["title"]``, `row`.
+    Any process that reaches `where` can open it. Reading raises Python's own errors, such as `FileNotFoundError` if the
+    file is gone and `UnicodeDecodeError` if it has another encoding, and a `DocumentError` if the document has changed
+    since it was listed, is damaged, or is encrypted. A document that is a row has values by column:
+    ``document["title"]``, or all of them as `row`.
 
     Attributes
     ----------
@@ -125,7 +126,7 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         Where the document lies inside the file at `where`; None for the whole file.
     encoding : str or None
         The encoding with which `text`, `html`, `pages` or `open` last read its text here; None before that. It does not
-        travel with the document, and does not count when documents are compared.
+        travel with the document, and comparisons ignore it.
 
     Raises
     ------
@@ -140,7 +141,7 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
     3
     """
 
-    key: Any  # str, or int: what is written for files alone takes it for a text
+    key: Any  # str or int; typed Any, because users' functions for files treat it as a str
     version: str
     where: str
     size: int | None = None
@@ -154,7 +155,7 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         return _ELSEWHERE.get(name, "")
 
     def __post_init__(self) -> None:
-        # Checked here, where the traceback has the caller's line: further on they are columns of numbers without names.
+        # Check here, where the traceback shows the caller's line: later on, these are columns of numbers without names.
         if not type(self.key) is type(self.version) is type(self.where) is str:
             self._check_texts()
         if "://" in self.where:
@@ -173,11 +174,11 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
                 raise BadOption(option=f"{part} of a document", value=value, problem="is not a string.")
 
     def _whole(self, part: str, most: int) -> int:
-        """Return a part that is a count, as an int."""
+        """Return a field that is a count, as an int, or raise `BadOption`."""
         value: Any = getattr(self, part)
         try:
             whole = index(value)
-        except TypeError:  # pandas makes floats of a column in which one number is missing
+        except TypeError:  # pandas turns a column of whole numbers into floats if one is missing
             if not (isinstance(value, Real) and float(value).is_integer()):
                 problem = "is not a whole number. Pass None where it is unknown."
                 raise BadOption(option=f"{part} of document {self.key!r}", value=value, problem=problem) from None
@@ -204,12 +205,12 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         Parameters
         ----------
         mode : {"rb", "r", "rt"}
-            Bytes as they are stored, or text: decompressed if the name ends in .gz, .bz2, .xz or .zst, with any line
-            end turned into a newline.
+            Bytes as they are stored, or text. Text is decompressed if the name ends in .gz, .bz2, .xz or .zst, and
+            every line end becomes a newline.
         encoding : str or None
-            For text. None: the encoding of its byte order mark, or utf-8; if neither fits, the most likely one, if
-            charset-normalizer is installed, `errors` is "strict" and the text is at most 64 MiB (`text`: of any size).
-            For Python sources (.py, .pyi) the encoding of their coding line.
+            For text. None: the encoding of its byte order mark, or utf-8. If neither fits, the most likely encoding, as
+            long as charset-normalizer is installed, `errors` is "strict" and the text is at most 64 MiB (for `text`: of
+            any size). For Python sources (.py, .pyi), the encoding of their coding line.
         errors : str
             How to handle undecodable bytes, as for the built-in `open`.
 
@@ -222,7 +223,7 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         UnicodeDecodeError
             No encoding was found; for larger texts also later, while reading.
         DocumentError
-            It has changed since it was listed, is damaged, or is encrypted in its archive.
+            The document has changed since it was listed, is damaged, or is encrypted in its archive.
         BadOption
             A mode that writes, an encoding for bytes, or one that Python does not know.
 
@@ -460,7 +461,7 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         return _row_of(self)
 
     def __getitem__(self, column: Any) -> Any:
-        """Return one value of a row; of a Parquet file, columns that are not requested are not read.
+        """Return one value of a row, without reading the other columns of a Parquet file.
 
         Raises
         ------
@@ -469,7 +470,7 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         """
         return _cell_of(self, column)
 
-    # Without these Python takes what has values by name for a sequence, and asks for number 0, 1, 2.
+    # Without these, Python treats an object with `__getitem__` as a sequence, and asks for items 0, 1, 2.
     __iter__ = None
     __contains__ = None
 
@@ -490,7 +491,7 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
         return file_name(self).endswith((".py", ".pyi"))
 
     def _examined(self, stream: BinaryIO, errors: str) -> tuple[str, BinaryIO]:
-        """Return the encoding of a text and a stream that stands at its start."""
+        """Return the encoding of a text, and a stream that is at its start."""
         if self._is_source:
             found = source_encoding((stream.readline(), stream.readline()))
             stream.seek(0)
@@ -499,6 +500,7 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
             found = marked(stream.read(4)) or "utf-8"
             stream.seek(0)
             return found, stream
+        # Continue from the bytes in hand: seeking back in a compressed stream would decompress it again.
         data = stream.read(DETECTED_WITHIN + 1)
         if len(data) > DETECTED_WITHIN:
             stream.seek(0)
@@ -512,7 +514,8 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
     def __reduce__(self) -> tuple[Any, ...]:
         key, part = self.key, self.part
         if self.n_pages is None and part is not None:
-            # Without the names of a class for its part a row's reference is half as long, and read in half the time.
+            # Pickled by a function rather than with the class of its part, a reference is half as long, and is read in
+            # half the time. Logs contain these forms: see the comment in "pickles".
             if type(part) is Row and self.size is None:
                 return _row, (key, self.where, self.version, *part)
             if type(part) is Line and self.size == part.length:
@@ -521,7 +524,7 @@ class Document(SuggestsAttributes, metaclass=SuggestsNames):
                 return _inline, (key, self.where, self.version, *part)
         if not isinstance(key, str):
             return _numbered, (key, self.where, self.version, self.size, self.n_pages, part)
-        # Keys are mostly the end of `where`: sending their length saves a third of the reference.
+        # Most keys are the end of `where`; sending their length instead saves a third of the reference.
         cut = len(key) if self.where.endswith(key) else key
         state = self.where, cut, self.version, self.size, self.n_pages
         return _revive, state if part is None else (*state, part)
@@ -538,7 +541,7 @@ checks_making(Document, _how_made)
 
 
 def _open_raw(document: Document) -> BinaryIO:
-    """Open what is stored, unchanged; of some pages of a PDF, the whole file."""
+    """Open the stored bytes, unchanged, or the whole file for some pages of a PDF."""
     if (data := _read_ahead(document)) is not None:
         return io.BytesIO(data)
     stream = _open_stored(document)
@@ -549,7 +552,7 @@ def _open_raw(document: Document) -> BinaryIO:
 
 
 def _read_ahead(document: Document) -> bytes | None:
-    """Return the bytes of a document if they were read ahead; its storage has given them, then."""
+    """Return the bytes of a document if they were read ahead, and note that its storage has given them."""
     data = taken(document)
     if data is not None:
         note_read(document.where)
@@ -562,7 +565,7 @@ def _open_stored(document: Document) -> BinaryIO:
         return open_member(document, member)
     stream = open_binary(document.where)
     try:
-        # Else asking for its stamp may be another request.
+        # Others would cost a request for nothing: `check_stamp` compares no other versions of URLs.
         if local_path(document.where) is not None or has_etag(document):
             with redacted(document.where):
                 check_stamp(document, stamp_of_open(document.where, stream).version)
@@ -573,7 +576,7 @@ def _open_stored(document: Document) -> BinaryIO:
 
 
 def _read_raw(document: Document) -> bytes:
-    """Return what is stored, unchanged."""
+    """Return the stored bytes, unchanged."""
     data = _read_ahead(document)
     return _read_stored(document) if data is None else data
 
@@ -586,20 +589,21 @@ def _read_stored(document: Document) -> bytes:
     if local_path(where) is None:
         with answered(where), _open_stored(document) as stream:
             data = stream.read()
-        note_read(where)  # not before: a file may be opened by one who must not read it
+        note_read(where)  # not before: a store may allow opening a file, and refuse reading it
         return data
     with _open_stored(document) as stream:
         data = stream.read()
-        check_stamp(document, stamp_of_open(where, stream).version)  # what was read before is of the listed file
+        # Again after reading: only now is it certain that all of the data is from the listed version.
+        check_stamp(document, stamp_of_open(where, stream).version)
     return data
 
 
 def _read_if_small(document: Document) -> bytes | None:
-    """Return what is stored, or None for a document that turns out to be larger than what is read ahead."""
+    """Return the stored bytes, or None if they are more than is read ahead."""
     with _open_stored(document) as stream:
         read: list[bytes] = []
         left = LARGEST + 1
-        while left > 0 and (piece := stream.read(left)):  # a stream may give less than it is asked for
+        while left > 0 and (piece := stream.read(left)):  # a stream may return less than requested
             read.append(piece)
             left -= len(piece)
     return b"".join(read) if left > 0 else None
@@ -608,13 +612,11 @@ def _read_if_small(document: Document) -> bytes | None:
 def reading_ahead(
     run: builtins.bytes, upcoming: Callable[[int], Iterable[builtins.bytes]], first: Document
 ) -> ReadAhead:
-    """Return what reads the next documents of a slot ahead; `upcoming` returns their messages.
-
-    What opens the first one is imported here: a function that forks while another thread imports would have a child
-    that waits for the locks of those imports forever.
-    """
+    """Return what reads a slot's next documents ahead, given a function that returns their messages."""
+    # Import here what opens the first document. If another thread imported it while the function forks, the child would
+    # wait forever for the import locks. A chained URL is left out: opening its file system reads the file below.
     if "::" not in first.where:
-        with suppress(Exception):  # the function meets the same
+        with suppress(Exception):  # the function will meet the same error
             remote(first.where)
 
     def documents(most: int) -> Iterator[Document]:
@@ -632,7 +634,7 @@ def _member(document: Document) -> Member | None:
 
 
 def _decompressing(document: Document, stream: BinaryIO) -> BinaryIO:
-    """Return what a stream holds, decompressed if the document's name says that it is; closes it with that."""
+    """Return a stream that closes the given one, and decompresses it if the document's name asks for that."""
     kind = compression_of(document)
     if kind is None:
         return stream
@@ -640,9 +642,10 @@ def _decompressing(document: Document, stream: BinaryIO) -> BinaryIO:
 
 
 async def _read_remote(document: Document) -> bytes | None:
-    """Read a file by the asynchronous method of its file system; None where it has none."""
+    """Read a file with the asynchronous method of its file system, or return None if it has none."""
     where = document.where
-    # Of a chained URL, such as zip://a.txt::https://host/b.zip, opening the file system reads what is below.
+    # Opening the file system of a chained URL, such as zip://a.txt::https://host/b.zip, reads the file below, and would
+    # block the event loop.
     if not is_whole_file(document) or local_path(where) is not None or "::" in where:
         return None
     with answered(where), redacted(where):
@@ -657,9 +660,9 @@ async def _read_remote(document: Document) -> bytes | None:
 
 
 async def _whole(document: Document, system: Any, path: str) -> bytes:
-    """Read a file, on its file system's own loop; with one request where its version is not compared."""
+    """Read a file on its file system's own loop, with one request unless its version must be compared."""
     listed = has_etag(document)
-    # Without the end, s3fs asks for the size first.
+    # Without `end`, s3fs requests the size first.
     cut = {"start": 0, "end": document.size} if listed and document.size else {}
 
     async def check() -> None:
@@ -669,37 +672,35 @@ async def _whole(document: Document, system: Any, path: str) -> bytes:
     try:
         data = bytes(await system._cat_file(path, **cut))
     except Exception as error:
-        if listed:  # an object that has become too short is another one
+        if listed:  # the range is beyond the end of an object that was replaced by a shorter one
             try:
                 await check()
             except DocumentChanged:
                 raise
-            except Exception:  # noqa: BLE001 - why it could not be read says more
+            except Exception:  # noqa: BLE001 - the error of the read itself says more
                 raise error from None
         raise
     if listed:
-        await check()  # after reading: what was read before an object is found to be the listed one is of that object
+        await check()  # after reading, not before: the object may be replaced in between
     return data
 
 
 def _on_loop_of(system: Any, reading: Coroutine[Any, Any, builtins.bytes]) -> Future[builtins.bytes]:
-    """Run a coroutine of a file system on fsspec's own loop: its sessions must not be used on another."""
+    """Run a coroutine of a file system on fsspec's own loop, because its sessions must not be used on another."""
     import asyncio
 
     return asyncio.run_coroutine_threadsafe(reading, system.loop)
 
 
 def _begun(document: Document) -> Future[builtins.bytes] | None:
-    """Begin to read a small file by the asynchronous method of its file system; None where that takes a thread.
-
-    Opening a stream would ask for the size first, and cost a thread: together three times the CPU of this.
-    """
+    """Begin to read a small file with its file system's asynchronous method, or return None if that takes a thread."""
+    # Opening a stream would request the size first, and take a thread: together three times the CPU of this.
     where = document.where
     if document.size is None or document.part is not None or "::" in where:
         return None
     try:
         system, path = remote(where)
-    except Exception:  # noqa: BLE001 - the function meets the same
+    except Exception:  # noqa: BLE001 - the function will meet the same error
         return None
     if not getattr(system, "async_impl", False):
         return None
@@ -710,7 +711,7 @@ def _begun(document: Document) -> Future[builtins.bytes] | None:
 
 
 def _row_of(document: Document) -> dict[Any, Any]:
-    """Return the values of a document that is a row, by column, from the reader of its kind of part."""
+    """Return the values of a row by column, from the reader of its kind of part."""
     part, kind = document.part, type(document.part)
     if kind is Row:
         return parquet.row(document.where, document.version, document.key, part)  # type: ignore[arg-type]
@@ -719,13 +720,13 @@ def _row_of(document: Document) -> dict[Any, Any]:
     if kind is Inline:
         names, values = part  # type: ignore[misc]
         if type(values) is not tuple:
-            values = _there(document.key, names, values)
+            values = _values_of_torn(document.key, names, values)
         return dict(zip(names, values, strict=True))
     raise WrongKind(key=document.key, kind=_kind_of(part), asked="doc.row", instead=_READ_AS_FILE)
 
 
 def _cell_of(document: Document, column: Any) -> Any:
-    """Return one value of a document that is a row."""
+    """Return one value of a row."""
     part, kind = document.part, type(document.part)
     if kind is Row:
         return parquet.cell(document.where, document.version, document.key, part, column)  # type: ignore[arg-type]
@@ -737,13 +738,13 @@ def _cell_of(document: Document, column: Any) -> Any:
             check_column(column, names, "the frame", "read")
         at = names.index(column)
         if type(values) is not tuple:
-            values = _there(document.key, names, values, at)
+            values = _values_of_torn(document.key, names, values, at)
         return values[at]
     raise WrongKind(key=document.key, kind=_kind_of(part), asked=f"doc[{column!r}]", instead=_READ_AS_FILE)
 
 
 def _line_of(document: Document, asked: str) -> builtins.bytes:
-    """Return the bytes of a document that is a record in a file of lines; a row has values and no bytes of its own."""
+    """Return the bytes of a record in a file of lines, or raise `WrongKind`."""
     part = document.part
     if type(part) is Line:
         return lines.raw(document.where, document.version, document.key, part)
@@ -754,7 +755,7 @@ _READ_AS_FILE = "doc.text(), doc.bytes() or doc.open()"
 
 
 def _kind_of(part: Part | None) -> str:
-    """Return in words what a document is."""
+    """Return what a document is, for errors."""
     if type(part) is Row:
         return "a row of a Parquet file"
     if type(part) is Inline:
@@ -762,8 +763,8 @@ def _kind_of(part: Part | None) -> str:
     return "a record in a file" if type(part) is Line else "a file, or a part of one"
 
 
-def _there(key: Any, names: Any, values: Any, at: int | None = None) -> tuple[Any, ...]:
-    """Return the values of a row that is not whole, if the one that is read, or each of them for None, is there."""
+def _values_of_torn(key: Any, names: Any, values: Any, at: int | None = None) -> tuple[Any, ...]:
+    """Return the values of a damaged row, and raise if the value at `at`, or any value for None, is missing."""
     if isinstance(values, int):
         raise RowTooLarge(key=key, size=values, limit=largest_row())
     if type(values) is Torn:
@@ -782,9 +783,9 @@ def largest_row() -> int:
 # --- pickles ---
 
 
-# References lie in logs of queues under the names of this module's next five functions, of classes in `parts`, and of
-# `storage.stored` and `storage.named`; `labelled` finds keys by them. A function that is renamed, moved, or gets its
-# arguments in another order makes messages unreadable that were put before.
+# Logs of queues contain references by the names of the next five functions, of the classes in `parts`, and of
+# `storage.stored` and `storage.named`; `labelled` finds keys by these names. Renaming or moving one, or changing the
+# order of its arguments, makes messages unreadable that were put before.
 def _revive(
     where: str, cut: int | str, version: str, size: int | None, n_pages: int | None, part: Part | None = None
 ) -> Document:
@@ -792,15 +793,16 @@ def _revive(
     return Document(key, version, where, size, n_pages, part)
 
 
-# A million references are made by the next four, here and where functions run: they write the fields of objects that
-# need no check, in a third of the time of `Document(...)`.
+# The next four make references by the million, here and where functions run. They write the fields without the checks
+# of `Document(...)`, in a third of its time; a new field of `Document` must be set in `made`, too.
 _new, _tuple = object.__new__, tuple.__new__
 _SLOTS: dict[str, Any] = {field.name: vars(Document)[field.name].__set__ for field in fields(Document)}
+# In the order of the fields.
 _key, _version, _where, _size, _n_pages, _part, _encoding = _SLOTS.values()
 
 
 def made(key: str | int, where: str, version: str, size: int | None, part: Part) -> Document:
-    """Return a document that is a part of a file, of values that need no check."""
+    """Return a document that is a part of a file, from values that need no check."""
     document = _new(Document)
     _key(document, key)
     _version(document, version)
@@ -832,21 +834,18 @@ _REVIVED = {each.__name__: each for each in (_revive, _row, _line, _inline, _num
 _OPENED: dict[tuple[str, str], Any] = {(each.__module__, each.__qualname__): each for each in PARTS}
 _OPENED |= {(__name__, name): revived for name, revived in _REVIVED.items()}
 _OPENED |= {(each.__module__, each.__qualname__): each for each in (stored, named, Labelled)}
-"""What a pickled reference may name."""
+"""Globals that a pickled reference may name."""
 
 
 def sealed_key(payload: builtins.bytes | memoryview) -> str | None:
-    """Return the key of a pickled `Document`, or the label of one, as a settlement has it; None for anything else.
-
-    Runs no code but dqlab's.
-    """
+    """Return the key that settlements use for a pickled `Document` or a label, or None for anything else."""
     found = _sealed(payload)
     key = found.label if type(found) is Labelled else found.key if type(found) is Document else None
     return key if key is None or isinstance(key, str) else key_text(key)
 
 
 def sealed_document(payload: builtins.bytes | memoryview) -> Document | None:
-    """Return a pickled `Document`, labelled or not; None for anything else. Runs no code but dqlab's."""
+    """Return a pickled `Document`, labelled or not, without running a user's code, or None for anything else."""
     found = _sealed(payload)
     if type(found) is Labelled:
         found = found.value
@@ -856,12 +855,12 @@ def sealed_document(payload: builtins.bytes | memoryview) -> Document | None:
 def _sealed(payload: builtins.bytes | memoryview) -> Any:
     try:
         return _DocumentOnly(io.BytesIO(payload)).load()
-    except Exception:  # noqa: BLE001 - whatever it is, it is not one of our references
+    except Exception:  # noqa: BLE001 - any payload may come here, also one that is no reference
         return None
 
 
 class _DocumentOnly(pickle.Unpickler):
-    """Opens pickles that name `Document`, its parts and nothing else."""
+    """Opens pickles that name nothing but `Document` and its parts, so that no user's code runs."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _OPENED:
@@ -870,7 +869,7 @@ class _DocumentOnly(pickle.Unpickler):
 
 
 def _check_encoding(encoding: Any) -> None:
-    """Raise `BadOption`, with the name that comes near, for an encoding that Python does not know."""
+    """Raise `BadOption`, with a similar name, for an encoding that Python does not know."""
     try:
         codecs.lookup(encoding)
     except (LookupError, TypeError, ValueError):

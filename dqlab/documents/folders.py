@@ -1,12 +1,11 @@
-"""Folders here and behind fsspec, patterns such as ``data/**/*.txt``, and the files that these find.
+"""Folders here and behind fsspec, patterns such as ``data/**/*.txt``, and the files that these match.
 
-Owns what a folder holds and in which order, and the meaning of a pattern, the same for local and remote folders. Knows
-nothing of documents.
+Owns what a folder contains, in which order, and the meaning of a pattern, which is the same for local and remote
+folders. Knows nothing of documents.
 
-In one part of a path, ``*``, ``?`` and ``[...]`` match as in a shell; ``**`` matches any number of folders, none
-included, and as the last part every file below. Names that begin with a dot are only matched by a part that does too.
-Files come in the order of their relative paths, compared as strings, and only the names of one folder per level are
-held at a time.
+In one part of a path, ``*``, ``?`` and ``[...]`` match as in a shell; ``**`` matches any number of folders, also none,
+and as the last part every file below. Names that begin with a dot match only a part that does so, too. Files are listed
+in the order of their relative paths, compared as strings; only the names of one folder per level are held at a time.
 """
 
 from __future__ import annotations
@@ -62,11 +61,12 @@ E = TypeVar("E")
 
 @dataclass(frozen=True, slots=True)
 class FolderEntry:
-    """One name in a folder. `stamp` examines the file and raises OSError when it is gone."""
+    """One name in a folder."""
 
     name: str
     is_folder: bool
     stamp: Callable[[], Stamp]
+    """Examines the file; raises OSError when it is gone."""
 
 
 class Folder(Protocol):
@@ -83,45 +83,43 @@ class Folder(Protocol):
         ...
 
     def exists(self) -> bool:
-        """Whether it exists and is a folder."""
+        """Return whether it exists and is a folder."""
         ...
 
     def entries(self) -> Iterator[FolderEntry]:
-        """Return the files and folders in it, in the order of the paths below; links count as their targets.
-
-        A folder of many has been read to its end by then: this raises what reading it raises.
-        """
+        """Return the files and folders in it, sorted by the paths below them, with links as their targets."""
+        # Must raise what reading the folder raises when it is called, not while it is iterated: see `Pattern._walk`.
         ...
 
     def below(self, name: str) -> Folder | None:
-        """Return the folder of that name; None when entering it would form a cycle."""
+        """Return the folder of that name, or None if entering it would form a cycle."""
         ...
 
     def everything(self) -> Iterator[tuple[str, FolderEntry]] | None:
-        """Yield all files below with their relative paths, sorted; None where only folder by folder can be listed."""
+        """Return all files below with their relative paths, sorted, or None if listing goes folder by folder."""
         ...
 
     def at(self, path: str) -> str:
-        """Return where the file with this relative path (with "/") is."""
+        """Return the path or URL of the file with this relative path, whose parts are separated by "/"."""
         ...
 
 
 class LocalFolder:
-    """A folder of this machine. Links to folders are followed, but never into one that is being listed."""
+    """A folder of this machine, whose links are followed unless they lead to a folder that is being listed."""
 
     sized = True
 
     def __init__(self, path: str, above: frozenset[tuple[int, int]] = frozenset()) -> None:
         self.where = str(Path(path).absolute())
-        self._above = above
+        self._above = above  # identities of the folders that contain this one
 
     def exists(self) -> bool:
-        """Whether it exists and is a folder."""
+        """Return whether it exists and is a folder."""
         return Path(self.where).is_dir()
 
     def entries(self) -> Iterator[FolderEntry]:
-        """Return files and folders; sockets, pipes, devices and dangling links are neither."""
-        # With its slash a folder sorts as the paths below it do, so that whole paths come out sorted.
+        """Return files and folders, without sockets, pipes, devices and dangling links."""
+        # Sort folders with a trailing slash, like the paths below them: "a.txt" sorts before "a/b", though after "a".
         with os.scandir(self.where) as scan:
             names = in_order(
                 f"{entry.name}/" if is_folder else entry.name
@@ -134,13 +132,13 @@ class LocalFolder:
         return local_stamp(os.stat(os.path.join(self.where, name)))
 
     def below(self, name: str) -> LocalFolder | None:
-        """Return the folder of that name; None when a link leads back to a folder that contains it."""
+        """Return the folder of that name, or None if a link leads back to a folder that contains it."""
         above = self._above | {_identity(self.where)}
         folder = str(Path(self.where, name))
         return None if _identity(folder) in above else LocalFolder(folder, above)
 
     def everything(self) -> None:
-        """Return None: reading folder by folder costs no more, and folders that do not match are not entered."""
+        """Return None, because listing folder by folder costs no more, and skips folders that do not match."""
         return
 
     def at(self, path: str) -> str:
@@ -149,19 +147,11 @@ class LocalFolder:
 
 
 class RemoteFolder:
-    """A folder behind fsspec.
-
-    Parameters
-    ----------
-    url : str
-        Its URL, up to the first "::" that follows the path.
-    rest : str
-        What follows the path in a chained URL, from its "::" on.
-    storage : str
-        The name of the options that its file system is opened with.
-    """
+    """A folder behind fsspec."""
 
     def __init__(self, url: str, rest: str = "", storage: str = "") -> None:
+        # Of a chained URL, `url` ends before the first "::" after the path, and `rest` begins with it. `storage` is the
+        # name of the options for the file system.
         self._url, self._rest, self._storage = url, rest, storage
         self._connect()
 
@@ -177,22 +167,22 @@ class RemoteFolder:
 
     @property
     def sized(self) -> bool:
-        """Whether it is in a bucket: what other stores list may have no size, as what a web server gives."""
+        """Whether all its files are listed with their size, as in a bucket, but not by every web server."""
         return self._bucket is not None
 
     def exists(self) -> bool:
-        """Whether it exists and is a folder; asks the store, not a cache, and with credentials that were renewed."""
+        """Return whether it exists and is a folder, asking the store with renewed credentials rather than a cache."""
         if self.is_seen():
             return True
-        reconnect(self.where)  # some file systems call what they are refused missing
+        reconnect(self.where)  # some file systems report a refusal as a missing file
         return self._exists()
 
     def is_seen(self) -> bool:
-        """Whether it is seen as a folder, with a second look only where the store says that it refuses the first."""
+        """Return whether the store shows it as a folder, asking a second time only if the store refuses the first."""
         return connected(self.where, self._exists)
 
     def _exists(self) -> bool:
-        self._connect()  # options may stand for other credentials than before: a listing is kept
+        self._connect()  # a listing lives long, and its options may stand for other credentials by now
         if self._bucket is not None:
             bucket, prefix = self._bucket
             return bucket.holds(prefix)
@@ -201,7 +191,7 @@ class RemoteFolder:
             return bool(self._system.isdir(self._path))
 
     def entries(self) -> Iterator[FolderEntry]:
-        """Return files and folders, with one listing of the store; of a bucket page by page, as they are needed."""
+        """Return files and folders from one listing of the store, or of a bucket page by page as they are needed."""
         if self._bucket is not None:
             bucket, prefix = self._bucket
             return _of_page(bucket.entries(prefix), len(prefix))
@@ -210,15 +200,16 @@ class RemoteFolder:
             listed = self._system.ls(self._path, detail=True)
         for info in listed:
             path = info["name"].rstrip("/")
-            # Object stores list the empty object that marks a folder inside the folder itself.
+            # Object stores list an empty object that marks a folder inside that folder.
             if path != self._path.rstrip("/"):
                 is_folder = info["type"] == "directory"
                 found.append(FolderEntry(path.rpartition("/")[2], is_folder, partial(remote_stamp, info)))
         return iter(sorted(found, key=lambda entry: f"{entry.name}/" if entry.is_folder else entry.name))
 
     def below(self, name: str) -> RemoteFolder:
-        """Return the folder of that name; stores have no links that could form a cycle."""
-        # Not recreated from its URL: that would open an archive again for each folder in it.
+        """Return the folder of that name."""
+        # Copy instead of opening the URL, which would open an archive again for each folder in it. Stores have no links
+        # that could form a cycle.
         inner = copy(self)
         inner._url = _join(self._url, name)
         inner._path = _join(self._path, name) if self._path else name
@@ -228,7 +219,7 @@ class RemoteFolder:
         return inner
 
     def everything(self) -> Iterator[tuple[str, FolderEntry]] | None:
-        """Yield all files of a bucket below this folder; None for other stores."""
+        """Return all files below in a bucket, or None for other stores."""
         if self._bucket is None:
             return None
         bucket, prefix = self._bucket
@@ -240,7 +231,7 @@ class RemoteFolder:
 
 
 class RemoteFile(RemoteFolder):
-    """Looks one file up behind fsspec: many servers give files, and list no folders."""
+    """Looks up one file behind fsspec, because many servers give files without listing folders."""
 
     def __init__(self, url: str, rest: str, storage: str, name: str) -> None:
         super().__init__(url, rest, storage)
@@ -251,13 +242,13 @@ class RemoteFile(RemoteFolder):
         return next(self.entries(), None) is not None or super()._exists()
 
     def entries(self) -> Iterator[FolderEntry]:
-        """Return the file, if it is there."""
+        """Return the file if it exists."""
         with redacted(self.where):
             self._system.invalidate_cache()
             try:
                 info = self._system.info(_join(self._path, self._name) if self._path else self._name)
             except FileNotFoundError as error:
-                if is_cut_off(error):  # it may be there
+                if is_cut_off(error):  # the server did not answer, so the file may exist
                     where, reason = _join(self.where, self._name), words_of_server(error, self.where)
                     hint = FileUnreadable.OF_SERVER
                     raise FileUnreadable(where=where, form="a file", reason=reason, hint=hint) from error
@@ -265,14 +256,14 @@ class RemoteFile(RemoteFolder):
         return iter((FolderEntry(self._name, info["type"] == "directory", partial(remote_stamp, info)),))
 
     def everything(self) -> None:
-        """Return None: there is one file."""
+        """Return None, because there is only one file."""
 
 
 def _of_page(found: Iterator[FoundKey | str], cut: int) -> Iterator[FolderEntry]:
     for each in found:
         if isinstance(each, str):
             yield FolderEntry(each[cut:-1], is_folder=True, stamp=lambda: UNKNOWN)
-        elif not each.key.endswith("/"):  # the empty object that marks a folder, also this one
+        elif not each.key.endswith("/"):  # empty objects mark folders, also this one
             yield FolderEntry(each.key[cut:], is_folder=False, stamp=each.stamp_now)
 
 
@@ -293,11 +284,11 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool | None:
-    """Whether it is or links to a folder rather than a file; None when neither."""
+    """Return whether an entry is, or links to, a folder (True) or a file (False), or None for anything else."""
     try:
         return entry.is_dir() or (False if entry.is_file() else None)
     except OSError as error:
-        if error.errno == errno.ELOOP:  # a link that leads to itself
+        if error.errno == errno.ELOOP:  # a link to itself
             return None
         raise
 
@@ -306,20 +297,13 @@ def _is_folder(entry: os.DirEntry[str]) -> bool | None:
 
 
 NAMES_SORTED = 16_384
-"""Names that are sorted together; a folder of fewer is not packed at all."""
+"""Names that are sorted together; the names of a folder with fewer are not compressed."""
 NAMES_PACKED = 256
-"""Names of a run that are unpacked together."""
+"""Names of a sorted run that are decompressed together."""
 
 
 def in_order(names: Iterable[str]) -> Iterator[str]:
-    r"""Yield names sorted; all have been taken when this returns.
-
-    A million names cost some megabytes: about six bytes each, where they look alike.
-
-    Parameters
-    ----------
-    names : iterable of str
-        None of them has "\0" in it.
+    """Yield names sorted, after all have been read, in about six bytes per name if they look alike.
 
     Examples
     --------
@@ -344,12 +328,13 @@ def in_order(names: Iterable[str]) -> Iterator[str]:
 def _packed(names: list[str]) -> list[bytes]:
     names.sort()
     cuts = range(0, len(names), NAMES_PACKED)
+    # No name of a file contains "\0".
     return [zlib.compress(kept("\0".join(names[cut : cut + NAMES_PACKED])), 1) for cut in cuts]
 
 
 def _unpacked(run: list[bytes]) -> Iterator[str]:
     run.reverse()
-    while run:  # what was read is let go
+    while run:  # pop, so that memory shrinks while names are read
         yield from restored(zlib.decompress(run.pop())).split("\0")
 
 
@@ -357,9 +342,9 @@ def _unpacked(run: list[bytes]) -> Iterator[str]:
 
 
 _MAGIC = re.compile(r"[*?\[]")
-"""What makes a path a pattern."""
+"""Characters that make a path a pattern."""
 _WITH_QUERY = re.compile(r"(https?://[^*?\[]*)\?", re.IGNORECASE)
-"""A URL of a web server whose first "?" begins a query, in which any character may stand."""
+"""A URL of a web server with a query, which begins at the first "?" and may contain any character."""
 
 
 def has_wildcards(text: str) -> bool:
@@ -369,14 +354,15 @@ def has_wildcards(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file that matches: its path relative to the folder (with "/"), and how to examine it."""
+    """A file that matches a pattern."""
 
     path: str
+    """Relative to the folder, with "/"."""
     entry: FolderEntry
 
 
 class Pattern:
-    """The part of a pattern below the folder where listing starts; its parts are separated by "/"."""
+    """The part of a pattern below the folder where listing starts, split at "/"."""
 
     def __init__(self, text: str) -> None:
         self._parts = [part for part in text.split("/") if part not in ("", ".")]
@@ -388,21 +374,22 @@ class Pattern:
 
     @classmethod
     def of_name(cls, name: str) -> Pattern:
-        """Return what the file of this name alone matches, whatever characters the name has."""
+        """Return a pattern that matches only the file of this name, whatever characters the name has."""
         pattern = cls("")
         pattern._parts, pattern._matches = [name], [re.compile(re.escape(name)).fullmatch]
         return pattern
 
     def walk(self, folder: Folder, enter: Callable[[str], bool] = lambda name: True) -> Iterator[FoundFile]:
-        """Yield the matching files below a folder; `enter` decides by a local folder's name whether to enter it."""
+        """Yield the matching files below a folder, entering only folders whose names `enter` accepts."""
+        # A bucket is listed whole, without `enter`: it filters local folders only.
         return self._inside(folder, "", self._reach({0}), enter)
 
     def matches(self, path: str) -> bool:
-        """Return whether a relative path, with "/" between its parts, matches."""
+        """Return whether a relative path, with "/", matches."""
         return self._ends(self._reach({0}), path)
 
     def _ends(self, here: set[int], path: str) -> bool:
-        """Return whether a path leads from positions in the pattern to its end."""
+        """Return whether a path leads from these positions in the pattern to its end."""
         for name in path.split("/"):
             here = self._step(here, name)
             if not here:
@@ -410,7 +397,7 @@ class Pattern:
         return len(self._parts) in here
 
     def _inside(self, folder: Folder, path: str, here: set[int], enter: Callable[[str], bool]) -> Iterator[FoundFile]:
-        """Yield the matching files of a folder, whose first listing has been read when this returns."""
+        """Return the matching files of a folder, once its first listing has been read."""
         if any(position < len(self._parts) and self._parts[position] == "**" for position in here):
             everything = _readable(folder, folder.everything)
             if everything is not None:
@@ -428,6 +415,8 @@ class Pattern:
                 if len(self._parts) in below:
                     yield FoundFile(path + entry.name, entry)
             elif below - {len(self._parts)} and enter(entry.name):
+                # `_inside` lists the folder here, within the `try`. Iterating it is outside: an error of the caller, or
+                # of a folder further down, must not be mistaken for a removed folder.
                 try:
                     inner = folder.below(entry.name)
                     inside = iter(()) if inner is None else self._inside(inner, f"{path}{entry.name}/", below, enter)
@@ -436,7 +425,7 @@ class Pattern:
                 yield from inside
 
     def _step(self, here: set[int], name: str) -> set[int]:
-        """Return the positions in the pattern after one more name, from those before it."""
+        """Return the positions in the pattern after one more name."""
         after = set()
         for position in here - {len(self._parts)}:
             part = self._parts[position]
@@ -449,8 +438,9 @@ class Pattern:
         return self._reach(after)
 
     def _reach(self, positions: set[int]) -> set[int]:
-        """Add the positions that `**` reaches by matching nothing."""
+        """Add the positions that `**` reaches by matching no folder."""
         reached = set(positions)
+        # In ascending order, so that "**/**" reaches two positions further.
         for position, part in enumerate(self._parts):
             if part == "**" and position in reached:
                 reached.add(position + 1)
@@ -458,7 +448,7 @@ class Pattern:
 
 
 def parse_file(text: str) -> tuple[Folder, Pattern] | None:
-    """Return the folder of a file of this machine, whose name may have brackets, and what it alone matches."""
+    """Return the folder of an existing local file and a pattern of its name, which may have brackets, or None."""
     local = _local(text)
     if local is None or not Path(local).is_file():
         return None
@@ -467,14 +457,14 @@ def parse_file(text: str) -> tuple[Folder, Pattern] | None:
 
 
 def parse(text: str, storage: str = "") -> tuple[Folder, Pattern]:
-    """Split a path or URL with wildcards into the folder before the first of them, and the rest."""
+    """Split a path or URL at its first wildcard into the folder before it and the pattern below."""
     local = _local(text)
     if local is not None:
         head, tail = _split(local)
         folder: Folder = LocalFolder(head)
     else:
         path_at = text.index("://") + 3
-        # In zip://**/*.txt::s3://bucket/texts.zip the pattern is what stands in the first URL.
+        # In zip://**/*.txt::s3://bucket/texts.zip the pattern is in the first URL.
         chain_at = text.find("::", path_at)
         url, rest = (text, "") if chain_at < 0 else (text[:chain_at], text[chain_at:])
         if (web := _WITH_QUERY.match(text)) is not None:
@@ -482,7 +472,7 @@ def parse(text: str, storage: str = "") -> tuple[Folder, Pattern]:
         head, tail = _split(url[path_at:])
         folder = RemoteFolder(url[:path_at] + head, rest, storage)
     if _MAGIC.search(tail) is None:
-        # Mostly it is a file: what a store does not show as a folder is not looked for twice.
+        # It is usually a file, so do not ask the store twice whether it is a folder (`is_seen`, not `exists`).
         if LocalFolder(local).exists() if local is not None else RemoteFolder(url, rest, storage).is_seen():
             below = f"{text}NAME/**" if text.endswith("://") else f"{text.rstrip('/')}/**"
             problem = f"that is a folder. Use {below!r} for all files in it."
@@ -510,7 +500,7 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _readable(folder: Folder, listing: Callable[[], Iterator[E] | None]) -> Iterator[E] | None:
-    """Return what lists a folder, whose first entries have been read; no permission is a `FolderUnreadable`."""
+    """Return a folder's listing once its first entries were read, or raise `FolderUnreadable` without permission."""
     try:
         return listing()
     except PermissionError as error:
@@ -521,26 +511,25 @@ def _readable(folder: Folder, listing: Callable[[], Iterator[E] | None]) -> Iter
 
 
 class ListedFile(NamedTuple):
-    """A file as it was listed: `name` begins the keys of its documents."""
+    """A file as it was listed."""
 
     name: str
+    """Begins the keys of its documents."""
     where: str
     version: str
 
 
 class Files:
-    """Files by a pattern, or one by one; found again each time they are iterated, and each of them once.
-
-    An iterator of paths is read at once: paths are few beside the documents in them. `form` is what they hold, for
-    errors; `storage` is the name of the options that file systems of URLs are opened with.
-    """
+    """Files by pattern or one by one, found again on each iteration, each of them once."""
 
     def __init__(self, given: Any, form: str, storage: str = "") -> None:
+        # `form` names in errors what the files contain; `storage` names the options for the file systems of URLs.
         self._form, self._storage = form, storage
         self._one = one = isinstance(given, str | os.PathLike)
         if not one and (isinstance(given, bytes) or not isinstance(given, Iterable)):
             problem = "is not a path, a pattern, or a list of them. Nothing was listed."
             raise BadOption(option="files", value=given, problem=problem)
+        # Read an iterator of paths now, so that the files can be listed again; paths are few compared with rows.
         self._given = [_text(each) for each in ([given] if one else given)]
         self.label = repr(self._given[0]) if one else f"<{len(self._given):,} files>"
         self.first = next(iter(self), None)
@@ -569,10 +558,10 @@ class Files:
         local = local_path(text)
         if local is not None:
             local = str(Path(local).expanduser()) if text.startswith("~/") else local
-            if Path(local).is_file():  # also one whose name has brackets in it
+            if Path(local).is_file():  # first, because its name may have brackets, and then is not a pattern
                 yield ListedFile(self._name(text), local, stamp_of(local).version)
                 return
-            if Path(local).exists() and not Path(local).is_dir():  # opening a pipe waits for what writes into it
+            if Path(local).exists() and not Path(local).is_dir():  # opening a pipe would wait for its writer
                 problem = "is neither a file nor a folder. Nothing was listed. Write what it gives to a file first."
                 raise BadOption(option="files", value=text, problem=problem)
         if not has_wildcards(text) and (local is None or not Path(local).is_dir()):
@@ -580,7 +569,7 @@ class Files:
                 where = local or located(text, self._storage)
                 version = connected(where, lambda: stamp_of(where)).version
             except FileNotFoundError as error:
-                if is_cut_off(error):  # some file systems call what does not answer missing
+                if is_cut_off(error):  # some file systems report a server that does not answer as a missing file
                     raise self._cut_off(text, error) from error
                 raise NoFiles(pattern=text, hint="a relative path starts at the current directory") from None
             yield ListedFile(self._name(text), where, version)
@@ -593,35 +582,36 @@ class Files:
                 where = folder.at(found.path)
                 yield ListedFile(self._name_of(text, found.path, where), where, found.entry.stamp().version)
             except FileNotFoundError:
-                continue  # gone since its folder was listed
+                continue  # removed since its folder was listed
 
     def _cut_off(self, text: str, error: Exception) -> FileUnreadable:
         reason = words_of_server(error, located(text, self._storage))
         return FileUnreadable(where=text, form=self._form, reason=reason, hint=FileUnreadable.OF_SERVER)
 
     def _name(self, text: str) -> str:
-        """Return what a path is called: one by its name, as a pattern does; several as they were given."""
+        """Return the name of a path that was given, without folders if it is the only one."""
         text = text.replace(os.sep, "/")
         if self._one and (web := _WITH_QUERY.match(text)) is not None:
             text = web[1]
         return text.rpartition("/")[2] if self._one else text
 
     def _name_of(self, pattern: str, path: str, where: str) -> str:
-        """Return what a file of a pattern is called: of several patterns by all of it, for two folders may have it."""
+        """Return the name of a file that a pattern matched."""
         if self._one:
             return path
+        # With the pattern's folder: two patterns may match the same relative path in different folders.
         return str(where) if local_path(where) is None else _split(pattern.replace(os.sep, "/"))[0] + path
 
 
 class _Places:
-    """Where files are that were listed: however a path is spelled, its file is at one place; a link is a file."""
+    """Files that were listed, by place, however their paths are spelled."""
 
     def __init__(self) -> None:
         self._seen: set[Hashable] = set()
         self._folders: dict[str, str] = {}
 
     def is_new(self, where: str) -> bool:
-        """Note a file; return whether it was not noted before."""
+        """Note a file, and return whether it is new."""
         local = local_path(where)
         place = place_of(where) if local is None else self._resolved(local)
         known = place in self._seen
@@ -629,6 +619,7 @@ class _Places:
         return not known
 
     def _resolved(self, path: str) -> str:
+        # Resolve links of the folder only: a link to a file is a file of its own.
         folder, _, name = path.rpartition(os.sep)
         if folder not in self._folders:
             self._folders[folder] = os.path.realpath(folder or os.sep)

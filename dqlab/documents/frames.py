@@ -1,10 +1,10 @@
 """Rows of frames in memory as documents: pandas, polars, Arrow.
 
-Owns reading a frame piece by piece, what its values become, and the version of a row. Imports none of these libraries:
-whatever made a frame has imported them.
+Owns reading a frame piece by piece, what its values become, and the version of a row. Imports none of these libraries,
+because the process that made a frame has imported its library.
 
-In a pandas frame None, NaN, NaT and NA all mean that a value is missing, and become None, as in the Parquet file that
-pandas would write of it. polars and Arrow tell null from NaN, and so do their rows.
+In a pandas frame, None, NaN, NaT and NA all mean that a value is missing. They become None, as in the Parquet file that
+pandas would write. polars and Arrow distinguish null from NaN, and so do their rows.
 """
 
 from __future__ import annotations
@@ -31,60 +31,33 @@ from dqlab.errors import BadOption, DocumentError, KeyMissing, KeysRepeat, in_wo
 __all__ = ["FrameRows", "Table", "rows_of_dask", "rows_of_frame", "rows_of_hf"]
 
 ROWS_AT_ONCE = 1000
-"""Rows that become Python objects in one go; and at most so many values:"""
+"""Rows that become Python objects at once, as long as they have no more values than `VALUES_AT_ONCE`."""
 VALUES_AT_ONCE = 200_000
 _tuple = tuple.__new__
 
 
 @dataclass(frozen=True)
 class Table:
-    """A frame, as far as rows are made of it.
-
-    Attributes
-    ----------
-    kind : str
-        What errors call it.
-    names : list
-        Labels of its columns.
-    read : callable
-        From (start, stop) and the positions of columns to a list of values for each of these.
-    index : callable or None
-        From (start, stop) to the labels of rows; None if there are none.
-    count : int
-        Rows.
-    index_name : object
-        The name of the index; its labels are the keys, also where it is given as `key`.
-    first : int or None
-        The label of the first row if the others count on from there: they may be positions.
-    """
+    """How to read a frame."""
 
     kind: str
+    """Names the frame in errors."""
     names: list[Any]
+    """Labels of its columns."""
     read: Callable[[int, int, Sequence[int]], list[list[Any]]]
+    """Takes (start, stop) and positions of columns; returns a list of values for each of these."""
     index: Callable[[int, int], list[Any]] | None
+    """Takes (start, stop); returns the labels of these rows. None if rows have no labels."""
     count: int
+    """Rows."""
     index_name: Any = None
+    """The name of the index; passed as `key`, it means that labels are the keys."""
     first: int | None = None
+    """The label of the first row if the following ones count up from it, so that labels may be mere positions."""
 
 
 class FrameRows:
-    """All rows of a frame, or of several that come one after another.
-
-    Parameters
-    ----------
-    tables : callable
-        Returns the frames, in order, each time.
-    key : object
-        Label of the column with the keys; None: the index of pandas, else positions.
-    columns : iterable or None
-        Labels of the columns that rows have; None for all.
-    kind : str
-        The type of what was given.
-    label : str
-        The name of the constructor.
-    by_index : bool
-        Whether the labels of an index are the keys in any case, also those of the default one.
-    """
+    """All rows of one frame, or of several in order."""
 
     repeats = True
 
@@ -98,6 +71,8 @@ class FrameRows:
         *,
         by_index: bool = False,
     ) -> None:
+        # `tables` returns the frames again each time. `key` is the label of the column with the keys, or None for the
+        # index of pandas, or else positions. With `by_index`, labels are the keys even if the index is the default one.
         self._tables, self._key, self._columns = tables, key, chosen(columns)
         self._by_index = by_index
         words = [f"<{kind}>", *([] if key is None else [f"key={key!r}"])]
@@ -106,7 +81,7 @@ class FrameRows:
 
     @classmethod
     def of(cls, table: Table, key: Any, columns: Any, kind: str, label: str) -> FrameRows:
-        """Return the rows of one frame; checks its names."""
+        """Return the rows of one frame, whose column names are checked now."""
         if key is not None and key == table.index_name and key not in table.names:
             key = None
         rows = cls(lambda: (table,), key, columns, kind, label)
@@ -114,7 +89,7 @@ class FrameRows:
         return rows
 
     def looks(self) -> Iterator[Look]:
-        """Name the rows; they become Python objects a thousand at a time."""
+        """Name the rows, turning a thousand at a time into Python objects."""
         keys = Keys(self._keys, KeysRepeat.OF_INDEX if self._key is None else KeysRepeat.OF_FRAME)
         for block in self._blocks(keys):
             for at in range(block.count):
@@ -127,7 +102,7 @@ class FrameRows:
         return block.layout.document(key, block.rows()[at])
 
     def documents(self) -> Iterator[Document]:
-        """List the rows; the same as all looks at half of their cost, for nothing is skipped."""
+        """Yield what all looks yield, at half the cost because nothing is skipped."""
         keys = Keys(self._keys, KeysRepeat.OF_INDEX if self._key is None else KeysRepeat.OF_FRAME)
         for block in self._blocks(keys):
             labels, wrong = self._labels(block)
@@ -139,9 +114,10 @@ class FrameRows:
                 raise wrong
 
     def _labels(self, block: _Block) -> tuple[list[str | int], DocumentError | None]:
-        """Return the keys of a block up to one that cannot be a key, and its error."""
+        """Return the keys of a block up to the first invalid one, and its error."""
         try:
             return [self._key_at(block, at) for at in range(block.count)], None
+        # Again, one by one, since the comprehension is lost with its error. Rows before the invalid key are listed.
         except DocumentError:
             labels: list[str | int] = []
         try:
@@ -151,11 +127,10 @@ class FrameRows:
         return labels, None
 
     def _blocks(self, keys: Keys | None = None) -> Iterator[_Block]:
-        """Yield all rows, block by block; positions that are keys are noted in `keys` once others may repeat them.
-
-        Rows are numbered through as long as each frame has the default index, or goes on with that of the one before.
-        Once one has labels of its own, such as a partition without some of its rows, those of all that follow count.
-        """
+        """Yield all rows in blocks, and note positions in `keys` once labels may repeat them."""
+        # Rows are numbered across frames while each has the default index, or continues that of the one before. After
+        # the first frame with labels of its own, such as a filtered partition, the labels of all frames are the keys,
+        # and could equal positions that were keys before.
         before, labelled = 0, self._by_index
         for table in self._tables():
             goes_on = table.index is None or table.first in (0, before) or not table.count
@@ -199,14 +174,14 @@ class FrameRows:
                 yield self._key_at(block, at), f"row {block.first + at}"
 
     def _check(self, table: Table) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-        """Return the names of what rows have, and their positions in the frame."""
+        """Return the names of the chosen columns, and their positions in the frame."""
         names = table.names if self._columns is None else self._columns
         check_columns([*names, *([] if self._key is None else [self._key])], table.names, table.kind)
         return tuple(names), tuple(map(table.names.index, names))
 
 
 class _Layout:
-    """What the rows of a table have in common: names, what their versions begin with, and how large they may be."""
+    """What the rows of a table share, which is names, the beginning of their versions, and the limit of their size."""
 
     def __init__(self, names: tuple[Any, ...]) -> None:
         named = _content(names)
@@ -214,7 +189,7 @@ class _Layout:
         self._limit = largest_row() - len(named)
 
     def document(self, key: str | int, values: tuple[Any, ...]) -> Document:
-        """Return a row as a document; without its values if they do not fit into a message."""
+        """Return a row as a document, without its values if they do not fit into a message."""
         content = _content(values)
         hashed = self._seed.copy()
         hashed.update(content)
@@ -223,7 +198,7 @@ class _Layout:
 
 
 class _Block:
-    """Some rows of a table, made Python when the first of them is needed."""
+    """Some rows of a table, which become Python objects when the first of them is needed."""
 
     def __init__(
         self,
@@ -240,7 +215,7 @@ class _Block:
         self._table, self._start, self._stop, self._positions, self._key = table, start, stop, positions, key
         self.layout, self.first, self.count = layout, before + start, stop - start
         self.named = named
-        """Whether keys are those of a column or an index, and may repeat."""
+        """Whether keys come from a column or an index, and so may repeat."""
         self._rows: list[tuple[Any, ...]] | None = None
         self._keys: list[Any] | None = None
 
@@ -257,11 +232,11 @@ class _Block:
         return self._rows
 
     def _column(self, position: int) -> list[Any]:
-        """Return the values of one column, with `Unreadable` among them."""
+        """Return the values of one column, with `Unreadable` in place of those that Python cannot hold."""
         return converted(lambda start, stop: self._table.read(start, stop, (position,))[0], self._start, self._stop)
 
     def keys(self) -> list[Any] | None:
-        """Return the keys of all rows; None if they are positions."""
+        """Return the keys of all rows, or None if positions are the keys."""
         if self._keys is None and self.named:
             if self._key is not None:
                 self._keys = self._column(self._table.names.index(self._key))
@@ -274,7 +249,9 @@ class _Block:
 
 
 def _content(values: tuple[Any, ...]) -> bytes:
-    """Return values as bytes that are the same in every process; pickles differ by what happens to be one object."""
+    """Return values as bytes that are the same in every process."""
+    # Not pickle, whose bytes depend on which values happen to be the same object; the same holds for marshal's
+    # references, which version 2 does not have.
     try:
         return marshal.dumps(values, 2)
     except ValueError:
@@ -285,7 +262,7 @@ _BY_REPR = (datetime, date, time, timedelta, Decimal)
 
 
 def _spelled(value: Any) -> Any:
-    """Return a value made of what `marshal` writes."""
+    """Return a value as types that `marshal` can write."""
     kind = type(value)
     if kind in (str, int, float, bool, bytes, complex, type(None)):
         return value
@@ -300,7 +277,7 @@ def _spelled(value: Any) -> Any:
         return name, repr(value)
     try:
         return name, pickle.dumps(value, 5)
-    except Exception as error:  # noqa: BLE001 - a message that cannot be made of it is refused with its position
+    except Exception as error:  # noqa: BLE001 - sending it fails, too, with an error that has its position
         return name, in_words(error)
 
 
@@ -336,7 +313,7 @@ def rows_of_dask(collection: Any, key: Any, columns: Any) -> FrameRows:
 
 
 def rows_of_hf(dataset: Any, key: Any, columns: Any) -> FrameRows:
-    """Return the rows of a dataset of Hugging Face, which reads slices of its Arrow files."""
+    """Return the rows of a Hugging Face dataset, which reads slices of its Arrow files."""
     kind, names = type(dataset).__name__, getattr(dataset, "column_names", None)
     if not isinstance(names, list) or not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         problem = (
@@ -347,7 +324,7 @@ def rows_of_hf(dataset: Any, key: Any, columns: Any) -> FrameRows:
 
     def read(start: int, stop: int, columns: Sequence[int]) -> list[list[Any]]:
         wanted = [names[at] for at in columns]
-        # Others are left alone: pictures and sounds would be decoded.
+        # Select first: slicing all columns would decode pictures and sounds that nobody reads.
         narrow = dataset.select_columns(wanted) if hasattr(dataset, "select_columns") else dataset
         part = narrow[start:stop]
         return [list(part[name]) for name in wanted]
@@ -356,7 +333,7 @@ def rows_of_hf(dataset: Any, key: Any, columns: Any) -> FrameRows:
 
 
 def _of_records(records: list[Any]) -> Table:
-    """Return dicts as a table; what one of them lacks is None."""
+    """Return dicts as a table, with None for names that a dict lacks."""
     for record in records:
         if not isinstance(record, dict):
             problem = (
@@ -373,7 +350,7 @@ def _of_records(records: list[Any]) -> Table:
 
 
 def table_of(frame: Any) -> Table:
-    """Return how a frame is read; what is not a frame is a `BadOption` that names the call for it."""
+    """Return how to read a frame, or raise `BadOption` with the call to use instead."""
     pandas, polars, arrow = (sys.modules.get(name) for name in ("pandas", "polars", "pyarrow"))
     if pandas is not None and isinstance(frame, pandas.DataFrame):
         return _of_pandas(pandas, frame)
@@ -406,14 +383,14 @@ def _of_polars(polars: Any, frame: Any) -> Table:
         part = frame.slice(start, stop - start)
         try:
             return [part.to_series(at).to_list() for at in columns]
-        except polars.exceptions.PanicException as error:  # no Exception; polars has it for times that are far off
+        except polars.exceptions.PanicException as error:  # a BaseException that polars raises for distant times
             raise ValueError(str(error)) from error
 
     return Table("polars DataFrame", list(frame.columns), read, None, frame.height)
 
 
 def _of_pandas(pandas: Any, frame: Any) -> Table:
-    frame = frame.copy(deep=False)  # rows may be dropped from the user's while it is read, not from this one
+    frame = frame.copy(deep=False)  # the user may drop rows from the original while this one is being read
     index = frame.index
     first = index.start if isinstance(index, pandas.RangeIndex) and index.step == 1 else None
     clean = _Cleaner(pandas)
@@ -436,7 +413,7 @@ def _of_pandas(pandas: Any, frame: Any) -> Table:
 
 
 class _Cleaner:
-    """Makes plain Python of what pandas has."""
+    """Turns values of pandas into plain Python."""
 
     def __init__(self, pandas: Any) -> None:
         self._pandas = pandas
@@ -455,7 +432,7 @@ class _Cleaner:
         return [value if type(value) is str else self.value(value) for value in values]
 
     def value(self, value: Any) -> Any:
-        """Return one value, also in lists and dicts."""
+        """Return one value, cleaned also inside lists and dicts."""
         kind = type(value)
         if kind in (str, int, bool, bytes, type(None)):
             return value
@@ -473,7 +450,7 @@ class _Cleaner:
         if isinstance(value, pandas.Timedelta):
             return value.to_pytimedelta()
         if isinstance(value, numpy.ndarray):
-            # Of nanoseconds `tolist` makes numbers.
+            # `tolist` would turn times in nanoseconds into whole numbers; the items of the array keep their type.
             plain = value[()] if value.dtype.kind in "mM" else value.tolist()
             return list(map(self.value, plain)) if value.ndim else self.value(plain)
         if isinstance(value, numpy.datetime64 | numpy.timedelta64):

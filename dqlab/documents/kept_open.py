@@ -1,7 +1,7 @@
-"""What a process keeps between documents of one file: open archives and files, and the pieces that were read last.
+"""Keeps open what a process needs between documents of one file: archives, files, and the pieces that were read last.
 
-Owns how many stay open, that each is opened once however many slots need it, and how far each reader of a source is
-that can only be read from its start. Knows nothing of what files and pieces hold.
+Owns how many stay open, that each is opened once for all slots, and how far each reader of a source is that can only be
+read from its start. Does not know what files and pieces hold.
 """
 
 from __future__ import annotations
@@ -23,13 +23,7 @@ T = TypeVar("T", bound=_Closable)
 
 
 class KeptOpen(Generic[T]):
-    """The most recently used of what was opened.
-
-    Parameters
-    ----------
-    most : int
-        How many stay open. The least recently used one is let go, and closes when its last user lets it go too:
-        closing it here would close it under a slot that still reads.
+    """The most recently used open objects, at most `most`.
 
     Examples
     --------
@@ -49,17 +43,18 @@ class KeptOpen(Generic[T]):
         self._open: OrderedDict[Hashable, _Slot[T]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what is open under a key; open it first, once, if nothing is. Errors of `make` are raised again."""
-        if self._process != os.getpid():  # a child shares places in files with its parent, and perhaps a held lock
+        """Return what is open under a key, or open it, once for all threads, and raise what `make` raises."""
+        if self._process != os.getpid():  # a forked child shares file positions with its parent, and maybe a held lock
             self._begin()
         with self._lock:
             slot = self._open.get(key)
             if slot is None:
                 slot = self._open[key] = _Slot()
+                # Drop the reference, do not close: another slot may still read. The last reference closes.
                 while len(self._open) > self._most:
                     self._open.popitem(last=False)
             self._open.move_to_end(key)
-        with slot.lock:  # one slot opens while others wait; other keys are not held up
+        with slot.lock:  # one lock per key: a slow open makes only those wait that need the same key
             if slot.value is None:
                 try:
                     slot.value = make()
@@ -69,13 +64,14 @@ class KeptOpen(Generic[T]):
             return slot.value
 
     def forget(self, key: Hashable, slot: _Slot[T] | None = None) -> None:
-        """Let go of what is open under a key, if anything: the file has changed, or cannot be read."""
+        """Drop what is open under a key, because the file has changed or cannot be read."""
+        # With `slot`, drop only that one: another thread may have opened the key again meanwhile.
         with self._lock:
             if slot is None or self._open.get(key) is slot:
                 self._open.pop(key, None)
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Drop everything that is open."""
         with self._lock:
             self._open.clear()
 
@@ -84,13 +80,13 @@ _at_let_go: list[Callable[[], None]] = []
 
 
 def at_let_go(call: Callable[[], None]) -> Callable[[], None]:
-    """Have a function called by `let_go`."""
+    """Register a function that `let_go` calls."""
     _at_let_go.append(call)
     return call
 
 
 def let_go() -> None:
-    """Keep nothing of what this process has opened: the credentials that it was opened with may have expired."""
+    """Drop everything that this process has open, because the credentials it was opened with may have expired."""
     for call in _at_let_go:
         call()
 
@@ -108,27 +104,21 @@ class _Slot(Generic[T]):
 
 H = TypeVar("H")
 READERS = 4
-"""Most readers of one source: slots of a process may be at different places of it."""
+"""Readers of one source, at most; slots of a process may be at different positions."""
 
 
 class Piece(NamedTuple, Generic[H]):
-    """Positions from `start` up to `stop`, what is there, and how many bytes of memory that takes."""
+    """What a source has from position `start` up to `stop`."""
 
     start: int
     stop: int
     held: H
     size: int
+    """Bytes of memory that `held` takes."""
 
 
 class Forward(Generic[H]):
-    """Pieces by position. Ascending positions never start over; others do, unless they were read just before.
-
-    Parameters
-    ----------
-    start : callable
-        Begins to read from position 0; yields pieces without gaps.
-    budget : int
-        Bytes of pieces that are kept, the last one in any case.
+    """Pieces by position, of a source that can only be read from its start.
 
     Examples
     --------
@@ -138,18 +128,20 @@ class Forward(Generic[H]):
     """
 
     def __init__(self, start: Callable[[], Iterator[Piece[H]]], budget: int) -> None:
+        # `start` yields pieces without gaps from position 0. `budget`: bytes of pieces to keep, at least the last one.
         self._start, self._budget = start, budget
         self._lock = threading.Lock()
         self._pieces: deque[Piece[H]] = deque()
         self._held = 0
         self._readers: list[tuple[Piece[H], Iterator[Piece[H]]]] = []
-        """What each read last, and where it goes on; the one that was used last comes last."""
+        """The last piece and the iterator of each reader, most recently used last."""
         self.starts = 0
         """How often reading began at position 0."""
 
     def at(self, position: int) -> Piece[H]:
-        """Return the piece that holds a position; `IndexError` where the source ends before it."""
-        # Without the lock: both are copied in one step, and most documents lie in the piece of the one before.
+        """Return the piece that holds a position, or raise `IndexError` if the source ends before it."""
+        # Outside the lock: most documents lie in the same piece as the one before, and copying readers and pieces to
+        # tuples is atomic.
         found = self._found(position)
         if found is None:
             with self._lock:
@@ -157,7 +149,8 @@ class Forward(Generic[H]):
         return found
 
     def _found(self, position: int) -> Piece[H] | None:
-        # Also what each reader read last: slots far from each other would push each other's pieces out, and start over.
+        # Look at the last piece of each reader first: slots far from each other evict each other's pieces, and without
+        # this each would start over.
         for piece, _ in tuple(self._readers):
             if piece.start <= position < piece.stop:
                 return piece
@@ -167,6 +160,7 @@ class Forward(Generic[H]):
         return None
 
     def _read(self, position: int) -> Piece[H]:
+        # Continue the nearest reader before the position: a new one has to read everything from the start.
         before = [reader for reader in self._readers if reader[0].stop <= position]
         if before:
             nearest = max(before, key=lambda reader: reader[0].stop)
@@ -190,7 +184,7 @@ class Forward(Generic[H]):
             self._held -= self._pieces.popleft().size
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Drop all pieces and readers."""
         with self._lock:
             self._pieces.clear()
             self._readers.clear()

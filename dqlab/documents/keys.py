@@ -1,6 +1,6 @@
-"""Keys of rows, and names of columns that people choose: what can be one, whether it repeats, what may have been meant.
+"""Keys of rows and names of columns that users choose: whether they are valid, whether they repeat, and what was meant.
 
-Owns the check for keys that repeat, in 16 to 32 bytes a key however long it is. Knows nothing of files.
+Owns the check for repeated keys, which takes 16 to 32 bytes per key of any length. Knows nothing of files.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["Keys", "check_column", "check_columns", "chosen", "key_of_row"]
 _ALL = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _OF_ZERO = 0xD1B54A32D192ED03
-"""Stands for 0, which marks a free place; 1 would be that of the next row, mostly."""
+"""Stands for the hash 0, because 0 marks a free place; not 1, which is usually the hash of the next row's key."""
 NAMED = 10
-"""Keys that an error names at most."""
+"""Keys that an error names, at most."""
 
 
 def key_of_row(value: Any, column: Any, where: str, position: int) -> str | int:
-    """Return a value as a key: text or a whole number; null is a `KeyMissing`, anything else a `KeyUnusable`."""
+    """Return a value as a key if it is a text or a whole number, or raise `KeyMissing` or `KeyUnusable`."""
     if type(value) is str or type(value) is int:
         return value
     if value is None:
@@ -35,28 +35,22 @@ def key_of_row(value: Any, column: Any, where: str, position: int) -> str | int:
 
 
 class Keys:
-    """The keys that were listed so far.
-
-    Parameters
-    ----------
-    again : callable
-        Lists (key, place) of all rows from the first on, to find out what a key that seems to repeat really is.
-    way : str
-        What to do where keys repeat.
-    """
+    """The keys that were listed so far."""
 
     def __init__(self, again: Callable[[], Iterable[tuple[str | int, str]]], way: str = KeysRepeat.OF_FILES) -> None:
+        # `again` lists (key, place) of all rows from the first: only hashes are kept, so a repeated hash is looked up.
+        # `way` says in the error what to do about repeated keys.
         self._again, self._way = again, way
         self._codes = _Codes()
 
     def add(self, key: str | int) -> None:
-        """Note a key; if it was there before, `KeysRepeat` names the first ten that repeat."""
+        """Note a key, and raise `KeysRepeat` with the first ten repeated keys if it was noted before."""
         code = hash(key) & _ALL or _OF_ZERO
         if not self._codes.add(code):
             self._look(code)
 
     def add_all(self, keys: Sequence[str | int]) -> tuple[int, KeysRepeat | None]:
-        """Note several keys at once, in half the time; return how many come before one that repeats, and its error."""
+        """Note several keys in half the time, and return how many precede the first repeated one, with its error."""
         codes = [hash(key) & _ALL or _OF_ZERO for key in keys]
         known = self._codes.add_all(codes)
         for code in known:
@@ -69,14 +63,15 @@ class Keys:
         return len(codes), None
 
     def _all(self) -> Iterator[tuple[str | int, str]]:
-        """Read keys again, up to one that cannot be a key: it is behind those that were listed, and met there."""
+        """List all keys again, up to the first that is invalid."""
+        # An invalid key lies after the keys listed so far; the listing itself raises the error when it reaches it.
         with suppress(DocumentError):
             yield from self._again()
 
     def _look(self, code: int) -> None:
-        """Read all keys again, twice and without keeping them; raise if there are two alike."""
+        """List all keys twice, without holding them, and raise if two are equal."""
         codes = _Codes()
-        repeating = {code}  # if not, two keys have one code: of a billion some do
+        repeating = {code}  # perhaps two different keys with one hash, as happens among a billion keys
         for key, _ in self._all():
             each = hash(key) & _ALL or _OF_ZERO
             if not codes.add(each):
@@ -96,28 +91,31 @@ class Keys:
 
 
 class _Codes:
-    """Hashes that were seen, in an open table: a set of the keys takes ten times as much."""
+    """Hashes that were seen, in an open table that takes a tenth of the memory of a set of keys."""
 
     def __init__(self) -> None:
         self._bits, self._count = 12, 0
         self._table = array("Q", bytes(8 << self._bits))
 
     def add(self, code: int) -> bool:
-        """Note a code, which is not 0; return whether it is new."""
+        """Note a hash, which must not be 0, and return whether it is new."""
         table, last = self._table, (1 << self._bits) - 1
-        at = (code * _GOLDEN & _ALL) >> (64 - self._bits)  # whole numbers that are multiples of one would fall together
+        # Multiply, because the hash of a whole number is the number: multiples of a power of two would collide.
+        at = (code * _GOLDEN & _ALL) >> (64 - self._bits)
         while there := table[at]:
             if there == code:
                 return False
             at = (at + 1) & last
         table[at] = code
         self._count += 1
+        # Keep half of the places free: in a full table the loop above would not end.
         if 2 * self._count > last:
             self._grow()
         return True
 
     def add_all(self, codes: Sequence[int]) -> list[int]:
-        """Note some codes; return those that are not new."""
+        """Note several hashes, and return those that are not new."""
+        # Grow before the loop, not in it: the loop holds the table in a local variable.
         while 2 * (self._count + len(codes)) >= 1 << self._bits:
             self._grow()
         table, last, shift, known = self._table, (1 << self._bits) - 1, 64 - self._bits, []
@@ -145,11 +143,11 @@ class _Codes:
 
 
 _SHOWN = 20
-"""Names that an error lists at most."""
+"""Names that an error lists, at most."""
 
 
 def chosen(columns: Any) -> list[Any] | None:
-    """Return the option `columns` as a list; None for all of them."""
+    """Return the option `columns` as a list, or None for all columns."""
     if columns is None:
         return None
     if isinstance(columns, str) or not isinstance(columns, Iterable):
@@ -168,7 +166,7 @@ def chosen(columns: Any) -> list[Any] | None:
 
 
 def check_columns(wanted: Iterable[Any], known: Sequence[Any], where: str) -> None:
-    """Raise `ColumnNotFound` or `ColumnRepeated` unless each name is that of one column."""
+    """Raise `ColumnNotFound` or `ColumnRepeated` unless each name is the name of exactly one column."""
     there = Counter(known)
     for name in wanted:
         if name not in there:
@@ -178,7 +176,7 @@ def check_columns(wanted: Iterable[Any], known: Sequence[Any], where: str) -> No
 
 
 def check_column(name: Any, known: Sequence[Any], where: str, done: str) -> None:
-    """Raise `ColumnNotFound`, with the names that come near, unless there is such a column."""
+    """Raise `ColumnNotFound`, with similar names, unless there is such a column."""
     if name in known:
         return
     texts = [each for each in known if isinstance(each, str)]

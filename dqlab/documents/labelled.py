@@ -1,4 +1,4 @@
-"""Values with keys of their own: by the index of a pandas Series each of them belongs to a row."""
+"""Values with keys of their own: the index of a pandas Series gives each element its key."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from dqlab.errors import BadOption
 __all__ = ["Labelled", "key_text", "label_of", "labelled", "sealed_label"]
 
 _WHOLE, _TEXT = "\0i", "\0s"
-"""Prefix of a whole number in a key, since 7 and "7" are two labels; and of a text that would otherwise be
-taken for none, or for one of these. File names contain no such character."""
+"""Prefixes of labels in keys: of whole numbers, because 7 and "7" are different labels, and of texts that are empty or
+begin with NUL. File names contain no NUL."""
 
 
 class Labelled(NamedTuple):
-    """A value and its label; functions receive the value."""
+    """A value and its label, which functions do not receive."""
 
     label: str | int
     value: Any
 
 
 COPIED = 1 << 30
-"""Bytes of an array that is copied before it is read."""
+"""Bytes of an array, at most, that is copied before it is read."""
 NAMED = 3
-"""Labels that are named one by one."""
+"""Labels that an error names."""
 
 _KEY_FIRST = {
     (Labelled.__module__, Labelled.__qualname__),
     *(("dqlab.documents.document", name) for name in ("_row", "_line", "_inline", "_numbered")),
 }
-"""What pickles name that have the label, or the key of a row, right behind it."""
+"""Globals that pickles name directly before a label, or the key of a row."""
 _LOOKUPS = ("BINGET", "LONG_BINGET")
-"""Opcodes whose argument is a place in the memo, not a number of the user's."""
+"""Opcodes whose argument is an index of the memo, not a number of the user."""
 
 
 def labelled(documents: Any) -> Any:
-    """Return an iterable of a Series' values with their labels, a copy of an array, and anything else as it is."""
+    """Return the values of a Series with their labels, a copy of an array, and anything else unchanged."""
     numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
     if numpy is not None and type(documents) is numpy.ndarray and documents.nbytes <= COPIED:
-        return documents.copy()  # `a *= 0` in the next line would change what is still to be read
+        return documents.copy()  # the user's next line may be `a *= 0`, while the array is still being read
     if pandas is None or not isinstance(documents, pandas.Series):
         return documents
-    documents = documents.copy(deep=False)  # rows may be dropped from the user's while it is read, not from this one
+    documents = documents.copy(deep=False)  # the user may drop rows from the original while this one is being read
     index = documents.index
     if isinstance(index, pandas.RangeIndex) and (index.start, index.step) == (0, 1):
         return documents  # its labels are the ordinals
@@ -64,19 +64,18 @@ def key_text(label: str | int) -> str:
 
 
 def label_of(key: str) -> str | int:
-    """Return the label that a settlement's key stands for."""
+    """Return the label of a settlement's key."""
     if key.startswith(_WHOLE):
         return int(key[2:])
     return key.removeprefix(_TEXT)
 
 
 def sealed_label(payload: bytes | memoryview) -> str | int | None:
-    """Return the label of a pickled `Labelled`, or the key of a row; None for anything else.
-
-    Unpickles nothing, so no foreign code runs.
-    """
+    """Return the label of a pickled `Labelled`, or the key of a row, without unpickling, or None for anything else."""
+    # Read opcodes only: unpickling would run the user's code. Such a pickle begins with the module, the name,
+    # STACK_GLOBAL (whose argument is None) and the label.
     names: list[object] = []
-    with suppress(Exception):  # whatever it is, it is not a value with a label
+    with suppress(Exception):  # any payload may come here
         for op, arg, _ in pickletools.genops(bytes(payload)):
             if op.name in ("PROTO", "FRAME", "MEMOIZE", "MARK"):
                 continue
@@ -88,7 +87,7 @@ def sealed_label(payload: bytes | memoryview) -> str | int | None:
 
 
 class _Rows:
-    """The elements of a Series, each with its label; checked as a whole, before anything is submitted."""
+    """The elements of a Series with their labels, which are checked before anything is submitted."""
 
     def __init__(self, series: Any) -> None:
         self._values = series
@@ -114,7 +113,7 @@ def _repeated(index: Any) -> str:
 
 def _label(label: Any, at: int) -> str | int:
     if isinstance(label, str):
-        return str.__str__(label)  # plain text, also of numpy's and other subclasses
+        return str.__str__(label)  # a plain str, also for subclasses such as numpy's
     if not isinstance(label, bool):
         with suppress(TypeError):
             return operator.index(label)

@@ -1,8 +1,8 @@
-"""Files of one record a line, JSON or CSV, compressed or not: how their bytes become records.
+"""Files with one record per line, JSON or CSV, compressed or not: how their bytes become records.
 
-Owns which compression a file has, where a record ends, what its values are, and the files that a process keeps open.
-Knows nothing of listings. A record's version is a hash of its bytes, and of the names before it: a log that grows keeps
-the versions of what it had.
+Owns where a record ends, what its values are, and the files that a process keeps open. Knows nothing of listings. A
+record's version is a hash of its bytes and of the header before the records, so that the old records of a log keep
+their versions when it grows.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ __all__ = [
 ]
 
 BLOCK = 256 << 10
-"""Bytes that are decompressed in one go."""
+"""Bytes that are decompressed at once."""
 BLOCKS_KEPT = 16
-"""Of those, how many stay."""
+"""Decompressed blocks that are kept."""
 LONGEST_CELL = 256 << 20
-"""Characters of a cell of a CSV file. A quote without an end would make one cell of the rest of the file."""
+"""Characters of a CSV cell, at most: an unclosed quote turns the rest of the file into one cell."""
 
-_OTHERS = {
+_OTHER_FORMATS = {
     b"PAR1": "a Parquet file",
     b"PK\x03\x04": "a zip archive",
     b"ARROW1": "an Arrow file",
@@ -66,33 +66,35 @@ _OTHERS = {
 
 
 class Header(NamedTuple):
-    """What comes before the records: the bytes, and the names in them; no names for JSON."""
+    """What precedes the records of a file."""
 
     names: tuple[str, ...]
+    """Columns; empty for JSON."""
     size: int
+    """Bytes before the first record."""
     seed: Any
-    """A hash with the header in it."""
+    """A hash of the header, which the versions of records continue; None for JSON."""
 
 
 class Record(NamedTuple):
-    """A record as it is listed: its place, its bytes without line end, and its cells if it is of a CSV file.
-
-    The next one begins at `stop`.
-    """
+    """A record as it is listed."""
 
     offset: int
     raw: bytes
+    """Its bytes without the line end."""
     stop: int
+    """Offset of the next record."""
     cells: list[str] | None = None
+    """For CSV only."""
 
 
 def row(where: str, version: str, key: Any, part: Line) -> dict[str, Any]:
-    """Return the values of a record; `DocumentChanged` when another record is there now."""
+    """Return the values of a record, or raise `DocumentChanged` if another record is there now."""
     return _parsed(where, version, key, part)
 
 
 def cell(where: str, version: str, key: Any, part: Line, column: Any) -> Any:
-    """Return one value of a record; errors as `row`, and `ColumnNotFound`."""
+    """Return one value of a record, with the errors of `row` and `ColumnNotFound`."""
     place = place_of(where), part.offset, version, part.form
     if getattr(_last, "place", None) != place:
         _last.values, _last.place = _parsed(where, version, key, part), place
@@ -103,11 +105,11 @@ def cell(where: str, version: str, key: Any, part: Line, column: Any) -> Any:
 
 
 _last = threading.local()
-"""The record that this thread has parsed last: functions take one value after another."""
+"""The record that this thread parsed last, because functions read one value after another."""
 
 
 def raw(where: str, version: str, key: Any, part: Line) -> bytes:
-    """Return a record's bytes, without the line end; errors as `row`, but for `RecordInvalid`."""
+    """Return a record's bytes without the line end, with the errors of `row` except `RecordInvalid`."""
     now = "unknown"
     for again in (False, True):
         file = _FILES.get((place_of(where), part.form), partial(_LinesFile, where, part.form))
@@ -120,7 +122,7 @@ def raw(where: str, version: str, key: Any, part: Line) -> bytes:
             now = version_of_record(found, file.header)
             if len(found) == part.length and (not version or now == version):
                 return found
-        # It may have been replaced, or have grown, since it was opened here.
+        # The file may have been replaced, or have grown, since it was opened here: open it again, once.
         _FILES.forget((place_of(where), part.form))
     raise DocumentChanged(document=key, was=version, now=now, way=DocumentChanged.OF_ROW)
 
@@ -141,11 +143,11 @@ def _parsed(where: str, version: str, key: Any, part: Line) -> dict[str, Any]:
 
 
 class _Invalid(ValueError):
-    """What is wrong with a record."""
+    """A record is invalid, with the reason for users."""
 
 
 def values_of(found: bytes, names: tuple[str, ...], form: str) -> dict[str, Any]:
-    """Return the values in a record's bytes; ValueError with words for people if there are none."""
+    """Return the values in a record's bytes, or raise `_Invalid`."""
     try:
         text = found.decode(form[1:] or "utf-8")
     except UnicodeDecodeError as error:
@@ -174,7 +176,8 @@ def values_of(found: bytes, names: tuple[str, ...], form: str) -> dict[str, Any]
 
 
 def in_another_encoding(found: str, record: Record, form: str) -> bool:
-    """Return whether a text of a listed record stands for bytes that are not in the encoding of its file."""
+    """Return whether a text from a listed record contains bytes that are not in the encoding of its file."""
+    # U+FFFD may also be in the file itself, so decode again without "replace".
     if "\ufffd" not in found:
         return False
     try:
@@ -185,16 +188,17 @@ def in_another_encoding(found: str, record: Record, form: str) -> bool:
 
 
 def _cells(text: str, form: str) -> tuple[list[str], bool]:
-    """Return the cells of a record, and whether the last one does not end: the parser takes it at the end of a file."""
+    """Return the cells of a record, and whether the last one has an unclosed quote."""
     quoted = '"' in text
-    # A line behind the record is a row of its own, or belongs to a cell that is still open.
+    # The parser accepts an unclosed quote at the end of its input. An extra line shows it: it becomes a second row, or
+    # continues the open cell.
     behind = "\n." if quoted else ""
     rows = list(csv.reader(io.StringIO(text + behind, newline="\n"), delimiter=form[0]))
     return rows[0] if rows else [], quoted and len(rows) == 1
 
 
 def version_of_record(found: bytes, header: Header) -> str:
-    """Return what identifies a record."""
+    """Return the version of a record."""
     if header.seed is None:
         return blake2b(found, digest_size=8).hexdigest()
     hashed = header.seed.copy()
@@ -203,7 +207,7 @@ def version_of_record(found: bytes, header: Header) -> str:
 
 
 def header_of(stream: BinaryIO, form: str, where: str) -> Header:
-    """Read what comes before the records, and leave the stream behind it."""
+    """Read what precedes the records, and leave the stream at the first record."""
     if not form:
         try:
             head = cast(io.BufferedReader, stream).peek(64)
@@ -240,7 +244,7 @@ def header_of(stream: BinaryIO, form: str, where: str) -> Header:
 
 
 _ONE_DOCUMENT = re.compile(rb"\s*[\[{][ \t\r]*\n")
-"""The first line of JSON that was indented: no record is a bracket alone."""
+"""The first line of an indented JSON document; no record is just a bracket."""
 _WHOLE = "Read it as a whole: dq.Documents.from_frame(pd.read_json({where})), or map the list that json.load returns"
 _WITH_NEWLINES = "Convert its line ends to newlines, for example with tr '\\r' '\\n' < old.csv > new.csv"
 _WITH_ENCODING = "from_csv(..., encoding='latin-1')"
@@ -249,8 +253,8 @@ _WITH_NAMES = "Give it a first line with the names of its columns, or leave it o
 
 
 def records(stream: BinaryIO, form: str, at: int, where: str) -> Iterator[Record]:
-    """Yield the records of a stream that stands at byte `at`; blank lines are none."""
-    size = _size_of(stream)
+    """Yield the records of a stream that is at byte `at`, without blank lines."""
+    size = _size_of(stream)  # before reading, to notice a file that another program truncates meanwhile
     try:
         yield from _json_records(stream, at) if not form else _csv_records(stream, form, at)
         if size is not None and (end := stream.tell()) < size:
@@ -264,9 +268,9 @@ def records(stream: BinaryIO, form: str, at: int, where: str) -> Iterator[Record
 
 
 def _size_of(stream: BinaryIO) -> int | None:
-    """Return how many bytes a file has; None of one that is compressed, whose cuts are met as damage, or not known."""
+    """Return the size of a file, or None if it is unknown or compressed."""
     if isinstance(stream, _Decompressed):
-        return None
+        return None  # the decompressor reports a truncated file itself
     raw = getattr(stream, "raw", stream)
     if isinstance(raw, io.FileIO):
         return os.fstat(raw.fileno()).st_size
@@ -283,11 +287,12 @@ def _json_records(stream: BinaryIO, at: int) -> Iterator[Record]:
 
 
 _BROKEN: list[str] = []
-"""The cells of a line that is not CSV; a blank one has none either, and is no record."""
+"""Stands for the cells of a line that is not CSV; compared by identity, because a blank line has no cells either."""
 
 
 def _csv_records(stream: BinaryIO, form: str, at: int) -> Iterator[Record]:
-    # The parser itself says where a record ends: it takes another line where a quoted cell is still open.
+    # Only the parser knows where a record ends: it takes another line while a quoted cell is open. `taken` has the
+    # bytes of the lines that it has taken for the current record.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_CELL))
     taken: list[bytes] = []
     encoding = form[1:]
@@ -296,13 +301,13 @@ def _csv_records(stream: BinaryIO, form: str, at: int) -> Iterator[Record]:
     def lines() -> Iterator[str]:
         for line in stream if not named else ():
             taken.append(line)
-            # A mark before a name in quotes would make the quotes a part of it.
+            # With a byte order mark before it, the parser would treat the quotes of a quoted name as part of the name.
             yield line.removeprefix(BOM_UTF8).decode(encoding, "replace").removeprefix("\ufeff")
             if named:
                 break
         for line in stream:
             taken.append(line)
-            # Bytes that are not in this encoding fail their own record, where it is read.
+            # Do not raise here: a record in another encoding fails alone, when a function reads it.
             yield line.decode(encoding, "replace")
 
     reader = csv.reader(lines(), delimiter=form[0])
@@ -326,7 +331,7 @@ def _csv_records(stream: BinaryIO, form: str, at: int) -> Iterator[Record]:
 
 
 def open_lines(where: str, form: str) -> BinaryIO:
-    """Open a file for reading from its start, decompressed if it is compressed, whatever its name."""
+    """Open a file at its start, decompressed according to its first bytes, whatever its name."""
     stream = open_binary(where)
     try:
         if not isinstance(stream, io.BufferedReader):
@@ -335,7 +340,7 @@ def open_lines(where: str, form: str) -> BinaryIO:
         if kind is not None:
             return cast(BinaryIO, _Decompressed(decompressor(stream, kind), stream))
         head = cast(io.BufferedReader, stream).peek(8)
-        for magic, form_found in _OTHERS.items():
+        for magic, form_found in _OTHER_FORMATS.items():
             if head.startswith(magic):
                 hint = "Leave it out of the pattern, or convert it first: lines are read as they are, or from gzip, "
                 hint += "bzip2, xz and Zstandard"
@@ -347,7 +352,7 @@ def open_lines(where: str, form: str) -> BinaryIO:
 
 
 class _Decompressed(io.BufferedReader):
-    """A decompressed stream that closes the compressed one, too."""
+    """A decompressed stream that also closes the compressed one."""
 
     def __init__(self, opened: Any, stream: BinaryIO) -> None:
         super().__init__(cast(Any, _UpToError(opened)), BLOCK)
@@ -359,7 +364,7 @@ class _Decompressed(io.BufferedReader):
 
 
 class _UpToError(io.RawIOBase):
-    """What is inside a compressed stream, also in front of an error, which comes when all of that was read."""
+    """The contents of a compressed stream up to an error, which is raised only after all bytes before it were read."""
 
     def __init__(self, opened: BinaryIO) -> None:
         super().__init__()
@@ -373,7 +378,7 @@ class _UpToError(io.RawIOBase):
         had, room = 0, len(buffer)
         while had < room and self._error is None:
             try:
-                data = self._opened.read1(room - had)  # more in one go would lose what came before an error
+                data = self._opened.read1(room - had)  # `read` would lose the bytes before an error
             except Exception as error:  # noqa: BLE001 - raised below, or by the next read
                 self._error = error
                 break
@@ -392,7 +397,7 @@ class _UpToError(io.RawIOBase):
 
 
 class _LinesFile:
-    """A file whose records are read at random, mostly one behind the other."""
+    """A file whose records are read by offset, usually in order."""
 
     def __init__(self, where: str, form: str) -> None:
         self._lock, self._where = threading.Lock(), where
@@ -413,10 +418,11 @@ class _LinesFile:
             weakref.finalize(self, stream.close)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return so many bytes from a place on; fewer where the file ends."""
+        """Return `length` bytes from an offset on, or fewer at the end of the file."""
         if self._forward is not None:
             return self._joined(self._forward, offset, length)
         assert self._stream is not None
+        # `pread` has no shared position, so slots need no lock; a remote stream has one.
         if self._local:
             return os.pread(self._stream.fileno(), length, offset)
         with self._lock:
@@ -466,13 +472,14 @@ def _let_go() -> None:
 
 
 def called(form: str) -> str:
-    """Return what a form of lines is called in errors."""
+    """Return the name of a form of lines in errors."""
     return "CSV" if form else "JSON lines"
 
 
 @contextmanager
 def listed(where: str, called: str) -> Iterator[None]:
-    """Raise what its server does while a file is listed as `FileUnreadable`; where functions run it is tried again."""
+    """Turn errors of a server while a file is listed into `FileUnreadable`."""
+    # For listings only: where functions run, such an error stays as it is, because a retry can help.
     try:
         yield
     except Exception as error:

@@ -1,7 +1,7 @@
 """Listings of documents: what `map` iterates over.
 
-Owns the public face: making a listing, iterating, counting and slicing it. Holds no documents and
-no contents; the sources provide them.
+Owns the public class: making a listing, iterating, counting and slicing it. Holds no documents and no contents; the
+sources provide them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ELSEWHERE = {
     "keys": "Write [document.key for document in docs].",
     "to_frame": "Write pd.DataFrame((document.key, document.size) for document in docs).",
 }
-"""What to write for names that listings of other libraries have."""
+"""Hints for names that listings of other libraries have."""
 _NOT_A_PATTERN = "is not a path or URL. Files that are known one by one: Documents(paths)."
 
 
@@ -61,10 +61,10 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
 
     Notes
     -----
-    An element that cannot be examined from here is listed with version "" and size None, and fails
-    when it is opened. Each URL costs one request to its store; a `Document` costs nothing. A web server that sends
-    nothing for 20 seconds (``{"client_kwargs": {"timeout": 120}}`` in `storage_options`: for 120) is warned of, and its
-    other URLs are listed like that without a request.
+    An element that cannot be examined from here is listed with version "" and size None, and fails when it is opened.
+    Each URL costs one request to its store; a `Document` costs none. If a web server sends nothing for 20 seconds (or
+    120, with ``{"client_kwargs": {"timeout": 120}}`` in `storage_options`), the listing issues a warning, and lists the
+    server's other URLs without a request, as elements that cannot be examined.
 
     Raises
     ------
@@ -141,7 +141,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         FolderNotFound
             That folder does not exist.
         BadOption
-            It is not a path; it names a folder, or has ".." after a wildcard; or its file system cannot be listed.
+            The pattern is not a path, names a folder, or has ".." after a wildcard; or listing its file system fails.
         FolderUnreadable
             While iterating: there is no permission to list a folder below it.
         ExtraMissing
@@ -196,7 +196,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         FolderNotFound
             The folder before the first wildcard does not exist.
         BadOption
-            One of the two is not a pattern; or the file system cannot be listed.
+            `archive` or `pattern` is not a pattern; or the file system cannot be listed.
         ExtraMissing
             The file system behind a URL is not installed; an `ImportError`.
         ArchiveUnreadable
@@ -216,7 +216,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         with _listable("archive", archive):
             return cls._of(Unpacked(archive, pattern, storage))
 
-    # --- Other listings made of this one; each is lazy, and lists this one again when it is listed.
+    # --- listings made from this one; each is lazy, and lists this one again when it is listed
 
     @checks_keywords
     def where(self, condition: str | Callable[[Document], object]) -> Documents:
@@ -226,8 +226,9 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         ----------
         condition : str or callable
             An expression of comparisons, ``in``, ``is None``, ``and``, ``or``, ``not`` over ``key``, ``size`` (bytes),
-            ``pages``, ``version`` and ``where``; unknown values are None, neither below nor above anything. Keys that
-            are whole numbers are compared as texts. Or a function of a `Document`; its result counts as true or false.
+            ``pages``, ``version`` and ``where``. Unknown values are None, which is neither below nor above any value.
+            Keys that are whole numbers are compared as texts. Or a function of a `Document` that returns whether to
+            keep it.
 
         Raises
         ------
@@ -249,11 +250,11 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Parameters
         ----------
         n : int
-            How many; all if there are fewer.
+            Number of documents; all of them if there are fewer.
         by : {"pages", "size"} or None
-            With one of them the sample has the same proportions of short, medium and long documents as the whole: the
-            documents are sorted by pages (by bytes if pages are not known) or by bytes and cut into `n` strata, and one
-            is drawn from each. None: all are equally likely.
+            With "pages" or "size", the sample has the same proportions of short, medium and long documents as the
+            whole: the documents are sorted by pages (or by bytes where pages are unknown), or by bytes, and cut into
+            `n` strata, and one is drawn from each. None: all documents are equally likely.
         seed : int
             Another seed draws others.
 
@@ -264,8 +265,8 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
 
         Notes
         -----
-        Listing it lists the whole twice, and holds some 16 bytes a document. The draw of a document depends on its key,
-        so one more file does not change most of a sample.
+        Iterating it lists the whole twice, and holds some 16 bytes per document. Each draw depends on the document's
+        key, so one more file leaves most of a sample unchanged.
 
         Examples
         --------
@@ -279,8 +280,8 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
     def longest_first(self) -> Documents:
         """Return a listing that begins with the longest documents, so that none of them runs alone at the end.
 
-        Long means many pages, or many bytes if pages are not known; documents with neither are last. Equally long ones
-        keep their order. Listing it holds all references, about 0.5 kB each.
+        Long means many pages, or many bytes if pages are unknown; documents with neither come last. Equally long ones
+        keep their order. Iterating it holds all references, about 0.5 kB each.
 
         Examples
         --------
@@ -329,7 +330,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Parameters
         ----------
         lab : Lab, QueuePool or None
-            Where to count them; None: on the only lab that is open here. They are counted in a run whose name begins
+            Where to count them; None: on the only lab that is open here. A run counts them, under a name that begins
             with "count-pages-". It shows its progress, and stays where the lab keeps its runs: in the store, if there
             is one. The same listing reuses the counts, unless a file was added, changed or removed since.
 
@@ -358,7 +359,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         first = next(iter(unknown), None)
         pages = {}
         if first is not None:
-            # The label of a list is that of any other list.
+            # All lists have the same label, so add the first place to name the run.
             pages = counted(the_lab() if lab is None else lab, unknown, f"{self._source.label}\0{first.where}")
         return self._of(Probed(self._source, pages))
 
@@ -451,7 +452,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Raises
         ------
         ColumnNotFound, ColumnRepeated, BadOption
-            The column is missing, or exists twice; or the argument is not a frame.
+            The column is missing, or exists twice; or `frame` is not a frame.
         KeyMissing, KeyUnusable, KeysRepeat
             While iterating: a key is missing, is neither text nor whole number, or repeats.
         RowTooLarge
@@ -496,7 +497,8 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Raises
         ------
         BadOption
-            It is neither; or, while iterating, elements of the bag are not dicts. Others as for `from_frame`.
+            `collection` is neither of the two; or, while iterating, elements of the bag are not dicts. Others as for
+            `from_frame`.
 
         Examples
         --------
@@ -528,7 +530,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         Raises
         ------
         BadOption
-            It is streamed, or has several splits. Others as for `from_frame`.
+            The dataset is streamed, or has several splits. Others as for `from_frame`.
 
         Examples
         --------
@@ -603,7 +605,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         delimiter : str
             The character between cells.
         encoding : str
-            Any in which a line ends with the byte 10: not UTF-16 or UTF-32.
+            Any encoding in which a newline is the byte 10, so not UTF-16 or UTF-32.
         storage_options : dict, str or None
             As for `Documents`.
 
@@ -643,9 +645,9 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         return (document for look in self._source.looks() if (document := look()) is not None)
 
     def why_none(self) -> str:
-        """Return why there are none, in words: a condition of `where` that none meets, or CSV without rows; else "".
+        """Return why there are no documents: a condition of `where` that none meets, or CSV without rows; else "".
 
-        Looks at the first 10,000 documents of each condition at most.
+        Examines at most the first 10,000 documents of each condition.
 
         Examples
         --------
@@ -654,12 +656,12 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         """
         found = ""
         for each in self._conditions() if self.repeats else ():
-            found = each.why_none() or found  # the innermost one: those around it get nothing
+            found = each.why_none() or found  # the innermost reason: it leaves nothing for the conditions around it
         innermost = self._innermost()
         return innermost.why_none() if isinstance(innermost, Records) and not found else found
 
     def _innermost(self) -> Any:
-        """Return the source that the others are made of."""
+        """Return the source that the other sources are made from."""
         source: Any = self._source
         while (inner := getattr(source, "source", None)) is not None:
             source = inner
@@ -667,7 +669,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
 
     @property
     def filtered(self) -> bool:
-        """Whether `where` left documents out, or would."""
+        """Whether a condition of `where` applies."""
         return next(self._conditions(), None) is not None
 
     def _conditions(self) -> Iterator[Where]:
@@ -679,15 +681,15 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
 
     @property
     def source_label(self) -> str:
-        """The calls that made it, without looking at anything."""
+        """The calls that made the listing; costs nothing."""
         return self._source.label
 
     @property
     def repeats(self) -> bool:
-        """Whether they can be listed more than once; False when they come from an iterator."""
+        """Whether the documents can be listed more than once; False if they come from an iterator."""
         return self._source.repeats
 
-    if not TYPE_CHECKING:  # else the type checker would take it for a list
+    if not TYPE_CHECKING:  # otherwise the type checker would accept `docs + docs`
 
         def __add__(self, other: Any) -> Any:
             """Name what to write instead."""
@@ -715,7 +717,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
     @overload
     def __getitem__(self, index: slice) -> Documents: ...
     def __getitem__(self, index: int | slice) -> Document | Documents:
-        """Return a part, listed when it is iterated; or one document, listed now.
+        """Return a slice as a listing, or one document, which is listed now.
 
         Raises
         ------
@@ -744,10 +746,10 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         return _ELSEWHERE.get(name, "")
 
     def __repr__(self) -> str:
-        """Show where the documents come from, without listing them; for a glob, whether there are any."""
+        """Return where the documents come from, without listing them, and for a glob whether there are none."""
         source = self._source
         if isinstance(source, Glob):
-            with suppress(DqlabError):  # the folder is gone; listing will say so
+            with suppress(DqlabError):  # the folder is gone; listing raises the error
                 return source.label if next(source.looks(), None) else f"{source.label}: 0 documents"
         return source.label
 
@@ -762,7 +764,7 @@ def _position(value: Any, default: int) -> int:
 
 @contextmanager
 def _listable(option: str, place: Any) -> Iterator[None]:
-    """Raise what a file system cannot do as one sentence."""
+    """Turn errors of a file system into one `BadOption`."""
     try:
         yield
     except (DqlabError, ImportError):
@@ -773,10 +775,8 @@ def _listable(option: str, place: Any) -> Iterator[None]:
 
 
 def options_of(documents: Any) -> list[str]:
-    """Return, as text, the options that an input's documents are opened with, as far as that costs no look at them.
-
-    Of a list: if its first document has some. What is left out here travels with each reference.
-    """
+    """Return, as text, the storage options of an input's documents, as far as they are known without listing it."""
+    # Options that this misses, such as those of later elements of a list, travel with each reference instead.
     return spelled_out(_storages(documents))
 
 
@@ -800,31 +800,26 @@ def lists_remotely(documents: Any) -> bool:
 
 
 def refused_now(documents: Documents) -> str:
-    """Return in words why a storage refuses to list the first of its documents; "" where it does not.
-
-    Connections to it are made again before: they may hold credentials that were renewed.
-    """
+    """Return why a storage refuses to list its first document now, or "" if it does not."""
     source = documents._innermost()
     try:
-        reconnect(source.place)
+        reconnect(source.place)  # open connections may hold credentials that were renewed meanwhile
         next(iter(source.looks()), None)
-    except Exception as error:  # noqa: BLE001 - what else is wrong is met where it is listed again
+    except Exception as error:  # noqa: BLE001 - the next listing raises any other error
         return words_of_refusal(error, source.place)
     return ""
 
 
 def parsed_natively(documents: Any) -> bool:
-    """Return whether the first document is a PDF, a part of one, or one in an archive; such run in processes.
-
-    False for what can be iterated only once. Of a sample, and of what is sorted, the first document of the whole
-    counts: finding their own would list everything before `map` returns.
-    """
+    """Return whether the first document is a PDF, or part of one, so that its functions run in processes."""
     first = None
     if isinstance(documents, Documents):
         source = documents._source
+        # Use the first document of the whole: the first of a sample, or of a sorted listing, is known only after all
+        # are listed, and `map` would return only then.
         while isinstance(source, Sample | LongestFirst | Split | Probed):
             source = source.source
-        with suppress(DqlabError, OSError, LookupError):  # iterating raises it again
+        with suppress(DqlabError, OSError, LookupError):  # iterating raises the same error
             first = Documents._of(source)[0] if documents.repeats else None
     elif isinstance(documents, Sequence) and documents:
         first = documents[0]

@@ -1,7 +1,7 @@
-"""Rows of named values whose class has no home: `DataFrame.itertuples` makes one for each call.
+"""Named rows whose class cannot be imported: `DataFrame.itertuples` makes a new class for each call.
 
-No process can import such a class, so a pickle has to bring it along with each row, 4 kB and 2 ms of it. Here a row
-travels as its names and values, and arrives as a namedtuple of the same name; two calls give the same pickles.
+A pickle would have to carry that class with each row, in 4 kB and 2 ms. Here a row travels as its names and values, and
+arrives as a namedtuple of the same name; two calls give the same pickles.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ _MAIN = ("__main__", "__mp_main__")
 
 
 def _is_homeless(kind: type) -> bool:
-    """Return whether a class is a namedtuple, with nothing added to it, that cannot be found under its name.
-
-    One of a notebook stays as it is: the notebook's functions name it.
-    """
+    """Return whether a class is a plain namedtuple that cannot be found under its own name."""
+    # A class of the notebook stays as it is: functions of the notebook refer to it, for example with isinstance.
     if kind.__bases__ != (tuple,) or kind.__module__ in _MAIN:
         return False
     fields = getattr(kind, "_fields", None)
@@ -32,12 +30,12 @@ def _is_homeless(kind: type) -> bool:
 
 
 def sealer_for(kind: type, seal: Callable[[object], bytes]) -> Callable[[object], bytes]:
-    """Return a function that seals values of exactly this class: `seal`, unless they are rows without a home."""
+    """Return a function that seals values of exactly this class, by names and values if it is homeless."""
     return (lambda row: seal(_Travelling(row))) if _is_homeless(kind) else seal
 
 
 def sealer_of_rows(seal: Callable[[object], bytes]) -> Callable[[object], bytes]:
-    """Return a function that seals a value of any class, as `sealer_for` its class does."""
+    """Return a function that seals values of any class, each as `sealer_for` its class does."""
     kind: type = type(None)
     chosen = seal
 
@@ -52,7 +50,7 @@ def sealer_of_rows(seal: Callable[[object], bytes]) -> Callable[[object], bytes]
 
 
 class _Travelling:
-    """A row on its way."""
+    """Pickles a row as its names and values."""
 
     __slots__ = ("_row",)
 
@@ -73,8 +71,8 @@ def _row(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Any:
 
 @lru_cache(maxsize=64)
 def _class(name: str, fields: tuple[str, ...]) -> Any:
-    # A column may be called "class", or twice the same: pandas gave it another name then, as this does.
+    # Columns may be called "class", or share a name: `rename` gives them the same new names that pandas did.
     arguments: dict[str, Any] = {"rename": True, "module": __name__}
     made: Any = namedtuple(name, fields, **arguments)  # type: ignore[misc]
-    setattr(made, "__reduce__", _reduced)  # noqa: B010 - a row that is returned travels in the same way
+    setattr(made, "__reduce__", _reduced)  # noqa: B010 - a row that a function returns travels in the same way
     return made

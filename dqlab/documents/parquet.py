@@ -1,10 +1,11 @@
 """Rows of Parquet files, where functions run, and values of Arrow columns as plain Python.
 
-Owns which files and row groups this process keeps open, and how much of them. A row group is decoded batch by batch,
-and a batch becomes lists of Python values column by column, as functions request them: neighbours cost one decode,
+Owns which files and row groups this process keeps open, and how much of them. A row group is decoded in batches, and a
+batch becomes lists of Python values, column by column, as functions request them: neighbouring rows cost one decode,
 however many slots read them. Knows nothing of listings. Imports pyarrow when the first file is opened.
 
-Texts, numbers, lists and dicts come as Arrow has them, null as None, NaN as NaN, times as `datetime` in microseconds.
+Texts, numbers, lists and dicts stay as in Arrow, null becomes None, NaN stays NaN, times become `datetime` in
+microseconds.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ from dqlab.imports import import_whole
 __all__ = ["ParquetTable", "cell", "plain_values", "row", "values_of"]
 
 BATCH_BYTES = 4 << 20
-"""Bytes of a row group that are decoded in one go, about; and at most so many rows:"""
+"""Bytes of a row group that are decoded at once, roughly, and not more than `BATCH_ROWS` rows."""
 BATCH_ROWS = 8192
 GROUP_BYTES = 32 << 20
 """Bytes of a row group that stay decoded."""
 BLOCK_VALUES = 64 << 10
-"""Values of all columns that become Python objects in one go, at most 1,024 of each column."""
+"""Values of all columns that become Python objects at once, at most 1,024 of each column."""
 BLOCKS_KEPT = 4
-"""Blocks of each column that are kept as Python objects: slots of a process read next to each other."""
+"""Blocks of each column that are kept as Python objects; slots of a process read rows near each other."""
 
 
 class _Changed(Exception):
-    """A file is another one: (version that was listed, version now)."""
+    """The file is not the one that was listed, with the listed version and the present one as arguments."""
 
 
 def cell(where: str, version: str, key: Any, part: Row, column: Any) -> Any:
-    """Return one value of a row; `DocumentChanged` when the file is not the one that was listed, `ValueUnreadable`."""
+    """Return one value of a row, or raise `DocumentChanged` for another file, `ValueUnreadable` for such a value."""
     try:
         return _cell(where, version, part, column)
     except CannotRead as error:
@@ -56,7 +57,7 @@ def _cell(where: str, version: str, part: Row, column: Any) -> Any:
     global _last
     group, at, columns = part
     last = _last
-    # Nearly every document lies in the row group of the one before.
+    # Nearly every document lies in the row group of the one before. Use a local copy: other slots set `_last` too.
     if last.is_of(place_of(where), version, group, columns) and column in last.names:
         return last.value(at, column)
     table = _table(where, version)
@@ -68,7 +69,7 @@ def _cell(where: str, version: str, part: Row, column: Any) -> Any:
 
 
 def row(where: str, version: str, key: Any, part: Row) -> dict[str, Any]:
-    """Return a row, with the chosen columns in the file's order; errors as `cell`."""
+    """Return a row with the chosen columns in the file's order, with the errors of `cell`."""
     try:
         table = _table(where, version)
         chosen = tuple(table.chosen(part.columns))
@@ -76,7 +77,7 @@ def row(where: str, version: str, key: Any, part: Row) -> dict[str, Any]:
         return {name: batches.value(part.at, name) for name in chosen}
     except CannotRead:
         for name in chosen:
-            cell(where, version, key, part, name)  # one of them raises it with its name
+            cell(where, version, key, part, name)  # raises for the unreadable column, with its name
         raise
     except _Changed as error:
         was, now = error.args
@@ -84,7 +85,7 @@ def row(where: str, version: str, key: Any, part: Row) -> dict[str, Any]:
 
 
 class ParquetTable:
-    """An open Parquet file: its schema, and its row groups."""
+    """An open Parquet file with its schema and row groups."""
 
     def __init__(self, where: str) -> None:
         parquet = _pyarrow_parquet()
@@ -99,8 +100,8 @@ class ParquetTable:
             self.close()
             if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError) or self._is_cut_off(error):
                 raise
-            raise _unreadable(where, error) from None  # its sentence has what pyarrow found wrong
-        except Exception as error:  # ArrowInvalid, and what damaged footers raise besides
+            raise _unreadable(where, error) from None  # its text already contains pyarrow's reason
+        except Exception as error:  # ArrowInvalid, and other errors that damaged footers cause
             self.close()
             if self._is_cut_off(error):
                 raise
@@ -112,10 +113,10 @@ class ParquetTable:
         ]
         self._chosen: dict[int, dict[str, None]] = {}
         self._lock = threading.Lock()
-        """Row groups are read by several slots; pyarrow promises nothing of two that read one file at a time."""
+        """Several slots read row groups, and pyarrow does not promise that two threads may read one file."""
 
     def chosen(self, mask: int) -> dict[str, None]:
-        """Return the names that a mask stands for, in the file's order."""
+        """Return the names that a mask selects, in the file's order."""
         found = self._chosen.get(mask)
         if found is None:
             found = dict.fromkeys(name for at, name in enumerate(self.names) if not mask or mask >> at & 1)
@@ -123,18 +124,18 @@ class ParquetTable:
         return found
 
     def batches(self, group: int, names: Sequence[str], rows: int | None = None) -> Iterator[Any]:
-        """Decode some columns of a row group, in batches of so many rows; None: as many as make some megabytes."""
+        """Decode some columns of a row group in batches of `rows`, or of about `BATCH_BYTES` for None."""
         if rows is None:
             rows = self._rows_of_a_batch(group, set(names))
         try:
             batches = self._file.iter_batches(rows, row_groups=[group], columns=list(names), use_threads=False)
             while True:
-                with self._lock:
+                with self._lock:  # not around the yield: a caller may stop there for long
                     batch = next(batches, None)
                 if batch is None:
                     return
                 yield batch
-        except MemoryError:  # the file is as it should be, and another process may have the memory
+        except MemoryError:  # the file is fine, and another process may have the memory
             raise
         except Exception as error:
             if self._is_cut_off(error):
@@ -142,7 +143,7 @@ class ParquetTable:
             raise _unreadable(self.where, error) from error
 
     def _is_cut_off(self, error: Exception) -> bool:
-        """Return whether the file may be whole, and its server ended the transfer: functions try that again."""
+        """Return whether the server ended the transfer of a file that may be whole, so that functions try again."""
         return self._stream is not None and is_cut_off(error)
 
     def _rows_of_a_batch(self, group: int, names: set[str]) -> int:
@@ -183,20 +184,22 @@ def _table(where: str, version: str) -> ParquetTable:
 
 
 def _check(where: str, version: str) -> None:
-    """Raise if a file is not the one that was listed. After it was read: what was read before that is of that file."""
+    """Raise `_Changed` if a file is not the one that was listed."""
+    # Call it after reading: then all that was read before is from the listed file.
     now = stamp_of(where).version
     if now != version:
         raise _Changed(version, now)
 
 
 def _batches(table: ParquetTable, version: str, part: Row, asked: tuple[str, ...]) -> _Batches:
-    """Return the decoded columns of a row group.
-
-    All that were chosen; if none were, those that functions have requested so far, which is known after a few rows.
-    """
+    """Return the decoded columns of a row group, which include those that were asked for."""
     place = (place_of(table.where), version, part.group, part.columns)
+    # Decode all columns that the user chose. Without a choice, decode those that functions have requested so far: after
+    # a few rows these are all that the function reads.
     names = tuple(table.chosen(part.columns)) if part.columns else asked
     batches = _GROUPS.get(place, lambda: _Batches(table, version, part, names))
+    # Ask for the columns so far and the new ones together. In a loop, because another slot may put its own batches
+    # there meanwhile.
     while not batches.names.issuperset(asked):
         _GROUPS.forget(place)
         names = tuple(dict.fromkeys((*batches.order, *asked)))
@@ -205,30 +208,30 @@ def _batches(table: ParquetTable, version: str, part: Row, asked: tuple[str, ...
 
 
 class _Batches:
-    """Some columns of one row group, as far as they are decoded."""
+    """Some columns of one row group, decoded as far as they were read."""
 
     def __init__(self, table: ParquetTable | None, version: str, part: Row, names: Sequence[str] = ()) -> None:
         self.place, self.version = "" if table is None else place_of(table.where), version
         self.group, _, self.columns = part
         self.names = frozenset(names)
         self.order = list(names)
-        # Not a method of this object: the two would keep each other, and the file open, until the next collection.
+        # Not a bound method: the reference cycle would keep the file open until the next garbage collection.
         self._forward: Forward[_Batch] = Forward(partial(_decode, table, version, self.group, self.order), GROUP_BYTES)
         self._piece: Piece[_Batch] | None = None
 
     def is_of(self, place: Hashable, version: str, group: int, columns: int) -> bool:
-        """Return whether a row with these columns is one of these."""
+        """Return whether these are the batches of a row with these columns."""
         return self.group == group and self.version == version and self.place == place and self.columns == columns
 
     def value(self, index: int, name: str) -> Any:
-        """Return the value of a row, by its place in the group."""
-        piece = self._piece
+        """Return the value of a row, by its position in the group."""
+        piece = self._piece  # read once: other slots replace it
         if piece is None or not piece.start <= index < piece.stop:
             self._piece = piece = self._forward.at(index)
         return piece.held.value(index - piece.start, name)
 
     def close(self) -> None:
-        """Let go of what was decoded."""
+        """Drop all that was decoded."""
         self._forward.close()
         self._piece = None
 
@@ -247,7 +250,7 @@ def _decode(table: ParquetTable | None, version: str, group: int, names: list[st
 
 
 _last = _NOTHING = _Batches(None, "", Row(-1, 0))
-"""What the last document was read from."""
+"""The batches of the row that was read last, in any slot."""
 
 
 @at_let_go
@@ -312,7 +315,7 @@ def _unreadable(where: str, error: BaseException) -> FileUnreadable:
 
 
 def values_of(array: Any) -> list[Any]:
-    """Return the values of an Arrow array; a `Partly` if Python cannot hold one of them."""
+    """Return the values of an Arrow array, as a `Partly` if Python cannot hold some of them."""
     try:
         return plain_values(array)
     except Exception as error:
@@ -334,15 +337,15 @@ def plain_values(array: Any) -> list[Any]:
     if types.is_dictionary(kind):
         return plain_values(array.dictionary_decode())
     if _quick(types, kind, array):
-        try:  # a tenth of the time of to_pylist, which makes a scalar of each value first
+        try:  # takes a tenth of the time of to_pylist, which makes a scalar of each value first
             values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
             return values
-        except (ImportError, NotImplementedError, pa.ArrowException):  # without numpy; or a text that is not UTF-8
+        except (ImportError, NotImplementedError, pa.ArrowException):  # numpy is missing, or a text is not UTF-8
             pass
     coarse = _to_microseconds(pa, kind)
     if coarse is not kind:
-        # Of nanoseconds pyarrow makes objects of pandas, if pandas can be imported; elsewhere an error.
-        if types.is_timestamp(kind):  # a cast rounds towards 1970, which is up for what came before
+        # pyarrow turns nanoseconds into objects of pandas if that is installed, and raises otherwise.
+        if types.is_timestamp(kind):  # a cast rounds towards 1970, which is up for earlier times
             import pyarrow.compute
 
             array = pyarrow.compute.floor_temporal(array, unit="microsecond")
@@ -351,15 +354,16 @@ def plain_values(array: Any) -> list[Any]:
 
 
 def _quick(types: Any, kind: Any, array: Any) -> bool:
-    """Whether numpy makes the same of it: it has no null for numbers, and an int with nulls becomes a float."""
+    """Return whether numpy gives the same values as `to_pylist`."""
     if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
         return True
+    # Not with nulls: numpy has none for numbers, and would turn whole numbers into floats.
     numeric: bool = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
     return numeric and not array.null_count
 
 
 def _to_microseconds(pa: Any, kind: Any) -> Any:
-    """Return the type with microseconds in place of nanoseconds; the same object if it has none."""
+    """Return the type with microseconds in place of nanoseconds, or the same object if it has no nanoseconds."""
     types = pa.types
     if types.is_timestamp(kind) and kind.unit == "ns":
         return pa.timestamp("us", kind.tz)
@@ -376,7 +380,7 @@ def _to_microseconds(pa: Any, kind: Any) -> Any:
     if types.is_fixed_size_list(kind):
         inner = _to_microseconds(pa, kind.value_type)
         return kind if inner is kind.value_type else pa.list_(kind.value_field.with_type(inner), kind.list_size)
-    if types.is_dictionary(kind):  # in a list or a struct; a column of them was decoded
+    if types.is_dictionary(kind):  # in a list or a struct; `plain_values` decodes a column of them
         inner = _to_microseconds(pa, kind.value_type)
         return kind if inner is kind.value_type else inner
     if types.is_struct(kind):

@@ -1,7 +1,7 @@
-"""What readers know of a document: where it lies, and its part of the file there if it is less than a whole file.
+"""What readers know of a document: where it lies, and which part of that file it is.
 
-Owns the small tuples that travel in a `Document`, and `Reference`, which is a `Document` as its readers see it: they
-stand below it, since it calls them. Knows nothing of how parts are read.
+Owns the small tuples that travel in a `Document`, and `Reference`, the `Document` as its readers see it: they stand
+below it, since it calls them. Does not know how parts are read.
 """
 
 from __future__ import annotations
@@ -25,102 +25,70 @@ __all__ = [
 
 
 class Row(NamedTuple):
-    """A row of a Parquet file.
-
-    Attributes
-    ----------
-    group : int
-        The row group, from 0.
-    at : int
-        The row's place in its group, from 0.
-    columns : int
-        The chosen columns, bit n for column n of the file; 0 for all. Ten thousand names would make a message of a row.
-    """
+    """A row of a Parquet file."""
 
     group: int
+    """The row group, from 0."""
     at: int
+    """The row's position in its group, from 0."""
     columns: int = 0
+    """The chosen columns: bit n for column n of the file, or 0 for all. Names would be too long for each message."""
 
 
 class Line(NamedTuple):
-    """A record in a file of lines, compressed or not.
-
-    Attributes
-    ----------
-    offset, length : int
-        Bytes in the decompressed file.
-    form : str
-        Empty for JSON; for CSV the delimiter and, behind it, the encoding. The file's first record has the names.
-    """
+    """A record in a file of lines, compressed or not."""
 
     offset: int
+    """In the decompressed file, as `length`."""
     length: int
     form: str = ""
+    """Empty for JSON. For CSV the delimiter and then the encoding; the first record of the file has the names."""
 
 
 class Member(NamedTuple):
-    """A file in an archive.
-
-    Attributes
-    ----------
-    name : str
-        Its name in the archive.
-    offset : int
-        Where its header begins in the uncompressed archive. -1 for what the directory of a zip finds by its name: all
-        but members of one name, where it separates them.
-    """
+    """A file in an archive."""
 
     name: str
     offset: int = -1
+    """Offset of its header in the uncompressed archive. In a zip -1, because the directory finds members by name,
+    unless several members have that name."""
 
 
 class Inline(NamedTuple):
-    """A row that exists nowhere but in its message.
-
-    Attributes
-    ----------
-    names : tuple
-        Labels of the columns; texts, mostly.
-    values : tuple or int
-        One for each name; a `Torn` if some of them cannot be read. An int in their place: the bytes of a row that is
-        too large for a message, which is sent without them and fails when it is opened.
-    """
+    """A row that exists only in its message."""
 
     names: tuple[Any, ...]
+    """Labels of the columns, which are usually texts."""
     values: tuple[Any, ...] | int
+    """One per name, or a `Torn` if some are unreadable. An int is the size of a row that is too large for a message: it
+    is sent without values, and fails when it is read."""
 
     def __repr__(self) -> str:
         return f"Inline(names={reprlib.repr(self.names)}, values={reprlib.repr(self.values)})"
 
 
 class PageRange(NamedTuple):
-    """Some pages of a document, from `first` up to `stop`, counted from 0; `within` is where the document lies.
-
-    Attributes
-    ----------
-    first, stop : int
-    within : Member or None
-    of : int
-        How many pages the document has; 0 where that is not known.
-    """
+    """Some pages of a document, from `first` up to `stop`, counted from 0."""
 
     first: int
     stop: int
     within: Member | None = None
+    """The member that has the pages, if they are in an archive."""
     of: int = 0
+    """Pages of the whole document; 0 if unknown."""
 
 
 Part: TypeAlias = Row | Line | Member | Inline | PageRange
 
 PARTS = (Row, Line, Member, Inline, PageRange)
-"""All kinds; `sealed_key` opens references that hold these, and nothing else."""
+"""All kinds of parts; `sealed_key` opens only references that hold these."""
 
 
 # --- references ---
 
 
 class Reference(Protocol):
-    """A `Document`, as its readers see it."""
+    """A `Document` as its readers see it."""
 
     @property
     def key(self) -> str | int: ...  # noqa: D102
@@ -146,15 +114,15 @@ def file_name(reference: Reference) -> str:
     if isinstance(part, Member):
         return part.name.lower()
     if part is not None:
-        return ""  # a row, or a record: what its file is called says nothing of it
+        return ""  # a row or a record: the name of its file does not show its format
     # One URL may name a member of an archive: zip://package/module.py::https://host/package.zip
     name = reference.where.partition("::")[0].lower()
-    # Of a web server what follows the first "?" is a query, such as the signature of a link.
+    # In the URL of a web server, the first "?" begins a query, such as the signature of a link.
     return name.partition("?")[0] if name.startswith(("http://", "https://")) else name
 
 
 def is_whole_file(reference: Reference) -> bool:
-    """Return whether a document's bytes are those of a file, rather than of something in it."""
+    """Return whether a document's bytes are a whole file, rather than something in it."""
     part = reference.part
     return part is None or (isinstance(part, PageRange) and part.within is None)
 

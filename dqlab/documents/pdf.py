@@ -1,7 +1,7 @@
 """Pages of PDFs: their number, text and picture, by PDFium.
 
-Owns the lock around PDFium, which must not be called by two threads at a time, and that each file is closed. Runs over
-PDFs use processes, where no slot waits for it. pypdfium2 is imported when the first PDF is opened.
+Owns the lock around PDFium, which two threads must not call at a time, and the closing of files. Runs over PDFs use
+processes, where no slot waits for the lock. pypdfium2 is imported when the first PDF is opened.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ __all__ = ["Page", "count_pages", "note_page", "pages"]
 
 T = TypeVar("T")
 POINTS = 72
-"""A PDF measures in points, this many an inch."""
+"""Points per inch; a PDF measures in points."""
 _lock = threading.RLock()
-"""Held around every call of PDFium. Garbage is collected between such calls, in whichever thread, and closes files."""
+"""Held around every call of PDFium, also when garbage collection closes a file, in any thread. Reentrant, because a
+collection may run in a thread that holds the lock."""
 
 
 def _unnoted(number: int) -> None:
@@ -41,7 +42,7 @@ def _unnoted(number: int) -> None:
 
 
 note_page: Callable[[int], object] = _unnoted
-"""Notes the page that PDFium is given, and 0 after that. Set by a process that may die of it."""
+"""Notes the page that PDFium works on, and 0 afterwards; set by processes, since a page may crash PDFium."""
 
 
 class Page:
@@ -50,11 +51,11 @@ class Page:
     Attributes
     ----------
     number : int
-        From 1, counted in the whole file.
+        Its number in the whole file, from 1.
 
     Notes
     -----
-    The file stays open as long as one of its pages is held, and is read when text or picture is requested.
+    The file stays open as long as one of its pages is in use, and is read when its text or picture is requested.
 
     Examples
     --------
@@ -88,7 +89,7 @@ class Page:
         Parameters
         ----------
         dpi : float
-            Pixels an inch; 150 are legible, 300 are what text recognition likes.
+            Pixels per inch: 150 is legible, 300 suits text recognition.
 
         Raises
         ------
@@ -122,30 +123,31 @@ def _text(page: Any) -> str:
 
 
 class _Pdf:
-    """An open PDF; closed when nothing refers to it."""
+    """An open PDF, which is closed when nothing refers to it."""
 
     def __init__(self, reference: Reference) -> None:
         self.key = reference.key
         pdfium = _pdfium()
         with reference.open() as stream:
-            # From its path PDFium reads only what it needs.
+            # Given a path, PDFium reads only what it needs.
             path = local_path(reference.where) if is_whole_file(reference) else None
             given = path if path is not None else stream.read()
             with _lock:
-                # PDFium opens nothing without pages, and leaves the error that the call before has set: this one.
+                # PDFium refuses a PDF without pages, but sets no error. This call sets FPDF_ERR_FILE before, which
+                # `_unopened` takes for "no pages".
                 pdfium.raw.FPDF_LoadDocument(b"", None)
                 try:
                     self._document = pdfium.PdfDocument(given)
                 except pdfium.PdfiumError as error:
                     raise _unopened(reference, pdfium.raw, error) from error
-                # Before the finalizer of pypdfium2, which takes no lock.
+                # Runs before the finalizer of pypdfium2, which would close the document without our lock.
                 weakref.finalize(self, _close, self._document)
                 self.count = len(self._document)
         if not self.count:
             raise NoPages(document=self.key)
 
     def on_page(self, number: int, do: Callable[[Any], T]) -> T:
-        """Return what a function makes of a page, which is closed then."""
+        """Return the result of a function of a page, and close the page."""
         with _lock:
             try:
                 note_page(number)
@@ -184,7 +186,7 @@ def _pdfium() -> Any:
 
 
 def pages(reference: Reference) -> Iterator[Page]:
-    """Yield the pages of a PDF; of a range, only those. The file is opened with the first page."""
+    """Yield the pages of a PDF, or of a page range of one, opening the file with the first page."""
     pdf = _Pdf(reference)
     part = reference.part
     first, stop = (part.first, part.stop) if isinstance(part, PageRange) else (0, pdf.count)
@@ -198,7 +200,7 @@ def pages(reference: Reference) -> Iterator[Page]:
 
 
 def count_pages(reference: Reference) -> int | None:
-    """Return how many pages a PDF has; None if it cannot be opened, which its reader will report."""
-    with suppress(DqlabError, OSError):
+    """Return how many pages a PDF has, or None if it cannot be opened."""
+    with suppress(DqlabError, OSError):  # the function that reads it raises the same error
         return _Pdf(reference).count
     return None

@@ -1,6 +1,6 @@
-"""Counting the pages of PDFs where functions run, and a listing that knows them.
+"""Counts the pages of PDFs where functions run, and lists documents with the counts.
 
-Owns the run that counts, and what of its results a listing takes. Knows no cluster: a lab is anything that maps.
+Owns the run that counts, and which of its results a listing takes. Knows no cluster: a lab is anything that maps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Name: TypeAlias = tuple[str, str, str, int]
 
 
 class ProbingLab(Protocol):
-    """What counts pages: a `Lab`, or a `QueuePool`."""
+    """What can count pages, which is a `Lab` or a `QueuePool`."""
 
     def map(self, fn: Callable[[Any], Any], documents: Iterable[Any], *, name: str, on_existing: Any) -> Any:
         """Start a run, or attach to the one of that name."""
@@ -38,19 +38,19 @@ def _none() -> Sequence[Any]:
 
 
 _open_labs: Callable[[], Sequence[Any]] = _none
-"""Returns the labs that are open in this process."""
+"""Returns the labs that are open in this process; set by `note_labs`, since this module stands below labs."""
 NAMED = 5
-"""Labs that an error names at most."""
+"""Labs that an error names, at most."""
 
 
 def note_labs(open_labs: Callable[[], Sequence[Any]]) -> None:
-    """Note what returns the labs that are open here; they are made by what stands above listings."""
+    """Set the function that returns the labs that are open in this process."""
     global _open_labs
     _open_labs = open_labs
 
 
 def the_lab() -> ProbingLab:
-    """Return the only lab that is open in this process; with none or several, `LabUnclear`."""
+    """Return the only lab that is open in this process, or raise `LabUnclear`."""
     labs = _open_labs()
     if len(labs) == 1:
         lab: ProbingLab = labs[0]
@@ -64,14 +64,14 @@ def the_lab() -> ProbingLab:
 
 
 class Probed:
-    """A source whose PDFs have their number of pages, by key, version and place: one that has changed stays without."""
+    """A source whose PDFs get the page counts of an earlier run, unless they have changed since."""
 
     def __init__(self, source: Source, pages: Mapping[_Name, int]) -> None:
         self.source, self.repeats, self.label = source, source.repeats, f"{source.label}.probe()"
         self._pages = pages
 
     def looks(self) -> Iterator[Look]:
-        """Name the documents, as the source does; each gets its pages when it is examined."""
+        """Name the documents as the source does, and add pages when each is examined."""
         return (partial(self._look, look) for look in self.source.looks())
 
     def _look(self, look: Look) -> Document | None:
@@ -83,7 +83,8 @@ class Probed:
 
 
 def _name(document: Document) -> _Name:
-    """Return what tells a document from all others: members of one name have the version of their archive, in a tar."""
+    """Return what distinguishes a document from all others."""
+    # With the offset: in a tar, members of one name have the same version, which is their archive's.
     part = document.part
     return str(document.key), document.version, document.where, part.offset if isinstance(part, Member) else -1
 
@@ -94,14 +95,12 @@ def lacks_pages(document: Document) -> bool:
 
 
 def counted(lab: ProbingLab, documents: Iterable[Document], label: str) -> dict[_Name, int]:
-    """Count pages in a run over PDFs; what was counted under that label before is taken again if nothing has changed.
-
-    PDFs that cannot be opened, or kill their process, are left out: reading them gives the reason.
-    """
+    """Count pages in a run over PDFs, or take the counts of an earlier run with this label if nothing has changed."""
     name = f"count-pages-{blake2b(kept(label), digest_size=4).hexdigest()}"
     try:
+        # Skip errors: a PDF that cannot be opened, or kills its process, gives its reason when a function reads it.
         found = lab.map(_pages, documents, name=name, on_existing="attach").results(errors="skip")
-    except RunExists:  # files were added, changed or removed; or dqlab was updated
+    except RunExists:  # files were added, changed or removed, or dqlab was updated
         found = lab.map(_pages, documents, name=name, on_existing="new").results(errors="skip")
     return {name: pages for name, pages in found if pages is not None}
 

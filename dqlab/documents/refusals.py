@@ -1,8 +1,8 @@
-"""Storage that refuses what it gave before: expired credentials, found out from errors and by trying.
+"""Storage that refuses what it allowed before: finds expired credentials from errors, and by trying again.
 
-Owns which errors of a file system are refusals, which are those of a server that ends a transfer early, which file of
-each storage was read last in this process, and trying one again. A refused file alone says little, since it may be
-forbidden for good; one that was read before says that the credentials are what is refused. Knows nothing of messages.
+Owns which errors of a file system are refusals, which mean that a server ended a transfer early, which file of each
+storage this process read last, and trying one again. A refusal of one file proves little, since it may be forbidden for
+good; a refusal of a file that was read before means that the credentials are refused. Knows nothing of messages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 T = TypeVar("T")
 
 ROOTS = 16
-"""Storages whose file that was read last is known."""
+"""Storages, at most, whose last file is remembered."""
 _STATUS = frozenset({401, 403})
 _CODES = frozenset(
     {
@@ -53,7 +53,7 @@ _CODES = frozenset(
         "TokenRefreshRequired",
     }
 )
-"""What S3 and its relatives answer; an expired token has the status 400 there."""
+"""Error codes of S3 and compatible stores; needed because they report an expired token with status 400."""
 _CLASSES = frozenset(
     {
         "ClientAuthenticationError",
@@ -65,21 +65,21 @@ _CLASSES = frozenset(
         "UnauthorizedSSOTokenError",
     }
 )
-"""Errors of libraries that fetch credentials, of botocore, google-auth and azure-core."""
+"""Errors of botocore, google-auth and azure-core when they cannot get credentials, by name to avoid importing these."""
 _QUERY = re.compile(r"\?[^\s'\"]+")
-"""What follows the path of a URL, which may be a signature."""
+"""The query of a URL, which may contain a signature."""
 _ROOT = re.compile(r"[^:/]+://[^/?#]*")
 
 _read: dict[str, str] = {}
-"""By storage, the file that was read last."""
+"""The file that was read last, by storage."""
 _latest = ""
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether an error, or one that it came from, is a refusal of the right to read."""
+    """Return whether an error, or one of its causes, means that the right to read was refused."""
     try:
         return _refusal_in(error) is not None
-    except Exception:  # noqa: BLE001 - attributes of an exception are its own code
+    except Exception:  # noqa: BLE001 - attributes of foreign exceptions may be properties that raise
         return False
 
 
@@ -110,39 +110,40 @@ _CUT_OFF = frozenset(
         "TimeoutError",
     }
 )
-"""Errors of aiohttp, botocore, urllib3, requests and azure-core where a server ends a transfer early, or is silent."""
+"""Errors of aiohttp, botocore, urllib3, requests and azure-core when a server ends a transfer early, or is silent."""
 
 
 def is_cut_off(error: BaseException) -> bool:
-    """Return whether a server ended a transfer early, or did not answer, by an error or one that it came from."""
+    """Return whether an error, or one of its causes, means that a server ended a transfer early, or did not answer."""
     return any(not _CUT_OFF.isdisjoint(kind.__name__ for kind in type(each).__mro__) for each in _chain(error))
 
 
 def is_silent(error: BaseException) -> bool:
-    """Return whether a server did not answer in time, by an error or one that it came from."""
+    """Return whether an error, or one of its causes, means that a server did not answer in time."""
     return any(isinstance(each, TimeoutError) for each in _chain(error))
 
 
 def is_of_server(error: BaseException, where: str) -> bool:
-    """Return whether reading a file fails for its server or the way there: it is neither refused, nor gone."""
+    """Return whether reading a file fails due to its server or the network, and not because it is refused or gone."""
     if local_path(where) is not None or is_refusal(error):
         return False
     mine = DqlabError, MemoryError, ImportError, IsADirectoryError
+    # First, because some file systems report a server that does not answer as FileNotFoundError.
     return is_cut_off(error) or not isinstance(error, (*mine, FileNotFoundError))
 
 
 _WRAPPERS = (FileNotFoundError, TimeoutError, ServerSilent)
-"""What others raise around the error of a server."""
+"""Errors that wrap the error of a server, and say less than it does."""
 
 
 def words_of_server(error: BaseException, where: str) -> str:
-    """Return in words what a server did, without secrets."""
+    """Return the text of a server's error, without secrets."""
     found = next((each for each in _chain(error) if type(each) not in _WRAPPERS), error)
     return one_line(without_secrets(in_words(found), where), 200)
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """Return an error and those that it came from."""
+    """Return an error and its causes."""
     seen: list[BaseException] = []
     at: BaseException | None = error
     while at is not None and not any(at is each for each in seen):
@@ -161,7 +162,7 @@ def _is_refused(answer: dict[str, Any]) -> bool:
 
 
 def root_of(where: str) -> str:
-    """Return which storage a URL belongs to: its scheme, its host or bucket, and the name of its options."""
+    """Return what identifies the storage of a URL, its scheme, its host or bucket, and the name of its options."""
     found = _ROOT.match(where.rpartition("::")[2])
     return f"{storage_of(where)} {found[0] if found else where}"
 
@@ -169,62 +170,57 @@ def root_of(where: str) -> str:
 def note_read(where: str) -> None:
     """Note that a file behind a URL was read here just now."""
     global _latest
-    if where is _latest:  # records of one file come by the million
+    if where is _latest:  # `is`, which is fast, and because the same URL of another store is equal
         return
     _latest, root = where, root_of(where)
     if root not in _read and len(_read) >= ROOTS:
-        with suppress(StopIteration, KeyError, RuntimeError):  # other threads read too
+        with suppress(StopIteration, KeyError, RuntimeError):  # without a lock: another thread may change it meanwhile
             del _read[next(iter(_read))]
     _read[root] = where
 
 
 def last_read() -> dict[str, list[str]]:
-    """Return, by storage, the URL that was read last in this process and the name of its options."""
+    """Return the URL that this process read last from each storage, and the name of its options."""
     return {root: [str(where), storage_of(where)] for root, where in list(_read.items())}
 
 
 def refuses(url: str, storage: str = "") -> str:
-    """Return in words why a storage refuses a file now; "" where it gives its first byte, or has another reason.
-
-    Opened connections and files are let go before, also those of others: they may hold credentials that were renewed.
-    """
+    """Return why a storage refuses a file now, or "" if it gives its first byte or fails for another reason."""
     where = located(url, storage)
     if local_path(url) is not None:
         return ""
     try:
-        reconnect(where)
+        reconnect(where)  # open connections and files may hold credentials that were renewed meanwhile
         with open_binary(where) as stream:
             stream.read(1)
-    except Exception as error:  # noqa: BLE001 - what else is wrong is met where the file is read
+    except Exception as error:  # noqa: BLE001 - reading the file raises any other error
         return words_of_refusal(error, where)
     return ""
 
 
 def words_of_refusal(error: BaseException, where: str) -> str:
-    """Return in words why a storage refuses something, without secrets; "" where the error has another reason."""
+    """Return why a storage refuses something, without secrets, or "" if the error has another reason."""
     found = _refusal_in(error)
     return "" if found is None else one_line(_QUERY.sub("?...", without_secrets(in_words(found), where)), 200)
 
 
 def connected(where: str, ask: Callable[[], T]) -> T:
-    """Return what a storage answers; where it refuses, connect to it again and ask once more.
-
-    fsspec keeps connections, with the credentials that they began with, for all that is listed and read in a process.
-    """
+    """Return a storage's answer, and ask once more over a new connection if it refuses."""
     try:
         return ask()
     except Exception as error:
         if local_path(where) is not None or not is_refusal(error):
             raise
+    # fsspec keeps connections for the life of a process, with the credentials that they began with.
     reconnect(where)
     return ask()
 
 
 def reconnect(where: str) -> None:
-    """Let go of what was opened here, and of connections to the storage of a URL: the next one has new credentials."""
+    """Drop everything that is open here, and the connections to the storage of a URL, so that new credentials apply."""
     import fsspec
 
     let_go()
-    for part in where.split("::"):  # of a chain, each: the lowest one has the credentials
-        with suppress(ImportError, ValueError):  # met where it is opened
+    for part in where.split("::"):  # each URL of a chain, because the last one has the credentials
+        with suppress(ImportError, ValueError):  # opening it raises the same error
             fsspec.get_filesystem_class(part.partition("://")[0]).clear_instance_cache()

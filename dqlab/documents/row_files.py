@@ -1,7 +1,7 @@
 """Rows of files as documents: what a client lists of Parquet, JSON lines and CSV.
 
-Owns naming rows by their place, and examining them: their key if a column has it, and the hash of a record. Values are
-read where functions run, by `parquet` and `lines`.
+Owns naming rows by their position, and examining them: their key if a column has it, and the hash of a record.
+`parquet` and `lines` read the values where functions run.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ __all__ = ["ParquetRows", "Records", "csv_form"]
 
 
 KEYS_AT_ONCE = 4096
-"""Keys that are read in one go."""
+"""Keys that are read at once."""
 _tuple = tuple.__new__
 _NAMED = 8
-"""Columns that a sentence names."""
+"""Columns that a message names."""
 
 
 class ParquetRows:
-    """All rows of some files; `key` is the column with the keys, `columns` are those that rows have, None for all."""
+    """All rows of some Parquet files, with their keys from the column `key`, and only `columns`, or all for None."""
 
     repeats = True
 
@@ -64,12 +64,11 @@ class ParquetRows:
         self.label = f"Documents.from_parquet({', '.join(words)})"
         assert self._files.first is not None, "or it had raised NoFiles"
         self.place = self._files.first.where
-        self._open(
-            self._files.first
-        ).close()  # a wrong name is found here, and not when half of the rows are on their way
+        # Open the first file now, to find a wrong name before half of the rows are submitted.
+        self._open(self._files.first).close()
 
     def looks(self) -> Iterator[Look]:
-        """Name the rows from the files' footers, and open one file at a time."""
+        """Name the rows from the files' footers, with one file open at a time."""
         keys = Keys(self._keys) if self._key is not None else None
         return chain.from_iterable(self._of_file(file, keys) for file in self._files)
 
@@ -91,7 +90,7 @@ class ParquetRows:
             table.close()
 
     def count(self) -> int:
-        """Return the number of rows, from the files' footers."""
+        """Return the number of rows from the files' footers."""
         total = 0
         for file in self._files:
             table = self._open(file)
@@ -100,7 +99,7 @@ class ParquetRows:
         return total
 
     def documents(self) -> Iterator[Document]:
-        """List the rows; the same as all looks at a third of their cost, for nothing is skipped."""
+        """Yield what all looks yield, at a third of the cost because nothing is skipped."""
         keys = Keys(self._keys) if self._key is not None else None
         for file in self._files:
             table = self._open(file)
@@ -126,7 +125,7 @@ class ParquetRows:
                 table.close()
 
     def _open(self, file: ListedFile) -> ParquetTable:
-        """Open a file, and check that it has the columns that were chosen."""
+        """Open a file, and check that it has the chosen columns."""
         with listed(file.where, "Parquet"):
             table = ParquetTable(file.where)
         try:
@@ -168,7 +167,7 @@ def _by_key(file: ListedFile, column: _KeyColumn, keys: Keys, part: Row) -> Docu
 
 
 class _KeyColumn:
-    """The keys of one row group, in ascending order; what was skipped is not made Python."""
+    """The keys of one row group in ascending order, without making Python objects of those that are skipped."""
 
     def __init__(self, file: ListedFile, table: ParquetTable, group: int, column: str, before: int) -> None:
         self._file, self._table, self._group, self._column, self._before = file, table, group, column, before
@@ -178,12 +177,12 @@ class _KeyColumn:
         self._start = self._stop = 0
 
     def blocks(self) -> Iterator[tuple[list[Any], KeyMissing | None]]:
-        """Yield all keys, block by block; up to one that cannot be a key, with its error."""
+        """Yield all keys in blocks, the last of which may end before an invalid key and have its error."""
         for start, array in self._read():
             yield self._checked(start, array)
 
     def at(self, index: int) -> str | int:
-        """Return the key of a row, by its place in the group."""
+        """Return the key of a row by its position in the group, for ascending positions."""
         while index >= self._stop:
             self._start, array = next(self._arrays)
             self._stop = self._start + len(array)
@@ -197,6 +196,7 @@ class _KeyColumn:
         start = 0
         with listed(self._file.where, "Parquet"):
             for batch in self._table.batches(self._group, [self._column], KEYS_AT_ONCE):
+                # After each batch: the keys of a file that was replaced must not go with the version that was listed.
                 now = stamp_of(self._file.where).version
                 if now != self._file.version:
                     row, was = f"{self._file.name}:{self._before + start}", self._file.version
@@ -205,7 +205,7 @@ class _KeyColumn:
                 start += batch.num_rows
 
     def _checked(self, start: int, array: Any) -> tuple[list[Any], KeyMissing | None]:
-        """Return the keys in an array up to one that cannot be a key, and its error."""
+        """Return the keys of an array up to the first invalid one, and its error."""
         keys = values_of(array)
         if not array.null_count and type(keys) is not Partly:
             return keys, None
@@ -223,7 +223,8 @@ def _check_type(column: str, kind: Any, where: str) -> None:
         inner = inner.value_type
     view = getattr(types, "is_string_view", None)
     text = types.is_string(inner) or types.is_large_string(inner) or (view is not None and view(inner))
-    if not (text or types.is_integer(inner) or types.is_null(inner)):  # pandas has no other type for no rows
+    # Null, because pandas writes that type for a table without rows.
+    if not (text or types.is_integer(inner) or types.is_null(inner)):
         raise KeyUnusable(where=where, column=column, type=str(kind))
 
 
@@ -231,7 +232,7 @@ def _check_type(column: str, kind: Any, where: str) -> None:
 
 
 class Records:
-    """All records of some files; `key` is the name of the value that is the key, `form` is as in `Line`."""
+    """All records of some files, with their keys from the value named `key`, and the `form` of `Line`."""
 
     repeats = True
 
@@ -243,16 +244,14 @@ class Records:
         assert self._files.first is not None, "or it had raised NoFiles"
         self.place = self._files.first.where
         where = self._files.first.where
-        with (
-            listed(where, called(form)),
-            open_lines(where, form) as stream,
-        ):  # found here, not when others are on their way
+        # Read the header of the first file now, to find a wrong name before records are submitted.
+        with listed(where, called(form)), open_lines(where, form) as stream:
             header = self._header(stream, self._files.first)
-        self._tell_delimiter(header, self._files.first.where)
+        self._warn_of_delimiter(header, self._files.first.where)
 
-    def _tell_delimiter(self, header: Header, where: str) -> None:
-        """Warn where all columns seem to be one, for another delimiter stands between their names."""
-        if len(header.names) != 1 or self._key is not None:  # a key that is one of them was not found
+    def _warn_of_delimiter(self, header: Header, where: str) -> None:
+        """Warn if all columns seem to be one, because another delimiter is in its name."""
+        if len(header.names) != 1 or self._key is not None:  # a wrong delimiter would have raised for a missing key
             return
         other = next((each for each in ",;\t|" if each != self._form[0] and each in header.names[0]), None)
         if other is not None:
@@ -263,7 +262,7 @@ class Records:
             warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
 
     def why_none(self) -> str:
-        """Return what files without records have, in words; "" where there are records, or a file has none of it."""
+        """Explain why CSV files have no records, or return "" if there are records, or the form is JSON."""
         if not self._form or next(self.looks(), None) is not None or self._files.first is None:
             return ""
         where = self._files.first.where
@@ -273,14 +272,14 @@ class Records:
         return f"{self._files.first.where!r} has a first line, which names the columns ({names}), and no rows below it."
 
     def looks(self) -> Iterator[Look]:
-        """Name the records, reading one file at a time."""
+        """Name the records, with one file open at a time."""
         keys = Keys(self._keys) if self._key is not None else None
         for file in self._files:
             for header, position, record in self._of_file(file):
                 yield partial(self._look, file, header, position, record, keys)
 
     def documents(self) -> Iterator[Document]:
-        """List the records; the same as all looks, for a little less."""
+        """Yield what all looks yield, at a slightly lower cost."""
         keys = Keys(self._keys) if self._key is not None else None
         for file in self._files:
             for header, position, record in self._of_file(file):
@@ -293,7 +292,7 @@ class Records:
                 yield header, position, record
 
     def _header(self, stream: BinaryIO, file: ListedFile) -> Header:
-        """Read what comes before the records, and check that the column with the keys is there."""
+        """Read what precedes the records, and check that there is a column with the keys."""
         header = header_of(stream, self._form, file.where)
         if self._form and self._key is not None:
             check_columns([self._key], header.names, file.where)
@@ -308,7 +307,8 @@ class Records:
         return made(key, file.where, version_of_record(record.raw, header), size, part)
 
     def _key_of(self, file: ListedFile, header: Header, position: int, record: Record) -> str | int:
-        """Return a record's key. One that cannot be read is called by its place: it fails by that name, alone."""
+        """Return a record's key, or its position if the key cannot be read."""
+        # A record whose key is unreadable gets its position as key, so that it alone fails, when a function reads it.
         place = f"{file.name}:{position}"
         if self._key is None:
             return place
@@ -331,14 +331,14 @@ class Records:
 
 
 def csv_form(delimiter: Any, encoding: Any) -> str:
-    """Return how a CSV file is read, as `Line` has it; an encoding with line ends of several bytes is a `BadOption`."""
+    """Return the form of a CSV file for `Line`, or raise `BadOption` if newline is not byte 10 in its encoding."""
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
         problem = "is not one character that can stand between cells. Nothing was listed. Pass ',' or ';' or '\\t'."
         raise BadOption(option="delimiter", value=delimiter, problem=problem)
     try:
         plain = "a,\n".encode(encoding) == b"a,\n"
         name = codecs.lookup(encoding).name
-        if name == "utf-8-sig":  # a mark at the head of a file is taken off anyway
+        if name == "utf-8-sig":  # a byte order mark at the start is removed in any case
             plain, name = True, "utf-8"
     except (LookupError, TypeError, ValueError):
         raise BadOption(

@@ -1,7 +1,7 @@
-"""What a listing reads from, each time it is iterated: a pattern, elements, archives, a window on another source.
+"""What a listing reads from, again each time it is iterated: a pattern, elements, archives, a window on another source.
 
-Owns the two steps of listing: naming a document, which is cheap, and examining it, which costs a
-stat or more. Counting and skipping need only the first. Knows nothing of how listings are shown.
+Owns the two steps of listing: naming a document, which is cheap, and examining it, which costs a stat or more. Counting
+and skipping need only the first. Does not know how listings are shown.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from dqlab.user_frames import level_of_user
 __all__ = ["Given", "Glob", "Look", "Source", "Unpacked", "Window", "misread", "stdlib"]
 
 Look = Callable[[], Document | None]
-"""Examines one document; None when it is gone since it was named."""
+"""Examines one document; returns None if it was removed since it was named."""
 
 
 class Source(Protocol):
-    """Names documents, read again each time.
+    """Names documents, again each time it is read.
 
-    One that is made of another has that as `source`. Any other whose documents may be behind URLs has `storage`, the
-    name of the options that they are opened with; see `storage.check_options`. One that lists them there itself has
-    `place`, a URL in that storage, or a local path.
+    A source made from another one has that as `source`. One whose documents may be behind URLs has `storage`, the name
+    of their options (see `storage.check_options`). One that itself lists files has `place`, a path, or a URL in that
+    storage.
     """
 
     @property
     def label(self) -> str:
-        """The call that made it, for people; costs nothing."""
+        """The call that made it, for users, without listing anything."""
         ...
 
     @property
@@ -58,16 +58,12 @@ class Source(Protocol):
         ...
 
     def looks(self) -> Iterator[Look]:
-        """Name the documents; errors that concern all of them are raised here."""
+        """Name the documents, and raise errors that concern all of them."""
         ...
 
 
 class Glob:
-    """The files below a folder that match a pattern.
-
-    `enter` decides by a folder's name whether to enter it. `finish` completes a document when it is examined, and may
-    open it: it adds what is better than a size. `sized`: each document has one, and nothing else to be weighed by.
-    """
+    """The files below a folder that match a pattern."""
 
     repeats = True
 
@@ -80,9 +76,12 @@ class Glob:
         enter: Callable[[str], bool] = lambda name: True,
         finish: Callable[[Document], Document] | None = None,
     ) -> None:
+        # `enter` decides by the name of a folder whether to enter it. `finish` completes a document when it is
+        # examined, and may open it, for example to count its pages.
         self.label, self.storage, self.place = label, storage_of(folder.where), folder.where
         self._folder, self._pattern, self._enter, self._finish = folder, pattern, enter, finish
         self.sized = folder.sized and finish is None
+        """Whether each document has its size, and nothing better that its length is known by."""
         self._check()
 
     def looks(self) -> Iterator[Look]:
@@ -104,7 +103,7 @@ class Glob:
 
 
 class Window:
-    """Part of another source, by position: `start`, `stop` and `step` as in a slice, none of them negative."""
+    """Some positions of another source, by the non-negative `start`, `stop` and `step` of a slice."""
 
     def __init__(self, source: Source, start: int, stop: int | None, step: int) -> None:
         self.source, self._start, self._stop, self._step = source, start, stop, step
@@ -112,18 +111,18 @@ class Window:
         self.repeats, self.label = source.repeats, f"{source.label}[{ends}{'' if step == 1 else f':{step}'}]"
 
     def looks(self) -> Iterator[Look]:
-        """Name the documents inside; those before are named too, but not examined."""
+        """Name the documents inside, without examining those before."""
         return islice(self.source.looks(), self._start, self._stop, self._step)
 
 
 def misread(elements: Any) -> tuple[str, str]:
-    """Return what is wrong with an input that iterates over something else than its documents, and a name for it."""
+    """Return what is wrong with an input that does not iterate over its documents, and its name in the error."""
     kind = type(elements)
     library = kind.__module__.partition(".")[0]
     if isinstance(elements, Mapping):
         problem = "is a mapping, and iterating it gives its keys. Pass list(d) for them, or d.values(), or d.items()."
         return problem, kind.__name__
-    # The hashes of strings are others in each process, and the order of such a set with them.
+    # Each process hashes strings in its own way, so the order of a set of them changes. A subclass may have an order.
     if isinstance(elements, set | frozenset) and kind.__iter__ in (set.__iter__, frozenset.__iter__):
         problem = "has no order of its own: it differs between kernels, and results would stand for other documents."
         return f"{problem} Pass sorted(x), or a list.", f"{kind.__name__} of {many(len(elements), 'element')}"
@@ -140,7 +139,7 @@ def misread(elements: Any) -> tuple[str, str]:
 
 
 class Given:
-    """Elements of an iterable, of one iterator, or of what a function returns, which is called for each pass."""
+    """Elements of an iterable, of an iterator, or of what a function returns, which is called for each pass."""
 
     def __init__(self, iterable: Any, key: Callable[[Any], object] | None, storage: str = "") -> None:
         if isinstance(iterable, str | bytes | os.PathLike | Document):
@@ -158,14 +157,14 @@ class Given:
         self.label = f"Documents({named})"
         self._used_up = False
         self._silent: set[str] = set()
-        """Servers that did not answer while this is listed."""
+        """Servers that did not answer during the current listing, and are not asked again."""
 
     def looks(self) -> Iterator[Look]:
-        """Name the elements, in the order they come."""
+        """Name the elements in their own order."""
         if self._used_up:
             raise DocumentsUsedUp(kind=type(self.iterable).__name__)
         self._used_up = not self.repeats
-        self._silent.clear()
+        self._silent.clear()  # the next listing asks again
         elements = self.iterable if isinstance(self.iterable, Iterable) else self.iterable()
         return (partial(self._look, position, element) for position, element in enumerate(elements))
 
@@ -200,8 +199,8 @@ def _document(element: Any, position: int, storage: str, silent: set[str]) -> Do
 
 
 def _stamp(place: str, silent: set[str]) -> Stamp:
-    # What this process cannot examine, consumers perhaps can; and if they cannot either, one
-    # failed message with the operating system's own words is worth more than an ended submission.
+    # Consumers may reach what this process cannot examine. If they cannot either, one failed message with the operating
+    # system's own error is better than a submission that ends here.
     if silent and root_of(place) in silent:
         return UNKNOWN
     try:
@@ -226,14 +225,14 @@ _TESTS = frozenset({"test", "tests", "idle_test"})
 
 
 def stdlib() -> Glob:
-    """List the sources of the Python that runs this, each with its number of pages."""
+    """List the sources of the running Python, each with its number of pages."""
     folder = LocalFolder(sysconfig.get_paths()["stdlib"])
     return Glob(folder, Pattern("**/*.py"), "Documents.stdlib()", enter=_is_library, finish=_with_pages)
 
 
 def _is_library(folder: str) -> bool:
-    # Only packages have names that can be imported: this leaves out site-packages, dist-packages,
-    # lib-dynload and the build's config-3.12-x86_64-linux-gnu.
+    # Only packages have names that can be imported. This leaves out site-packages, dist-packages, lib-dynload and the
+    # build's config-3.12-x86_64-linux-gnu.
     return folder.isidentifier() and folder not in _TESTS
 
 
@@ -254,7 +253,7 @@ def _count_lines(chunks: Iterable[bytes]) -> int:
 
 
 class Unpacked:
-    """The members of archives that match a pattern; `archive` is one of them, or a pattern of archives."""
+    """The members that match a pattern, of one archive or of all archives that match another pattern."""
 
     repeats = True
 

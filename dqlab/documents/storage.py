@@ -1,9 +1,9 @@
 """Where documents are stored: on this machine, or behind fsspec with the options that users give for it.
 
-Owns how a path or URL is opened, what identifies a version of a file, and `StoredAt`, a URL that bears the name of its
-options. Only a URL makes it import fsspec. Options travel once with the function of a run, whose references have their
-name alone (`naming`, `learn`), and with each reference that travels otherwise. Secrets are not among them: options name
-the variable of the environment, or the entry of Dask's config, that holds a secret where a document is opened.
+Owns how a path or URL is opened, what identifies a version of a file, and `StoredAt`, a URL that carries the name of
+its options. Only a URL makes it import fsspec. Options travel once with the function of a run, whose references have
+only their name (`naming`, `learn`), and with each reference that travels otherwise. They contain no secrets: they name
+the environment variable, or the entry of Dask's config, that holds a secret where a document is opened.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ __all__ = [
 ]
 
 IN_MEMORY = 16 << 20
-"""Bytes of a file without a length that are kept in memory; of a larger one all are in a temporary file."""
+"""Bytes; a larger file of unknown length is kept in a temporary file instead of memory."""
 _PIECE = 1 << 16
 SILENCE = 20.0
-"""Seconds for which a web server may send nothing before reading from it fails; listing one file asks it twice."""
+"""Seconds without data from a web server after which reading fails; listing one file may take this time twice."""
 _URL = re.compile(r"(?:[a-z][a-z0-9+._-]*::)*[a-z][a-z0-9+._-]*://", re.ASCII | re.IGNORECASE)
 _LOCAL_URL = re.compile(r"(?:file|local)://", re.IGNORECASE)
 _ETAGS = ("ETag", "etag", "md5Hash", "CRC")
@@ -82,41 +82,34 @@ _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 _SECRET = re.compile(
     r"secret|passw|passphrase|token|credential|connection_string|private|sas|account_key|access_key|authorization|cookie"
 )
-"""Names of options that hold a secret, in lower case; with `_KEYS`."""
+"""Matches names of options that hold a secret, in lower case, together with `_KEYS`."""
 _KEYS = frozenset({"key", "auth", "pwd", "api_key", "apikey", "client_id_key"})
 _PLAIN = frozenset({"anon", "cloud", "google_default", "cache", "browser", ""})
-"""Words that gcsfs takes in place of a token; they are not secrets."""
+"""Words that gcsfs accepts in place of a token, and that are not secrets."""
 _FROM = ("env:", "config:")
 _LOGIN = re.compile(r"(?<=://)[^/?#@]*:[^/?#@]+(?=@)")
-"""The name and password of a URL; a "/" in a password would end the host, so it is written "%2F"."""
+"""The name and password in a URL; a "/" in a password would end the host, so it is written "%2F"."""
 
 _known: dict[str, Any] = {}
 """Options by name: a dict, or the name of a section of Dask's config."""
 _spelled: dict[str, str] = {}
-"""The same as text, by name."""
+"""Options as text, by name."""
 _names: dict[str, str] = {}
-"""Names, by that text."""
+"""Names, by options as text."""
 STOOD_FOR = 64
 _stood_for: dict[str, None] = {}
-"""Values that options stood for here, the last ones: a stream that was opened with one still names it."""
+"""The last values of secrets, in order; errors of a stream that was opened with an old one may still contain it."""
 
 
 class StoredAt(str):
-    """A URL whose file system is opened with options.
+    """A URL that carries the name of the options for its file system, and otherwise behaves as a str."""
 
-    A text like any other. What is kept by place is kept by `place_of` it: two stores may have the same URL.
-
-    Attributes
-    ----------
-    storage : str
-        The name of the options.
-    """
-
+    # It equals the same URL of another store, so whatever is kept by place uses `place_of` as its key.
     __slots__ = ("storage",)
     storage: str
 
     def __new__(cls, url: str, storage: str) -> StoredAt:
-        """Join a URL with the name of options."""
+        """Join a URL and the name of its options."""
         made = super().__new__(cls, url)
         made.storage = storage
         return made
@@ -129,17 +122,11 @@ class StoredAt(str):
 
 
 _pickled = threading.local()
-"""`by_name`: names of options that travel otherwise than with the references that this thread pickles."""
+"""`by_name`: names of options that do not travel with the references that this thread pickles."""
 
 
 def naming(seal: Callable[[object], bytes], options: Sequence[str]) -> Callable[[object], bytes]:
-    """Return `seal`, with the name alone of these options in what it pickles; they reach readers by `learn`.
-
-    Parameters
-    ----------
-    options : sequence of str
-        As `spelled_out` returns them.
-    """
+    """Return `seal` with these options pickled by name only, since readers get them through `learn`."""
     if not options:
         return seal
     names = frozenset(_name_of(each) for each in options)
@@ -149,41 +136,41 @@ def naming(seal: Callable[[object], bytes], options: Sequence[str]) -> Callable[
         try:
             return seal(value)
         finally:
-            _pickled.by_name = ()  # what the input itself pickles in this thread may go anywhere
+            _pickled.by_name = ()  # the input itself may pickle references in this thread, for any reader
 
     return sealed
 
 
 def learn(options: Iterable[str]) -> None:
-    """Take in options that travelled apart from their references."""
+    """Remember options that travelled apart from their references."""
     for spelled in options:
         if spelled not in _names:
             _learn(spelled)
 
 
 def spelled_out(names: Iterable[str]) -> list[str]:
-    """Return options as text, from their names, in an order of their own; what is not known here is left out."""
+    """Return options as text, from their names, sorted, without options that are unknown here."""
     return sorted(_spelled[name] for name in set(names) if name in _spelled)
 
 
 def named(url: str, name: str) -> StoredAt:
-    """Join a URL with the name of its options; what pickles of a run's references call."""
+    """Join a URL and the name of its options, as pickles of a run's references do."""
     return StoredAt(url, name)
 
 
 def stored(url: str, spelled: str) -> StoredAt:
-    """Join a URL with its options, as text; what pickles of other references call."""
+    """Join a URL and its options as text, as pickles of other references do."""
     name = _names.get(spelled)
     return StoredAt(url, _learn(spelled) if name is None else name)
 
 
 def storage_of(where: object) -> str:
-    """Return the name of the options of a URL; "" for one without."""
+    """Return the name of a URL's options, or "" if it has none."""
     return where.storage if type(where) is StoredAt else ""
 
 
 def place_of(where: str) -> Hashable:
-    """Return what separates a URL from the same one of another store."""
+    """Return a key that differs for the same URL in different stores."""
     return (where, where.storage) if type(where) is StoredAt else where
 
 
@@ -193,17 +180,13 @@ def located(where: str, storage: str) -> str:
 
 
 def check_url(where: str) -> None:
-    """Refuse a URL with a password in it: references, and so URLs, are kept in the log of a queue."""
+    """Refuse a URL with a password, because the log of a queue keeps references, and so their URLs."""
     if "@" in where and _LOGIN.search(where) is not None:
         raise PasswordInURL(url=_LOGIN.sub("***", where))
 
 
 def check_options(options: Any) -> str:
-    """Check options that a user gives, remember them in this process, and return their name; "" for none.
-
-    Values of secrets are "env:NAME" or "config:dotted.name". A string names a mapping in Dask's config, looked up
-    where a document is opened.
-    """
+    """Check a user's options, remember them in this process, and return their name, or "" for none."""
     if options is None:
         return ""
     if isinstance(options, str):
@@ -218,22 +201,25 @@ def check_options(options: Any) -> str:
     else:
         problem = f"is a {type(options).__name__}, not a dict, nor a name in Dask's config. Nothing was listed."
         raise BadOption(option="storage_options", value="...", problem=problem)
+    # Sorted, because the name is a hash of this text, and equal options must have equal names.
     return _learn(json.dumps(plain, sort_keys=True, separators=(",", ":")))
 
 
 def _learn(spelled: str) -> str:
-    """Take in options as text, and return their name."""
+    """Remember options as text, and return their name."""
     name = _name_of(spelled)
+    # `_names` last: a thread that finds the name there expects the options to be known.
     _known[name], _spelled[name], _names[spelled] = json.loads(spelled), spelled, name
     return name
 
 
 def _name_of(spelled: str) -> str:
+    # References in logs contain such names: with another digest, their options would be unknown.
     return blake2b(spelled.encode(), digest_size=6).hexdigest()
 
 
 def _checked(options: Mapping[Any, Any], above: str) -> dict[str, Any]:
-    """Return plain data; a secret's value is in no error."""
+    """Return options as plain data, without a secret's value in any error."""
     found: dict[str, Any] = {}
     for name, value in options.items():
         called = f"{above}{name}"
@@ -266,11 +252,11 @@ def _is_secret(name: str) -> bool:
     return name in _KEYS or _SECRET.search(name) is not None
 
 
-# --- Where documents are opened.
+# --- where documents are opened ---
 
 
 def _resolved(storage: str) -> dict[str, Any]:
-    """Return options with their secrets, as this process has them now; one that is not set here is a `StorageUnset`."""
+    """Return options with the secrets that this process has now, or raise `StorageUnset`."""
     if not storage:
         return {}
     options = _known.get(storage)
@@ -291,7 +277,7 @@ def _value(value: Any) -> Any:
         name = value.removeprefix("env:")
         if name not in os.environ:
             raise _unset(f"the variable {name}", f"Set {name} where workers start")
-        return _hidden(os.environ[name])
+        return _remembered(os.environ[name])
     if isinstance(value, str) and value.startswith("config:"):
         name = value.removeprefix("config:")
         found = entry(name)
@@ -299,13 +285,13 @@ def _value(value: Any) -> Any:
             raise _unset(
                 f"{name!r} of Dask's config", f"Set it in the configuration of workers, or as {_variable(name)}"
             )
-        return _hidden(found)
+        return _remembered(found)
     return value
 
 
-def _hidden(value: Any) -> Any:
-    """Return a value that options stand for; it is kept out of errors, also once another one has taken its place."""
-    if isinstance(value, str) and len(value) > 3:
+def _remembered(value: Any) -> Any:
+    """Return the value of a secret, and remember it to keep it out of errors, also after it was replaced."""
+    if isinstance(value, str) and len(value) > 3:  # hiding "1" or "no" would garble any text
         _stood_for.pop(value, None)
         _stood_for[value] = None
         while len(_stood_for) > STOOD_FOR:
@@ -329,7 +315,7 @@ def _here() -> str:
 
 @contextmanager
 def redacted(where: str) -> Iterator[None]:
-    """Raise errors of a file system without the secrets it was opened with; they name them, at times."""
+    """Raise errors of a file system without the secrets that it was opened with, which some of them contain."""
     try:
         yield
     except Exception as error:
@@ -337,10 +323,11 @@ def redacted(where: str) -> Iterator[None]:
         if not storage or isinstance(error, DqlabError):
             raise
         secrets = list(_secrets(_known.get(storage)))
-        told = list(_told(error))
-        if not any(secret in text for secret in secrets for text in told):
+        texts = list(_texts_of(error))
+        if not any(secret in text for secret in secrets for text in texts):
             raise
-        text = f"{told[0]} ({told[-1]})" if told[0] != told[-1] else told[0]  # what it is, and what it came from
+        # The text of the error and of its first cause; `from None` below drops the chain, which contains the secrets.
+        text = f"{texts[0]} ({texts[-1]})" if texts[0] != texts[-1] else texts[0]
         for secret in secrets:
             text = text.replace(secret, "***")
         kind = type(error) if type(error) in (PermissionError, FileNotFoundError, OSError) else OSError
@@ -354,8 +341,8 @@ def without_secrets(text: str, where: str) -> str:
     return text
 
 
-def _told(error: BaseException) -> Iterator[str]:
-    """Yield what a traceback shows of an error, and of those that it came from."""
+def _texts_of(error: BaseException) -> Iterator[str]:
+    """Yield the texts that a traceback shows for an error and its causes."""
     seen: list[BaseException] = []
     at: BaseException | None = error
     while at is not None and not any(at is each for each in seen):
@@ -365,17 +352,7 @@ def _told(error: BaseException) -> Iterator[str]:
 
 
 class Guarded(io.RawIOBase):
-    """A stream that reads from another one, each time inside a guard that changes what its errors report.
-
-    Parameters
-    ----------
-    stream : file
-        Closed with this.
-    guard : callable
-        Returns a context manager for one read or move.
-    given : callable, optional
-        Called when a read has given something.
-    """
+    """A stream that reads from another one inside a guard that changes the errors of each read."""
 
     def __init__(
         self,
@@ -384,11 +361,12 @@ class Guarded(io.RawIOBase):
         given: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__()
+        # `guard` returns a context manager for one read or seek; `given` is called after a read that returned data.
         self._stream, self._guard, self._given = stream, guard, given
 
     @property
     def details(self) -> Any:
-        """What a file system knows of its file; None of other streams."""
+        """What a file system knows of its file, or None for other streams."""
         return getattr(self._stream, "details", None)
 
     def readable(self) -> bool:
@@ -400,16 +378,16 @@ class Guarded(io.RawIOBase):
         return self._stream.seekable()
 
     def tell(self) -> int:
-        """Return the place."""
+        """Return the position."""
         return self._stream.tell()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place; backwards in something compressed begins again at its start."""
+        """Go to a position, which restarts a compressed stream if it is before the current one."""
         with self._guard():
             return self._stream.seek(offset, whence)
 
     def read(self, size: int = -1) -> bytes:
-        """Read up to so many bytes, or the rest."""
+        """Read up to `size` bytes, or the rest."""
         with self._guard():
             data = self._stream.read(size)
         if data:
@@ -421,13 +399,14 @@ class Guarded(io.RawIOBase):
         return self.read()
 
     def readinto(self, buffer: Any) -> int:
-        """Read as much as is there, at most one buffer."""
+        """Read what is available, at most one buffer."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def readline(self, size: int | None = -1) -> bytes:
-        """Read one line; the inherited way asks for each byte, and those of file systems take no size."""
+        """Read one line."""
+        # The inherited method reads byte by byte; `readline` of file systems accepts no size.
         if size is not None and size >= 0:
             return super().readline(size)
         with self._guard():
@@ -446,16 +425,16 @@ class Guarded(io.RawIOBase):
 
 
 def _secrets(options: Any) -> Iterator[str]:
-    """Yield the values that options stand for, where they are set, and those that options stood for before."""
+    """Yield the secrets of options that are set here, and all that were used before."""
     with suppress(DqlabError):
         if isinstance(options, str):
             for name, value in _leaves(entry(options)):
                 if _is_secret(name):
-                    _hidden(value)
+                    _remembered(value)
         else:
             for _, value in _leaves(options):
                 if str(value).startswith(_FROM):
-                    with suppress(DqlabError):  # one that is not set hides nothing of the others
+                    with suppress(DqlabError):  # an unset secret must not keep the others from being hidden
                         _value(value)
     yield from list(_stood_for)
 
@@ -473,7 +452,7 @@ def _leaves(options: Any) -> Iterator[tuple[str, Any]]:
 
 
 def local_path(place: str) -> str | None:
-    """Return the absolute path of a path or file:// URL; None for any other URL, which has no password in it."""
+    """Return the absolute path of a path or file:// URL, or None for any other URL, checked for passwords."""
     if (local := _LOCAL_URL.match(place)) and "::" not in place:
         return str(Path(place[local.end() :]).absolute())
     if _URL.match(place) is None:
@@ -483,7 +462,7 @@ def local_path(place: str) -> str | None:
 
 
 class _Copied(io.RawIOBase):
-    """A stream that is read from its start to its end, which keeps what was read to read it again."""
+    """A stream that can only be read forward, with a copy of what was read, so that it can seek."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__()
@@ -501,7 +480,7 @@ class _Copied(io.RawIOBase):
     def _fetch(self, until: float) -> None:
         while self._had < until and not self._over:
             data = self._stream.read(_PIECE)
-            if not data:  # not read again: aiohttp logs each read behind the end
+            if not data:  # never read again: aiohttp logs each read after the end
                 self._over = True
                 self._stream.close()
             self._copy.seek(self._had)
@@ -511,7 +490,7 @@ class _Copied(io.RawIOBase):
         try:
             self._fetch(self._at + len(buffer))
         except Exception:
-            if self._had <= self._at:  # else what came before the error is given first, and the next read meets it
+            if self._had <= self._at:  # otherwise return the bytes before the error first; the next read raises it
                 raise
         self._copy.seek(self._at)
         data = self._copy.read(len(buffer))
@@ -539,11 +518,7 @@ class _Copied(io.RawIOBase):
 
 
 class _Rewindable(io.BufferedReader):
-    """A file of a server that states no length, so that it can only be read from its start to its end.
-
-    Archives, Parquet files and records are read from other places; what was read until there is kept, in memory or, of
-    a larger one, in a temporary file.
-    """
+    """A file of a server that states no length, buffered so that archives, Parquet files and records can seek in it."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__(_Copied(stream))
@@ -551,7 +526,7 @@ class _Rewindable(io.BufferedReader):
 
 
 def open_binary(where: str) -> BinaryIO:
-    """Open a path or URL for reading; the `ImportError` of a missing file system names what to install."""
+    """Open a path or URL for reading, or raise an `ImportError` that names the package its file system needs."""
     path = local_path(where)
     if path is not None:
         return Path(path).open("rb")
@@ -562,8 +537,9 @@ def open_binary(where: str) -> BinaryIO:
     if isinstance(details, Mapping) and details.get("size", 0) is None:
         stream = cast(BinaryIO, _Rewindable(stream))
     if not system.cachable:
-        # An archive closes itself, and its members, when it is no longer referenced: the stream keeps a reference.
-        weakref.finalize(stream, _let_go, system)
+        # An archive closes itself and its members when it is no longer referenced, so the stream's finalizer refers to
+        # it.
+        weakref.finalize(stream, _keep_alive, system)
     return cast(BinaryIO, Guarded(stream, partial(redacted, where))) if storage_of(where) else stream
 
 
@@ -583,11 +559,12 @@ class ServerSilent(TimeoutError):
 
 @contextmanager
 def answered(where: str) -> Iterator[None]:
-    """Raise `ServerSilent` where a server does not answer: file systems report a missing file, or give no reason."""
+    """Raise `ServerSilent` for a server that does not answer."""
     try:
         yield
     except ServerSilent:
         raise
+    # Some file systems turn a timeout into FileNotFoundError, or give no reason.
     except (FileNotFoundError, TimeoutError) as error:
         cause = error if isinstance(error, TimeoutError) else error.__cause__
         if not isinstance(cause, TimeoutError):
@@ -595,12 +572,12 @@ def answered(where: str) -> Iterator[None]:
         raise ServerSilent(str(where)) from cause
 
 
-def _let_go(system: object) -> None:
-    """Do nothing: the finalizer exists to keep the file system alive until now."""
+def _keep_alive(system: object) -> None:
+    """Do nothing, because the finalizer only keeps the file system alive until now."""
 
 
 def remote(url: str) -> tuple[Any, str]:
-    """Return the file system behind a URL, and the path there."""
+    """Return the file system behind a URL, and the path in it."""
     import_whole("fsspec.core")  # only here: local documents do not need it
     import fsspec.core
 
@@ -612,7 +589,7 @@ def remote(url: str) -> tuple[Any, str]:
         if (bucket := _OF_BUCKET.match(url)) is not None:
             system = fsspec.filesystem(bucket[1].lower(), **options)
             return system, system._strip_protocol(str(url))
-        # A string of its own class would give its options once more, and compiled code does not take it for text.
+        # str(), because a StoredAt would bring its options a second time, and compiled code wants exact strings.
         system, path = fsspec.core.url_to_fs(str(url), **options)
     except ImportError as error:
         raise _uninstalled(url, error) from error
@@ -620,31 +597,33 @@ def remote(url: str) -> tuple[Any, str]:
 
 
 _OF_BUCKET = re.compile(r"(s3a?|gs|gcs|az|abfss?)://.*::(?!.*://)", re.ASCII | re.IGNORECASE | re.DOTALL)
-"""The URL of an object with two colons in its key, which would chain it to another URL."""
+"""The URL of an object whose key contains "::", which fsspec would take for a chained URL."""
 _WEB = re.compile(r"(?:.*::)?(https?)://(?!.*::)", re.ASCII | re.IGNORECASE | re.DOTALL)
 _ENCODED = re.compile(r"https?://(?!.*::)[^?]*\.(?:gz|tgz|zst)(?:\?.*)?\Z", re.ASCII | re.IGNORECASE | re.DOTALL)
-"""URLs of files whose compression a web server may call the encoding of its answer, which clients undo."""
+"""URLs of compressed files: a web server may declare the compression as the encoding of its response, which clients
+undo."""
 
 
 def _of_web(url: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return options with which a web server is not waited for without end, and files arrive as they are stored."""
+    """Return options that bound the wait for a web server, and make files arrive as they are stored."""
     import fsspec
     from fsspec.implementations.http import HTTPFileSystem
 
     scheme = cast(re.Match[str], _WEB.match(url))[1].lower()
     if fsspec.get_filesystem_class(scheme) is not HTTPFileSystem:
         return options
-    if "::" in url:  # what is above it has options of its own
+    if "::" in url:  # the options belong to the first URL of the chain, and those of the others are nested by scheme
         return {**options, scheme: _bounded(options.get(scheme) or {})}
     options = _bounded(options)
     return options if _ENCODED.match(url) is None else _undecoded(options)
 
 
 def _bounded(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with a limit of silence, `client_kwargs["timeout"]` in seconds, in place of one of whole files."""
+    """Return options that limit how long a server may send nothing, instead of the time for a whole file."""
     import aiohttp
 
     client = dict(options.get("client_kwargs") or {})
+    # aiohttp's own default, 300 s for the whole transfer, would end the download of a large file.
     seconds = client.get("timeout", SILENCE)
     if isinstance(seconds, int | float):
         client["timeout"] = aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds)
@@ -652,13 +631,14 @@ def _bounded(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _undecoded(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options with which a compressed file behind a web server arrives as it is stored, however it is called."""
-    headers = {"Accept-Encoding": "identity", **(options.get("headers") or {})}  # else it may be compressed once more
+    """Return options with which a compressed file arrives as it is stored."""
+    # "identity", so that the server does not compress it a second time.
+    headers = {"Accept-Encoding": "identity", **(options.get("headers") or {})}
     return {"auto_decompress": False, **options, "headers": headers}
 
 
 _EXTRAS = {"s3fs": "s3", "gcsfs": "gcs", "adlfs": "azure", "aiohttp": "documents"}
-"""Extras of dqlab that bring a package which file systems need."""
+"""Extras of dqlab that install a package of a file system."""
 
 
 def _uninstalled(url: str, error: ImportError) -> ExtraMissing:
@@ -670,7 +650,7 @@ def _uninstalled(url: str, error: ImportError) -> ExtraMissing:
 
 
 def _package_in(error: ImportError) -> str:
-    """Return the package that is missing: fsspec's sentence is "Install s3fs to access S3", or another one."""
+    """Return the missing package from an ImportError, or from fsspec's text "Install s3fs to access S3"."""
     cause = error.__cause__
     name = error.name or (cause.name if isinstance(cause, ImportError) else None)
     if name:
@@ -684,30 +664,29 @@ def _package_in(error: ImportError) -> str:
 
 
 class Stamp(NamedTuple):
-    """What identifies a version of a file; `size` in bytes, None when unknown."""
+    """What identifies a version of a file."""
 
     version: str
     size: int | None
+    """Bytes; None when unknown."""
 
 
 UNKNOWN = Stamp("", None)
-"""For a file that cannot be examined from this process."""
+"""The stamp of a file that this process cannot examine."""
 
 
 def stamp_of_open(where: str, stream: BinaryIO) -> Stamp:
-    """Return the stamp of what `open_binary` has opened; UNKNOWN where it has none.
-
-    Files of S3 have it from when they were opened; those of other systems may need one more request.
-    """
+    """Return the stamp of a stream of `open_binary`, or UNKNOWN if it has none."""
     if local_path(where) is not None:
         return local_stamp(os.fstat(stream.fileno()))
-    # Files of a cache, `simplecache::`, have the stamp of the copy; files of a bucket know what gave them their size.
+    # Files of S3 have `details` since they were opened; other file systems may request them. Files of a cache such as
+    # `simplecache::` have the stamp of the copy.
     details = getattr(stream, "details", None)
     return remote_stamp(details) if isinstance(details, Mapping) else UNKNOWN
 
 
 def stamp_of(where: str) -> Stamp:
-    """Examine a file without opening it; one request when it is remote. Raises as `open_binary` does."""
+    """Examine a file without opening it, with one request if it is remote, and with the errors of `open_binary`."""
     path = local_path(where)
     if path is not None:
         return local_stamp(Path(path).stat())
@@ -722,7 +701,7 @@ def local_stamp(status: os.stat_result) -> Stamp:
 
 
 def remote_stamp(info: Mapping[str, Any]) -> Stamp:
-    """Return what identifies a version of a file, from what its file system lists about it."""
+    """Return what identifies a version of a file, from the information that its file system lists."""
     size = info.get("size")
     for name in _ETAGS:
         if info.get(name):
@@ -734,26 +713,26 @@ def remote_stamp(info: Mapping[str, Any]) -> Stamp:
 
 
 def _instant(when: Any) -> str:
-    # The same store may give seconds in a listing and a datetime for one file: both must read the same.
+    # A store may give seconds in a listing and a datetime for a single file; both must give the same text.
     if isinstance(when, int | float):
         when = datetime.fromtimestamp(when, UTC)
     return when.isoformat() if isinstance(when, datetime) else str(when)
 
 
 _ETAG = re.compile(r"[0-9a-f]{32}(?:-\d+)?")
-"""The version of an object of S3: an MD5, also of several parts. Times of other stores differ in precision between a
-listing and an object, so they are not compared."""
+"""The version of an object of S3: an MD5, with a number for multipart uploads. Versions of other stores are not
+compared, because the precision of their times differs between a listing and a single object."""
 
 
 def has_etag(reference: Reference) -> bool:
-    """Return whether a document's version is the ETag that its listing gave it."""
+    """Return whether a document's version is the ETag from its listing."""
     return reference.size is not None and _ETAG.fullmatch(reference.version) is not None
 
 
 def check_stamp(reference: Reference, now: str) -> None:
-    """Compare the stamp of a file with that of its listing; versions that users have made are not compared."""
+    """Raise `DocumentChanged` if the stamp of a file differs from its listing, unless a user made the version."""
     was = reference.version
-    # A listing's version begins with the size that it noted, too. A user's own "2024-01" does not, but by chance.
+    # A version from a listing begins with the listed size; a user's own, such as "2024-01", does so only by chance.
     if was == now or reference.size is None:
         return
     if re.fullmatch(rf"{reference.size}-(-?\d+)", was) or (has_etag(reference) and _ETAG.fullmatch(now)):

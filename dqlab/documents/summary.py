@@ -1,6 +1,6 @@
-"""What is in a listing, as far as that is known within a moment: counts, sizes, pages, formats, what cannot be read.
+"""What is in a listing, as far as it is known after a moment: counts, sizes, pages, formats, unreadable documents.
 
-Owns how long looking takes: a thread lists, and what it has found when time is up is the summary. Draws nothing.
+Owns how long counting takes: a thread lists, and the summary is what it has found when time is up. Draws nothing.
 """
 
 from __future__ import annotations
@@ -23,68 +23,48 @@ PATIENCE = 2.0
 """Seconds until what was counted so far is shown."""
 SHOWN = 5
 NAMED = 3
-"""Documents that cannot be read and are named."""
+"""Keys of unreadable documents, and of links, that a summary names."""
 
 
 @dataclass(slots=True)
 class Summary:
-    """A listing, looked at.
-
-    Attributes
-    ----------
-    label : str
-        The calls that made it.
-    first : list of Document
-        The first five.
-    count : int
-        Documents, as far as they were counted.
-    size : int
-        Bytes of those whose size is known; a file that comes in parts counts once.
-    sized, paged : int
-        Documents whose size and whose number of pages is known.
-    pages : int
-        Pages of these.
-    formats : Counter
-        Documents by the ending of their name, such as "pdf"; "" for none.
-    unreadable : int
-        Documents that cannot be examined or read from here.
-    named : list of str
-        Keys of the first of these.
-    linked : int
-        Documents whose file is listed already under another name: links lead to it.
-    links : list of str
-        Keys of the first of these.
-    whole : bool
-        Whether everything was counted.
-    repeats : bool
-        Whether it can be listed more than once; nothing was counted if not.
-    error : str
-        What ended the listing.
-    none : str
-        Which condition of `Documents.where` no document meets, and what there is; "" otherwise.
-    """
+    """What was counted in a listing."""
 
     label: str
+    """The calls that made the listing."""
     first: list[Document] = field(default_factory=list)
+    """The first five."""
     count: int = 0
     size: int = 0
+    """Bytes of documents whose size is known; a file in several parts counts once."""
     sized: int = 0
+    """Documents whose size is known."""
     pages: int = 0
     paged: int = 0
+    """Documents whose number of pages is known."""
     formats: Counter[str] = field(default_factory=Counter)
+    """Documents by `format_of`."""
     unreadable: int = 0
+    """Documents that this process cannot examine or read."""
     named: list[str | int] = field(default_factory=list)
+    """Keys of the first of these."""
     linked: int = 0
+    """Documents whose file was counted before under another name, through a link."""
     links: list[str | int] = field(default_factory=list)
+    """Keys of the first of these."""
     whole: bool = False
+    """Whether everything was counted."""
     repeats: bool = True
+    """Whether it can be listed more than once; if not, nothing was counted."""
     error: str = ""
+    """The error that ended the listing."""
     none: str = ""
+    """Why there are no documents; see `Documents.why_none`."""
     _files: set[tuple[int, int]] = field(default_factory=set, repr=False)
     _places: set[int] = field(default_factory=set, repr=False)
 
     def add(self, document: Document) -> None:
-        """Count one more."""
+        """Count one more document."""
         if len(self.first) < SHOWN:
             self.first.append(document)
         if document.size is not None:
@@ -105,7 +85,7 @@ class Summary:
         self.count += 1
 
     def _is_first(self, document: Document) -> bool:
-        """Return whether no other part of a document's file was counted; note it."""
+        """Note a document's file, and return whether no other part of it was noted before."""
         if not isinstance(document.part, PageRange):
             return True
         place = hash((document.where, document.part.within))
@@ -114,13 +94,13 @@ class Summary:
         return not known
 
     def _is_there(self, document: Document) -> bool:
-        """Return whether the file of a document was counted under another name; note it."""
+        """Note a document's file, and return whether it was noted before under another name."""
         path = local_path(document.where) if document.part is None else None
         try:
             about = None if path is None else os.stat(path)
         except OSError:
             return False
-        if about is None or not about.st_ino:
+        if about is None or not about.st_ino:  # some file systems number no files
             return False
         file = about.st_dev, about.st_ino
         known = file in self._files
@@ -129,7 +109,7 @@ class Summary:
 
 
 def summarize(documents: Documents, patience: float = PATIENCE) -> Summary:
-    """Look at a listing for some seconds at most, without an error and without using it up.
+    """Count a listing for `patience` seconds at most, without raising and without using it up.
 
     Examples
     --------
@@ -154,7 +134,7 @@ def summarize(documents: Documents, patience: float = PATIENCE) -> Summary:
             if not summary.count:
                 summary.none = documents.why_none()
             summary.whole = not stop.is_set()
-        except Exception as error:  # noqa: BLE001 - shown below what was found before it
+        except Exception as error:  # noqa: BLE001 - the summary shows it below what was found before
             with lock:
                 summary.error = "" if stop.is_set() else in_words(error)
         finally:
@@ -162,13 +142,13 @@ def summarize(documents: Documents, patience: float = PATIENCE) -> Summary:
 
     threading.Thread(target=look, name="dqlab-summary", daemon=True).start()
     ended.wait(patience)
-    with lock:  # whatever the thread finds from now on, this summary stays as it is
+    with lock:  # the thread may be in the middle of a listing, and must not change the summary from now on
         stop.set()
     return summary
 
 
 def format_of(document: Document) -> str:
-    """Return the ending of a document's name: "pdf", "txt.gz"; "" if it has none; "row" of what has columns."""
+    """Return the ending of a document's name, such as "pdf" or "txt.gz" or "", and "row" for rows and records."""
     if isinstance(document.part, Row | Line | Inline):
         return "row"
     name = file_name(document).rpartition("/")[2]

@@ -1,6 +1,7 @@
-"""Values of rows that Python cannot hold, such as a date after the year 9999, or a text whose bytes are not UTF-8.
+"""Values of rows that Python cannot hold, such as a date after the year 9999 or a text that is not UTF-8.
 
-Owns how one of them is found among many that are converted at once, and what a row has in its place: the others stay.
+Owns how such a value is found among many that are converted at once, and what replaces it, so that the others stay
+readable.
 """
 
 from __future__ import annotations
@@ -14,36 +15,31 @@ __all__ = ["Partly", "Torn", "Unreadable", "are_unreadable", "converted", "torn"
 
 
 class Unreadable(NamedTuple):
-    """What stands where a value cannot."""
+    """Stands in the place of a value that cannot be read."""
 
     reason: str
 
     @property
     def in_words(self) -> str:
-        """What it is, where a value would be named."""
+        """Text for an error that would otherwise name the value."""
         return f"a value that Python cannot hold ({self.reason})"
 
 
 class Torn(NamedTuple):
-    """The values of a row of a frame, some unreadable; travels in place of a row's tuple.
-
-    Attributes
-    ----------
-    values : tuple
-        None for those.
-    reasons : dict
-        Why, by position.
-    """
+    """The values of a frame's row with unreadable ones among them, which travels in place of the row's tuple."""
 
     values: tuple[Any, ...]
+    """None in place of unreadable ones."""
     reasons: dict[int, str]
+    """Why a value is unreadable, by position."""
 
 
 class Partly(list[Any]):
-    """Values, some unreadable; taking an unreadable one raises `CannotRead`. Other lists pay nothing for it."""
+    """Values of which some are unreadable, and raise `CannotRead` when they are taken."""
 
     def __getitem__(self, at: Any) -> Any:
         """Return a value."""
+        # A class of its own, so that lists without unreadable values stay plain lists, and cost no check.
         value = super().__getitem__(at)
         if type(value) is Unreadable:
             raise CannotRead(value.reason)
@@ -51,19 +47,16 @@ class Partly(list[Any]):
 
 
 class CannotRead(Exception):
-    """A value cannot be read: (reason); caught where row and column have names."""
+    """A value cannot be read, for the reason in its argument, which callers join with the row and the column."""
 
 
 def are_unreadable(error: Exception) -> bool:
-    """Return whether values may be why they could not be converted, rather than their file, memory or packages."""
+    """Return whether a failed conversion may be due to the values, rather than to their file, memory or packages."""
     return not isinstance(error, (DqlabError, OSError, MemoryError, ImportError, RecursionError))
 
 
 def converted(convert: Callable[[int, int], list[Any]], start: int, stop: int) -> list[Any]:
-    """Return the values from one position up to another; `Unreadable` for each that cannot be converted.
-
-    Halves what fails until single values are left: one in a thousand costs twenty more conversions.
-    """
+    """Return the values from `start` up to `stop`, with `Unreadable` for each that cannot be converted."""
     try:
         return convert(start, stop)
     except Exception as error:
@@ -71,12 +64,13 @@ def converted(convert: Callable[[int, int], list[Any]], start: int, stop: int) -
             raise
         if stop - start == 1:
             return [Unreadable(in_words(error))]
+    # Halve what fails: one bad value in a thousand costs twenty conversions more, instead of a thousand.
     middle = (start + stop) // 2
     return converted(convert, start, middle) + converted(convert, middle, stop)
 
 
 def torn(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a row as it travels: as it is, or `Torn`."""
+    """Return a row as it travels, which is a `Torn` if some values are unreadable."""
     reasons = {at: each.reason for at, each in enumerate(values) if type(each) is Unreadable}
     return (
         Torn(tuple(None if at in reasons else each for at, each in enumerate(values)), reasons) if reasons else values
@@ -84,5 +78,5 @@ def torn(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def unreadable(key: Any, column: Any, where: str, reason: str) -> Never:
-    """Raise that the value of a row cannot be read."""
+    """Raise `ValueUnreadable`."""
     raise ValueUnreadable(key=key, column=column, where=where, reason=reason)
