@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab.cluster.scheduler import departures
-from dqlab.cluster.scheduler.departures import FINAL, MOST, STAGGER, Deadlines
+from dqlab.cluster.scheduler.departures import FINAL, MOST, STAGGER, Deadlines, Departures
 from dqlab.cluster.transport.walltime import JobEnd, batch_system, read_end
 from dqlab.testing import Gate, Tally
 from tests.sampled import mostly_slow
@@ -80,6 +82,49 @@ def test_what_runs_has_until_shortly_before_the_end() -> None:
     assert deadlines("a").patience("a", 900.0) == 100 - FINAL
     assert deadlines("a").patience("a", 999.0) == 0.0
     assert deadlines("a").patience("unknown", 0.0) == 0.0
+
+
+def test_a_worker_whose_leaving_fails_leaves_at_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one look that failed was the last for all workers: their jobs ended in the middle of what they ran."""
+    known = SimpleNamespace(longest=failing_once(0.0), thresholds=SimpleNamespace(leaving=600.0))
+    collector = SimpleNamespace(known=known, touch=lambda: None)
+    began: list[str] = []
+
+    async def leave(self: Departures, worker: str) -> None:
+        began.append(worker)
+        if len(began) == 1:
+            raise OSError("its shard did not answer")
+        again.set()
+
+    again = asyncio.Event()
+
+    async def scenario() -> set[str]:
+        state = SimpleNamespace(collector=collector, leaving=set(), in_background=asyncio.ensure_future)
+        watching = Departures(state, None, None)  # type: ignore[arg-type]
+        watching.deadlines.note("a", "a", JobEnd(0.0, 0.0), 0.0)
+        task = asyncio.create_task(watching._watch_deadlines())
+        try:
+            await asyncio.wait_for(again.wait(), 20)
+        finally:
+            task.cancel()
+        return state.leaving
+
+    monkeypatch.setattr(departures, "LOOK_AT_DEADLINES", 0.001)
+    monkeypatch.setattr(Departures, "_leave_in_time", leave)
+    assert asyncio.run(scenario()) == {"a"}
+    assert began == ["a", "a"]
+
+
+def failing_once(value: float) -> Callable[[], float]:
+    """Return a function that raises at its first call."""
+    calls = iter([True])
+
+    def call() -> float:
+        if next(calls, False):
+            raise RuntimeError("a report without a time")
+        return value
+
+    return call
 
 
 def test_who_leaves_soon_is_counted() -> None:

@@ -181,6 +181,8 @@ class Departures:
         self.retired: set[str] = set()
         """Names of workers that were retired for good."""
         self.deadlines = Deadlines()
+        self._soon = 0
+        """Workers that were about to leave at the last look."""
 
     def start(self) -> None:
         """Begin to watch, and take over every way that Dask has to retire a worker."""
@@ -257,17 +259,33 @@ class Departures:
         return self.deadlines.soon(asyncio.get_running_loop().time(), within)
 
     async def _watch_deadlines(self) -> None:
-        loop, collector, soon = asyncio.get_running_loop(), self._state.collector, 0
+        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_AT_DEADLINES)
-            if len(self.deadlines) or soon:
-                self.deadlines.longest = collector.known.longest()
-                before, (soon, _) = soon, self.leave_soon(collector.known.thresholds.leaving)
-                if soon != before:
-                    collector.touch()
-                for worker in self.deadlines.due(loop.time(), self._state.leaving):
-                    self._state.leaving.add(worker)
-                    self._state.in_background(self._leave_in_time(worker))
+            try:
+                self._look_at_deadlines(loop.time())
+            except Exception:  # without the next looks, no other worker would leave in time
+                logger.exception("event=deadlines_look_failed")
+
+    def _look_at_deadlines(self, now: float) -> None:
+        """Make workers leave whose jobs end, and have views drawn again when more or fewer are about to."""
+        collector, before = self._state.collector, self._soon
+        if not len(self.deadlines) and not before:
+            return
+        self.deadlines.longest = collector.known.longest()
+        self._soon, _ = self.leave_soon(collector.known.thresholds.leaving)
+        if self._soon != before:
+            collector.touch()
+        for worker in self.deadlines.due(now, self._state.leaving):
+            self._state.leaving.add(worker)
+            self._state.in_background(self._leave_or_try_again(worker))
+
+    async def _leave_or_try_again(self, worker: str) -> None:
+        try:
+            await self._leave_in_time(worker)
+        except Exception:  # it still leases; its job would end in the middle of what it runs
+            logger.exception("event=leave_failed worker=%s", worker)
+            self._state.leaving.discard(worker)
 
     async def _leave_in_time(self, worker: str) -> None:
         """Wind down a worker's consumers, move its shards, and end it."""
