@@ -57,7 +57,7 @@ class TargetUnwritable(DqlabError):
 
     text = (
         "rows of run {run!r} could not be written to {path!r}: {reason}. What was written beside it was deleted, "
-        "{before}, and the results are where they were. Make room or choose another path, then write again."
+        "{before}, and the results in the queue are unaffected. Make room or choose another path, then write again."
     )
 
 

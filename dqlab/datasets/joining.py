@@ -20,7 +20,8 @@ class NoKeyMatches(UsageError):
     """No row of the table has the key of a result, so nothing would be joined."""
 
     text = (
-        "none of the {rows:row} has a key of run {run!r} in {on!r}: there it reads {theirs}, and results have {ours}. "
+        "none of the {rows:row} has a key of run {run!r} in {on!r}: that column has keys like {theirs}, the results "
+        "have keys like {ours}. "
         "Nothing was joined. Name the column with the documents' keys in on=, and give it their type.{hint}"
     )
 

@@ -80,8 +80,8 @@ class MergeUnderWay(RunError):
     """Another client is merging the parts of the same run."""
 
     text = (
-        "another client merges the parts of run {run!r}, and has not ended within {seconds:g} s. Nothing was done "
-        "here; it does what was asked for: call run.compact_sink() again to see what is left."
+        "another client merges the parts of run {run!r}, and has not finished within {seconds:g} s. This call merged "
+        "nothing; that client is doing the same work. Call run.compact_sink() again to see what is left."
     )
 
 

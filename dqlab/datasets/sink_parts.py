@@ -183,8 +183,8 @@ class PartMissing(PartError):
     """A part of a sink no longer exists."""
 
     text = (
-        "{rows:row} of run {run!r} that were asked for stand in {part}, and it is not there any more. The queue knows "
-        "where they were and has none of them. Bring the file back, or run those documents again."
+        "{rows:row} of run {run!r} were written to {part}, which no longer exists. The queue has only references to "
+        "them. Bring the file back, or run those documents again."
     )
 
 
@@ -201,8 +201,8 @@ class SinkNotReadable(PartError):
     """A user's own sink has no method to read its parts."""
 
     text = (
-        "{rows:row} of run {run!r} that were asked for were written by its sink, {part}, which has no method "
-        "read(part). They are where it has put them. Give it one that returns the values of a part, in their order."
+        "{rows:row} of run {run!r} were written by its sink, {part}, which has no method read(part). The sink still "
+        "has them. Add a method read(part) that returns the values of a part, in order."
     )
 
 

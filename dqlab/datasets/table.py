@@ -243,7 +243,7 @@ class RunTable:
 
     def query(self, sql: str) -> Any:
         """Return the result of a query over the table ``results``, which has the present rows; see `Run.query`."""
-        return query(self.now(), sql, "run.query has it, and run.table().query has results alone")
+        return query(self.now(), sql, "use run.query; run.table().query has only the results")
 
     # --- known columns ------------------------------------------------------------------------------
 

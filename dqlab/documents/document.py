@@ -876,6 +876,6 @@ def _check_encoding(encoding: Any) -> None:
         from encodings.aliases import aliases
 
         near = get_close_matches(encoding.lower(), aliases, n=1) if isinstance(encoding, str) else []
-        hint = f"Did you mean {near[0]!r}?" if near else "Such are 'utf-8', 'latin-1' and 'cp1252'."
+        hint = f"Did you mean {near[0]!r}?" if near else "Examples: 'utf-8', 'latin-1', 'cp1252'."
         problem = f"is not a text encoding of Python. Nothing was read. {hint}"
         raise BadOption(option="encoding", value=encoding, problem=problem) from None

@@ -156,7 +156,7 @@ def chosen(columns: Any) -> list[Any] | None:
     names = list(columns)
     if not names:
         raise BadOption(
-            option="columns", value=columns, problem="names none. Leave it out for all. Nothing was listed."
+            option="columns", value=columns, problem="is empty. Omit it to get all columns. Nothing was listed."
         )
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:

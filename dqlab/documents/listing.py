@@ -735,7 +735,7 @@ class Documents(SuggestsAttributes, metaclass=SuggestsNames):
         given: object = index
         if isinstance(given, str):
             hint = f"Write docs.where({f'key == {given!r}'!r}) for a listing of it"
-            raise WrongUse(what=repr(self), problem=f"has positions, and {given!r} is none", hint=hint)
+            raise WrongUse(what=repr(self), problem=f"is indexed by position, not by {given!r}", hint=hint)
         position = _position(index, 0)
         for document in islice(self[position:], 1):
             return document

@@ -216,7 +216,7 @@ def _stamp(place: str, silent: set[str]) -> Stamp:
 _SILENT = (
     "the server of {place!r} did not answer in time ({reason}): size and version of this document are not known, and "
     "it fails where a function opens it, if the server is still silent there. Other documents of this server are "
-    "listed in the same way, without a question to it. Look at the server, or wait longer: "
+    "listed the same way, without asking it again. Look at the server, or wait longer: "
     "storage_options={{'client_kwargs': {{'timeout': 120}}}}."
 )
 

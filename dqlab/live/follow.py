@@ -360,8 +360,8 @@ class Live(ABC, Generic[View]):
         # The last picture stays: it must not promise that the view tries again.
         if self._asking.quiet > GIVE_UP_AFTER:
             self._over = self._over or (
-                f"No answer since {numbers.clock(self._asking.since)}. This view asks no more; what it shows is not "
-                "touched by that. Show it again to go on."
+                f"No answer since {numbers.clock(self._asking.since)}. This view stopped polling; the work is not "
+                "affected. Show it again to continue."
             )
         view, answered = self._view(), self.obeying.answered
         if self._ended or self._over:
@@ -597,7 +597,7 @@ class LiveRun(Live[RunView]):
             return f"{many(again, 'document')} sent through again.{rest}"
         if press.command is Command.REPLACE:
             taken = ", ".join(source.replace(press.target))
-            return f"{taken}: tried again; {press.target} goes on with others. {GOES_ON}."
+            return f"{taken}: tried again; {press.target} takes other documents now. {GOES_ON}."
         if press.command is Command.GIVE_UP:
             return f"{', '.join(source.give_up(press.target))}: given up, a failure now. {GOES_ON}."
         if press.command is Command.SCALE:

@@ -331,7 +331,7 @@ def _notice(snapshot: Snapshot, silence: Silence | None, over: str, trouble: str
             return Notice(one_line(f"{each.subject} {each.text}", 300), tone)
     if snapshot.resting:
         names = numbers.few_of(snapshot.resting)
-        text = f"{many(len(snapshot.resting), 'queue')} in the store: {names}. %dq runs shows what runs they have."
+        text = f"{many(len(snapshot.resting), 'queue')} in the store: {names}. %dq runs lists their runs."
         return Notice(one_line(text, 300))
     return Notice()
 

@@ -89,7 +89,7 @@ def _known(text: str, known: int, count: int) -> str:
 def _notes(summary: Summary) -> list[str]:
     notes = [one_line(summary.label, _LONGEST)]
     if not summary.repeats:
-        return [*notes, "from an iterator, which counting would use up: documents are counted when they are submitted"]
+        return [*notes, "from an iterator, which counting would consume: documents are counted when they are submitted"]
     if not summary.count:
         nothing = one_line(summary.none, 600) or "no documents: check the path or pattern"
         notes.append(nothing if summary.whole else "none listed so far")

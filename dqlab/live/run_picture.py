@@ -349,7 +349,7 @@ def _mended(stats: RunStats, focus: Focus) -> str:
 
 def what_waits(stats: RunStats) -> str:
     """Return what a retry with newer code means for the documents that have yet to run."""
-    return "what waits runs with it too" if stats.fails_throughout else "what waits keeps the code it had"
+    return "waiting documents run it too" if stats.fails_throughout else "waiting documents keep their code"
 
 
 def code_of_retry(code: CodeStats, *, newer: bool) -> str:
@@ -644,7 +644,7 @@ def _same_code(stats: RunStats) -> str:
     code = f"{one_line(stats.code.name, 40)} v{stats.code.version}"
     left = many(stats.counts.left, "document")
     runs = "runs" if stats.counts.left == 1 else "run"
-    return f"{left} {runs} with {code}, with which all have failed; it does not pause itself for that again."
+    return f"{left} {runs} with {code}. All failed with it so far, and the run will not pause itself again."
 
 
 def _buttons_of_the_end(stats: RunStats, focus: Focus) -> tuple[Button, ...]:

@@ -90,8 +90,8 @@ class Table:
 
 NO_TABLE = Table((), ())
 WAY_OUT = (
-    "A function that ends its process, as os._exit and crashes of native code do, takes the consumer along. Map with "
-    'executor="process", and each slot has a process of its own: the failure names how that died.'
+    "A function that ends its process, as os._exit and crashes of native code do, ends its consumer too. Map with "
+    'executor="process": each slot has its own process, and the failure names how that process died.'
 )
 """What to do where consumers died of a document: a retry would meet the document again."""
 _STATUS = (
@@ -134,7 +134,7 @@ def status_table(snapshot: Snapshot, *, only: str = "", stale: bool = False) -> 
     if snapshot.resting:
         names = one_line(numbers.few_of(snapshot.resting, 5), 200)
         notes.append(f"no queue is open; the store has {len(snapshot.resting)}: {names}")
-        lines = ("%dq runs    # what runs they have", 'lab.attach("name")    # goes on with one')
+        lines = ("%dq runs    # lists their runs", 'lab.attach("name")    # continues one')
     elif not snapshot.queues:
         notes.append("no queues yet")
     if busy and not stale:
@@ -373,7 +373,7 @@ def leases_table(leases: Any, limit: int = 2 * ROWS) -> Table:
     notes = [f"{many(messages, 'message')} held"] + ([f"and {len(leases) - limit} more"] if len(leases) > limit else [])
     worst = leases[0]
     holder = f"lab.queue({leases.queue!r})" if worst.run is None else f"lab.attach({worst.run!r})"
-    lines = [f"{holder}.replace({worst.consumer!r})    # what it runs is tried again"]
+    lines = [f"{holder}.replace({worst.consumer!r})    # its documents are retried"]
     if worst.document is not None:
         lines.append(f"{holder}.give_up({worst.document!r})    # a failure, which a retry sends through again")
     return Table(columns, rows, notes=tuple(notes), lines=tuple(lines))

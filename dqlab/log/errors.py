@@ -105,9 +105,9 @@ class LogGone(LogError):
 
     passing = False
     text = (
-        "the log in {directory} is gone: it was deleted or moved while its queue was open, or its disk is not there. "
-        "Nothing was made in its place. Put it back, or mount the disk; then lab.queue(NAME) opens it. If it is not "
-        "there, lab.queue(NAME) makes an empty queue."
+        "the log in {directory} is gone: it was deleted or moved while its queue was open, or its disk is not "
+        "mounted. Nothing was created in its place. Put the log back, or mount the disk; then lab.queue(NAME) opens "
+        "it. Where there is no log, lab.queue(NAME) creates an empty queue."
     )
 
 
@@ -150,8 +150,8 @@ class LogFailed(LogError):
 
     text = (
         "the log in {directory} failed: {reason}. Everything confirmed is on disk, nothing else was confirmed. "
-        "Check the disk. A queue of a cluster opens its log again by itself, at least once a minute, and goes on when "
-        "the disk works. A log that was opened without a cluster has to be opened again."
+        "Check the disk. A queue in a cluster reopens its log at least once a minute, and continues when the disk "
+        "works. A log that was opened without a cluster has to be opened again."
     )
 
 

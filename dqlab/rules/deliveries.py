@@ -141,7 +141,9 @@ def _death_reason(lane: Lane, record: Trouble, outcome: Outcome, *, early: bool)
     retries = lane.retry.retries
     if record.exceptions <= retries:
         return ""
-    return f"{retries} {'retry' if retries == 1 else 'retries'} used up" if retries else "not retried: retries=0"
+    return (
+        f"{retries} {'retry' if retries == 1 else 'retries'} used up" if retries else "not retried, because retries=0"
+    )
 
 
 def _times(n: int) -> str:

@@ -31,8 +31,8 @@ __all__ = [
 
 
 GOES_ON = (
-    "In a process it was ended; in a thread, which cannot be killed, a function that does not end goes on, and takes "
-    "from the others, until it ends or its worker is restarted (%dq doctor has the line)"
+    "A slot's process was ended. A thread cannot be killed: a function that does not end keeps running there, and "
+    "slows others, until it ends or its worker is restarted (%dq doctor has the line)"
 )
 """What to know after a message was taken from the consumer that runs it."""
 
@@ -316,7 +316,7 @@ def _put_off(facts: QueueFacts, _: Thresholds) -> Iterator[Attention]:
         if stands and run.put_off > run.counts.leased:
             subject = numbers.many(run.put_off, "document")
             text = "put off by their function" if run.put_off > 1 else "put off by its function"
-            detail = f"with dq.Later, and none has ended in the last {numbers.duration(STANDS)}"
+            detail = f"with dq.Later, and no document ended in the last {numbers.duration(STANDS)}"
             yield _of(facts, AttentionKind.PUT_OFF, subject, text, detail, run=run.name, amount=run.put_off)
 
 
@@ -357,7 +357,7 @@ def _lag(facts: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     if any(run.eta is not None or run.state in (RunState.SUBMITTING, RunState.PAUSED) for run in facts.runs):
         return
     if queue.state == QueueState.RUNNING and queue.lag > thresholds.lag and (facts.lag_before or 0.0) < queue.lag:
-        text = f"is {numbers.duration(queue.lag)} behind, and falls further"
+        text = f"is {numbers.duration(queue.lag)} behind, and the delay grows"
         yield _of(facts, AttentionKind.LAG, queue.name, text, f"{numbers.count(queue.counts.waiting)} wait", "scale")
 
 

@@ -332,7 +332,7 @@ class _Check:
         if torn > 0:
             level, text = Level.DAMAGED, "a torn tail: a crash cut it off, and it was never confirmed"
             if self._held:
-                level, text = Level.CLEAN, "what is being written at this moment"
+                level, text = Level.CLEAN, "a record that is being written"
             self.findings.append(Finding(level, text, name, check.end, torn))
 
     # --- what the ledger needs ----------------------------------------------------------------
@@ -386,7 +386,7 @@ class _Check:
         self._unknown(unknown, ids if complete else None)
         homeless = self._unsettled(ids.homeless, ids)
         if homeless:
-            text = "frames are whole, and what run they belong to is not known: its opening is lost"
+            text = "frames are intact, but the record that opened their run is lost"
             self._add(Level.LOST, text, lost=homeless)
 
     def _unsettled(self, spans: Iterable[tuple[int, int]], ids: _Ids) -> list[tuple[int, int]]:
@@ -409,7 +409,7 @@ class _Check:
             lost = tuple(missing) if at == 0 else ()
             self.findings.append(Finding(level, text, found.file, found.offset, found.nbytes, lost))
         if missing and not unknown:
-            self._add(Level.LOST, "ids were given, and their frames are nowhere", lost=missing)
+            self._add(Level.LOST, "frames of these ids are missing", lost=missing)
 
     def _put_lost(self, found: Corruption, first: int, stop: int, ids: _Ids) -> None:
         ids.given.add(first, stop)

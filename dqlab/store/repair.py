@@ -45,7 +45,7 @@ class UnknownQueue(LogError):
 
     text = (
         "the queue in {directory} cannot be recreated: {reason}. Nothing was touched. Put queue.json back: "
-        "format, name, shards and options; those of a similar queue will do."
+        "format, name, shards and options; copy them from a similar queue."
     )
 
 

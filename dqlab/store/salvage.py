@@ -26,7 +26,7 @@ class Unsalvageable(LogError):
 
     text = (
         "the manifest of {directory} cannot be read, and {reason}. Nothing was touched. Put the manifest back from a "
-        "copy; what quarantine and whole segments hold can still be saved by a person who knows the format."
+        "copy; someone who knows the format can still recover messages from quarantine and intact segments."
     )
 
 

@@ -40,7 +40,7 @@ class Compacted:
     def __str__(self) -> str:
         """Return one sentence."""
         size = f"{_megabytes(self.bytes_before)} MB before, {_megabytes(self.bytes_after)} MB after"
-        return f"{size}; of {self.dropped:,} settled messages the inputs were removed; {self.seconds:.1f} s"
+        return f"{size}; inputs of {self.dropped:,} settled messages removed; {self.seconds:.1f} s"
 
     def __repr__(self) -> str:
         return f"<Compacted: {self}>"

@@ -214,7 +214,7 @@ PLANTED = {
         with_scene(a_run(counts=Counts(delayed=12), at=90.0, rate=0.0)),
         "queues",
         WARNING,
-        "run count: 12 documents put off by their function with dq.Later, and none has ended in the last 1 min",
+        "run count: 12 documents put off by their function with dq.Later, and no document ended in the last 1 min",
     ),
     "full": (with_queue(counts=Counts(ready=1000)), "queues", NOTE, "queue pages is full: 1,000 messages"),
     "full, and nothing leaves": (
@@ -277,7 +277,7 @@ PLANTED = {
         WARNING,
         "queue pages gets 9.00 messages/s and does 3.00 for 5 min; 5 wait",
     ),
-    "behind": (with_queue(lag=3600.0), "queues", WARNING, "queue pages is 1 h behind, and falls further"),
+    "behind": (with_queue(lag=3600.0), "queues", WARNING, "queue pages is 1 h behind, and the delay grows"),
     "stopped": (stopped_run(), "queues", PROBLEM, "run count paused itself: no room for more results"),
     "a sink that refuses rows": (
         with_scene(a_run(state=RunState.WAITING, why="its rows cannot be written to out/: No space left on device")),

@@ -269,7 +269,7 @@ def test_a_join_without_a_single_match_is_refused(queue: dq.QueuePool) -> None:
     """It would be a table of NaN, and look like results that are missing."""
     run = queue.map(count, range(3))
 
-    with pytest.raises(NoKeyMatches, match=r"reads '0', and results have 0.*astype\('int'\)"):
+    with pytest.raises(NoKeyMatches, match=r"has keys like '0', the results have keys like 0.*astype\('int'\)"):
         run.join(pd.DataFrame({"key": ["0", "1"]}), timeout=30)
     with pytest.raises(BadOption, match=r"neither a column nor the index\. Columns: a"):
         run.join(pd.DataFrame({"a": [1]}), on="file")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -336,6 +337,7 @@ def test_number_that_was_said_is_not_shown_again(connected: Any, capsys: Any, mo
     connected.run("%dq submit abs --over ['a', 'b'] --retries 0 --name letters --on-existing new --wait -o run")
     monkeypatch.setattr("dqlab.jupyter.sayings.in_jupyter", lambda: True)
     monkeypatch.setattr(connected.shell.displayhook, "write_output_prompt", lambda: None)  # as a kernel's
+    monkeypatch.delattr(builtins, "_", raising=False)  # a doctest leaves it, and IPython then leaves `_` alone
     capsys.readouterr()
 
     count = connected.run("%dq retry --fn abs")

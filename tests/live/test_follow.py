@@ -155,7 +155,7 @@ def test_endless_silence_ends_the_view(live: LiveRun, source: Any, canvas: Any, 
 
     assert live.tick() is False
     assert canvas.last.face is Face.NO_ANSWER
-    assert "asks no more" in canvas.last.notice.text, "it was: Trying again now"
+    assert "stopped polling" in canvas.last.notice.text, "it was: Trying again now"
     assert canvas.last.buttons == ()
 
 

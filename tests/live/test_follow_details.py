@@ -214,7 +214,7 @@ def test_a_press_is_told_for_a_while_then_what_is_true_now(
     commands.put(Press(Command.REPLACE, target="c0"))
     step(live)
     live.tick()
-    assert canvas.drawn[-1].notice.text.startswith("#50: tried again; c0 goes on with others.")
+    assert canvas.drawn[-1].notice.text.startswith("#50: tried again; c0 takes other documents now.")
 
     clock.now += SAID
     live.tick()
@@ -258,7 +258,7 @@ def test_a_function_that_was_redefined_is_offered_first_and_retried_with(
 
     row = canvas.drawn[-1].failures[0]
     assert row.retry == "Retry 128 with parse v5"
-    assert row.hint == "parse as this notebook has it now; what failed ran v4; what waits keeps the code it had"
+    assert row.hint == "parse as this notebook has it now; what failed ran v4; waiting documents keep their code"
     commands.put(Press(Command.RETRY, target="7b0f44a1"))
     step(live)
     assert detailed.done == ["retry 7b0f44a1 with parse as it is now"]
@@ -279,13 +279,13 @@ def test_of_many_dead_documents_a_hundred_are_retried_first_if_that_is_pressed(
     live.tick()
 
     assert detailed.done == ["retry 7b0f44a1 first 100 with parse as it is now"]
-    assert canvas.drawn[-1].notice.text == "100 documents sent through again. What waits keeps the code it had."
+    assert canvas.drawn[-1].notice.text == "100 documents sent through again. Waiting documents keep their code."
 
 
 def test_a_retry_of_a_run_in_which_everything_failed_says_that_what_waits_gets_the_code_too(
     live: LiveRun, detailed: Any, canvas: Any, commands: SimpleQueue[Press], running: RunStats
 ) -> None:
-    """It said that what waits keeps the code it had, while all of it ran the new one."""
+    """It said that waiting documents keep their code, while all of it ran the new one."""
     detailed.redefined = "parse as it is now"
     detailed.answer = replace(running, state=RunState.STOPPED, stop=StopReason.ALL_FAILED, eta=None)
     live.tick()
@@ -295,7 +295,7 @@ def test_a_retry_of_a_run_in_which_everything_failed_says_that_what_waits_gets_t
     commands.put(Press(Command.RETRY))
     step(live)
 
-    assert live.obeying.busy == "61 documents sent through again. What waits runs with it too."
+    assert live.obeying.busy == "61 documents sent through again. Waiting documents run it too."
     assert [said[:37] for said in settled] == ["Retried 61 documents with parse v5 at"]
 
 

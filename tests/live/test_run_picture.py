@@ -140,12 +140,12 @@ def test_run_in_which_everything_failed_is_to_be_mended_first(all_failed: RunSta
     assert (resume.command, resume.label) == (Command.RESUME, "Resume with the same code")
     assert not resume.primary
     assert resume.hint == (
-        "1,900 documents run with parse v4, with which all have failed; it does not pause itself for that again."
+        "1,900 documents run with parse v4. All failed with it so far, and the run will not pause itself again."
     )
     assert cancel.command is Command.CANCEL
     assert run_view(all_failed).notice.text == (
         "all of its first 100 documents failed with ValueError: no total. Nothing confirmed was lost. "
-        "Mend parse, then retry with it: what waits runs with it too."
+        "Mend parse, then retry with it: waiting documents run it too."
     )
     assert run_view(all_failed).figures[1].second == "after a retry"
 
@@ -205,7 +205,7 @@ def test_run_in_which_everything_failed_is_retried_with_the_mended_function_by_i
         ("Resume with the same code", False),
         ("Cancel run…", False),
     ]
-    assert view.buttons[0].hint.endswith("what waits runs with it too")
+    assert view.buttons[0].hint.endswith("waiting documents run it too")
     assert "Mend parse" not in view.notice.text
 
 
@@ -464,7 +464,7 @@ def test_what_a_press_has_done_is_not_what_is_kept(running: RunStats, snapshot: 
     """ "33 documents sent through again." was saved into the notebook."""
     run, focus = stuck(running, snapshot, 360.0)
     for shown in (
-        run_view(run, focus, busy="#50: tried again; c0 goes on with others."),
+        run_view(run, focus, busy="#50: tried again; c0 takes other documents now."),
         run_view(run, focus, trouble="Replace failed: gone"),
     ):
         kept = bundle(shown)

@@ -223,7 +223,7 @@ def test_what_consumers_hold_is_a_table_with_what_to_type() -> None:
 
     assert " ".join(lines[0].split()) == "document run consumer leased runs for lease ends in delivery"
     assert " ".join(lines[1].split()) == "inv 7.pdf count c0 14:18:47 6 min 41 s 2"
-    assert "  lab.attach('count').replace('c0')    # what it runs is tried again" in lines
+    assert "  lab.attach('count').replace('c0')    # its documents are retried" in lines
     assert any("lab.attach('count').give_up('inv 7.pdf')" in line for line in lines)
     assert repr(leases[0]) == "<c0 runs 'inv 7.pdf' of run 'count' for 6 min 10 s, delivery 2, at 14:18:47>"
     assert repr(leases[1]) == "<c1 holds 1 message of run 'count', for 9.0 s since delivery 1, at 14:28:38>"

@@ -105,7 +105,7 @@ def full(shard: Shard, run: bytes) -> None:
         for index in range(1000):
             id = at + index
             stored = (common if id % RARE else rare)[id % 100]
-            lane.trouble[id] = Trouble(1, 1, "not retried: retries=0", stored)
+            lane.trouble[id] = Trouble(1, 1, "not retried, because retries=0", stored)
         lane.move(lane.batches[at], 0, 1000, State.DEAD)
 
 

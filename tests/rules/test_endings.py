@@ -59,7 +59,7 @@ def test_a_failure_of_what_is_never_retried_says_so(make_desk: Callable[..., Any
     desk.put()
 
     assert [each.dead for each in desk.fail_alone().failed] == [True]
-    assert only_letter(desk).reason == "not retried: retries=0"
+    assert only_letter(desk).reason == "not retried, because retries=0"
 
 
 def test_exceptions_do_not_count_towards_the_limit_for_deaths(make_desk: Callable[..., Any]) -> None:

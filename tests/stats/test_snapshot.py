@@ -376,7 +376,7 @@ def test_run_that_puts_its_documents_off_forever_needs_the_user() -> None:
         scene = QueueFacts(QueueStats("pages", "running", run.counts, consumers=2), runs=(run,), at=run.at)
         return [f"{found.subject} {found.text} {found.detail}" for found in find([scene], Thresholds())]
 
-    assert needs() == ["12 documents put off by their function with dq.Later, and none has ended in the last 1 min"]
+    assert needs() == ["12 documents put off by their function with dq.Later, and no document ended in the last 1 min"]
     assert needs(rate=0.1) == []
     assert needs(at=30.0) == []
     assert needs(retrying=12) == []

@@ -105,7 +105,7 @@ def test_a_run_whose_opening_is_lost_loses_its_messages_by_their_ids(store: Path
     found = fsck(store, clock)
 
     assert only(found).lost == ((2, 5),)
-    assert "its opening is lost" in fsck_text(found)
+    assert "the record that opened their run is lost" in fsck_text(found)
 
 
 def test_where_frames_may_be_missing_at_the_end_of_a_session_the_first_possible_id_is_told(

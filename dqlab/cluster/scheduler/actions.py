@@ -76,11 +76,11 @@ class Action:
         if not isinstance(sent, dict):
             raise _bad("action", sent, "must be an object: {'action': 'pause', 'queue': 'default'}")
         for name in sent.keys() - set(cls.__slots__):
-            raise _bad(str(name)[:40], sent[name], f"is not a part of an action. There are: {', '.join(cls.__slots__)}")
+            raise _bad(str(name)[:40], sent[name], f"is not a field of an action. Fields: {', '.join(cls.__slots__)}")
         action, queue, run = _target_of(sent)
         for name, takers in _FIELDS.items():
             if name in sent and action not in takers:
-                raise _bad(name, sent[name], f"is for {' and '.join(takers)} alone")
+                raise _bad(name, sent[name], f"is allowed only with {' and '.join(takers)}")
         if action == "scale" and "n" not in sent:
             raise _bad("n", None, "must be the number of consumers, or 'auto'")
         n, state, limit = sent.get("n", "auto"), sent.get("state", "dead"), sent.get("limit")
@@ -89,7 +89,7 @@ class Action:
         if state not in _STATES:
             raise _bad("state", state, "must be 'ready', 'delayed' or 'dead'")
         if limit is not None and not _is_count(limit):
-            raise _bad("limit", limit, "must be how many at most, 1 or more")
+            raise _bad("limit", limit, "must be a limit, 1 or more")
         marks = sent.get("fingerprints", [])
         if not isinstance(marks, list) or not all(isinstance(mark, str) and mark for mark in marks):
             raise _bad("fingerprints", marks, "must be a list of fingerprints of failure classes")
@@ -137,7 +137,7 @@ class NothingToScale(DqlabError):
     """A queue has no consumers of its own to scale."""
 
     text = (
-        "queue {queue!r} has no consumers of its own: they are those of a ConsumerPool, or none were ever asked for. "
+        "queue {queue!r} has no consumers of its own: its consumers belong to a ConsumerPool, or it never had any. "
         "Nothing was changed. Call scale() of that pool, or map something on the queue."
     )
 
@@ -312,7 +312,7 @@ def _subject(action: Action) -> str:
 
 def _freed(taken: dict[str, str]) -> str:
     consumers = sorted({*taken.values()})
-    return f"{', '.join(consumers)} {'goes' if len(consumers) == 1 else 'go'} on with others. {GOES_ON}"
+    return f"{', '.join(consumers)} {'takes' if len(consumers) == 1 else 'take'} other documents now. {GOES_ON}"
 
 
 def _hint_and_known(name: str, known: Any) -> dict[str, str]:

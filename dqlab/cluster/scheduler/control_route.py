@@ -39,9 +39,10 @@ _REFUSED = 409
 _SAID = {
     403: (
         "Forbidden",
-        "the proof of the token is missing, wrong or used. Nothing was done. dq.connect() announces the one in use.",
+        "the proof of the token is missing, wrong or already used. Nothing was done. dq.connect() announces the "
+        "current token.",
     ),
-    405: ("NotAllowed", "this address is not asked that way. Nothing was done."),
+    405: ("NotAllowed", "this address does not support that method. Nothing was done."),
 }
 
 

@@ -40,9 +40,9 @@ STEADY = 60.0
 MOST_DEATHS = 20
 """Deaths of workers in a row, each within `STEADY`, after which a shard is given up."""
 _DEADLY = (
-    "its worker {worker} died, the last of {n} that died within {seconds:.0f} s each. A document that kills its "
-    "process may run beside the queue: run it in a process of its own (executor='process'), or give queues a worker "
-    "of their own, by three workers or more"
+    "its worker {worker} died, the last of {n} workers in a row that died within {seconds:.0f} s. A document that "
+    "kills its process may run beside the queue: run it in a process of its own (executor='process'), or give queues "
+    "a worker of their own, by three workers or more"
 )
 
 

@@ -25,8 +25,8 @@ class WorkerLost(DqlabError):
     """A worker died, was about to leave, or had no plugin yet, during a call."""
 
     text = (
-        "worker {worker} did not do what it was asked ({call}): {reason}. Nothing was made there, and nothing is lost "
-        "by it. Call again: the workers that are left are asked then."
+        "worker {worker} could not carry out {call}: {reason}. It created nothing, and nothing is lost. Call again: "
+        "another worker is used then."
     )
 
 
@@ -50,7 +50,7 @@ async def ask_worker(scheduler: Scheduler, address: str, call: str, **arguments:
     except OSError as error:  # not passed on: Dask would take the worker's closed connection for the caller's
         raise WorkerLost(worker=address, call=call, reason=str(error) or "no answer") from error
     if answer is None:  # Dask's answer for an unknown handler; none of ours returns None
-        raise WorkerLost(worker=address, call=call, reason="its plugin is not there: it leaves, or has just joined")
+        raise WorkerLost(worker=address, call=call, reason="it has no dqlab plugin: it is leaving, or has just joined")
     return opened(answer)
 
 

@@ -87,7 +87,7 @@ def _spoken(raised: BaseException | None, status: int) -> tuple[int, dict[str, A
         return 504 if raised.late else 502, {"error": "ServiceSilent", "message": str(raised)}
     if isinstance(raised, web.HTTPError):
         words = {403: "you are not logged in, or may not do that. Load the page again."}
-        message = raised.log_message or words.get(status, raised.reason or "this address is not asked that way")
+        message = raised.log_message or words.get(status, raised.reason or "this address does not support that method")
         return status, {"error": {403: "Forbidden", 400: "BadOption"}.get(status, "Failed"), "message": message}
     return 500, {"error": "Failed", "message": "the Jupyter server could not answer; see its log for the reason."}
 

@@ -14,8 +14,8 @@ const FRAME = /^\s+(?:File ".*?"|cell \[[\d ]*\]|<cell>), line (\d+)(?:, in (.*)
 
 /** What to do where consumers died of a document, in the words of WAY_OUT in dqlab/live/tables.py. */
 const WAY_OUT =
-  'A function that ends its process, as os._exit and crashes of native code do, takes the consumer along. Map with executor="process", ' +
-  'and each slot has a process of its own: the failure names how that died.';
+  'A function that ends its process, as os._exit and crashes of native code do, ends its consumer too. Map with executor="process": ' +
+  'each slot has its own process, and the failure names how that process died.';
 const consumerDied = (row: Failure): boolean => row.error === 'NoAnswer' && row.message.includes('consumer died');
 
 export interface Surroundings {
