@@ -311,6 +311,7 @@ class _ForkedWorker(WorkerProcess):
         super().__init__(**given)  # type: ignore[no-untyped-call]
         self._nursery = nursery
 
+    # Follows Dask's own `start` in what it does to `status`, `running` and `stopped`: nannies wait for these.
     async def start(self) -> Status:
         if self.status == Status.running:
             return self.status
@@ -420,6 +421,7 @@ class EmbeddedCluster(ClusterClosesUndisturbed, LocalCluster):
             host = {"host": "127.0.0.1", "scheduler_port": port}
             if directory is not None:
                 host = {"host": f"{sockets.PREFIX}{directory}", "protocol": sockets.PREFIX}
+            # Without a reference to `self`, which would keep the cluster alive.
             self._leave = weakref.finalize(self, functools.partial(_leave, self._nursery, directory, quiet))
             late = LateDashboard.can_be_had()
             super().__init__(  # type: ignore[no-untyped-call]
@@ -447,7 +449,7 @@ class EmbeddedCluster(ClusterClosesUndisturbed, LocalCluster):
         try:
             await super()._close()
         finally:
-            self._leave()
+            self._leave()  # after Dask has closed its workers: closing the nursery kills the rest
 
     @property
     def dashboard_link(self) -> str:

@@ -204,7 +204,7 @@ def _be_worker(connection: socket.socket) -> None:
 
     from dqlab.cluster.embedded.quiet import quieted
 
-    dask.config.refresh()
+    dask.config.refresh()  # after the environment is set, which may hold options of Dask
     dask.config.set(given["config"])
     if given["silence_logs"]:
         logging.getLogger("distributed.nanny").setLevel(given["silence_logs"])

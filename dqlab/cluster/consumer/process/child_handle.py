@@ -148,6 +148,7 @@ class Child:
         elif self._writing:
             self._poll.unregister(self._orders)
         self._writing = bool(self._pending)
+        # Rounded up: a wait of less than a millisecond would become none, and the slot's thread would spin.
         events = dict(self._poll.poll(max(0, math.ceil(timeout * 1000))))
         if self._orders in events:
             self._write()

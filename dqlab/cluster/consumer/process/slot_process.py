@@ -161,7 +161,7 @@ class _Passage:
                 slot.ahead = min(2 * slot.ahead, AHEAD_MOST)
         while len(given) < slot.ahead and (index := self._next()) is not None:
             child = self._child
-            if not turns and child.reads_of is not None:
+            if not turns and child.reads_of is not None:  # after `_next`: it announces what follows that message
                 self._announce(child, child.reads_of)
             child.run(self._chunk.frames[0].function, self._chunk.kind, self._blob, rows=self._chunk.sink)
             turns.append(slot.next_turn())

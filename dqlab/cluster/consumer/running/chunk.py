@@ -78,7 +78,7 @@ class Chunk:
         self.run = frames[0].run
         self.frames, self.process = frames, process
         self.suspect, self.isolate, self.in_vain = suspect, isolate, in_vain
-        self.sink, self.consumer, self.code = sink, consumer, ""
+        self.sink, self.consumer, self.code = sink, consumer, ""  # `code`: short code version, as the results name it
         self.process_began = 0.0
         """When the process that runs its messages began, seconds of `time.monotonic`."""
         self.pieces = [Piece(first, frame.ordinal, frame.count) for first, frame in zip(firsts, frames, strict=True)]
@@ -107,7 +107,7 @@ class Chunk:
         self._began = self._spent = 0.0
         self.stopped = self.over = self.early = False
         self.acked = self.failed = self.units = 0
-        self._paged = paged and frames[0].weights is not None
+        self._paged = paged and frames[0].weights is not None  # `units` counts pages, the weights, and not messages
         self.last_error: str | None = None
         self._confirmed = self._sent = self._collected = self._referred = 0
         """Prefixes of `done`, by length: acknowledged by the shard, sent to it, taken by `collect`, and, with a sink,

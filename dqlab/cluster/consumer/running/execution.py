@@ -198,7 +198,7 @@ def _note_fork() -> None:
     here = running.get()
     if here is not None:  # a function has forked; a nursery forks workers too, but outside a message
         _forked = True
-        here[0].stopped = True
+        here[0].stopped = True  # so that `run_calls` leaves its loop and reaches `end_if_forked`
 
 
 os.register_at_fork(after_in_child=_note_fork)
@@ -367,7 +367,7 @@ class Coroutines:
         """Begin a chunk's messages behind those of earlier chunks, as soon as there is room."""
         flight.messages = flight.chunk.messages()
         self._waiting.append(flight)
-        if self._free == self._concurrency:
+        if self._free == self._concurrency:  # the loop was idle, and that time belongs to no chunk
             self._counted = time.perf_counter()
         for _ in range(min(self._free, flight.chunk.count)):
             self._begin()
