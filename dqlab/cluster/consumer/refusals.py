@@ -93,7 +93,7 @@ class Refusals:
         if not chunk.early:  # acknowledged messages cannot be given back
             try:
                 async with self._turn:
-                    again = await self._to_come_again(chunk, _by_storage(chunk, undecided), shards)
+                    again = await self._to_give_back(chunk, _by_storage(chunk, undecided), shards)
             except Exception:  # go on, since an undecided outcome would never be settled
                 logger.exception("event=refusal_undecided consumer=%s run=%s", self._consumer, chunk.run.hex())
         for place, (index, _, packed, key) in undecided:
@@ -103,7 +103,7 @@ class Refusals:
                 meta, (failure,) = unpack(packed)
                 chunk.done[place] = index, Outcome(meta["outcome"]), bytes(failure), key
 
-    async def _to_come_again(
+    async def _to_give_back(
         self, chunk: Chunk, storages: Mapping[str, Sequence[_Refused]], shards: Mapping[int, _Calls]
     ) -> set[int]:
         """Return the positions of refused documents to give back."""
@@ -120,7 +120,7 @@ class Refusals:
             if now and last.before is None:  # the wait of other consumers may have just ended
                 now = await _refuses(last.file)
             if now == "":
-                again |= self._once_more(chunk, root, indexes)
+                again |= self._readable_now(chunk, root, indexes)
         return again
 
     async def _is_closed(
@@ -142,7 +142,7 @@ class Refusals:
         self._waits[chunk.run] = asyncio.get_running_loop().create_task(waits, name="dqlab-refused")
         return True
 
-    def _once_more(self, chunk: Chunk, root: str, indexes: Collection[int]) -> set[int]:
+    def _readable_now(self, chunk: Chunk, root: str, indexes: Collection[int]) -> set[int]:
         """Return the positions of documents to give back because they can be read by now."""
         # The credentials were renewed meanwhile, or the process that ran the message still had the old ones. Each
         # message is given back once: if it is refused again, something else refuses it, such as a service that its

@@ -518,7 +518,7 @@ class Slot:
         if not chunk.cancelled:
             return []
         flight = self._flights.get(chunk)
-        runs = [chunk.running] if flight is None else list(flight.hands)
+        runs = [chunk.running] if flight is None else list(flight.tasks)
         return [index for index in runs if index is not None and index in chunk.cancelled]
 
     async def _abandon(self, chunk: Chunk, running: asyncio.Future[Any]) -> bool:
@@ -532,7 +532,7 @@ class Slot:
             return False
         name = chunk.name_of(before) if before is not None else "?"
         self._note_abandoned(name, running, chunk)
-        running.add_done_callback(lambda _: self._in_background(self._tell(chunk)))
+        running.add_done_callback(lambda _: self._in_background(self._send_credit(chunk)))
         self._thread.shutdown(wait=False)
         self._thread = SlotThread(f"dq-{self.name}")
         self._context = self._context.copy()  # a context cannot be entered twice, and that function is still in it
@@ -557,7 +557,7 @@ class Slot:
     async def _return(self, chunk: Chunk) -> None:
         await self._give_back(chunk, chunk.count)
 
-    async def _tell(self, chunk: Chunk) -> None:
+    async def _send_credit(self, chunk: Chunk) -> None:
         """Send a chunk's shard a new credit, now that the function of an abandoned thread has ended."""
         try:
             await self._settle(chunk, chunk.nothing())
@@ -580,7 +580,7 @@ class Slot:
                     self._settle_meanwhile(chunk)
                     await self._settle(chunk, chunk.nothing())
                 else:
-                    await self._settle_done(chunk, tell=True)
+                    await self._settle_done(chunk, always=True)
             if await self._attend_flight(chunk, flight, flight.ended):
                 await self._note_run(chunk)
                 await self._settle_done(chunk)
@@ -607,7 +607,7 @@ class Slot:
                 self._abandon_coroutines(thread, chunk, clinging)
             settlement = chunk.give_up()
             # Outcomes first, then the messages given back: one that ends in between is in both, and the first counts.
-            await self._settle_done(chunk, tell=settlement is None)
+            await self._settle_done(chunk, always=settlement is None)
             if settlement is not None:
                 await self._settle(chunk, settlement)
             return False
@@ -733,14 +733,14 @@ class Slot:
         finally:
             del self._into_sinks[chunk]
 
-    async def _settle_done(self, chunk: Chunk, *, tell: bool = False) -> None:
-        """Settle finished messages, and with `tell` send a credit even when there are none."""
+    async def _settle_done(self, chunk: Chunk, *, always: bool = False) -> None:
+        """Settle finished messages, and with `always` send a credit even when there are none."""
         # One settlement of a chunk at a time: `Chunk.confirm` confirms all that was collected.
         if (before := self._into_sinks.get(chunk)) is not None:
             await asyncio.wait((before,))
-        await self._settle_taken(chunk, tell=tell)
+        await self._settle_taken(chunk, always=always)
 
-    async def _settle_taken(self, chunk: Chunk, *, tell: bool = False) -> None:
+    async def _settle_taken(self, chunk: Chunk, *, always: bool = False) -> None:
         while True:
             while chunk.undecided:
                 await self._refusals.decide(chunk, self._shards)
@@ -755,10 +755,10 @@ class Slot:
             self.units += chunk.units - units
             self.busy_s += chunk.busy_collected - busy
             self.last_error = chunk.last_error or self.last_error
-            tell = False
+            always = False
             await self._settle(chunk, settlement, chunk.sending)
             chunk.confirm()
-        if tell:
+        if always:
             await self._settle(chunk, chunk.nothing())
 
     async def _settle(

@@ -175,15 +175,15 @@ class Nursery:
                 socket.send_fds(self._control, [b"+"], [theirs.fileno()])
         reader, writer = await asyncio.open_connection(sock=ours)
         try:
-            kind, said = await taken_from(reader)
+            kind, value = await taken_from(reader)
         except (EOFError, asyncio.IncompleteReadError):
             writer.close()
             raise ChildProcessError("the process that workers are forked from ended as it began") from None
         if kind == FAILED:
             writer.close()
-            raise said
+            raise value
         assert kind == STARTED, kind
-        forked = Forked(said, reader, writer, on_exit)
+        forked = Forked(value, reader, writer, on_exit)
         with self._lock:
             self._forks = True
             self._starting.add(forked)
@@ -229,7 +229,7 @@ class Forked:
     exitcode: int | None
     """None while it runs."""
 
-    def tell(self, *message: Any) -> None:
+    def send(self, *message: Any) -> None:
         """Send a message, or drop it if the process has ended."""
         self._writer.write(packed(*message))
 
@@ -237,15 +237,15 @@ class Forked:
         code = UNKNOWN
         try:
             while True:
-                kind, *said = await taken_from(self._reader)
+                kind, *values = await taken_from(self._reader)
                 if kind == EXIT:
-                    code = said[0]
+                    code = values[0]
                     break
                 if not self.listening.done():
                     if kind == FAILED:
-                        self.listening.set_exception(said[0])
+                        self.listening.set_exception(values[0])
                     else:
-                        self.listening.set_result((said[0], said[1]))
+                        self.listening.set_result((values[0], values[1]))
         except (EOFError, OSError, asyncio.IncompleteReadError):
             pass  # the nursery has ended, and the worker with it
         except Exception as error:  # noqa: BLE001 - the worker's own error may be of a class that this process lacks
@@ -298,7 +298,7 @@ class _Orders:
         self._forked = forked
 
     def put(self, order: Mapping[str, Any]) -> None:
-        self._forked.tell(CLOSE, {name: value for name, value in order.items() if name != "op"})
+        self._forked.send(CLOSE, {name: value for name, value in order.items() if name != "op"})
 
     def close(self) -> None:
         """Do nothing, since orders hold nothing."""
@@ -325,7 +325,7 @@ class _ForkedWorker(WorkerProcess):
             forked: Any = await self._nursery.fork(self._on_exit)
             self.process = forked
             self.child_stop_q = _Orders(forked)
-            forked.tell(START, self._given())
+            forked.send(START, self._given())
             listening = await forked.listening
         except BaseException as error:
             if self.process is not None:

@@ -219,8 +219,8 @@ class _Passage:
         nap = min(longest, (len(self._given) - enough) * self._pace / 2)
         if nap > shortest:
             time.sleep(nap)
-        for said in child.receive(self._patience()):
-            self._hear(child, said)
+        for record in child.receive(self._patience()):
+            self._handle(child, record)
         now = time.monotonic()
         if self._mixed_up:
             self._end(ProcessDied(how="reported outcomes out of turn: something else wrote to its pipe"))
@@ -237,42 +237,42 @@ class _Passage:
             wait = min(wait, since + self._limits.timeout)
         return wait
 
-    def _hear(self, child: Child, said: Record) -> None:
+    def _handle(self, child: Child, record: Record) -> None:
         if self._mixed_up:
             return
-        if said.say == Say.WANTS:
+        if record.say == Say.WANTS:
             child.reads_of = self._chunk.run
             return
         # Every other record restarts the clock of the running message, so that the start of the process and the opening
         # of its function do not count.
         self._since = time.monotonic()
-        if said.say == Say.READY:
+        if record.say == Say.READY:
             child.ready = True
             self._time(running=True)
-        elif said.say == Say.OPENED:
+        elif record.say == Say.OPENED:
             child.opening = False
         elif (
-            said.say != Say.OUTCOME
+            record.say != Say.OUTCOME
             or not self._given
-            or said.turn != self._given[0][0]
-            or said.outcome not in _OUTCOMES
+            or record.turn != self._given[0][0]
+            or record.outcome not in _OUTCOMES
         ):
             self._mixed_up = True
         else:
             self._still = False
             _, index = self._given.popleft()
-            self._note(index, said)  # before the outcome is in `done`: see `Chunk.ended`
-            self._chunk.done.append((index, _OUTCOMES[said.outcome], said.body, said.key))
+            self._note(index, record)  # before the outcome is in `done`: see `Chunk.ended`
+            self._chunk.done.append((index, _OUTCOMES[record.outcome], record.body, record.key))
             self._chunk.running = self._given[0][1] if self._given else None
             self._slot.fruitless = 0
 
-    def _note(self, index: int, said: Record) -> None:
+    def _note(self, index: int, record: Record) -> None:
         """Note how long a message took, when it ended, and its document's version."""
         chunk = self._chunk
         # It ends when its outcome arrives: the clock of another process has another zero.
-        chunk.took[index], chunk.ended[index] = said.seconds, time.perf_counter()
-        if said.version:
-            chunk.versions[index] = said.version
+        chunk.took[index], chunk.ended[index] = record.seconds, time.perf_counter()
+        if record.version:
+            chunk.versions[index] = record.version
 
     def _look(self, child: Child, now: float) -> None:
         """End a process whose message is cancelled or over a limit, and take back the messages behind a long one."""
@@ -312,8 +312,8 @@ class _Passage:
         # First kill it, then read its last outcomes, then take back the turns that it did not take: the messages left
         # in `_given` had begun. In another order a message runs twice, or the wrong one is charged.
         status = child.kill(describe=error is not None)
-        for said in child.rest():
-            self._hear(child, said)
+        for record in child.rest():
+            self._handle(child, record)
         self._take_back(child)
         begun = list(self._given)
         self._given.clear()

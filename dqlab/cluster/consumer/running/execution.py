@@ -339,7 +339,7 @@ class Flight:
     ended: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
     """Done when, after that, no message runs any more."""
     messages: list[bytes] = field(default_factory=list)
-    hands: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     """The tasks of running messages, by position, oldest first."""
 
     @property
@@ -357,7 +357,7 @@ class Coroutines:
     def __init__(self, concurrency: int, origin: Origin) -> None:
         self._free, self._concurrency, self._origin = concurrency, concurrency, origin
         self._waiting: deque[Flight] = deque()
-        self._hands: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.abandoned: set[asyncio.Task[None]] = set()
         """Tasks that were cancelled and still run."""
         self._counted = 0.0
@@ -374,49 +374,49 @@ class Coroutines:
 
     def abandon(self, flight: Flight) -> None:
         """Cancel the coroutines of a chunk's cancelled messages and begin others in their place."""
-        # Without waiting for their ends: a coroutine may ignore its `CancelledError`. `_hand` drops its outcome, since
-        # its task is no longer in `hands`.
-        for index in [index for index in flight.hands if index in flight.chunk.cancelled]:
-            hand = flight.hands.pop(index)
-            hand.cancel()
-            self.abandoned.add(hand)
-            hand.add_done_callback(self.abandoned.discard)
+        # Without waiting for their ends: a coroutine may ignore its `CancelledError`. `_run_messages` drops its outcome
+        # then, since its task is no longer in `tasks`.
+        for index in [index for index in flight.tasks if index in flight.chunk.cancelled]:
+            task = flight.tasks.pop(index)
+            task.cancel()
+            self.abandoned.add(task)
+            task.add_done_callback(self.abandoned.discard)
             self._free += 1
             self._begin()
-        flight.chunk.running = next(iter(flight.hands), None)
+        flight.chunk.running = next(iter(flight.tasks), None)
         self._end(flight)
 
     def _begin(self) -> None:
         import asyncio
 
         self._free -= 1
-        task = asyncio.get_running_loop().create_task(self._hand(), name="dqlab-coroutines")
-        self._hands.add(task)
-        task.add_done_callback(self._hands.discard)
+        task = asyncio.get_running_loop().create_task(self._run_messages(), name="dqlab-coroutines")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def clear(self) -> None:
         """Begin no more messages."""
         self._waiting.clear()
 
-    async def _hand(self) -> None:
+    async def _run_messages(self) -> None:
         """Run one message after another until none waits."""
         import asyncio
 
-        hand = asyncio.current_task()
-        assert hand is not None, "only tasks run coroutines"
+        task = asyncio.current_task()
+        assert task is not None, "only tasks run coroutines"
         while (taken := self._next()) is not None:
             flight, index = taken
             chunk = flight.chunk
-            flight.hands[index] = hand
-            chunk.running = next(iter(flight.hands))  # the one that has run longest
+            flight.tasks[index] = task
+            chunk.running = next(iter(flight.tasks))  # the one that has run longest
             if index in chunk.cancelled:
                 done: Done = index, Outcome.RETURN, b"", None
             else:
                 done = await self._run(flight, index)
                 end_if_forked()
-            if flight.hands.pop(index, None) is not hand:
+            if flight.tasks.pop(index, None) is not task:
                 return  # it was abandoned, and another task has its place
-            chunk.running = next(iter(flight.hands), None)
+            chunk.running = next(iter(flight.tasks), None)
             chunk.done.append(done)
             now = time.perf_counter()
             chunk.spend(now - self._counted)
@@ -438,7 +438,7 @@ class Coroutines:
         return None
 
     def _end(self, flight: Flight) -> None:
-        if flight.begun.done() and not flight.hands:
+        if flight.begun.done() and not flight.tasks:
             _resolve(flight.ended)
 
     async def _run(self, flight: Flight, index: int) -> Done:

@@ -28,17 +28,17 @@ class SlotThread(Executor):
     def __init__(self, name: str) -> None:
         self._name = name
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._come = threading.Semaphore(0)
-        self._over = False
+        self._submitted = threading.Semaphore(0)
+        self._closed = False
         self._thread: threading.Thread | None = None
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Queue a call and return its future."""
-        if self._over:
+        if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
         future: Future[T] = Future()
         self._calls.append((future, partial(fn, *args, **kwargs)))
-        self._come.release()
+        self._submitted.release()
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
@@ -46,16 +46,16 @@ class SlotThread(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
         """Accept no more calls, and end the thread after the last one."""
-        self._over = True
+        self._closed = True
         if cancel_futures:
             for future, _ in list(self._calls):
                 future.cancel()
-        self._come.release()
+        self._submitted.release()
         if wait and self._thread is not None:
             self._thread.join()
 
     def _work(self) -> None:
-        while self._calls or not self._over:
+        while self._calls or not self._closed:
             try:
                 self._run()
             except BaseException as error:  # noqa: BLE001 - raised here from outside, for a call that has ended
@@ -66,7 +66,7 @@ class SlotThread(Executor):
         # The call stays in the queue until it has ended: an exception from outside may come between any two lines, and
         # must leave no call without an outcome.
         if not self._calls:
-            self._come.acquire()
+            self._submitted.acquire()
             return
         future, call = self._calls[0]
         if not future.done() and future.set_running_or_notify_cancel():
