@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -56,12 +57,18 @@ def _keep_from_children() -> None:
     """Reset our handlers and those of ``dask worker`` in forked children."""
     if not hasattr(os, "register_at_fork"):
         return
-    if not _own:
-        os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_reset)
+    _watch_forks()
     for number in DEFAULTS:
         handler: Any = signal.getsignal(number)
         if isinstance(handler, _Obey) or getattr(handler, "__module__", "") == _OF_DASK:
             _own[number] = handler
+
+
+@cache
+def _watch_forks() -> None:
+    """Register our hooks of forks, once in a process and its children."""
+    # A second `_block` of the same fork would note the blocked signals as those of before, and they would stay blocked.
+    os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_reset)
 
 
 def _block() -> None:
