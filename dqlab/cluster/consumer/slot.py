@@ -197,10 +197,11 @@ class Slot:
         self.process = SlotProcess(options.origin)
         self._context = contextvars.copy_context()
         self._tasks: list[asyncio.Task[None]] = []
-        self._settling: set[asyncio.Task[None]] = set()
+        self._settling: set[asyncio.Task[Any]] = set()
         self._ending: list[Chunk] = []
         """Chunks that have ended and whose last outcomes are not acknowledged yet."""
         self._at_least = 1
+        """Fewest messages to ask a shard for, whatever their cost; the slot's thread sets it."""
         self._credits = count(1)
         self.begun = Begun()
         self._told: dict[int, tuple[int, int]] = {}
@@ -551,11 +552,8 @@ class Slot:
             words = "event=slot_overrun slot=%s threads=%d worker_replaced=%s"
             logger.error(words, self.name, threads, self.replace_worker())
             for waiting in list(self._inbox):
-                self._in_background(self._return(waiting))
+                self._in_background(self._give_back(waiting, waiting.count))
         self._touched()
-
-    async def _return(self, chunk: Chunk) -> None:
-        await self._give_back(chunk, chunk.count)
 
     async def _send_credit(self, chunk: Chunk) -> None:
         """Send a chunk's shard a new credit, now that the function of an abandoned thread has ended."""
@@ -630,7 +628,7 @@ class Slot:
         else:
             logger.error("event=chunk_failed slot=%s lease=%s", self.name, chunk.lease, exc_info=error)
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         # In a set until it ends: the event loop holds only a weak reference to a task.
         settling = asyncio.get_running_loop().create_task(work, name=f"dqlab-settle-{self.name}")
         self._settling.add(settling)
@@ -665,7 +663,7 @@ class Slot:
         concurrency = self.options.concurrency
         if not work.is_coroutine:
             self._at_least = 1
-            run_chunk(chunk, work, self.options.origin, concurrency)
+            run_chunk(chunk, work, self.options.origin)
             return None
         self._at_least = min(COROUTINES_AHEAD * concurrency, self.options.batch)
         thread = self._coroutines

@@ -68,8 +68,7 @@ class CoroutineThread:
 
     def _live(self) -> None:
         # The runner cancels at its end the tasks that are left, and closes the loop.
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.get_loop()
+        with asyncio.Runner(loop_factory=lambda: self._loop):
             while not (self._closed.done() or self._loop.is_closed()):
                 with suppress(BaseException):  # a user's task may call sys.exit or stop the loop; others continue
                     self._loop.run_until_complete(self._closed)

@@ -213,13 +213,8 @@ def end_if_forked() -> None:
         os._exit(1)
 
 
-def run_chunk(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> None:
-    """Run the chunk's messages until none is left, at most `concurrency` coroutines at a time."""
-    if work.is_coroutine:
-        import asyncio
-
-        asyncio.run(_run_coroutines(chunk, work, origin, concurrency))
-        return
+def run_chunk(chunk: Chunk, work: Work, origin: Origin) -> None:
+    """Run the chunk's messages one after another until none is left."""
     chunk.begin()
     try:
         run_calls(chunk, work, origin)
@@ -316,14 +311,6 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:  # noqa: C901,
     chunk.rest()
     chunk.running = None
     running.set(None)
-
-
-async def _run_coroutines(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> None:
-    import asyncio
-
-    flight = Flight(chunk, work)
-    Coroutines(concurrency, origin).add(flight)
-    await asyncio.wrap_future(flight.ended)
 
 
 @dataclass(eq=False)
